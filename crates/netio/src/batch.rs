@@ -1,0 +1,107 @@
+//! Buffers for receiving many datagrams in one system call.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+
+use quinn_udp::{BATCH_SIZE, RecvMeta};
+
+/// Room for one message of the kernel: the largest UDP payload, and the largest coalesced (GRO)
+/// train, which Linux also bounds by 64 KiB. Nothing is ever truncated.
+const MESSAGE_BYTES: usize = 1 << 16;
+
+/// One received datagram, borrowed from a [`RecvBatch`].
+#[derive(Debug)]
+pub struct Datagram<'a> {
+    /// Who sent it. An IPv4 sender is an IPv4 address also on a dual-stack socket.
+    pub from: SocketAddr,
+    /// The address that it was sent to (the group's on a multicast socket), where the kernel says.
+    pub to: Option<IpAddr>,
+    /// Its payload; writable, because packet protection is removed in place. May be empty.
+    pub data: &'a mut [u8],
+}
+
+/// Reusable receive buffers: 32 messages of 64 KiB, of which only what is used becomes resident.
+///
+/// One batch serves any number of sockets in turn, so a loop needs only one.
+pub struct RecvBatch {
+    buffer: Vec<u8>,
+    meta: [RecvMeta; BATCH_SIZE],
+}
+
+impl RecvBatch {
+    /// Reserves the buffers (2 MiB of address space).
+    pub fn new() -> Self {
+        Self {
+            buffer: vec![0; MESSAGE_BYTES * BATCH_SIZE],
+            meta: [RecvMeta::default(); BATCH_SIZE],
+        }
+    }
+
+    /// Lets `receive` fill the buffers; it answers how many messages it wrote.
+    pub(crate) fn fill(
+        &mut self,
+        receive: impl FnOnce(&mut [IoSliceMut<'_>], &mut [RecvMeta]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut chunks = self.buffer.chunks_exact_mut(MESSAGE_BYTES);
+        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
+            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+        receive(&mut slices, &mut self.meta)
+    }
+
+    /// Hands out the first `messages` messages datagram by datagram; answers how many there were.
+    pub(crate) fn for_each(
+        &mut self,
+        messages: usize,
+        mut each: impl FnMut(Datagram<'_>),
+    ) -> usize {
+        let mut datagrams = 0;
+        for (buffer, meta) in self
+            .buffer
+            .chunks_exact_mut(MESSAGE_BYTES)
+            .zip(&self.meta)
+            .take(messages)
+        {
+            let from = canonical(meta.addr);
+            let to = meta.dst_ip.map(|ip| ip.to_canonical());
+            let message = buffer
+                .get_mut(..meta.len.min(MESSAGE_BYTES))
+                .unwrap_or_default();
+            if message.is_empty() {
+                datagrams += 1;
+                each(Datagram {
+                    from,
+                    to,
+                    data: message,
+                });
+                continue;
+            }
+            // All datagrams of a coalesced train have the same length, except a shorter last one.
+            for data in message.chunks_mut(meta.stride.max(1)) {
+                datagrams += 1;
+                each(Datagram { from, to, data });
+            }
+        }
+        datagrams
+    }
+}
+
+impl Default for RecvBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for RecvBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecvBatch").finish_non_exhaustive()
+    }
+}
+
+/// An IPv4 peer of a dual-stack socket comes as `::ffff:a.b.c.d`; peers are compared by address, so
+/// each has one spelling.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::from((ip, address.port())),
+        IpAddr::V6(_) => address,
+    }
+}

@@ -1,0 +1,24 @@
+//! UDP sockets for flexfeed: batched and segmented input and output, and IPv4 multicast.
+//!
+//! - [`UdpSocket`]: a non-blocking socket under tokio that sends trains of equal datagrams in one
+//!   system call (GSO) and receives many at once (`recvmmsg` and GRO, split again into datagrams).
+//! - [`MulticastSender`] and [`join`]: the two ends of a multicast flow, source-specific
+//!   (RFC 4607) or any-source.
+//! - [`route_source`], [`is_routable`]: which local address the kernel uses towards another, and
+//!   whether the rest of the Internet could reach an address.
+//!
+//! An error that concerns one destination or one datagram (an ICMP message, a firewall's refusal, a
+//! datagram above the MTU) never ends a loop over a socket that many peers share: such a datagram
+//! counts as lost, as UDP allows, and [`UdpSocket::counters`] shows it.
+
+mod address;
+mod batch;
+mod loss;
+mod multicast;
+mod udp;
+
+pub use address::{is_routable, route_source};
+pub use batch::{Datagram, RecvBatch};
+pub use loss::Counters;
+pub use multicast::{MulticastSender, join};
+pub use udp::{BindOptions, UdpSocket};

@@ -1,0 +1,373 @@
+//! The UDP socket: segmented sends, batched and coalesced receives, readiness by tokio.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::Interest;
+
+use crate::batch::{Datagram, RecvBatch};
+use crate::loss::{Counters, Losses, concerns_one_datagram, may_refuse_segmentation};
+
+/// Size asked for both kernel buffers. The kernel grants at most `net.core.rmem_max` and
+/// `wmem_max`; less works, with more loss in bursts.
+const KERNEL_BUFFER_BYTES: usize = 4 << 20;
+
+/// Most segments of one train that every kernel with GSO takes (`UDP_MAX_SEGMENTS`).
+const MAX_TRAIN_SEGMENTS: usize = 64;
+
+/// Most payload bytes of one train: a UDP payload over IPv6, the smaller of the two families.
+const MAX_TRAIN_BYTES: usize = 65_487;
+
+/// Trains sent one by one after the kernel refused to segment one, before it is asked again: the
+/// refusal may come from one route (IPsec, a tunnel) while the others can do it.
+const TRAINS_WITHOUT_GSO: u32 = 1024;
+
+/// Pending errors that one receive call steps over before it lets other tasks run.
+const MAX_ERRORS_PER_RECEIVE: usize = 64;
+
+/// How [`UdpSocket::bind_with`] sets up a socket.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BindOptions {
+    /// Sets `SO_REUSEADDR`: other sockets that also set it may bind the same address and port.
+    pub reuse_address: bool,
+}
+
+/// A non-blocking UDP socket, usable from several tasks at once.
+#[derive(Debug)]
+pub struct UdpSocket {
+    io: tokio::net::UdpSocket,
+    state: UdpSocketState,
+    local: SocketAddr,
+    losses: Losses,
+    /// Trains that still go out one by one, see [`TRAINS_WITHOUT_GSO`].
+    without_gso: AtomicU32,
+}
+
+impl UdpSocket {
+    /// Binds a socket with large kernel buffers (4 MiB each, as far as the kernel grants them).
+    ///
+    /// `[::]` also takes IPv4 traffic. Port 0 lets the kernel choose one.
+    ///
+    /// # Errors
+    /// The address is in use, not one of this machine's, or not permitted; or this is not called
+    /// inside a tokio runtime. The text names the address.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        Self::bind_with(address, BindOptions::default())
+    }
+
+    /// [`bind`](Self::bind) with options.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_with(address: SocketAddr, options: BindOptions) -> io::Result<Self> {
+        let bound = || {
+            let socket = new_socket(address)?;
+            if options.reuse_address {
+                socket.set_reuse_address(true)?;
+            }
+            socket.bind(&address.into())?;
+            Self::from_std(socket.into())
+        };
+        bound().map_err(|error| context(error, format_args!("cannot open UDP socket {address}")))
+    }
+
+    /// Takes over a socket of the standard library and makes it non-blocking.
+    ///
+    /// # Errors
+    /// The socket refuses an option, or this is not called inside a tokio runtime.
+    pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(io::Error::other(
+                "a UDP socket must be opened inside a tokio runtime",
+            ));
+        }
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        let local = socket.local_addr()?;
+        Ok(Self {
+            io: tokio::net::UdpSocket::from_std(socket)?,
+            without_gso: AtomicU32::new(if state.max_gso_segments() > 1 {
+                0
+            } else {
+                u32::MAX
+            }),
+            state,
+            local,
+            losses: Losses::default(),
+        })
+    }
+
+    /// The address that the socket is bound to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// What was swallowed so far: lost datagrams and errors about earlier ones.
+    pub fn counters(&self) -> Counters {
+        self.losses.snapshot()
+    }
+
+    /// Waits until [`try_recv`](Self::try_recv) may have something. Cancel safe.
+    ///
+    /// # Errors
+    /// The runtime is shutting down.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.io.readable().await
+    }
+
+    /// Waits until [`try_send`](Self::try_send) may have room. Cancel safe.
+    ///
+    /// # Errors
+    /// The runtime is shutting down.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.io.writable().await
+    }
+
+    /// Receives what one system call yields (up to 32 messages, each one datagram or a coalesced
+    /// train), and calls `each` for every single datagram. Returns how many there were, at least 1.
+    ///
+    /// Errors that the kernel reports here about datagrams sent earlier (an ICMP "port
+    /// unreachable") are counted and stepped over.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing is there; anything else means that the socket is unusable.
+    pub fn try_recv(
+        &self,
+        batch: &mut RecvBatch,
+        each: impl FnMut(Datagram<'_>),
+    ) -> io::Result<usize> {
+        for _ in 0..MAX_ERRORS_PER_RECEIVE {
+            let received = self.io.try_io(Interest::READABLE, || {
+                batch.fill(|slices, meta| self.state.recv(UdpSockRef::from(&self.io), slices, meta))
+            });
+            match received {
+                Ok(messages) => return Ok(batch.for_each(messages, each)),
+                Err(error) if concerns_one_datagram(&error) => self.losses.received_error(),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Sends `payload` to `to`: one datagram, or with `segment_size` a train of datagrams of that
+    /// many bytes each, the last of which may be shorter. Trains go out by GSO where the kernel
+    /// takes it and one by one where it does not.
+    ///
+    /// `Ok` means handed to the kernel or lost on the way there: see [`counters`](Self::counters)
+    /// for datagrams that the kernel refused because of their destination or size. If the kernel's
+    /// buffer fills up in the middle of a train, the rest of the train counts as lost too; who
+    /// cannot afford that uses [`try_send_some`](Self::try_send_some) or [`send`](Self::send).
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing was sent because the kernel's buffer is full, or because the socket
+    /// is new and tokio does not know yet that it is [`writable`](Self::writable); `InvalidInput` for a
+    /// segment size of 0; anything else means that the socket is unusable.
+    pub fn try_send(
+        &self,
+        to: SocketAddr,
+        payload: &[u8],
+        segment_size: Option<usize>,
+    ) -> io::Result<()> {
+        let sent = self.try_send_some(to, None, payload, segment_size)?;
+        let rest = payload.len().saturating_sub(sent);
+        if rest > 0 {
+            let lost = rest.div_ceil(segment_size.unwrap_or(rest).max(1));
+            self.losses.lost(lost as u64, libc::EAGAIN);
+        }
+        Ok(())
+    }
+
+    /// Like [`try_send`](Self::try_send), from the local address `from` if one is given (on a
+    /// socket bound to all addresses: the one that the peer wrote to, [`Datagram::to`]).
+    ///
+    /// Returns the bytes that were taken, whole segments from the front of `payload`: fewer than
+    /// all when the kernel's buffer filled up in the middle of a train.
+    ///
+    /// # Errors
+    /// As [`try_send`](Self::try_send).
+    pub fn try_send_some(
+        &self,
+        to: SocketAddr,
+        from: Option<IpAddr>,
+        payload: &[u8],
+        segment_size: Option<usize>,
+    ) -> io::Result<usize> {
+        let segment = match segment_size {
+            Some(0) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "the segment size of a UDP train must not be 0",
+                ));
+            }
+            Some(size) if size < payload.len() => size,
+            _ => return self.send_train(to, from, payload, None),
+        };
+        let train_bytes = segment * (MAX_TRAIN_BYTES / segment).clamp(1, MAX_TRAIN_SEGMENTS);
+        let mut sent = 0;
+        for train in payload.chunks(train_bytes) {
+            match self.send_train(to, from, train, Some(segment)) {
+                Ok(taken) => {
+                    sent += taken;
+                    if taken < train.len() {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && sent > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Sends all of `payload` as [`try_send`](Self::try_send) would, waiting for room.
+    ///
+    /// Cancelling may leave a train half sent.
+    ///
+    /// # Errors
+    /// As [`try_send`](Self::try_send), except `WouldBlock`.
+    pub async fn send(
+        &self,
+        to: SocketAddr,
+        payload: &[u8],
+        segment_size: Option<usize>,
+    ) -> io::Result<()> {
+        let mut rest = payload;
+        loop {
+            match self.try_send_some(to, None, rest, segment_size) {
+                Ok(sent) if sent >= rest.len() => return Ok(()),
+                Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            self.writable().await?;
+        }
+    }
+
+    /// Sends one datagram (`segment` is `None`) or one train that fits a single GSO call.
+    fn send_train(
+        &self,
+        to: SocketAddr,
+        from: Option<IpAddr>,
+        train: &[u8],
+        segment: Option<usize>,
+    ) -> io::Result<usize> {
+        let Some(size) = segment.filter(|&size| size < train.len()) else {
+            return self.send_single(to, from, train).map(|_| train.len());
+        };
+        // Whether segmentation was tried; it was refused if the code after the match is reached.
+        let refused = self.use_gso();
+        if refused {
+            match self.transmit(to, from, train, Some(size)) {
+                Ok(()) => return Ok(train.len()),
+                Err(error) if may_refuse_segmentation(&error) => {}
+                Err(error) if concerns_one_datagram(&error) => {
+                    self.lost(train.len().div_ceil(size), &error);
+                    return Ok(train.len());
+                }
+                Err(error) => return Err(error),
+            }
+            self.losses.refused_train();
+        }
+        let mut sent = 0;
+        for datagram in train.chunks(size) {
+            match self.send_single(to, from, datagram) {
+                // The same destination takes the datagram on its own: it was the segmentation.
+                Ok(true) if refused && sent == 0 => self
+                    .without_gso
+                    .store(TRAINS_WITHOUT_GSO, Ordering::Relaxed),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && sent > 0 => break,
+                Err(error) => return Err(error),
+            }
+            sent += datagram.len();
+        }
+        Ok(sent)
+    }
+
+    /// Sends one datagram; `Ok(false)` when the kernel refused it and it was counted as lost.
+    fn send_single(
+        &self,
+        to: SocketAddr,
+        from: Option<IpAddr>,
+        datagram: &[u8],
+    ) -> io::Result<bool> {
+        match self.transmit(to, from, datagram, None) {
+            Ok(()) => Ok(true),
+            Err(error) if concerns_one_datagram(&error) => {
+                self.lost(1, &error);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn transmit(
+        &self,
+        to: SocketAddr,
+        from: Option<IpAddr>,
+        contents: &[u8],
+        segment_size: Option<usize>,
+    ) -> io::Result<()> {
+        let transmit = Transmit {
+            destination: to,
+            ecn: None,
+            contents,
+            segment_size,
+            // A datagram may have come to a group; nothing can be sent from one.
+            src_ip: from.filter(|ip| !ip.is_multicast() && !ip.is_unspecified()),
+        };
+        let mut tries = 0;
+        loop {
+            let sent = self.io.try_io(Interest::WRITABLE, || {
+                self.state.try_send(UdpSockRef::from(&self.io), &transmit)
+            });
+            match sent {
+                // On a connected socket the kernel reports the ICMP answer to an earlier datagram
+                // in place of sending this one; the second attempt sends it.
+                Err(error) if tries == 0 && error.kind() == io::ErrorKind::ConnectionRefused => {
+                    tries += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether the next train may be segmented by the kernel; counts down to the next attempt.
+    fn use_gso(&self) -> bool {
+        let update = self
+            .without_gso
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| match left {
+                0 | u32::MAX => None,
+                left => Some(left - 1),
+            });
+        update == Err(0)
+    }
+
+    fn lost(&self, datagrams: usize, error: &io::Error) {
+        self.losses
+            .lost(datagrams as u64, error.raw_os_error().unwrap_or_default());
+    }
+}
+
+/// A UDP socket of the address's family with large buffers, not bound yet.
+pub(crate) fn new_socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    )?;
+    // Large buffers are an improvement, not a condition: a kernel limit must not stop the program.
+    let _ = socket.set_recv_buffer_size(KERNEL_BUFFER_BYTES);
+    let _ = socket.set_send_buffer_size(KERNEL_BUFFER_BYTES);
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        socket.set_only_v6(false)?;
+    }
+    Ok(socket)
+}
+
+/// Puts what was attempted in front of an error's text; the kind stays.
+pub(crate) fn context(error: io::Error, what: std::fmt::Arguments<'_>) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}

@@ -1,0 +1,142 @@
+//! Real joins and real multicast on the loopback interface.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+use netio::{MulticastSender, RecvBatch, UdpSocket, join};
+use tokio::time::timeout;
+
+const LO: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// Also an address of the loopback interface, as all of 127.0.0.0/8 is.
+const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Receives until the datagram `last` came; the payloads, with it.
+async fn until(socket: &UdpSocket, last: &[u8]) -> Vec<Vec<u8>> {
+    let mut batch = RecvBatch::new();
+    let mut got: Vec<Vec<u8>> = Vec::new();
+    timeout(PATIENCE, async {
+        while got.last().is_none_or(|data| data != last) {
+            socket.readable().await.unwrap();
+            let received = socket.try_recv(&mut batch, |datagram| {
+                assert_eq!(datagram.to, Some(socket.local_addr().ip()));
+                got.push(datagram.data.to_vec());
+            });
+            if let Err(error) = received {
+                assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            }
+        }
+    })
+    .await
+    .expect("the last datagram within the time");
+    got
+}
+
+/// Whether the kernel lists `group` as joined on any interface.
+fn joined(group: Ipv4Addr) -> bool {
+    let listed = format!("{:08X}", u32::from_ne_bytes(group.octets()));
+    std::fs::read_to_string("/proc/net/igmp")
+        .unwrap()
+        .contains(&listed)
+}
+
+#[tokio::test]
+async fn two_receivers_of_an_ssm_group_get_its_source_and_no_other() {
+    let group: SocketAddrV4 = "232.70.70.11:47011".parse().unwrap();
+    let receivers = [(); 2].map(|()| join(group, Some(LO), Some(LO)).unwrap());
+    let sender = MulticastSender::bind(LO, 1, true).unwrap();
+    let stranger = MulticastSender::bind(OTHER, 1, true).unwrap();
+    assert_eq!(sender.source(), LO);
+    assert_eq!(stranger.socket().local_addr().ip(), IpAddr::V4(OTHER));
+    for number in 0..10_u8 {
+        stranger.send(group, b"stranger", None).await.unwrap();
+        sender.send(group, &[number], None).await.unwrap();
+    }
+    let expected: Vec<_> = (0..10_u8).map(|number| vec![number]).collect();
+    for receiver in &receivers {
+        assert_eq!(until(receiver, &[9]).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn an_asm_group_takes_any_source() {
+    let group: SocketAddrV4 = "239.70.70.12:47012".parse().unwrap();
+    let receivers = [(); 2].map(|()| join(group, None, Some(LO)).unwrap());
+    let first = MulticastSender::bind(LO, 1, true).unwrap();
+    let second = MulticastSender::bind(OTHER, 1, true).unwrap();
+    first.send(group, b"first", None).await.unwrap();
+    second.send(group, b"second", None).await.unwrap();
+    for receiver in &receivers {
+        assert_eq!(until(receiver, b"second").await, [&b"first"[..], b"second"]);
+    }
+}
+
+#[tokio::test]
+async fn only_the_group_that_was_joined_arrives() {
+    // Both on one port: without IP_MULTICAST_ALL=0 and the bind to the group they would mix.
+    let ours: SocketAddrV4 = "239.70.70.13:47013".parse().unwrap();
+    let theirs: SocketAddrV4 = "239.70.71.13:47013".parse().unwrap();
+    let we = join(ours, None, Some(LO)).unwrap();
+    let they = join(theirs, None, Some(LO)).unwrap();
+    let sender = MulticastSender::bind(LO, 1, true).unwrap();
+    sender.send(theirs, b"theirs", None).await.unwrap();
+    sender.send(ours, b"ours", None).await.unwrap();
+    assert_eq!(until(&we, b"ours").await, [b"ours"]);
+    assert_eq!(until(&they, b"theirs").await, [b"theirs"]);
+}
+
+#[tokio::test]
+async fn trains_are_split_at_each_receiver() {
+    let group: SocketAddrV4 = "232.70.70.14:47014".parse().unwrap();
+    let receivers = [(); 2].map(|()| join(group, Some(LO), Some(LO)).unwrap());
+    let sender = MulticastSender::bind(LO, 1, true).unwrap();
+    let mut train: Vec<u8> = (0..40_u8).flat_map(|number| [number; 1180]).collect();
+    train.extend([200; 77]);
+    sender.send(group, &train, Some(1180)).await.unwrap();
+    let expected: Vec<_> = train.chunks(1180).map(<[u8]>::to_vec).collect();
+    for receiver in &receivers {
+        assert_eq!(until(receiver, &[200; 77]).await, expected);
+    }
+    assert_eq!(sender.counters().send_lost, 0);
+}
+
+#[tokio::test]
+async fn dropping_the_socket_leaves_the_group() {
+    let group: SocketAddrV4 = "232.70.70.15:47015".parse().unwrap();
+    assert!(!joined(*group.ip()));
+    let socket = join(group, Some(LO), Some(LO)).unwrap();
+    assert!(joined(*group.ip()));
+    drop(socket);
+    assert!(!joined(*group.ip()));
+}
+
+#[tokio::test]
+async fn what_cannot_be_joined_is_explained() {
+    let group: SocketAddrV4 = "232.70.70.16:47016".parse().unwrap();
+    // An address for documentation: no interface has it.
+    let nowhere = Ipv4Addr::new(203, 0, 113, 77);
+    let text = join(group, Some(LO), Some(nowhere))
+        .unwrap_err()
+        .to_string();
+    for part in ["232.70.70.16:47016", "127.0.0.1", "203.0.113.77", "ip -4"] {
+        assert!(text.contains(part), "{text}");
+    }
+    let text = join("10.1.2.3:4434".parse().unwrap(), None, None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("10.1.2.3 is not a multicast address"),
+        "{text}"
+    );
+    let text = MulticastSender::bind(nowhere, 1, true)
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("203.0.113.77"), "{text}");
+    for bad in [Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(232, 1, 1, 1)] {
+        let error = MulticastSender::bind(bad, 1, true).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+    assert!(MulticastSender::bind(LO, 256, true).is_err());
+}

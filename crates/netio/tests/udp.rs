@@ -1,0 +1,296 @@
+//! The UDP socket on the loopback interface.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use netio::{BindOptions, RecvBatch, UdpSocket};
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn local() -> UdpSocket {
+    UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap()
+}
+
+struct Got {
+    from: SocketAddr,
+    to: Option<IpAddr>,
+    data: Vec<u8>,
+}
+
+/// Receives until `count` datagrams are there.
+async fn receive(socket: &UdpSocket, count: usize) -> Vec<Got> {
+    let mut batch = RecvBatch::new();
+    let mut got = Vec::new();
+    timeout(PATIENCE, async {
+        while got.len() < count {
+            socket.readable().await.unwrap();
+            let received = socket.try_recv(&mut batch, |datagram| {
+                got.push(Got {
+                    from: datagram.from,
+                    to: datagram.to,
+                    data: datagram.data.to_vec(),
+                });
+            });
+            match received {
+                Ok(datagrams) => assert!(datagrams > 0),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+        }
+    })
+    .await
+    .expect("all datagrams within the time");
+    got
+}
+
+/// `length` bytes that differ from datagram to datagram and from place to place.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as u8)
+        .collect()
+}
+
+#[tokio::test]
+async fn a_datagram_arrives_with_its_addresses() {
+    let (a, b) = (local(), local());
+    a.send(b.local_addr(), b"hello", None).await.unwrap();
+    a.send(b.local_addr(), b"", None).await.unwrap();
+    let got = receive(&b, 2).await;
+    assert_eq!(got[0].from, a.local_addr());
+    assert_eq!(got[0].to, Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    assert_eq!(got[0].data, b"hello");
+    assert_eq!(got[1].data, b"", "an empty datagram is a datagram");
+}
+
+#[tokio::test]
+async fn trains_are_split_into_their_datagrams_also_with_a_shorter_last_one() {
+    let (a, b) = (local(), local());
+    // Shorter than a segment, exact multiples, unequal last segments, and trains above what one
+    // system call takes by count (64) and by bytes (64 KiB).
+    for (length, segment) in [
+        (700, 1200),
+        (1200, 1200),
+        (2400, 1200),
+        (12_001, 1200),
+        (47_999, 1200),
+        (100_000, 1200),
+        (1_001, 10),
+        (30_000, 9_000),
+        (1, 1),
+        (130, 1),
+    ] {
+        let payload = pattern(length);
+        a.send(b.local_addr(), &payload, Some(segment))
+            .await
+            .unwrap();
+        let expected: Vec<_> = payload.chunks(segment).map(<[u8]>::to_vec).collect();
+        let got: Vec<_> = receive(&b, expected.len())
+            .await
+            .into_iter()
+            .map(|got| got.data)
+            .collect();
+        assert_eq!(got, expected, "{length} bytes in segments of {segment}");
+    }
+    assert_eq!(a.counters().send_lost, 0);
+}
+
+#[tokio::test]
+async fn a_thousand_datagrams_arrive_in_order_when_paced() {
+    let (a, b) = (local(), local());
+    let to = b.local_addr();
+    let sender = tokio::spawn(async move {
+        for number in 0..1000_u32 {
+            let mut datagram = pattern(1200);
+            datagram[..4].copy_from_slice(&number.to_be_bytes());
+            a.send(to, &datagram, None).await.unwrap();
+            if number % 20 == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        a.counters()
+    });
+    let numbers: Vec<_> = receive(&b, 1000)
+        .await
+        .iter()
+        .map(|got| u32::from_be_bytes(got.data[..4].try_into().unwrap()))
+        .collect();
+    assert_eq!(numbers, (0..1000).collect::<Vec<_>>());
+    assert_eq!(sender.await.unwrap(), netio::Counters::default());
+}
+
+#[tokio::test]
+async fn nothing_there_is_would_block() {
+    let socket = local();
+    let error = socket
+        .try_recv(&mut RecvBatch::new(), |_| panic!("nothing was sent"))
+        .unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+}
+
+#[tokio::test]
+async fn an_icmp_error_does_not_stop_sending_or_receiving() {
+    // A connected socket is what the kernel reports ICMP "port unreachable" to.
+    let gone = local().local_addr();
+    let std_socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    std_socket.connect(gone).unwrap();
+    let socket = UdpSocket::from_std(std_socket).unwrap();
+    socket.send(gone, b"to nobody", None).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let error = socket
+        .try_recv(&mut RecvBatch::new(), |_| panic!("nothing was sent"))
+        .unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    // Each of these meets the error that the one before provoked.
+    for _ in 0..3 {
+        socket.send(gone, b"to nobody", None).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let back = UdpSocket::bind(gone).unwrap();
+    back.send(socket.local_addr(), b"back again", None)
+        .await
+        .unwrap();
+    assert_eq!(receive(&socket, 1).await[0].data, b"back again");
+}
+
+#[tokio::test]
+async fn destinations_that_the_kernel_refuses_are_counted_and_disturb_nobody() {
+    let (a, b) = (local(), local());
+    a.writable().await.unwrap();
+    // Nobody can be written to at port 0, but anybody can claim to write from there.
+    let impossible = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    a.try_send(impossible, &pattern(5000), Some(1200)).unwrap();
+    assert_eq!(a.counters().send_lost, 5);
+    // Larger than any UDP datagram.
+    a.try_send(b.local_addr(), &pattern(70_000), None).unwrap();
+    assert_eq!(a.counters().send_lost, 6);
+    assert_eq!(
+        a.counters().last_send_error().unwrap().raw_os_error(),
+        Some(libc::EMSGSIZE)
+    );
+    // None of that made the socket give up segmentation for the peers that can be reached.
+    let refused = a.counters().gso_refused;
+    a.try_send(b.local_addr(), &pattern(5000), Some(1200))
+        .unwrap();
+    assert_eq!(receive(&b, 5).await.len(), 5);
+    assert_eq!(a.counters().gso_refused, refused);
+    let error = a
+        .try_send(b.local_addr(), b"x", Some(0))
+        .expect_err("a segment size of 0 is a mistake of the caller");
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+}
+
+#[tokio::test]
+async fn a_dual_stack_socket_speaks_ipv4_with_ipv4_addresses() {
+    let Ok(server) = UdpSocket::bind("[::]:0".parse().unwrap()) else {
+        eprintln!("skipped: this machine has no IPv6");
+        return;
+    };
+    let client = UdpSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 5), server.local_addr().port()));
+    client.send(address, b"question", None).await.unwrap();
+    let question = receive(&server, 1).await.remove(0);
+    assert_eq!(question.from, client.local_addr());
+    assert_eq!(question.to, Some(address.ip()));
+    let answer = pattern(3000);
+    let sent = server
+        .try_send_some(question.from, question.to, &answer, Some(1200))
+        .unwrap();
+    assert_eq!(sent, answer.len());
+    let got = receive(&client, 3).await;
+    assert!(
+        got.iter().all(|got| got.from == address),
+        "the answer comes from the address that was asked"
+    );
+    let data: Vec<_> = got.into_iter().flat_map(|got| got.data).collect();
+    assert_eq!(data, answer);
+}
+
+#[tokio::test]
+async fn a_full_kernel_buffer_is_would_block_and_loses_nothing_that_was_taken() {
+    let std_socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket2::SockRef::from(&std_socket)
+        .set_send_buffer_size(4096)
+        .unwrap();
+    let a = UdpSocket::from_std(std_socket).unwrap();
+    let b = local();
+    let to = b.local_addr();
+    // Far above the send buffer: `send` waits for room as often as needed.
+    let payload = pattern(400_000);
+    let expected = payload.len().div_ceil(1200);
+    let sender = tokio::spawn(async move {
+        for train in payload.chunks(12_000) {
+            a.send(to, train, Some(1200)).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        a.counters().send_lost
+    });
+    let got = receive(&b, expected).await;
+    let bytes: Vec<_> = got.into_iter().flat_map(|got| got.data).collect();
+    assert_eq!(bytes, pattern(400_000));
+    assert_eq!(sender.await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_named_and_reuse_is_optional() {
+    let taken = local();
+    let error = UdpSocket::bind(taken.local_addr()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    assert!(
+        error.to_string().contains(&taken.local_addr().to_string()),
+        "{error}"
+    );
+    let reuse = BindOptions {
+        reuse_address: true,
+    };
+    let first = UdpSocket::bind_with("127.0.0.1:0".parse().unwrap(), reuse).unwrap();
+    UdpSocket::bind_with(first.local_addr(), reuse).unwrap();
+}
+
+#[test]
+fn outside_a_runtime_it_is_an_error_and_no_panic() {
+    let error = UdpSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap_err();
+    assert!(error.to_string().contains("tokio runtime"), "{error}");
+}
+
+/// The kernel does not segment for a socket without UDP checksums.
+fn refuse_segmentation(socket: &std::net::UdpSocket) {
+    let on: libc::c_int = 1;
+    // SAFETY: the descriptor is open, and the option's value is a live int of the size given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NO_CHECK,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+#[tokio::test]
+async fn a_train_that_the_kernel_will_not_segment_goes_out_one_by_one() {
+    let std_socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    refuse_segmentation(&std_socket);
+    let a = UdpSocket::from_std(std_socket).unwrap();
+    let b = local();
+    let payload = pattern(10_001);
+    for _ in 0..3 {
+        a.send(b.local_addr(), &payload, Some(1200)).await.unwrap();
+        let data: Vec<_> = receive(&b, 9)
+            .await
+            .into_iter()
+            .flat_map(|g| g.data)
+            .collect();
+        assert_eq!(data, payload);
+    }
+    let counters = a.counters();
+    assert_eq!(counters.send_lost, 0);
+    assert_eq!(
+        counters.gso_refused, 1,
+        "it is not asked again for each train"
+    );
+}
