@@ -1,0 +1,149 @@
+# Part of ./dev: installs what needs.sh found missing, or says how.
+# shellcheck shell=sh disable=SC2154 # missing, packages, rust, components; yes, command; say, step, fail: from needs.sh and ../dev
+
+rustup_options='--no-modify-path --profile minimal --component rustfmt --component clippy'
+
+# needs KIND...: returns when everything is there; else installs it, or says what to do and ends with code 2.
+needs() {
+	look_for "$@"
+	[ -n "$missing" ] || return 0
+	say "Missing on this machine:$missing"
+	choose_rights
+	may_install || give_up
+	[ -z "$packages" ] || install_packages
+	install_rust
+	look_for "$@"
+	[ -z "$missing" ] || fail 1 "installed, but still missing:$missing"
+	say 'Everything needed is there now.'
+}
+
+# choose_rights: sets `rights` to root, sudo or none: how system packages can be installed here.
+choose_rights() {
+	rights=none
+	if [ "$(id -u)" = 0 ]; then
+		rights=root
+	elif have sudo; then
+		rights=sudo
+	fi
+}
+
+# may_install: whether installing is possible and agreed to. Root has agreed by being root; others are asked.
+may_install() {
+	if [ -n "$packages" ]; then
+		have apt-get || return 1
+		[ "$rights" != none ] || return 1
+	fi
+	[ "$rights" != root ] && [ -z "$yes" ] || return 0
+	[ -t 0 ] || return 1
+	say ''
+	say "It takes this: $(one_line)"
+	[ -z "$packages" ] || say 'Your password may be asked for (by sudo).'
+	printf 'Run it now? [y/N] ' >&2
+	read -r answer || answer=''
+	case $answer in
+	[yY] | [yY][eE][sS]) ;;
+	*) return 1 ;;
+	esac
+}
+
+# one_line: prints the one line by which somebody who is not root installs all that is missing.
+one_line() {
+	line=''
+	if [ -n "$packages" ]; then
+		install="apt-get install -y --no-install-recommends$packages"
+		case $rights in
+		sudo) line="sudo apt-get update && sudo $install" ;;
+		none) line="su -c 'apt-get update && $install'" ;;
+		esac
+	fi
+	rust_line=$(rust_line)
+	printf '%s\n' "$line${line:+${rust_line:+ && }}$rust_line"
+}
+
+# rust_line: prints the command that gets the Rust that is missing; nothing if none is.
+rust_line() {
+	if [ "$rust" = ok ] && [ -z "$components" ]; then
+		:
+	elif ! have rustup; then
+		printf '%s\n' "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y $rustup_options"
+	elif [ "$rust" = ok ]; then
+		printf '%s\n' "rustup component add${RUSTUP_TOOLCHAIN:+ --toolchain $RUSTUP_TOOLCHAIN} rustfmt clippy"
+	else
+		printf '%s\n' "rustup toolchain install stable --profile minimal --component rustfmt --component clippy"
+	fi
+}
+
+# give_up: says the one line to run, and ends.
+give_up() {
+	say ''
+	if [ -n "$packages" ] && ! have apt-get; then
+		say "There is no apt-get here. Install these with this system's package manager (the names are Debian's):$packages"
+		[ -z "$(rust_line)" ] || say "Then Rust, with this line: $(rust_line)"
+	else
+		say "Run this one line, then ./dev $command again:"
+		say "  $(one_line)"
+		if [ -z "$packages" ] || [ "$rights" != none ]; then
+			say "or ./dev $command --yes, which does both."
+		fi
+	fi
+	exit 2
+}
+
+# as_root COMMAND...: runs it with the rights chosen.
+as_root() {
+	case $rights in
+	root) "$@" ;;
+	# Without a terminal sudo could not ask for a password: it then has to do without one.
+	sudo) if [ -t 0 ]; then sudo "$@"; else sudo -n "$@"; fi ;;
+	esac
+}
+
+install_packages() {
+	if [ "$rights" = sudo ] && ! as_root true; then
+		say 'dev: sudo did not give the rights to install packages.'
+		rights=none
+		give_up
+	fi
+	step "Installing with apt:$packages"
+	as_root apt-get -o Acquire::Retries=3 update ||
+		say 'dev: the package lists could not be renewed; trying with those that are here.'
+	# $packages unquoted: one argument per name.
+	# shellcheck disable=SC2086
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 install -y --no-install-recommends $packages ||
+		fail 1 'apt-get could not install the packages; what it says above has the reason'
+}
+
+install_rust() {
+	# Rust may have come with the packages.
+	[ "$rust" = ok ] || find_rust
+	[ "$rust" != ok ] || [ -n "$components" ] || return 0
+	if ! have rustup; then
+		install_rustup
+	elif [ "$rust" = ok ]; then
+		step 'Adding rustfmt and clippy'
+		rustup component add rustfmt clippy || fail 1 'rustup could not add rustfmt and clippy; the reason is above'
+	else
+		step 'Installing the newest stable Rust beside the present one (rustup)'
+		rustup toolchain install stable --profile minimal --component rustfmt --component clippy ||
+			fail 1 'rustup could not install the stable toolchain; the reason is above'
+	fi
+}
+
+install_rustup() {
+	step "Installing Rust with rustup, into $cargo_home (your shell's start-up files stay as they are)"
+	scratch=$(mktemp -d)
+	# The second address is where the first one's script gets everything else from.
+	for address in https://sh.rustup.rs https://static.rust-lang.org/rustup/rustup-init.sh; do
+		curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$scratch/rustup.sh" "$address" && break
+	done
+	# A distribution's older Rust may stay: ./dev puts rustup's before it, for itself only.
+	# $rustup_options unquoted: several arguments.
+	# shellcheck disable=SC2086
+	if [ ! -s "$scratch/rustup.sh" ] ||
+		! RUSTUP_INIT_SKIP_PATH_CHECK=yes sh "$scratch/rustup.sh" -y $rustup_options; then
+		rm -rf "$scratch"
+		fail 1 'Rust could not be installed: is the network there? https://rustup.rs tells other ways'
+	fi
+	rm -rf "$scratch"
+	say "To use cargo yourself in this terminal: . \"$cargo_home/env\""
+}

@@ -1,0 +1,159 @@
+# Part of ./dev: finds what this machine lacks.
+# shellcheck shell=sh disable=SC2034,SC2154 # sets what install.sh reads; root, fail: from ../dev
+
+# The tests of ./dev put a made-up system here; empty means the real one.
+sysroot=${FLEXFEED_DEV_SYSROOT:-}
+
+# Ordinary users of Debian do not have these on their PATH, but ip, nft and ldconfig may be there.
+PATH=$PATH:$sysroot/usr/sbin:$sysroot/sbin
+
+# The one home of the Rust version is Cargo.toml.
+rust_needed=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$root/Cargo.toml")
+
+cargo_home=${CARGO_HOME:-${HOME:-/nonexistent}/.cargo}
+
+# have PROGRAM: whether it is on the PATH.
+have() {
+	command -v "$1" >/dev/null 2>&1
+}
+
+# lack WHAT PACKAGE...: notes a thing that is missing and the Debian packages that bring it.
+lack() {
+	missing="$missing
+  - $1"
+	shift
+	for package in "$@"; do
+		case " $packages " in
+		*" $package "*) ;;
+		*) packages="$packages $package" ;;
+		esac
+	done
+}
+
+# compiles COMPILER LANGUAGE HEADER: whether it makes a program; a compiler without headers or linker does not.
+compiles() {
+	have "$1" || return 1
+	scratch=$(mktemp -d)
+	made=1
+	printf '#include <%s>\nint main(void) { return 0; }\n' "$3" >"$scratch/probe"
+	"$1" -x "$2" -o "$scratch/out" "$scratch/probe" >/dev/null 2>&1 && made=0
+	rm -rf "$scratch"
+	return "$made"
+}
+
+# has_libclang: whether bindgen will find libclang's C interface (libclang-cpp is another thing).
+has_libclang() {
+	llvm=$(llvm-config --libdir 2>/dev/null) || llvm=''
+	for place in "${LIBCLANG_PATH:-}" "$llvm" "$sysroot"/usr/lib/llvm-*/lib "$sysroot"/usr/lib/*-linux-gnu \
+		"$sysroot/usr/lib64" "$sysroot/usr/lib" "$sysroot/usr/local/lib"; do
+		[ -n "$place" ] || continue
+		for library in "$place"/libclang.so* "$place"/libclang-[0-9]*.so*; do
+			[ ! -e "$library" ] || return 0
+		done
+	done
+	ldconfig -p 2>/dev/null | grep -q 'libclang[-.0-9]*\.so'
+}
+
+# has_reader: whether an Atom reader that is not ours is there to check ours.
+has_reader() {
+	have newsboat && return 0
+	for python in python3 "$sysroot/usr/bin/python3"; do
+		have "$python" && "$python" -c 'import feedparser' >/dev/null 2>&1 && return 0
+	done
+	return 1
+}
+
+# at_least VERSION NEEDED: whether a.b.c is not older than NEEDED; no version at all is.
+at_least() {
+	[ -n "$1" ] || return 1
+	have_rest=${1%%[!0-9.]*}.
+	need_rest=$2.
+	while [ "${need_rest%.}" != "$need_rest" ] && [ -n "$need_rest" ]; do
+		have_part=${have_rest%%.*}
+		need_part=${need_rest%%.*}
+		[ "${have_part:-0}" -le "$need_part" ] || return 0
+		[ "${have_part:-0}" -ge "$need_part" ] || return 1
+		have_rest=${have_rest#*.}
+		need_rest=${need_rest#*.}
+	done
+}
+
+# version_of COMMAND...: the second word of what it prints, such as 1.95.0; nothing if it fails.
+version_of() {
+	"$@" 2>/dev/null | sed -n '1s/^[^ ]* \([^ ]*\).*/\1/p'
+}
+
+# find_rust: sets `rust` to ok, old or missing, and `rust_version`. Looks on the PATH, then where rustup puts it, then for
+# rustup's stable toolchain beside an older default; nothing is changed outside this process.
+find_rust() {
+	rust=missing
+	rust_version=''
+	rust_here && return
+	if [ -x "$cargo_home/bin/rustc" ] || [ -x "$cargo_home/bin/rustup" ]; then
+		PATH=$cargo_home/bin:$PATH
+		rust_here && return
+	fi
+	if have rustup && at_least "$(version_of rustup run stable rustc --version)" "$rust_needed"; then
+		export RUSTUP_TOOLCHAIN=stable
+		rust_here || :
+	fi
+}
+
+# rust_here: whether cargo and rustc, as called now, are new enough.
+rust_here() {
+	have cargo && have rustc || return 1
+	rust_version=$(version_of rustc --version)
+	[ -n "$rust_version" ] || return 1
+	rust=old
+	at_least "$rust_version" "$rust_needed" || return 1
+	rust=ok
+}
+
+# look_for KIND...: fills `missing` (text), `packages` (Debian's names), `rust` and `components`.
+look_for() {
+	missing=''
+	packages=''
+	components=''
+	for kind in "$@"; do
+		"look_for_$kind"
+	done
+}
+
+look_for_build() {
+	have git || lack 'git' git
+	compiles cc c stdio.h || lack 'a C compiler (cc)' gcc libc6-dev
+	compiles c++ c++ cstdio || lack 'a C++ compiler (c++)' g++
+	have make || [ -n "${CMAKE_GENERATOR:-}" ] || lack 'make' make
+	have cmake || lack 'cmake' cmake
+	have clang || lack 'clang' clang
+	has_libclang || lack 'libclang (bindgen reads C headers with it)' libclang-dev
+	find_rust
+	case $rust in
+	missing) lack "Rust $rust_needed or newer (from rustup)" ;;
+	old) lack "Rust $rust_needed or newer (from rustup; Rust $rust_version is here)" ;;
+	esac
+	if [ "$rust" != ok ] && ! have rustup; then
+		have curl || lack 'curl (fetches rustup)' curl
+		[ -e "$sysroot/etc/ssl/certs/ca-certificates.crt" ] || ! have apt-get ||
+			lack 'certificates of web sites (curl checks rustup'\''s)' ca-certificates
+	fi
+}
+
+look_for_network() {
+	[ "$(uname -s)" = Linux ] || fail 2 "virtual networks need Linux; this is $(uname -s). A virtual machine with Debian or Ubuntu will do."
+	have ip || lack 'ip' iproute2
+	have nft || lack 'nft' nftables
+	for program in unshare nsenter setpriv; do
+		have "$program" || lack "$program" util-linux
+	done
+	has_reader || lack 'an independent reader of Atom files (Python'\''s feedparser; newsboat would do)' python3-feedparser
+}
+
+look_for_lint() {
+	have shellcheck || lack 'shellcheck' shellcheck
+	[ "$rust" = ok ] || return 0
+	if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
+		components=1
+		lack 'rustfmt and clippy (parts of Rust, from rustup)'
+	fi
+}
