@@ -1,0 +1,147 @@
+//! Where the programs under test are.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+
+use crate::lab::{ORDINARY_USER, Tools};
+use crate::run_dir::RunDir;
+
+/// Paths of the programs that the testbed starts.
+#[derive(Debug, Clone)]
+pub struct Binaries {
+    /// `flexfeed-source`, the service under test.
+    pub source: PathBuf,
+    /// `flexfeed-receiver`, the service under test.
+    pub receiver: PathBuf,
+    /// `flexfeed-lore`, the feed generator.
+    pub lore: PathBuf,
+    /// `flexfeed-probe`, which sends and counts datagrams.
+    pub probe: PathBuf,
+}
+
+impl Binaries {
+    /// Finds them: in `FLEXFEED_BIN_DIR` if that is set, otherwise beside the running test or program.
+    ///
+    /// Under `cargo test` without `FLEXFEED_BIN_DIR` the services are brought up to date first, once per process.
+    ///
+    /// # Errors
+    /// When one is missing or does not build.
+    pub fn find() -> Result<Binaries> {
+        let own = own_folder()?;
+        let services = match std::env::var_os("FLEXFEED_BIN_DIR") {
+            Some(folder) => std::path::absolute(PathBuf::from(folder))?,
+            None => {
+                build_once(&own)?;
+                own.clone()
+            }
+        };
+        Ok(Binaries {
+            source: required(&services, "flexfeed-source")?,
+            receiver: required(&services, "flexfeed-receiver")?,
+            ..Binaries::of_testbed()?
+        })
+    }
+
+    /// Only the testbed's own programs; the services' paths are empty.
+    ///
+    /// # Errors
+    /// When one is missing.
+    pub fn of_testbed() -> Result<Binaries> {
+        let own = own_folder()?;
+        Ok(Binaries {
+            source: PathBuf::new(),
+            receiver: PathBuf::new(),
+            lore: required(&own, "flexfeed-lore")?,
+            probe: required(&own, "flexfeed-probe")?,
+        })
+    }
+
+    /// Makes sure that the user whom services run as can start them, copying them into `run` where a folder on the way is closed to that user.
+    ///
+    /// # Errors
+    /// When a copy cannot be made.
+    pub fn reachable(&self, rootless: bool, run: &RunDir) -> Result<Binaries> {
+        if rootless {
+            return Ok(self.clone());
+        }
+        let place = |path: &Path| -> Result<PathBuf> {
+            if path.as_os_str().is_empty() || ordinary_user_can_start(path)? {
+                return Ok(path.to_owned());
+            }
+            let name = path.file_name().context("program without a name")?;
+            let copy = run.path().join(name);
+            std::fs::copy(path, &copy)
+                .with_context(|| format!("copying {} to {}", path.display(), copy.display()))?;
+            Ok(copy)
+        };
+        Ok(Binaries {
+            source: place(&self.source)?,
+            receiver: place(&self.receiver)?,
+            lore: place(&self.lore)?,
+            probe: place(&self.probe)?,
+        })
+    }
+}
+
+/// The folder of this program; tests live one level deeper, in `deps`.
+fn own_folder() -> Result<PathBuf> {
+    let exe = std::env::current_exe().context("finding the running program")?;
+    let folder = exe.parent().context("program without a folder")?;
+    if folder.ends_with("deps") {
+        return Ok(folder.parent().context("deps without a parent")?.to_owned());
+    }
+    Ok(folder.to_owned())
+}
+
+fn required(folder: &Path, name: &str) -> Result<PathBuf> {
+    let path = folder.join(name);
+    ensure!(
+        path.is_file(),
+        "{} is missing; run: cargo build --workspace (or set FLEXFEED_BIN_DIR to the folder that has it)",
+        path.display()
+    );
+    Ok(path)
+}
+
+fn build_once(own: &Path) -> Result<()> {
+    static BUILT: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    // Cargo sets this for the tests that it runs; a program started by hand takes what is there.
+    let Some(cargo) = std::env::var_os("CARGO") else {
+        return Ok(());
+    };
+    let build = || -> Result<()> {
+        let mut command = Command::new(cargo);
+        command
+            .args(["build", "-p", "flexfeed-source", "-p", "flexfeed-receiver"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"));
+        if own.ends_with("release") {
+            command.arg("--release");
+        }
+        let output = command.output().context("starting cargo build")?;
+        if !output.status.success() {
+            bail!(
+                "building the services failed:\n{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        Ok(())
+    };
+    BUILT
+        .get_or_init(|| build().map_err(|error| format!("{error:#}")))
+        .clone()
+        .map_err(|text| anyhow!(text))
+}
+
+fn ordinary_user_can_start(path: &Path) -> Result<bool> {
+    let id = ORDINARY_USER.to_string();
+    let status = Command::new(&Tools::find()?.setpriv)
+        .args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"])
+        .args(["test", "-x"])
+        .arg(path)
+        .status()
+        .context("starting setpriv")?;
+    Ok(status.success())
+}

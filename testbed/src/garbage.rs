@@ -1,0 +1,165 @@
+//! Datagrams that a service must survive, and plain multicast to prove the lab with.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::waiting::pause;
+
+/// The largest UDP payload made, in bytes; it fits one Ethernet frame.
+const LARGEST: usize = 1400;
+
+/// Sends `count` datagrams of random length and content, about `per_second` of them.
+///
+/// They take turns among: pure noise (also empty datagrams); what begins like a QUIC long header; and what begins like a packet of the flow, a short header with
+/// the flow's ID, if one is given. None is a valid packet, save by a chance of 2⁻¹²⁸.
+///
+/// # Errors
+/// When the socket cannot be made; single refused datagrams (a closed port answers with ICMP) are not an error.
+pub fn send_garbage(
+    to: SocketAddrV4,
+    count: u32,
+    per_second: u32,
+    flow: Option<[u8; 8]>,
+    seed: u64,
+) -> Result<()> {
+    let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
+        .context("opening a UDP socket")?;
+    let mut rng = StdRng::seed_from_u64(seed);
+    let interval = Duration::from_secs(1) / per_second.max(1);
+    for number in 0..count {
+        let _ = socket.send_to(&piece(&mut rng, number, flow), to);
+        pause(interval);
+    }
+    Ok(())
+}
+
+fn piece(rng: &mut StdRng, number: u32, flow: Option<[u8; 8]>) -> Vec<u8> {
+    let mut bytes = vec![0; rng.random_range(0..=LARGEST)];
+    rng.fill_bytes(&mut bytes);
+    let head: Vec<u8> = match (number % 3, flow) {
+        (1, _) => {
+            // Long header, fixed bit, some packet type; version 1; a destination ID of 8 bytes.
+            let mut head = vec![
+                0xc0 | (bytes.first().copied().unwrap_or(0) & 0x3f),
+                0,
+                0,
+                0,
+                1,
+                8,
+            ];
+            head.extend_from_slice(&rng.random::<[u8; 8]>());
+            head
+        }
+        (2, Some(flow)) => {
+            let mut head = vec![0x40 | (bytes.first().copied().unwrap_or(0) & 0x3f)];
+            head.extend_from_slice(&flow);
+            head
+        }
+        _ => return bytes,
+    };
+    let room = bytes.len().max(head.len());
+    bytes.resize(room, 0);
+    for (place, byte) in bytes.iter_mut().zip(head) {
+        *place = byte;
+    }
+    bytes
+}
+
+/// Sends numbered datagrams to a group by the default multicast route.
+///
+/// # Errors
+/// When the socket cannot be made or a datagram cannot be sent.
+pub fn send_numbered(group: SocketAddrV4, count: u32, interval: Duration) -> Result<()> {
+    let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
+        .context("opening a UDP socket")?;
+    socket.set_multicast_ttl_v4(4)?;
+    for number in 0..count {
+        socket
+            .send_to(&number.to_be_bytes(), group)
+            .with_context(|| format!("sending to {group}"))?;
+        pause(interval);
+    }
+    Ok(())
+}
+
+/// Joins a group (from one source, or from any) on an interface and counts the datagrams that arrive within a time; without `join` it only listens on the port.
+///
+/// # Errors
+/// When the socket cannot be made or the join is refused.
+pub fn count_arrivals(
+    group: SocketAddrV4,
+    source: Option<Ipv4Addr>,
+    interface: Ipv4Addr,
+    join: bool,
+    time: Duration,
+) -> Result<u32> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&SockAddr::from(group))?;
+    match (join, source) {
+        (false, _) => {}
+        (true, Some(source)) => socket.join_ssm_v4(&source, group.ip(), &interface)?,
+        (true, None) => socket.join_multicast_v4(group.ip(), &interface)?,
+    }
+    let socket = UdpSocket::from(socket);
+    let end = Instant::now() + time;
+    let mut arrived = 0;
+    let mut buffer = [0; 2048];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(arrived);
+        }
+        socket.set_read_timeout(Some(left))?;
+        match socket.recv(&mut buffer) {
+            Ok(_) => arrived += 1,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) => {}
+            Err(error) => return Err(error).context("receiving"),
+        }
+    }
+}
+
+/// Reads a Flow ID of 16 hexadecimal digits.
+///
+/// # Errors
+/// When it is something else.
+pub fn flow_id(hex: &str) -> Result<[u8; 8]> {
+    ensure!(
+        hex.len() == 16,
+        "a Flow ID has 16 hexadecimal digits, not {hex:?}"
+    );
+    let number = u64::from_str_radix(hex, 16).with_context(|| format!("Flow ID {hex:?}"))?;
+    Ok(number.to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn garbage_for_the_flow_carries_its_id_in_a_short_header() {
+        let mut rng = StdRng::seed_from_u64(1);
+        let flow = flow_id("0102030405060708").unwrap();
+        for _ in 0..100 {
+            let bytes = piece(&mut rng, 2, Some(flow));
+            assert_eq!(bytes[0] & 0xc0, 0x40);
+            assert_eq!(bytes[1..9], [1, 2, 3, 4, 5, 6, 7, 8]);
+        }
+    }
+
+    #[test]
+    fn flow_ids_are_checked() {
+        assert!(flow_id("0102").is_err());
+        assert!(flow_id("zz02030405060708").is_err());
+    }
+}

@@ -1,0 +1,354 @@
+//! A network of our own: namespaces joined by a switch that forwards multicast only where it was asked for.
+//!
+//! The switch is a Linux bridge with IGMPv3 snooping and a querier, so that a node gets a group only after a real (S,G) or (*,G) join. Each node is a network
+//! namespace of its own on a veth cable. Everything also runs in a PID namespace, whose end takes every process of the lab with it.
+//!
+//! A multi-threaded process (a Rust test) cannot enter a user namespace, so each program is started through `nsenter`. As root no user namespace is made; as an
+//! ordinary user one is, by the same code, and inside it the user is root over the lab's networks and over nothing else.
+
+mod holder;
+mod ports;
+mod tools;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+
+use crate::waiting::pause;
+use holder::Holder;
+pub use holder::child_of;
+pub use ports::{Multicast, Port};
+pub use tools::{Tools, on_path};
+
+/// The user and group that services run as when the lab was made by root.
+pub const ORDINARY_USER: u32 = 65534;
+
+/// How long the bridge floods all multicast after its querier starts, plus a margin. It is the query response interval set in [`Lab::new`].
+const SNOOPING_STARTS: Duration = Duration::from_millis(200);
+
+/// One network namespace of a lab.
+#[derive(Debug, Clone)]
+pub struct Node {
+    name: String,
+    address: Ipv4Addr,
+    pid: u32,
+    rootless: bool,
+}
+
+/// A switch and the nodes on it; all of it ends when this value is dropped or when this process ends.
+#[derive(Debug)]
+pub struct Lab {
+    // Fields drop in this order: nodes before the switch, whose holder is process 1 of the lab.
+    holders: Vec<Holder>,
+    nodes: Vec<Node>,
+    ports: Mutex<BTreeMap<String, Port>>,
+    switch: Node,
+    _init: Holder,
+}
+
+impl Lab {
+    /// Makes the switch.
+    ///
+    /// # Errors
+    /// When a program is missing, or when namespaces are forbidden here; the error then names the remedy.
+    pub fn new() -> Result<Lab> {
+        let tools = Tools::find()?;
+        let (init, rootless) = make_init(tools)?;
+        let switch = Node {
+            name: "switch".to_owned(),
+            address: Ipv4Addr::new(10, 77, 0, 1),
+            pid: init.pid(),
+            rootless,
+        };
+        // Times in hundredths of a second. Hosts answer a query within the response interval, and a bridge floods for as long after its querier starts.
+        switch.ip_batch(
+            "link set lo up\n\
+             link add br0 type bridge forward_delay 0 mcast_snooping 1 mcast_igmp_version 3 mcast_query_response_interval 10 \
+             mcast_startup_query_interval 100 mcast_query_interval 200 mcast_last_member_interval 10 mcast_query_use_ifaddr 1\n\
+             addr add 10.77.0.1/24 dev br0\n\
+             link set br0 up\n\
+             link set br0 type bridge mcast_querier 1\n",
+        )?;
+        pause(SNOOPING_STARTS);
+        Ok(Lab {
+            holders: Vec::new(),
+            nodes: Vec::new(),
+            ports: Mutex::new(BTreeMap::new()),
+            switch,
+            _init: init,
+        })
+    }
+
+    /// Plugs a new node in at `10.77.0.host`, with a default multicast route; its port is open.
+    ///
+    /// # Errors
+    /// When the name is too long for an interface (at most 11 bytes), taken, or when the kernel refuses.
+    pub fn add_node(&mut self, name: &str, host: u8) -> Result<Node> {
+        ensure!(
+            !name.is_empty()
+                && name.len() <= 11
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'),
+            "node name {name:?}: use 1 to 11 letters, digits and dashes, because an interface is named after it"
+        );
+        ensure!(
+            self.nodes.iter().all(|node| node.name != name),
+            "there is already a node {name:?}"
+        );
+        let tools = Tools::find()?;
+        let mut command = self.switch.enter(true)?;
+        command.arg(&tools.unshare).arg("--net").arg(&tools.cat);
+        let holder = Holder::start(command, &format!("node {name}"))?;
+        let node = Node {
+            name: name.to_owned(),
+            address: Ipv4Addr::new(10, 77, 0, host),
+            pid: holder.pid(),
+            rootless: self.switch.rootless,
+        };
+        let port = port_name(name);
+        self.switch.ip_batch(&format!(
+            "link add {port} type veth peer name eth0 netns {pid}\n\
+             link set {port} master br0\n\
+             link set {port} up\n",
+            pid = holder.pid()
+        ))?;
+        // One datagram per frame, as on a cable: otherwise a train of segments would be lost or forwarded as one.
+        node.ip_batch(&format!(
+            "link set lo multicast on\n\
+             link set lo up\n\
+             link set eth0 gso_max_segs 1\n\
+             addr add {address}/24 dev eth0\n\
+             link set eth0 up\n\
+             route add 224.0.0.0/4 dev eth0\n",
+            address = node.address
+        ))?;
+        self.holders.push(holder);
+        self.nodes.push(node.clone());
+        self.set_port(&node, Port::default())?;
+        Ok(node)
+    }
+
+    /// Changes what happens to multicast towards a node; unicast goes on.
+    ///
+    /// # Errors
+    /// When nft refuses.
+    pub fn set_multicast(&self, node: &Node, multicast: Multicast) -> Result<()> {
+        let mut port = self.port(node)?;
+        port.multicast = multicast;
+        self.set_port(node, port)
+    }
+
+    /// Pulls (or plugs in again) the whole cable of a node, unicast too.
+    ///
+    /// # Errors
+    /// When nft refuses.
+    pub fn set_unplugged(&self, node: &Node, unplugged: bool) -> Result<()> {
+        let mut port = self.port(node)?;
+        port.unplugged = unplugged;
+        self.set_port(node, port)
+    }
+
+    /// The nft ruleset of the switch with its counters, for a report of what went wrong.
+    pub fn describe_ports(&self) -> String {
+        let listing = Tools::find().and_then(|tools| {
+            let mut command = self.switch.command(&tools.nft)?;
+            command.args(["list", "ruleset"]);
+            output_of(command, "nft list ruleset", "")
+        });
+        listing.unwrap_or_else(|error| format!("{error:#}"))
+    }
+
+    /// Whether the lab runs in a user namespace, that is, was not made by root.
+    pub fn rootless(&self) -> bool {
+        self.switch.rootless
+    }
+
+    fn port(&self, node: &Node) -> Result<Port> {
+        let ports = self
+            .ports
+            .lock()
+            .map_err(|_| anyhow!("lab lock poisoned"))?;
+        ports
+            .get(&port_name(&node.name))
+            .copied()
+            .ok_or_else(|| anyhow!("node {:?} is not in this lab", node.name))
+    }
+
+    fn set_port(&self, node: &Node, port: Port) -> Result<()> {
+        let tools = Tools::find()?;
+        let mut ports = self
+            .ports
+            .lock()
+            .map_err(|_| anyhow!("lab lock poisoned"))?;
+        let mut changed = ports.clone();
+        changed.insert(port_name(&node.name), port);
+        let mut command = self.switch.command(&tools.nft)?;
+        command.args(["-f", "-"]);
+        output_of(command, "nft", &ports::ruleset(&changed))?;
+        *ports = changed;
+        Ok(())
+    }
+}
+
+impl Node {
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The node's address on the lab's network.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// A short-lived program in this node's network, with the rights of the lab's owner.
+    ///
+    /// # Errors
+    /// When a tool is missing.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Result<Command> {
+        let mut command = self.enter(false)?;
+        command.arg(program);
+        Ok(command)
+    }
+
+    /// A long-lived program in this node: it dies with the lab and has no rights beyond those of an ordinary user.
+    ///
+    /// The program is the only child of the process that the command starts (see [`child_of`]).
+    ///
+    /// # Errors
+    /// When a tool is missing.
+    pub fn service_command(&self, program: impl AsRef<OsStr>) -> Result<Command> {
+        let tools = Tools::find()?;
+        let mut command = self.enter(true)?;
+        if !self.rootless {
+            let id = ORDINARY_USER.to_string();
+            command
+                .arg(&tools.setpriv)
+                .args(["--reuid", &id, "--regid", &id])
+                .args(["--clear-groups", "--no-new-privs", "--"]);
+        }
+        command.arg(program);
+        Ok(command)
+    }
+
+    /// Gives a file or folder to the user that services run as.
+    ///
+    /// # Errors
+    /// When the owner cannot be changed.
+    pub fn hand_over(&self, path: &Path) -> Result<()> {
+        if !self.rootless {
+            std::os::unix::fs::chown(path, Some(ORDINARY_USER), Some(ORDINARY_USER))
+                .with_context(|| format!("giving {} to user {ORDINARY_USER}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// `nsenter` into this node, ready for a program and its arguments.
+    ///
+    /// Entering the PID namespace makes `nsenter` fork, and makes process ids in arguments mean other processes; commands such as `ip … netns PID` stay outside.
+    fn enter(&self, with_pid_namespace: bool) -> Result<Command> {
+        let mut command = Command::new(&Tools::find()?.nsenter);
+        command.arg("--target").arg(self.pid.to_string());
+        if self.rootless {
+            command.args(["--user", "--preserve-credentials"]);
+        }
+        command.arg("--net");
+        if with_pid_namespace {
+            command.arg("--pid");
+        }
+        command.arg("--").process_group(0);
+        Ok(command)
+    }
+
+    fn ip_batch(&self, lines: &str) -> Result<()> {
+        let mut command = self.command(&Tools::find()?.ip)?;
+        command.args(["-batch", "-"]);
+        output_of(command, &format!("ip in {}", self.name), lines)?;
+        Ok(())
+    }
+}
+
+/// The interface of the switch that a node's cable is plugged into.
+fn port_name(node: &str) -> String {
+    format!("p-{node}")
+}
+
+/// Makes the switch's namespaces, as root when that works, in a user namespace otherwise. Tells whether it was the latter.
+fn make_init(tools: &Tools) -> Result<(Holder, bool)> {
+    let start = |rootless: bool| {
+        let mut command = Command::new(&tools.unshare);
+        if rootless {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command
+            .args(["--net", "--pid", "--fork", "--kill-child"])
+            .arg(&tools.cat);
+        Holder::start(command, "the lab")
+    };
+    if rustix::process::geteuid().is_root()
+        && let Ok(init) = start(false)
+    {
+        return Ok((init, false));
+    }
+    // Root in a container often lacks the capability to make namespaces directly.
+    match start(true) {
+        Ok(init) => Ok((init, true)),
+        Err(error) => Err(error.context(remedy())),
+    }
+}
+
+/// The line that allows user namespaces on this machine, as far as its settings tell.
+fn remedy() -> String {
+    let setting = |path: &str| {
+        std::fs::read_to_string(path)
+            .ok()
+            .map(|text| text.trim().to_owned())
+    };
+    let line = if setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref()
+        == Some("1")
+    {
+        "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+    } else if setting("/proc/sys/kernel/unprivileged_userns_clone").as_deref() == Some("0") {
+        "sudo sysctl -w kernel.unprivileged_userns_clone=1"
+    } else if setting("/proc/sys/user/max_user_namespaces").as_deref() == Some("0") {
+        "sudo sysctl -w user.max_user_namespaces=10000"
+    } else {
+        "run as root, or in a container started with --privileged"
+    };
+    format!("user namespaces are restricted here; allow them with: {line}")
+}
+
+/// Runs a command to its end and returns its standard output.
+fn output_of(mut command: Command, what: &str, input: &str) -> Result<String> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {what}"))?;
+    if let Some(mut pipe) = child.stdin.take() {
+        // A program that ends early says why on its standard error, which is the better report.
+        let _ = pipe.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        bail!(
+            "{what} failed ({}): {}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim(),
+            if input.is_empty() {
+                String::new()
+            } else {
+                format!("\ninput was:\n{input}")
+            }
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,172 @@
+//! The status files and pages of the services, as far as the testbed looks at them.
+//!
+//! These are written down here a second time, on purpose: a change of a service that breaks its readers breaks the scenarios.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+/// `DATA/status.json` of a receiver.
+#[derive(Debug, Clone, Deserialize)]
+pub struct ReceiverStatus {
+    /// When the file was written, Unix time in ms.
+    pub updated_ms: u64,
+    /// Its configured name.
+    pub name: String,
+    /// Whether its connection to the source is up.
+    pub connected: bool,
+    /// What is wrong, in words for a person.
+    pub error: Option<String>,
+    /// Its channels.
+    pub channels: Vec<ReceiverChannel>,
+}
+
+/// One channel in a receiver's status.
+#[derive(Debug, Clone, Deserialize)]
+pub struct ReceiverChannel {
+    /// The channel's name.
+    pub channel: String,
+    /// `multicast`, `unicast`, …
+    pub rung: String,
+    /// The last contiguous update that the outputs hold.
+    pub cursor: u64,
+    /// The source's last update, as far as known.
+    pub head: u64,
+    /// How many updates this process delivered.
+    pub updates: u64,
+    /// By which path.
+    pub via: ViaCounts,
+    /// From storing at the source to delivery, in ms.
+    #[serde(default)]
+    pub latency_ms: Latency,
+    /// Flow packets that arrived.
+    pub flow_packets: u64,
+    /// Datagrams to the flow that were not valid packets of it.
+    pub flow_invalid: u64,
+    /// Bytes that arrived more than once, by count of occurrences.
+    pub duplicates: u64,
+    /// Times that the flow's bytes differed from the unicast path's.
+    pub mismatches: u64,
+    /// The latest changes of rung, oldest first.
+    pub moves: Vec<Move>,
+}
+
+/// Updates by path.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub struct ViaCounts {
+    /// Every byte first came by the flow.
+    pub flow: u64,
+    /// Some did.
+    pub repaired: u64,
+    /// None did.
+    pub unicast: u64,
+}
+
+/// Latency figures in ms; `None` while nothing was delivered.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub struct Latency {
+    /// Of the last update.
+    pub last: Option<f64>,
+    /// The median.
+    pub p50: Option<f64>,
+    /// The 99th percentile.
+    pub p99: Option<f64>,
+}
+
+/// A change of rung.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Move {
+    /// Unix time in ms.
+    pub at_ms: f64,
+    /// At the source: which receiver, by its configured name.
+    #[serde(default)]
+    pub name: String,
+    /// The rung left.
+    pub from: String,
+    /// The rung taken.
+    pub to: String,
+    /// Why, e.g. `joined`, `ack-timeout`.
+    pub cause: String,
+}
+
+/// `/status.json` of a source.
+#[derive(Debug, Clone, Deserialize)]
+pub struct SourceStatus {
+    /// The last stored update.
+    pub head: u64,
+    /// The feed that it reads.
+    pub feed: FeedStatus,
+    /// The flow, unless the channel has none.
+    pub flow: Option<FlowStatus>,
+    /// Everybody connected.
+    pub receivers: Vec<SourceReceiver>,
+    /// The latest changes of rung, oldest first.
+    pub moves: Vec<Move>,
+}
+
+/// The state of a source's feed.
+#[derive(Debug, Clone, Deserialize)]
+pub struct FeedStatus {
+    /// `ok`, `not-modified`, `not-a-feed`, `challenged` or `error`.
+    pub state: String,
+    /// More about it, in words for a person.
+    #[serde(default)]
+    pub detail: Option<String>,
+}
+
+/// The state of a source's flow.
+#[derive(Debug, Clone, Deserialize)]
+pub struct FlowStatus {
+    /// The Flow ID in hexadecimal.
+    pub id: String,
+    /// `address:port`.
+    pub group: String,
+    /// How many receivers owe acknowledgements.
+    pub members: u64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+}
+
+/// A receiver as its source sees it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct SourceReceiver {
+    /// Its configured name.
+    pub name: String,
+    /// `multicast`, `unicast`, …
+    pub rung: String,
+    /// What it has confirmed.
+    pub cursor: u64,
+}
+
+impl ReceiverStatus {
+    /// Reads `status.json` in a receiver's data folder; `None` while there is none.
+    ///
+    /// # Errors
+    /// When the file is there but cannot be read as a status.
+    pub fn read(data: &Path) -> Result<Option<ReceiverStatus>> {
+        let path = data.join("status.json");
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).context(format!("reading {}", path.display())),
+        };
+        let status = serde_json::from_slice(&bytes)
+            .with_context(|| format!("reading {} as a receiver's status", path.display()))?;
+        Ok(Some(status))
+    }
+
+    /// The channel of this name, if the receiver has been welcomed to it.
+    pub fn channel(&self, name: &str) -> Option<&ReceiverChannel> {
+        self.channels.iter().find(|channel| channel.channel == name)
+    }
+}
+
+impl SourceStatus {
+    /// The changes of rung of one receiver, oldest first.
+    pub fn moves_of(&self, name: &str) -> Vec<&Move> {
+        self.moves.iter().filter(|step| step.name == name).collect()
+    }
+}
