@@ -1,0 +1,173 @@
+//! What can go wrong with the store, in words that say what to do.
+
+use sqlx::migrate::MigrateError;
+
+// Primary result codes of SQLite (https://www.sqlite.org/rescode.html).
+const SQLITE_BUSY: u32 = 5;
+const SQLITE_LOCKED: u32 = 6;
+const SQLITE_READONLY: u32 = 8;
+const SQLITE_IOERR: u32 = 10;
+const SQLITE_CORRUPT: u32 = 11;
+const SQLITE_FULL: u32 = 13;
+const SQLITE_CANTOPEN: u32 = 14;
+const SQLITE_NOTADB: u32 = 26;
+
+/// Why the store could not be opened or could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The database URL is not usable.
+    #[error("cannot use the database URL: {reason}; give --database-url sqlite://PATH")]
+    Url {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The database cannot be opened.
+    #[error("cannot open {url}: {reason}")]
+    Open {
+        /// The database.
+        url: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A newer version of the program wrote the database.
+    #[error(
+        "{url} was written by a newer version of flexfeed (its schema is version {found}, this program knows up to {known}): upgrade the program, or set --database-url to another file"
+    )]
+    Newer {
+        /// The database.
+        url: String,
+        /// The schema version in the database.
+        found: i64,
+        /// The newest version that this program knows.
+        known: i64,
+    },
+    /// The file is damaged.
+    #[error(
+        "{url} is damaged or not a database ({detail}): restore it from a backup, or move it away to start afresh (receivers then start over with the new channel)"
+    )]
+    Damaged {
+        /// The database.
+        url: String,
+        /// What was found.
+        detail: String,
+    },
+    /// The disk is full.
+    #[error("no space left on the disk for {url}: free some; nothing was stored")]
+    Full {
+        /// The database.
+        url: String,
+    },
+    /// The file or its folder cannot be written.
+    #[error(
+        "{url} cannot be written: the file and its folder (for the -wal and -shm files beside it) must be writable for this user"
+    )]
+    ReadOnly {
+        /// The database.
+        url: String,
+    },
+    /// Another program, or too many tasks of this one, hold the database.
+    #[error(
+        "{url} was busy for too long ({detail}): see whether another program has it open (`fuser FILE`)"
+    )]
+    Busy {
+        /// The database.
+        url: String,
+        /// What was waited for.
+        detail: String,
+    },
+    /// There is no such channel.
+    #[error("there is no channel {channel:?} in {url}: it is made when the source starts with it")]
+    UnknownChannel {
+        /// The database.
+        url: String,
+        /// The channel asked for.
+        channel: String,
+    },
+    /// The channel's name cannot be one.
+    #[error("a channel cannot be named {name:?}: a name has 1 to 255 bytes")]
+    ChannelName {
+        /// The name, cut if it is too long.
+        name: String,
+    },
+    /// Anything else that the database reports.
+    #[error("cannot {doing} in {url}: {source}")]
+    Database {
+        /// The database.
+        url: String,
+        /// What was being done.
+        doing: &'static str,
+        /// The database's own words.
+        source: sqlx::Error,
+    },
+}
+
+impl StoreError {
+    /// Sorts an error of the database by what one can do about it.
+    pub(crate) fn from_sqlx(url: &str, doing: &'static str, source: sqlx::Error) -> Self {
+        let url = url.to_owned();
+        match &source {
+            sqlx::Error::PoolTimedOut => Self::Busy {
+                url,
+                detail: format!("no connection became free to {doing}"),
+            },
+            sqlx::Error::Database(error) => match primary_code(error.as_ref()) {
+                Some(SQLITE_BUSY | SQLITE_LOCKED) => Self::Busy {
+                    url,
+                    detail: error.to_string(),
+                },
+                Some(SQLITE_FULL) => Self::Full { url },
+                Some(SQLITE_READONLY | SQLITE_CANTOPEN) => Self::ReadOnly { url },
+                Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Self::Damaged {
+                    url,
+                    detail: error.message().to_owned(),
+                },
+                Some(SQLITE_IOERR) => Self::Open {
+                    url,
+                    reason: format!(
+                        "cannot {doing}: the disk failed or is full ({error}); look at the system's log"
+                    ),
+                },
+                _ => Self::Database { url, doing, source },
+            },
+            _ => Self::Database { url, doing, source },
+        }
+    }
+
+    /// Sorts an error of bringing the schema up to date.
+    pub(crate) fn from_migration(url: &str, known: i64, error: MigrateError) -> Self {
+        match error {
+            MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => {
+                Self::from_sqlx(url, "bring the schema up to date", source)
+            }
+            MigrateError::VersionMissing(found) if found > known => Self::Newer {
+                url: url.to_owned(),
+                found,
+                known,
+            },
+            other => Self::Open {
+                url: url.to_owned(),
+                reason: format!(
+                    "its schema does not come from a release of flexfeed ({other}); set --database-url to another file"
+                ),
+            },
+        }
+    }
+}
+
+/// The error code of SQLite without its extension.
+fn primary_code(error: &(dyn sqlx::error::DatabaseError + 'static)) -> Option<u32> {
+    let code: u32 = error.code()?.parse().ok()?;
+    Some(code & 0xff)
+}
+
+/// Whether trying again may help: another connection is in the way.
+pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(error) => matches!(
+            primary_code(error.as_ref()),
+            Some(SQLITE_BUSY | SQLITE_LOCKED)
+        ),
+        _ => false,
+    }
+}

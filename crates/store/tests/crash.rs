@@ -1,0 +1,125 @@
+//! A process that appends is killed in the middle, again and again, and nothing is half stored.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use store::{Draft, Kind, Validators};
+
+const URL: &str = "https://example.org/new.atom";
+const PER_APPEND: u64 = 7;
+/// Names the database to the process that is to be killed; without it that test does nothing.
+const DATABASE: &str = "FLEXFEED_TEST_CRASH_DATABASE";
+
+/// The entries of one append, and its validators, tell which append it was.
+fn batch(first: u64) -> Vec<Draft> {
+    (first..first + PER_APPEND)
+        .map(|number| {
+            let mut hash = [0; 32];
+            hash[..8].copy_from_slice(&number.to_be_bytes());
+            Draft {
+                entry_id: format!("urn:entry:{number}"),
+                hash,
+                kind: Kind::Created,
+                index: 0,
+            }
+        })
+        .collect()
+}
+
+fn encode(seq: u64, draft: &Draft) -> Vec<u8> {
+    let mut encoded = format!("{seq} {} ", draft.entry_id).into_bytes();
+    encoded.resize(4000, b'.');
+    encoded
+}
+
+/// The victim: appends without end and prints the head after each append.
+#[tokio::test]
+async fn victim() {
+    let Some(path) = std::env::var_os(DATABASE) else {
+        return;
+    };
+    let store = store::open_file(&PathBuf::from(path)).await.unwrap();
+    let mut head = store.open_channel("lore").await.unwrap().head;
+    loop {
+        let validators = Validators {
+            etag: Some((head + PER_APPEND).to_string()),
+            last_modified: None,
+        };
+        let stored = store
+            .append("lore", URL, &batch(head + 1), Some(&validators), &encode)
+            .await
+            .unwrap();
+        head = stored.last().unwrap().seq;
+        println!("\nstored {head}");
+    }
+}
+
+#[tokio::test]
+async fn kill_9_in_mid_append_leaves_whole_appends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flexfeed.db");
+    let mut incarnation = None;
+    let mut before = 0;
+    for round in 0..12_u64 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "victim", "--nocapture"])
+            .env(DATABASE, &path)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut acknowledged = || {
+            lines
+                .by_ref()
+                .map_while(Result::ok)
+                .find_map(|line| line.strip_prefix("stored ")?.parse::<u64>().ok())
+        };
+        let mut last = acknowledged().expect("the victim appends");
+        for _ in 0..round {
+            last = acknowledged().unwrap();
+        }
+        // Somewhere within the next appends: a different place in each round.
+        tokio::time::sleep(Duration::from_micros(137 * round)).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        while let Some(head) = acknowledged() {
+            last = head;
+        }
+
+        let store = store::open_file(&path).await.unwrap();
+        let channel = store.open_channel("lore").await.unwrap();
+        assert_eq!(
+            *incarnation.get_or_insert(channel.incarnation),
+            channel.incarnation
+        );
+        let head = channel.head;
+        assert!(head >= last, "{last} was acknowledged, {head} is the head");
+        assert!(head > before, "every round adds something");
+        assert_eq!(head % PER_APPEND, 0, "appends are whole");
+        before = head;
+        let updates = store
+            .updates("lore", 1, usize::MAX, usize::MAX)
+            .await
+            .unwrap();
+        let seqs: Vec<_> = updates.iter().map(|update| update.seq).collect();
+        assert_eq!(seqs, (1..=head).collect::<Vec<_>>());
+        for update in &updates {
+            let expected = format!("{0} urn:entry:{0} ", update.seq);
+            assert!(update.encoded.starts_with(expected.as_bytes()));
+            assert_eq!(update.encoded.len(), 4000);
+        }
+        let validators = store.validators("lore", URL).await.unwrap();
+        assert_eq!(validators.etag, Some(head.to_string()));
+        let ids: Vec<_> = (1..=head + PER_APPEND)
+            .map(|number| format!("urn:entry:{number}"))
+            .collect();
+        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+        let known = store.known("lore", URL, &ids).await.unwrap();
+        assert_eq!(known.len() as u64, head, "entries and updates agree");
+        store.close().await;
+    }
+}

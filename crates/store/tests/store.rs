@@ -1,0 +1,388 @@
+//! The store as its users see it.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use store::{Draft, Kind, PollRecord, Store, StoreError, StoredUpdate, Validators};
+
+const URL: &str = "https://example.org/new.atom";
+
+fn draft(id: &str, version: u8) -> Draft {
+    Draft {
+        entry_id: id.to_owned(),
+        hash: [version; 32],
+        kind: if version == 1 {
+            Kind::Created
+        } else {
+            Kind::Updated
+        },
+        index: 0,
+    }
+}
+
+fn encode(seq: u64, draft: &Draft) -> Vec<u8> {
+    format!("{seq}:{}:{}", draft.entry_id, draft.hash[0]).into_bytes()
+}
+
+fn texts(updates: &[StoredUpdate]) -> Vec<String> {
+    updates
+        .iter()
+        .map(|update| String::from_utf8(update.encoded.clone()).unwrap())
+        .collect()
+}
+
+async fn fresh(folder: &Path) -> Arc<dyn Store> {
+    let store = store::open_file(&folder.join("flexfeed.db")).await.unwrap();
+    store.open_channel("lore").await.unwrap();
+    store
+}
+
+#[tokio::test]
+async fn updates_are_numbered_from_one_and_come_back_as_encoded() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = fresh(folder.path()).await;
+    let channel = store.open_channel("lore").await.unwrap();
+    assert_eq!((channel.head, channel.first), (0, 1));
+    let stored = store
+        .append(
+            "lore",
+            URL,
+            &[draft("a", 1), draft("b", 1), draft("a", 2)],
+            None,
+            &encode,
+        )
+        .await
+        .unwrap();
+    assert_eq!(texts(&stored), ["1:a:1", "2:b:1", "3:a:2"]);
+    assert_eq!(
+        store.updates("lore", 0, 100, 1 << 20).await.unwrap(),
+        stored
+    );
+    assert_eq!(
+        store.updates("lore", 2, 1, 1 << 20).await.unwrap(),
+        stored[1..2]
+    );
+    assert!(store.updates("lore", 4, 9, 9).await.unwrap().is_empty());
+    assert!(store.updates("lore", 1, 0, 9).await.unwrap().is_empty());
+    assert!(
+        store
+            .updates("lore", u64::MAX, 9, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let channel = store.open_channel("lore").await.unwrap();
+    assert_eq!((channel.head, channel.first), (3, 1));
+}
+
+#[tokio::test]
+async fn reads_are_bounded_by_bytes_but_never_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = fresh(folder.path()).await;
+    let drafts: Vec<_> = (0..10).map(|n| draft(&format!("e{n}"), 1)).collect();
+    store
+        .append("lore", URL, &drafts, None, &|_, _| vec![7; 1000])
+        .await
+        .unwrap();
+    for (max_bytes, count) in [
+        (0, 1),
+        (999, 1),
+        (1000, 1),
+        (1999, 1),
+        (2000, 2),
+        (5500, 5),
+        (1 << 20, 10),
+    ] {
+        let updates = store.updates("lore", 1, 100, max_bytes).await.unwrap();
+        assert_eq!(updates.len(), count, "{max_bytes} bytes");
+    }
+}
+
+#[tokio::test]
+async fn the_version_stored_last_is_not_stored_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = fresh(folder.path()).await;
+    let one = [draft("a", 1), draft("a", 1), draft("b", 1)];
+    let stored = store.append("lore", URL, &one, None, &encode).await;
+    assert_eq!(texts(&stored.unwrap()), ["1:a:1", "2:b:1"]);
+    let again = store.append("lore", URL, &one, None, &encode).await;
+    assert!(again.unwrap().is_empty());
+    // An edit and its reversal are two changes.
+    let edits = [draft("a", 2), draft("a", 1)];
+    let stored = store.append("lore", URL, &edits, None, &encode).await;
+    assert_eq!(texts(&stored.unwrap()), ["3:a:2", "4:a:1"]);
+    // The same id in another feed is another entry.
+    let other = "https://example.org/other.atom";
+    let stored = store.append("lore", other, &one[..1], None, &encode).await;
+    assert_eq!(texts(&stored.unwrap()), ["5:a:1"]);
+    let known = store.known("lore", URL, &["a", "b", "never"]).await;
+    let known: BTreeSet<_> = known
+        .unwrap()
+        .into_iter()
+        .map(|(id, hash)| (id, hash[0]))
+        .collect();
+    assert_eq!(
+        known,
+        BTreeSet::from([("a".to_owned(), 1), ("b".to_owned(), 1)])
+    );
+    assert!(
+        store
+            .known("lore", "https://never.polled/", &["a"])
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn reopening_keeps_everything_and_channels_are_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = fresh(folder.path()).await;
+    let lore = store.open_channel("lore").await.unwrap();
+    let news = store.open_channel("news").await.unwrap();
+    assert_ne!(lore.incarnation, news.incarnation);
+    store
+        .append("lore", URL, &[draft("a", 1)], None, &encode)
+        .await
+        .unwrap();
+    store
+        .append("news", URL, &[draft("a", 1)], None, &encode)
+        .await
+        .unwrap();
+    store.add_token(&[5; 32], "first").await.unwrap();
+    store.add_token(&[5; 32], "again").await.unwrap();
+    store.close().await;
+    assert!(store.check().await.is_err(), "a closed store says so");
+
+    let store = fresh(folder.path()).await;
+    store.check().await.unwrap();
+    let reopened = store.open_channel("lore").await.unwrap();
+    assert_eq!(reopened.incarnation, lore.incarnation);
+    assert_eq!(reopened.head, 1);
+    assert_eq!(store.open_channel("news").await.unwrap().head, 1);
+    assert!(store.token_valid(&[5; 32]).await.unwrap());
+    assert!(!store.token_valid(&[6; 32]).await.unwrap());
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = fresh(elsewhere.path()).await;
+    let other = other.open_channel("lore").await.unwrap();
+    assert_ne!(other.incarnation, lore.incarnation);
+}
+
+#[tokio::test]
+async fn validators_advance_with_entries_and_polls_are_recorded_beside_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = fresh(folder.path()).await;
+    assert_eq!(store.feed("lore", URL).await.unwrap(), None);
+    assert_eq!(
+        store.validators("lore", URL).await.unwrap(),
+        Validators::default()
+    );
+    let validators = Validators {
+        etag: Some("W/\"1\"".to_owned()),
+        last_modified: Some("Fri, 21 Nov 2025 03:00:00 GMT".to_owned()),
+    };
+    store
+        .append("lore", URL, &[draft("a", 1)], Some(&validators), &encode)
+        .await
+        .unwrap();
+    store
+        .append("lore", URL, &[draft("b", 1)], None, &encode)
+        .await
+        .unwrap();
+    let poll = PollRecord {
+        at_ms: 1_763_694_000_000,
+        state: "ok".to_owned(),
+        detail: "ü".repeat(5_000),
+    };
+    store.record_poll("lore", URL, &poll).await.unwrap();
+    let feed = store.feed("lore", URL).await.unwrap().unwrap();
+    assert_eq!(feed.validators, validators);
+    let recorded = feed.last_poll.unwrap();
+    assert_eq!(
+        (recorded.at_ms, recorded.state.as_str()),
+        (poll.at_ms, "ok")
+    );
+    assert_eq!(recorded.detail, "ü".repeat(512), "a long text is cut");
+    // Nothing new, but new validators.
+    let none = Validators::default();
+    store
+        .append("lore", URL, &[], Some(&none), &encode)
+        .await
+        .unwrap();
+    assert_eq!(store.validators("lore", URL).await.unwrap(), none);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_appends_stay_dense_while_others_read() {
+    const TASKS: usize = 8;
+    const APPENDS: usize = 12;
+    const DRAFTS: usize = 5;
+    let folder = tempfile::tempdir().unwrap();
+    let store = fresh(folder.path()).await;
+    let second = fresh(folder.path()).await;
+    let writers: Vec<_> = (0..TASKS)
+        .map(|task| {
+            // Half of them by another set of connections, as another process would.
+            let store = if task % 2 == 0 { &store } else { &second }.clone();
+            tokio::spawn(async move {
+                let mut seqs = Vec::new();
+                for append in 0..APPENDS {
+                    let drafts: Vec<_> = (0..DRAFTS)
+                        .map(|n| draft(&format!("{task}/{append}/{n}"), 1))
+                        .collect();
+                    let stored = store
+                        .append("lore", URL, &drafts, None, &encode)
+                        .await
+                        .unwrap();
+                    assert_eq!(stored.len(), DRAFTS);
+                    assert!(stored.windows(2).all(|two| two[1].seq == two[0].seq + 1));
+                    seqs.extend(stored.into_iter().map(|update| update.seq));
+                }
+                seqs
+            })
+        })
+        .collect();
+    let reader = {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let mut next = 1;
+            while next <= (TASKS * APPENDS * DRAFTS) as u64 {
+                let updates = store.updates("lore", next, 64, 1 << 20).await.unwrap();
+                for update in &updates {
+                    assert_eq!(update.seq, next, "a reader never sees a hole");
+                    assert!(update.encoded.starts_with(format!("{next}:").as_bytes()));
+                    next += 1;
+                }
+                if updates.len() < 64 {
+                    assert_eq!((next - 1) % DRAFTS as u64, 0, "appends appear whole");
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    let mut seqs = Vec::new();
+    for writer in writers {
+        seqs.extend(writer.await.unwrap());
+    }
+    reader.await.unwrap();
+    seqs.sort_unstable();
+    let count = (TASKS * APPENDS * DRAFTS) as u64;
+    assert_eq!(seqs, (1..=count).collect::<Vec<_>>());
+    assert_eq!(store.open_channel("lore").await.unwrap().head, count);
+}
+
+#[tokio::test]
+async fn an_append_that_does_not_finish_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = fresh(folder.path()).await;
+    let drafts = [draft("a", 1), draft("b", 1), draft("c", 1)];
+    let task = {
+        let (store, drafts) = (store.clone(), drafts.clone());
+        tokio::spawn(async move {
+            let encode = |seq: u64, draft: &Draft| {
+                assert!(seq < 3, "the encoder fails at the third");
+                encode(seq, draft)
+            };
+            store.append("lore", URL, &drafts, None, &encode).await
+        })
+    };
+    assert!(task.await.unwrap_err().is_panic());
+    assert!(store.updates("lore", 1, 9, 999).await.unwrap().is_empty());
+    assert!(store.known("lore", URL, &["a"]).await.unwrap().is_empty());
+    let stored = store.append("lore", URL, &drafts, None, &encode).await;
+    assert_eq!(texts(&stored.unwrap()), ["1:a:1", "2:b:1", "3:c:1"]);
+}
+
+#[tokio::test]
+async fn an_unknown_channel_and_a_bad_name_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = fresh(folder.path()).await;
+    let error = store
+        .append("nope", URL, &[draft("a", 1)], None, &encode)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, StoreError::UnknownChannel { .. }),
+        "{error}"
+    );
+    assert!(error.to_string().contains("\"nope\""), "{error}");
+    assert!(store.updates("nope", 1, 1, 1).await.is_err());
+    assert!(store.feed("nope", URL).await.is_err());
+    for name in [String::new(), "x".repeat(256)] {
+        let error = store.open_channel(&name).await.unwrap_err();
+        assert!(matches!(error, StoreError::ChannelName { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let fails = async |path: &Path, expected: &str| {
+        let text = match store::open_file(path).await {
+            Ok(_) => panic!("{} was opened", path.display()),
+            Err(error) => error.to_string(),
+        };
+        assert!(text.contains(expected), "{text}");
+        assert!(text.contains(&path.display().to_string()), "{text}");
+    };
+    fails(&root.join("missing/y.db"), "does not exist; create it").await;
+    fails(root, "it is a folder").await;
+    let garbage = root.join("garbage.db");
+    std::fs::write(&garbage, [b'x'; 10_000]).unwrap();
+    fails(&garbage, "is damaged or not a database").await;
+    assert_eq!(std::fs::read(&garbage).unwrap(), [b'x'; 10_000]);
+    fails(&garbage.join("y.db"), "is not a folder").await;
+    let locked = root.join("locked");
+    std::fs::create_dir(&locked).unwrap();
+    std::fs::set_permissions(&locked, PermissionsExt::from_mode(0o555)).unwrap();
+    // The superuser may write everywhere.
+    if std::fs::write(locked.join("probe"), "").is_err() {
+        fails(&locked.join("y.db"), "must be writable for this user").await;
+    }
+    let url = format!("sqlite://{}/z.db", root.join("missing").display());
+    let text = store::open(&url).await.err().unwrap().to_string();
+    assert!(text.starts_with(&format!("cannot open {url}: ")), "{text}");
+}
+
+#[tokio::test]
+async fn a_file_damaged_in_its_middle_gives_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = fresh(folder.path()).await;
+    let drafts: Vec<_> = (0..200).map(|n| draft(&format!("e{n}"), 1)).collect();
+    store
+        .append("lore", URL, &drafts, None, &|_, _| vec![9; 3000])
+        .await
+        .unwrap();
+    store.close().await;
+    let path = folder.path().join("flexfeed.db");
+    let mut bytes = std::fs::read(&path).unwrap();
+    // All but the first pages, which hold the schema.
+    for byte in &mut bytes[60_000..] {
+        *byte = 0xaa;
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let error = match store::open_file(&path).await {
+        Err(error) => error,
+        Ok(store) => store.updates("lore", 1, 1000, 1 << 24).await.unwrap_err(),
+    };
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_new_file_is_readable_by_its_owner_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("odd %3F name?.db");
+    let store = store::open_file(&path).await.unwrap();
+    store.open_channel("lore").await.unwrap();
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        let file = file.unwrap();
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{:?}", file.file_name());
+    }
+    assert!(path.exists());
+}
