@@ -1,0 +1,269 @@
+//! Acknowledgements of flow packets: the PATH_ACK codec, and the tracker that decides what a receiver acknowledges and when (protocol.md section 4).
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use crate::PathId;
+use crate::range::RangeSet;
+use crate::wire::{Put, Reader, WireError};
+
+/// The type of a PATH_ACK in a QUIC DATAGRAM.
+pub const PATH_ACK: u64 = 0x3e;
+/// The most ranges that one PATH_ACK carries: the newest.
+pub const MAX_RANGES: usize = 64;
+/// With this many ranges pending, the acknowledgement goes at once.
+const RANGES_AT_ONCE: usize = 48;
+/// Each state of the ranges is sent at least this often, because datagrams get lost.
+const COPIES: u8 = 2;
+/// A receiver remembers this many ranges of packet numbers; what lies below the lowest counts as received.
+const REMEMBERED: usize = 256;
+
+/// An acknowledgement of packets of one path (draft-ietf-quic-multipath, PATH_ACK; delay exponent 0).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathAck {
+    /// On which path the packets arrived.
+    pub path: PathId,
+    /// How long the acknowledgement of the largest was held back.
+    pub delay: Duration,
+    /// The packet numbers, newest range first, disjoint and apart. Never empty.
+    pub ranges: Vec<Range<u64>>,
+}
+
+impl PathAck {
+    /// The largest packet number acknowledged.
+    pub fn largest(&self) -> u64 {
+        self.ranges.first().map_or(0, |r| r.end - 1)
+    }
+
+    /// The DATAGRAM payload.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(16 + self.ranges.len() * 4);
+        out.put_varint(PATH_ACK);
+        out.put_varint(self.path.0);
+        out.put_varint(self.largest());
+        out.put_varint(self.delay.as_micros() as u64);
+        out.put_varint(self.ranges.len().saturating_sub(1) as u64);
+        let mut below: Option<u64> = None;
+        for range in &self.ranges {
+            if let Some(below) = below {
+                // As in RFC 9000 section 19.3.1: the gap counts one less than the packet numbers between two ranges.
+                out.put_varint(below.saturating_sub(range.end).saturating_sub(1));
+            }
+            out.put_varint((range.end - range.start).saturating_sub(1));
+            below = Some(range.start);
+        }
+        out
+    }
+
+    /// Reads a DATAGRAM payload that begins with type [`PATH_ACK`]; bytes behind the last range are ignored.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "PATH_ACK";
+        let mut r = Reader::new(WHAT, bytes);
+        if r.varint()? != PATH_ACK {
+            return Err(WireError::invalid(WHAT, "another type"));
+        }
+        let path = PathId(r.varint()?);
+        let largest = r.varint()?;
+        let delay = Duration::from_micros(r.varint()?);
+        let count = r.varint()?;
+        if count >= MAX_RANGES as u64 {
+            return Err(WireError::invalid(WHAT, "more than 64 ranges"));
+        }
+        let below_zero = || WireError::invalid(WHAT, "a range below zero");
+        let start = largest.checked_sub(r.varint()?).ok_or_else(below_zero)?;
+        let mut ranges = Vec::with_capacity(count as usize + 1);
+        ranges.push(start..largest + 1);
+        let mut lowest = start;
+        for _ in 0..count {
+            let end = lowest.checked_sub(r.varint()? + 1).ok_or_else(below_zero)?;
+            let start = end.checked_sub(r.varint()? + 1).ok_or_else(below_zero)?;
+            ranges.push(start..end);
+            lowest = start;
+        }
+        Ok(PathAck {
+            path,
+            delay,
+            ranges,
+        })
+    }
+}
+
+/// What a receiver knows of one path of a flow: which packet numbers arrived, and what it still has to say about them.
+#[derive(Debug, Clone)]
+pub struct AckTracker {
+    received: RangeSet,
+    /// Everything below counts as received; it fell out of memory.
+    floor: u64,
+    largest_at: Option<Instant>,
+    /// Ranges that were opened since the last acknowledgement.
+    fresh_ranges: usize,
+    copies_due: u8,
+    deadline: Option<Instant>,
+}
+
+impl Default for AckTracker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl AckTracker {
+    /// Nothing received yet.
+    pub fn new() -> Self {
+        AckTracker {
+            received: RangeSet::new(),
+            floor: 0,
+            largest_at: None,
+            fresh_ranges: 0,
+            copies_due: 0,
+            deadline: None,
+        }
+    }
+
+    /// Whether this packet number arrived before, or is too old to tell.
+    pub fn is_duplicate(&self, pn: u64) -> bool {
+        pn < self.floor || self.received.contains(pn)
+    }
+
+    /// The largest packet number that arrived.
+    pub fn largest(&self) -> Option<u64> {
+        self.received.max()
+    }
+
+    /// When the largest packet number arrived.
+    pub fn largest_at(&self) -> Option<Instant> {
+        self.largest_at
+    }
+
+    /// Notes a packet; `hold` is how long its acknowledgement may wait, already jittered. `owes` says whether the receiver is a member and acknowledges.
+    pub fn on_packet(
+        &mut self,
+        pn: u64,
+        now: Instant,
+        hold: Duration,
+        ack_eliciting: bool,
+        owes: bool,
+    ) {
+        if self.received.max().is_none_or(|max| pn > max) {
+            self.largest_at = Some(now);
+        }
+        let ranges = self.received.len();
+        self.received.insert_one(pn);
+        self.fresh_ranges += usize::from(self.received.len() > ranges);
+        if let Some(floor) = self.received.truncate_low(REMEMBERED) {
+            self.floor = floor;
+        }
+        if ack_eliciting && owes {
+            self.owe(now, hold);
+        }
+    }
+
+    /// Asks for an acknowledgement of everything that arrived, at the latest after `hold`.
+    pub fn owe(&mut self, now: Instant, hold: Duration) {
+        self.copies_due = COPIES;
+        let at = if self.fresh_ranges >= RANGES_AT_ONCE {
+            now
+        } else {
+            now + hold
+        };
+        self.deadline = Some(self.deadline.map_or(at, |d| d.min(at)));
+    }
+
+    /// Stops acknowledging: the receiver is no member any more.
+    pub fn hush(&mut self) {
+        self.copies_due = 0;
+        self.deadline = None;
+    }
+
+    /// When the next acknowledgement is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// The acknowledgement, if one is due; a second copy follows after `hold` unless a newer one covers it.
+    pub fn take_due(&mut self, path: PathId, now: Instant, hold: Duration) -> Option<PathAck> {
+        if self.deadline.is_none_or(|d| d > now) {
+            return None;
+        }
+        self.deadline = None;
+        let largest_at = self.largest_at?;
+        self.copies_due = self.copies_due.saturating_sub(1);
+        if self.copies_due > 0 {
+            self.deadline = Some(now + hold);
+        }
+        self.fresh_ranges = 0;
+        let ranges: Vec<_> = self
+            .received
+            .iter()
+            .rev()
+            .take(MAX_RANGES)
+            .cloned()
+            .collect();
+        (!ranges.is_empty()).then(|| PathAck {
+            path,
+            delay: now.saturating_duration_since(largest_at),
+            ranges,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn round_trip(path in 1u64..1000, delay in 0u64..1 << 40, pns in prop::collection::vec(0u64..500, 1..100)) {
+            let mut set = RangeSet::new();
+            pns.into_iter().for_each(|pn| { set.insert_one(pn); });
+            let ranges: Vec<_> = set.iter().rev().take(MAX_RANGES).cloned().collect();
+            let ack = PathAck { path: PathId(path), delay: Duration::from_micros(delay), ranges };
+            prop_assert_eq!(PathAck::decode(&ack.encode()).unwrap(), ack);
+        }
+
+        #[test]
+        fn any_bytes_decode_or_fail(mut bytes in prop::collection::vec(any::<u8>(), 0..100), typed in any::<bool>()) {
+            if typed { bytes.insert(0, PATH_ACK as u8); }
+            if let Ok(ack) = PathAck::decode(&bytes) {
+                prop_assert!(ack.ranges.len() <= MAX_RANGES);
+                prop_assert!(ack.ranges.iter().all(|r| !r.is_empty()));
+                prop_assert!(ack.ranges.windows(2).all(|w| w[1].end < w[0].start));
+            }
+        }
+    }
+
+    #[test]
+    fn every_state_is_sent_twice_then_there_is_silence() {
+        let (start, hold) = (Instant::now(), Duration::from_millis(25));
+        let mut tracker = AckTracker::new();
+        tracker.on_packet(5, start, hold, true, true);
+        assert_eq!(tracker.take_due(PathId(1), start, hold), None, "held back");
+        let first = tracker.take_due(PathId(1), start + hold, hold).unwrap();
+        assert_eq!((first.ranges.clone(), first.delay), (vec![5..6], hold));
+        let second = tracker.take_due(PathId(1), start + hold * 2, hold).unwrap();
+        assert_eq!(second.ranges, first.ranges);
+        assert_eq!(tracker.deadline(), None);
+    }
+
+    #[test]
+    fn many_gaps_are_reported_at_once_and_memory_is_bounded() {
+        let (start, hold) = (Instant::now(), Duration::from_millis(25));
+        let mut tracker = AckTracker::new();
+        for i in 0..10_000 {
+            tracker.on_packet(i * 2, start, hold, true, true);
+            assert_eq!(
+                tracker.deadline() == Some(start),
+                i + 1 >= RANGES_AT_ONCE as u64
+            );
+        }
+        assert!(tracker.received.len() <= REMEMBERED);
+        assert!(
+            tracker.is_duplicate(1),
+            "too old to tell counts as received"
+        );
+        let ack = tracker.take_due(PathId(1), start, hold).unwrap();
+        assert_eq!((ack.ranges.len(), ack.largest()), (MAX_RANGES, 19_998));
+    }
+}

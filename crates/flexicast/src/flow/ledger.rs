@@ -1,0 +1,177 @@
+//! Ack aggregation: for each sent packet, how many members still owe an acknowledgement.
+//!
+//! **Architecture invariant:** settling a range costs O(1) whatever its length and however many members there are, and leaving removes what one member owes
+//! without counting as an acknowledgement for another. The counts are kept as differences between neighbours: a range that is settled changes the difference at
+//! its first packet and behind its last one, and only the sweep that releases packets from the front sums them up, once per packet.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Instant;
+
+/// Bytes `range` of the encoded update `seq`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamRange {
+    /// The update.
+    pub seq: u64,
+    /// Offsets in its encoded bytes.
+    pub range: Range<u64>,
+}
+
+/// What a packet carried, as far as a repair needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Contents {
+    Ping,
+    One(StreamRange),
+    Many(Box<[StreamRange]>),
+}
+
+impl Contents {
+    pub(crate) fn ranges(&self) -> &[StreamRange] {
+        match self {
+            Contents::Ping => &[],
+            Contents::One(range) => std::slice::from_ref(range),
+            Contents::Many(ranges) => ranges,
+        }
+    }
+
+    pub(crate) fn is_data(&self) -> bool {
+        !matches!(self, Contents::Ping)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) at: Instant,
+    pub(crate) contents: Contents,
+    /// How many members owe this packet, less how many owe the one before it (for the front: how many owe it).
+    delta: i64,
+}
+
+/// The packets that somebody still owes, in order of their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    /// The packet number of the front.
+    base: u64,
+    packets: VecDeque<Sent>,
+    /// How many members owe the last packet: the sum of all deltas.
+    last_owed: i64,
+}
+
+impl Ledger {
+    pub(crate) fn new(first_pn: u64) -> Self {
+        Ledger {
+            base: first_pn,
+            packets: VecDeque::new(),
+            last_owed: 0,
+        }
+    }
+
+    /// The lowest packet number that is still held; the next one to be sent if none is.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
+    pub(crate) fn next_pn(&self) -> u64 {
+        self.base + self.packets.len() as u64
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    pub(crate) fn get(&self, pn: u64) -> Option<&Sent> {
+        self.packets
+            .get(usize::try_from(pn.checked_sub(self.base)?).ok()?)
+    }
+
+    /// Notes the next packet, which `members` members owe from now on.
+    pub(crate) fn push(&mut self, at: Instant, contents: Contents, members: usize) {
+        let members = members as i64;
+        self.packets.push_back(Sent {
+            at,
+            contents,
+            delta: members - self.last_owed,
+        });
+        self.last_owed = members;
+        self.sweep();
+    }
+
+    /// One member does not owe the packets of `range` any more. It must have owed each of them.
+    pub(crate) fn settle(&mut self, range: Range<u64>) {
+        let range = range.start.max(self.base)..range.end.min(self.next_pn());
+        if range.is_empty() {
+            return;
+        }
+        let (first, behind) = (
+            (range.start - self.base) as usize,
+            (range.end - self.base) as usize,
+        );
+        self.packets[first].delta -= 1;
+        match self.packets.get_mut(behind) {
+            Some(packet) => packet.delta += 1,
+            None => self.last_owed -= 1,
+        }
+    }
+
+    /// Releases what nobody owes, from the front. Settling does not release by itself, so that times and contents can be read while a range is settled.
+    pub(crate) fn sweep(&mut self) {
+        while let Some(front) = self.packets.front() {
+            debug_assert!(front.delta >= 0, "more settled than owed");
+            if front.delta > 0 {
+                break;
+            }
+            self.packets.pop_front();
+            self.base += 1;
+        }
+        if self.packets.is_empty() {
+            self.last_owed = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against a plain set of (member, packet) debts: released exactly from the front up to the first packet that somebody owes.
+        #[test]
+        fn agrees_with_a_plain_set_of_debts(ops in prop::collection::vec((0u8..4, 0usize..6, 0u64..20, 1u64..8), 1..120)) {
+            let now = Instant::now();
+            let mut ledger = Ledger::new(5);
+            let mut next = 5;
+            let mut members = BTreeSet::new();
+            let mut owed: BTreeSet<(usize, u64)> = BTreeSet::new();
+            for (op, member, start, len) in ops {
+                match op {
+                    0 | 1 => {
+                        ledger.push(now, Contents::Ping, members.len());
+                        owed.extend(members.iter().map(|m| (*m, next)));
+                        next += 1;
+                    }
+                    2 => {
+                        // A range that the member owes in one piece.
+                        let start = ledger.base() + start;
+                        let end = (start..start + len).find(|pn| !owed.contains(&(member, *pn))).unwrap_or(start + len);
+                        ledger.settle(start..end);
+                        (start..end).for_each(|pn| { owed.remove(&(member, pn)); });
+                    }
+                    _ => if !members.insert(member) {
+                        members.remove(&member);
+                        for pn in ledger.base()..next {
+                            if owed.remove(&(member, pn)) { ledger.settle(pn..pn + 1); }
+                        }
+                    },
+                }
+                ledger.sweep();
+                let oldest = owed.iter().map(|(_, pn)| *pn).min().unwrap_or(next);
+                prop_assert_eq!((ledger.base(), ledger.next_pn()), (oldest, next));
+                prop_assert_eq!(ledger.get(oldest).is_some(), oldest < next);
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! One member of a flow: its round-trip time, its losses (RFC 9002 section 6.1), and how long it has been silent.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::ledger::{Ledger, StreamRange};
+use crate::ack::PathAck;
+use crate::range::RangeSet;
+use crate::rtt::RttEstimator;
+use crate::{Cause, PathId};
+
+/// RFC 9002 section 6.1.1.
+const PACKET_THRESHOLD: u64 = 3;
+/// Missed heartbeats that mean the flow is gone (design section 2).
+const HEARTBEATS: u32 = 3;
+
+/// The timers that are the same for all members of a flow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Delays {
+    pub(crate) ack: Duration,
+    pub(crate) fall_back: Duration,
+    pub(crate) heartbeat: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) path: PathId,
+    pub(crate) rtt: RttEstimator,
+    /// Everything below is acknowledged, settled, or from before the cut.
+    low: u64,
+    /// What above `low` is acknowledged or settled.
+    resolved: RangeSet,
+    largest: Option<u64>,
+    /// When the first data packet was sent that this member did not acknowledge although it was repaired meanwhile.
+    silent_since: Option<Instant>,
+    loss_at: Option<Instant>,
+}
+
+/// What a look at a member's timers found.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    /// When to look again; `None` while it owes nothing.
+    pub(crate) next: Option<Instant>,
+    /// It has to leave the flow.
+    pub(crate) fall_back: Option<Cause>,
+    /// It has not acknowledged data that is past its own probe timeout.
+    pub(crate) waiting: bool,
+}
+
+/// Appends the stream ranges of a lost packet, joined with the last ones where they continue them.
+fn collect(lost: &mut Vec<StreamRange>, ranges: &[StreamRange]) {
+    for range in ranges {
+        match lost.last_mut() {
+            Some(last) if last.seq == range.seq && last.range.end == range.range.start => {
+                last.range.end = range.range.end
+            }
+            _ => lost.push(range.clone()),
+        }
+    }
+}
+
+impl Member {
+    /// A member from packet number `cut` on.
+    pub(crate) fn new(path: PathId, cut: u64, initial_rtt: Duration) -> Self {
+        Member {
+            path,
+            rtt: RttEstimator::new(initial_rtt),
+            low: cut,
+            resolved: RangeSet::new(),
+            largest: None,
+            silent_since: None,
+            loss_at: None,
+        }
+    }
+
+    /// The largest packet number that it acknowledged.
+    pub(crate) fn largest_acked(&self) -> Option<u64> {
+        self.largest
+    }
+
+    /// Owes nothing of `range` any more. Returns whether it owed anything of it.
+    fn resolve(&mut self, range: Range<u64>, ledger: &mut Ledger) -> bool {
+        let range = range.start.max(self.low)..range.end;
+        let any = self.resolved.insert_with(range, |new| ledger.settle(new));
+        let contiguous = self
+            .resolved
+            .iter()
+            .next()
+            .filter(|first| first.start <= self.low)
+            .map(|first| first.end);
+        if let Some(end) = contiguous {
+            self.low = end;
+            self.resolved.remove_below(end);
+        }
+        any
+    }
+
+    /// Takes an acknowledgement whose largest packet number was really sent. Adds what it shows to be lost to `lost`.
+    pub(crate) fn on_ack(
+        &mut self,
+        ack: &PathAck,
+        delays: &Delays,
+        ledger: &mut Ledger,
+        now: Instant,
+        lost: &mut Vec<StreamRange>,
+    ) {
+        let largest = ack.largest();
+        let progress = largest >= self.low
+            && self.largest.is_none_or(|known| largest > known)
+            && !self.resolved.contains(largest);
+        if progress {
+            if let Some(sent) = ledger.get(largest) {
+                // A claimed delay beyond what was asked for is not believed (RFC 9002 section 5.3).
+                self.rtt.update(
+                    now.saturating_duration_since(sent.at),
+                    ack.delay.min(delays.ack * 2),
+                );
+            }
+        }
+        for range in ack.ranges.iter().rev() {
+            self.resolve(range.clone(), ledger);
+        }
+        if self.largest.is_none_or(|known| largest > known) && largest + 1 >= self.low {
+            self.largest = Some(largest);
+            self.silent_since = None;
+        }
+        self.detect_loss(ledger, now, lost);
+    }
+
+    /// RFC 9002 section 6.1: what lies below the largest acknowledged packet and is late by three packets or by the time threshold is lost.
+    fn detect_loss(&mut self, ledger: &mut Ledger, now: Instant, lost: &mut Vec<StreamRange>) {
+        self.loss_at = None;
+        let Some(largest) = self.largest else { return };
+        let delay = self.rtt.loss_delay();
+        let mut gone: Vec<Range<u64>> = Vec::new();
+        'gaps: for gap in self.resolved.gaps(self.low..largest) {
+            for pn in gap.clone() {
+                let Some(sent) = ledger.get(pn) else { continue };
+                if largest - pn < PACKET_THRESHOLD && sent.at + delay > now {
+                    self.loss_at = Some(sent.at + delay);
+                    if pn > gap.start {
+                        gone.push(gap.start..pn);
+                    }
+                    // Later packets were sent later and are nearer to the largest: none of them is lost either.
+                    break 'gaps;
+                }
+                collect(lost, sent.contents.ranges());
+            }
+            gone.push(gap);
+        }
+        for range in gone {
+            self.resolve(range, ledger);
+        }
+    }
+
+    /// Looks at the timers. `lost` gets what is repaired because it stayed unacknowledged.
+    pub(crate) fn check(
+        &mut self,
+        delays: &Delays,
+        ledger: &mut Ledger,
+        now: Instant,
+        lost: &mut Vec<StreamRange>,
+    ) -> Checked {
+        if self.loss_at.is_some_and(|at| at <= now) {
+            self.detect_loss(ledger, now, lost);
+        }
+        let mut out = Checked {
+            next: self.loss_at,
+            ..Checked::default()
+        };
+        let mut due = |at: Instant| out.next = Some(out.next.map_or(at, |next| next.min(at)));
+        let tail_delay = self.rtt.pto(delays.ack) * 2;
+        let fall_back = self.fall_back_delay(delays);
+        // Behind the largest acknowledged packet: nothing shows whether these are lost or the acknowledgement is.
+        let tail = self.largest.map_or(self.low, |l| (l + 1).max(self.low))..ledger.next_pn();
+        let mut first_data = None;
+        let mut first_any = None;
+        let mut repaired: Vec<Range<u64>> = Vec::new();
+        'tail: for gap in self.resolved.gaps(tail) {
+            for pn in gap {
+                let Some(sent) = ledger.get(pn) else { continue };
+                first_any.get_or_insert(sent.at);
+                if !sent.contents.is_data() {
+                    continue;
+                }
+                first_data.get_or_insert(sent.at);
+                if sent.at + tail_delay > now {
+                    due(sent.at + tail_delay);
+                    break 'tail;
+                }
+                collect(lost, sent.contents.ranges());
+                repaired.push(pn..pn + 1);
+            }
+        }
+        let silent_since = [self.silent_since, first_data].into_iter().flatten().min();
+        if let Some(since) = silent_since {
+            out.waiting = since + self.rtt.pto(delays.ack) <= now;
+            if since + fall_back <= now {
+                out.fall_back = Some(Cause::AckTimeout);
+            } else {
+                due(since + fall_back);
+            }
+        }
+        if let Some(since) = first_any {
+            if since + delays.heartbeat * HEARTBEATS <= now {
+                out.fall_back = out.fall_back.or(Some(Cause::HeartbeatLost));
+            } else {
+                due(since + delays.heartbeat * HEARTBEATS);
+            }
+        }
+        if !repaired.is_empty() {
+            self.silent_since = silent_since;
+        }
+        for range in repaired {
+            self.resolve(range, ledger);
+        }
+        out
+    }
+
+    /// `D_fb`: never below the acknowledgement delay (with its jitter) plus two round trips.
+    pub(crate) fn fall_back_delay(&self, delays: &Delays) -> Duration {
+        delays
+            .fall_back
+            .max(delays.ack * 5 / 4 + self.rtt.smoothed() * 2)
+    }
+
+    /// Everything that it still owes, as stream ranges; it owes nothing afterwards.
+    pub(crate) fn leave(mut self, ledger: &mut Ledger) -> Vec<StreamRange> {
+        let mut lost = Vec::new();
+        let gaps: Vec<_> = self.resolved.gaps(self.low..ledger.next_pn()).collect();
+        for gap in gaps {
+            gap.clone()
+                .filter_map(|pn| ledger.get(pn))
+                .for_each(|sent| collect(&mut lost, sent.contents.ranges()));
+            self.resolve(gap, ledger);
+        }
+        lost
+    }
+}

@@ -1,0 +1,244 @@
+//! Frames on the flow (protocol.md section 6): the encodings of RFC 9000 section 19, and extensions as `type | length | body` that are skipped when unknown.
+
+use crate::wire::{Put, Reader, VARINT_MAX, WireError, varint_len};
+
+const PADDING: u64 = 0x00;
+const PING: u64 = 0x01;
+const STREAM: u64 = 0x08;
+const STREAM_LAST: u64 = 0x0f;
+const STREAM_FIN: u64 = 0x01;
+const STREAM_LEN: u64 = 0x02;
+const STREAM_OFF: u64 = 0x04;
+/// Types from here on carry their length and may be skipped; those below have the fixed encodings of RFC 9000.
+const FIRST_EXTENSION: u64 = 0x40;
+
+/// The stream that carries the update `seq` (protocol.md section 7): a server-initiated unidirectional stream.
+pub fn stream_id(seq: u64) -> u64 {
+    seq.saturating_mul(4).saturating_add(3)
+}
+
+/// A frame as it stands in a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// Bytes without meaning.
+    Padding,
+    /// Asks for nothing but an acknowledgement; also the heartbeat.
+    Ping,
+    /// A range of an encoded update.
+    Stream {
+        /// The update's number in its channel.
+        seq: u64,
+        /// Where `data` begins in the encoded update, in bytes.
+        offset: u64,
+        /// The bytes.
+        data: &'a [u8],
+        /// Whether the encoded update ends with these bytes.
+        fin: bool,
+    },
+    /// An extension frame that this version does not know.
+    Unknown {
+        /// Its type.
+        kind: u64,
+    },
+}
+
+impl Frame<'_> {
+    /// Whether a packet with this frame asks for an acknowledgement (RFC 9002 section 2).
+    pub fn is_ack_eliciting(&self) -> bool {
+        !matches!(self, Frame::Padding)
+    }
+}
+
+/// Walks over the frames of an opened packet.
+pub struct Frames<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Frames<'a> {
+    /// The frames in a packet's plain text.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Frames { bytes }
+    }
+
+    fn parse(&mut self) -> Result<Frame<'a>, WireError> {
+        let mut r = Reader::new("flow frame", self.bytes);
+        let kind = r.varint()?;
+        let frame = match kind {
+            PADDING => {
+                let run = self
+                    .bytes
+                    .iter()
+                    .position(|b| *b != 0)
+                    .unwrap_or(self.bytes.len());
+                self.bytes = &self.bytes[run..];
+                return Ok(Frame::Padding);
+            }
+            PING => Frame::Ping,
+            STREAM..=STREAM_LAST => {
+                let id = r.varint()?;
+                if id % 4 != 3 || id < stream_id(1) {
+                    return Err(WireError::invalid(
+                        "STREAM on a flow",
+                        "not the stream of an update",
+                    ));
+                }
+                let offset = if kind & STREAM_OFF != 0 {
+                    r.varint()?
+                } else {
+                    0
+                };
+                let data = if kind & STREAM_LEN != 0 {
+                    let len = r.varint()?;
+                    r.bytes(usize::try_from(len).unwrap_or(usize::MAX))?
+                } else {
+                    r.rest()
+                };
+                if offset + data.len() as u64 > VARINT_MAX {
+                    return Err(WireError::invalid(
+                        "STREAM on a flow",
+                        "an offset past the largest one",
+                    ));
+                }
+                Frame::Stream {
+                    seq: id / 4,
+                    offset,
+                    data,
+                    fin: kind & STREAM_FIN != 0,
+                }
+            }
+            FIRST_EXTENSION.. => {
+                let len = r.varint()?;
+                r.bytes(usize::try_from(len).unwrap_or(usize::MAX))?;
+                Frame::Unknown { kind }
+            }
+            _ => {
+                return Err(WireError::invalid(
+                    "flow frame",
+                    "a frame type that has no place on a flow",
+                ));
+            }
+        };
+        self.bytes = &self.bytes[r.offset()..];
+        Ok(frame)
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<Frame<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let frame = self.parse();
+        if frame.is_err() {
+            self.bytes = &[];
+        }
+        Some(frame)
+    }
+}
+
+/// Appends a PING.
+pub fn put_ping(out: &mut Vec<u8>) {
+    out.push(PING as u8);
+}
+
+/// Appends a STREAM frame with as much of `data` as fits until `out` is `limit` bytes long; returns how many bytes of `data` went in, `None` if it is not
+/// worth a frame. `ends` says that the update ends with `data`; the FIN bit is set only if all of it fits.
+pub fn put_stream(
+    out: &mut Vec<u8>,
+    limit: usize,
+    seq: u64,
+    offset: u64,
+    data: &[u8],
+    ends: bool,
+) -> Option<usize> {
+    let id = stream_id(seq);
+    let head = 1 + varint_len(id) + if offset > 0 { varint_len(offset) } else { 0 };
+    let room = limit.checked_sub(out.len() + head)?;
+    // A frame that fills the packet goes without a length field (RFC 9000 section 19.8).
+    let (take, with_len) = if data.len() >= room {
+        (room, false)
+    } else {
+        let take = data
+            .len()
+            .min(room.checked_sub(varint_len(data.len() as u64))?);
+        (take, true)
+    };
+    if take == 0 && !data.is_empty() {
+        return None;
+    }
+    let fin = ends && take == data.len();
+    let mut kind = STREAM;
+    kind |= if offset > 0 { STREAM_OFF } else { 0 };
+    kind |= if with_len { STREAM_LEN } else { 0 };
+    kind |= if fin { STREAM_FIN } else { 0 };
+    out.push(kind as u8);
+    out.put_varint(id);
+    if offset > 0 {
+        out.put_varint(offset);
+    }
+    if with_len {
+        out.put_varint(take as u64);
+    }
+    out.extend_from_slice(&data[..take]);
+    Some(take)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Any update cut into frames of any size comes out the same.
+        #[test]
+        fn streams_round_trip(seq in 1u64..1 << 40, data in prop::collection::vec(any::<u8>(), 0..5000), limit in 20usize..1300, lead in 0usize..10) {
+            let mut got = vec![0; data.len()];
+            let (mut offset, mut ended) = (0, false);
+            while !ended {
+                let mut out = vec![PING as u8; lead];
+                let n = put_stream(&mut out, limit + lead, seq, offset as u64, &data[offset..], true).expect("some bytes fit");
+                prop_assert!(out.len() <= limit + lead);
+                for frame in Frames::new(&out).skip(lead) {
+                    let Frame::Stream { seq: s, offset: o, data: d, fin } = frame.unwrap() else { panic!("a STREAM frame") };
+                    prop_assert_eq!((s, o as usize, d.len()), (seq, offset, n));
+                    got[offset..offset + n].copy_from_slice(d);
+                    prop_assert_eq!(fin, offset + n == data.len());
+                    ended = fin;
+                }
+                offset += n;
+            }
+            prop_assert_eq!(got, data);
+        }
+
+        #[test]
+        fn any_bytes_parse_or_fail_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let frames: Vec<_> = Frames::new(&bytes).collect();
+            prop_assert!(frames.len() <= bytes.len());
+            prop_assert!(frames.iter().rev().skip(1).all(|f| f.is_ok()), "nothing is read behind an error");
+        }
+    }
+
+    #[test]
+    fn unknown_extensions_are_skipped_and_foreign_types_are_not() {
+        let mut out = Vec::new();
+        out.put_varint(0x7001);
+        out.put_prefixed(b"from a later version");
+        put_ping(&mut out);
+        let frames: Vec<_> = Frames::new(&out).collect();
+        assert_eq!(
+            frames,
+            [Ok(Frame::Unknown { kind: 0x7001 }), Ok(Frame::Ping)]
+        );
+        assert!(
+            Frames::new(&[0x06, 0, 0]).next().unwrap().is_err(),
+            "CRYPTO has no place on a flow"
+        );
+        assert!(
+            Frames::new(&[0x0a, 0x04, 0x00]).next().unwrap().is_err(),
+            "stream 4 is no update"
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! A token bucket: the pacing of the flow and of every unicast session.
+
+use std::time::{Duration, Instant};
+
+/// Lets bytes pass at a fixed rate, with a bounded burst after a pause.
+#[derive(Debug, Clone)]
+pub struct TokenBucket {
+    bytes_per_s: f64,
+    burst: f64,
+    tokens: f64,
+    at: Option<Instant>,
+}
+
+impl TokenBucket {
+    /// A bucket for `bits_per_s`, full at first, that never saves up more than `burst` bytes.
+    pub fn new(bits_per_s: u64, burst: usize) -> Self {
+        let burst = burst as f64;
+        TokenBucket {
+            bytes_per_s: (bits_per_s.max(8) as f64) / 8.0,
+            burst,
+            tokens: burst,
+            at: None,
+        }
+    }
+
+    fn refill(&mut self, now: Instant) {
+        if let Some(at) = self.at {
+            let gained = now.saturating_duration_since(at).as_secs_f64() * self.bytes_per_s;
+            self.tokens = (self.tokens + gained).min(self.burst);
+        }
+        self.at = Some(now);
+    }
+
+    /// When the next byte may go: `now` or earlier means at once.
+    pub fn ready_at(&mut self, now: Instant) -> Instant {
+        self.refill(now);
+        if self.tokens > 0.0 {
+            return now;
+        }
+        // A nanosecond of grace keeps a rounding error from waking the caller just too early, again and again.
+        now + Duration::from_secs_f64(-self.tokens / self.bytes_per_s) + Duration::from_micros(1)
+    }
+
+    /// Takes the tokens of a packet that was sent; the bucket may go into debt by that one packet.
+    pub fn take(&mut self, bytes: usize) {
+        self.tokens -= bytes as f64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_run_keeps_the_rate() {
+        let start = Instant::now();
+        let mut bucket = TokenBucket::new(10_000_000, 12_000);
+        let (mut now, mut sent) = (start, 0usize);
+        while now < start + Duration::from_secs(10) {
+            let ready = bucket.ready_at(now);
+            if ready > now {
+                now = ready;
+                continue;
+            }
+            bucket.take(1200);
+            sent += 1200;
+        }
+        let rate = sent as f64 * 8.0 / 10.0;
+        assert!((9_900_000.0..10_100_000.0).contains(&rate), "{rate} bit/s");
+    }
+
+    #[test]
+    fn a_pause_saves_up_one_burst_only() {
+        let start = Instant::now();
+        let mut bucket = TokenBucket::new(8_000, 3_000);
+        let later = start + Duration::from_secs(3600);
+        assert_eq!(bucket.ready_at(later), later);
+        (0..3).for_each(|_| bucket.take(1000));
+        assert!(bucket.ready_at(later) > later);
+    }
+}

@@ -1,0 +1,109 @@
+//! What one receiver still has to get on its unicast path: ranges of updates in order, and repairs.
+
+use std::collections::VecDeque;
+
+use crate::flow::ledger::StreamRange;
+use crate::range::RangeSet;
+
+/// With more repairs than this the updates are sent whole, as ranges of `seq`: the memory that a receiver costs stays bounded.
+const MAX_REPAIRS: usize = 512;
+
+/// The work list of a session.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    /// Updates to be sent whole.
+    updates: RangeSet,
+    /// Pieces of updates, which go first: the receiver waits for them to deliver the rest in order.
+    repairs: VecDeque<StreamRange>,
+    /// New updates belong here, too: the receiver is not on the flow.
+    live: bool,
+}
+
+impl Backlog {
+    /// Begins delivery at `first` with everything up to `head`, and then live.
+    pub(super) fn start(&mut self, first: u64, head: u64) {
+        *self = Backlog {
+            live: true,
+            ..Backlog::default()
+        };
+        self.insert(first, head);
+    }
+
+    /// Adds the updates `first` to `last`, if that is not an empty range.
+    pub(super) fn insert(&mut self, first: u64, last: u64) {
+        self.updates
+            .insert(first..last.saturating_add(1).max(first));
+    }
+
+    /// Whether new updates are added.
+    pub(super) fn set_live(&mut self, live: bool) {
+        self.live = live;
+    }
+
+    /// Takes note of a new update; returns whether it belongs here.
+    pub(super) fn publish(&mut self, seq: u64) -> bool {
+        if self.live {
+            self.insert(seq, seq);
+        }
+        self.live
+    }
+
+    /// How many updates are to be sent whole.
+    pub(super) fn len(&self) -> u64 {
+        self.updates.iter().map(|r| r.end - r.start).sum()
+    }
+
+    pub(super) fn repair(&mut self, ranges: impl IntoIterator<Item = StreamRange>) {
+        self.repairs.extend(ranges);
+        if self.repairs.len() > MAX_REPAIRS {
+            let seqs = self.repairs.drain(..).map(|r| r.seq);
+            seqs.for_each(|seq| {
+                self.updates.insert_one(seq);
+            });
+        }
+    }
+
+    pub(super) fn next_repair(&self) -> Option<&StreamRange> {
+        self.repairs.front()
+    }
+
+    pub(super) fn repaired(&mut self) {
+        self.repairs.pop_front();
+    }
+
+    pub(super) fn next_update(&self) -> Option<u64> {
+        self.updates.iter().next().map(|r| r.start)
+    }
+
+    /// The updates below `seq` are sent or gone.
+    pub(super) fn done_below(&mut self, seq: u64) {
+        self.updates.remove_below(seq);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_repairs_become_whole_updates() {
+        let mut backlog = Backlog::default();
+        for seq in 0..10_000 {
+            backlog.repair([StreamRange {
+                seq: seq % 700,
+                range: 5..6,
+            }]);
+            assert!(backlog.repairs.len() <= MAX_REPAIRS);
+        }
+        let mut owed: Vec<u64> = backlog
+            .updates
+            .iter()
+            .cloned()
+            .flatten()
+            .chain(backlog.repairs.iter().map(|r| r.seq))
+            .collect();
+        owed.sort_unstable();
+        owed.dedup();
+        assert_eq!(owed, (0..700).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,539 @@
+//! A source and its receivers in virtual time: seeded links, no sockets, no clock.
+//!
+//! The unicast path is modelled as what QUIC gives: an ordered control stream, ordered server streams and unreliable datagrams, all with a delay. The flow's
+//! packets take a link per receiver that can lose, reorder and be cut.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use flexicast::control::{Credential, Endpoint, Refusal};
+use flexicast::flow::FlowConfig;
+use flexicast::protect::FlowSecret;
+use flexicast::receiver::{FlowInput, Receiver, ReceiverConfig, ReceiverEvent};
+use flexicast::source::{Source, SourceConfig, SourceEvent, Unicast};
+use flexicast::{Cause, Cursor, FlowId, Rung, Via};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use uuid::Uuid;
+
+pub const CHANNEL: &str = "lore";
+pub const INCARNATION: Uuid = Uuid::from_u128(42);
+
+#[derive(Debug)]
+enum Event {
+    ToReceiver { node: usize, life: u64, what: Down },
+    ToSource { node: usize, life: u64, what: Up },
+    Wake,
+}
+
+#[derive(Debug)]
+enum Down {
+    Control(Vec<u8>),
+    Stream { id: u64, bytes: Vec<u8>, fin: bool },
+    Flow(Vec<u8>),
+}
+
+#[derive(Debug)]
+enum Up {
+    Control(Vec<u8>),
+    Datagram(Vec<u8>),
+}
+
+pub struct Node {
+    pub core: Receiver,
+    pub connected: bool,
+    /// Flow packets get through.
+    pub multicast: bool,
+    /// Of flow packets, in percent.
+    pub loss: u32,
+    pub got: Vec<(u64, Via, Duration)>,
+    pub moves: Vec<(Duration, Rung, Cause)>,
+    joined: bool,
+    life: u64,
+    next_stream: u64,
+    catch_up: Option<u64>,
+}
+
+pub struct Lab {
+    pub source: Source,
+    pub nodes: Vec<Node>,
+    pub store: Vec<Bytes>,
+    pub start: Instant,
+    pub now: Instant,
+    pub published: Vec<Duration>,
+    pub delay: Duration,
+    pub jitter: Duration,
+    pub flow_packets: u64,
+    pub datagram_loss: u32,
+    pub fetch_fails: bool,
+    pub config: FlowConfig,
+    queue: BTreeMap<(Instant, u64), Event>,
+    serial: u64,
+    rng: SmallRng,
+    pub steps: u64,
+}
+
+pub fn flow_config(seed: u64) -> FlowConfig {
+    FlowConfig::new(FlowId(seed.to_be_bytes()), FlowSecret([seed as u8; 32]))
+}
+
+fn new_source(seed: u64, head: u64, config: FlowConfig, repair_off: bool) -> Source {
+    let endpoint = Endpoint {
+        group: "232.70.70.1:4434".parse().unwrap(),
+        source: Some("10.0.0.1".parse().unwrap()),
+    };
+    let source = SourceConfig {
+        channel: CHANNEL.into(),
+        incarnation: INCARNATION,
+        head,
+        first: 1,
+        endpoints: vec![endpoint],
+        seed,
+        repair_off,
+    };
+    Source::new(source, Some(config)).unwrap()
+}
+
+impl Lab {
+    pub fn new(seed: u64, nodes: usize) -> Self {
+        Self::with_config(seed, nodes, flow_config(seed), false)
+    }
+
+    pub fn with_config(seed: u64, nodes: usize, config: FlowConfig, repair_off: bool) -> Self {
+        let start = Instant::now();
+        let mut lab = Lab {
+            source: new_source(seed, 0, config.clone(), repair_off),
+            nodes: Vec::new(),
+            store: Vec::new(),
+            start,
+            now: start,
+            published: Vec::new(),
+            delay: Duration::from_millis(5),
+            jitter: Duration::from_micros(200),
+            flow_packets: 0,
+            datagram_loss: 0,
+            fetch_fails: false,
+            config,
+            queue: BTreeMap::new(),
+            serial: 0,
+            rng: SmallRng::seed_from_u64(seed),
+            steps: 0,
+        };
+        for i in 0..nodes {
+            lab.add_node(i, None);
+        }
+        lab
+    }
+
+    pub fn add_node(&mut self, i: usize, cursor: Option<Cursor>) {
+        let config = ReceiverConfig {
+            receiver: Uuid::from_u128(i as u128 + 1),
+            name: format!("r{i}"),
+            software: "lab".into(),
+            credential: Credential::Token(b"t".to_vec()),
+            channels: vec![(CHANNEL.into(), cursor)],
+            multicast: true,
+            seed: i as u64,
+            dedupe_off: false,
+        };
+        let node = Node {
+            core: Receiver::new(config),
+            connected: false,
+            multicast: true,
+            loss: 0,
+            got: Vec::new(),
+            moves: Vec::new(),
+            joined: false,
+            life: 0,
+            next_stream: 3,
+            catch_up: None,
+        };
+        self.nodes.push(node);
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.now - self.start
+    }
+
+    fn schedule(&mut self, at: Instant, event: Event) {
+        self.serial += 1;
+        self.queue.insert((at, self.serial), event);
+    }
+
+    pub fn connect(&mut self, i: usize) {
+        let node = &mut self.nodes[i];
+        (node.connected, node.next_stream, node.catch_up) = (true, 3, None);
+        node.core.connected();
+        self.source.accept(self.session(i), self.now);
+        self.pump();
+    }
+
+    /// The connection breaks without a word: both ends notice at once here, what was under way is lost.
+    pub fn disconnect(&mut self, i: usize) {
+        let session = self.session(i);
+        self.source.closed(session, self.now);
+        let node = &mut self.nodes[i];
+        node.connected = false;
+        node.life += 1;
+        node.core.disconnected();
+    }
+
+    fn session(&self, i: usize) -> u64 {
+        i as u64 + self.nodes[i].life * 1000
+    }
+
+    fn node_of(&self, session: u64) -> Option<usize> {
+        let i = (session % 1000) as usize;
+        (self.session(i) == session && self.nodes[i].connected).then_some(i)
+    }
+
+    /// The source dies and comes back with its store, a fresh flow and no sessions.
+    pub fn restart_source(&mut self, seed: u64) {
+        (0..self.nodes.len())
+            .filter(|i| self.nodes[*i].connected)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|i| self.disconnect(i));
+        self.config = FlowConfig {
+            flow: FlowId(seed.to_be_bytes()),
+            secret: FlowSecret([seed as u8; 32]),
+            ..self.config.clone()
+        };
+        self.source = new_source(seed, self.store.len() as u64, self.config.clone(), false);
+    }
+
+    /// Stores and publishes an update of `len` bytes.
+    pub fn publish(&mut self, len: usize) {
+        let seq = self.store.len() as u64 + 1;
+        let bytes = Bytes::from(
+            (0..len.max(1))
+                .map(|i| (i as u64 * 7 + seq * 13) as u8)
+                .collect::<Vec<_>>(),
+        );
+        self.store.push(bytes.clone());
+        self.published.push(self.elapsed());
+        self.source.publish(seq, bytes);
+        self.pump();
+    }
+
+    fn send_down(&mut self, i: usize, what: Down) {
+        let (at, life) = (self.now + self.delay, self.nodes[i].life);
+        self.schedule(
+            at,
+            Event::ToReceiver {
+                node: i,
+                life,
+                what,
+            },
+        );
+    }
+
+    /// Moves everything that is ready at this instant, until nothing is.
+    fn pump(&mut self) {
+        let mut packet = Vec::new();
+        for round in 0.. {
+            assert!(round < 100_000, "a busy loop at {:?}", self.elapsed());
+            let mut idle = true;
+            while let Some(event) = self.source.poll_event() {
+                idle = false;
+                match event {
+                    SourceEvent::Authorise { session, hello } => {
+                        let good = hello.credential == Credential::Token(b"t".to_vec());
+                        let verdict = if good {
+                            Ok(())
+                        } else {
+                            Err((Refusal::BadCredential, "no such token".into()))
+                        };
+                        self.source.authorised(session, verdict, self.now);
+                    }
+                    SourceEvent::Moved { .. } => {}
+                    SourceEvent::Close { session, .. } => {
+                        if let Some(i) = self.node_of(session) {
+                            self.disconnect(i);
+                        }
+                    }
+                    SourceEvent::FlowWornOut => panic!("not in these tests"),
+                }
+            }
+            while let Some(session) = self.source.poll_dirty() {
+                idle = false;
+                self.flush_session(session);
+            }
+            while self.source.poll_transmit(self.now, &mut packet) {
+                idle = false;
+                self.flow_packets += 1;
+                self.send_flow(&packet);
+            }
+            for i in 0..self.nodes.len() {
+                idle &= !self.flush_node(i);
+            }
+            if idle {
+                break;
+            }
+        }
+        let mut deadlines: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|n| n.connected)
+            .filter_map(|n| n.core.poll_timeout())
+            .collect();
+        deadlines.extend(self.source.poll_timeout(self.now));
+        if let Some(at) = deadlines.into_iter().min() {
+            self.schedule(at, Event::Wake);
+        }
+    }
+
+    fn send_flow(&mut self, packet: &[u8]) {
+        for i in 0..self.nodes.len() {
+            let jitter = self.jitter.mul_f64(self.rng.random_range(0.0..1.0));
+            let node = &self.nodes[i];
+            let lost = node.loss > 0 && self.rng.random_range(0..100) < node.loss;
+            if node.joined && node.multicast && !lost {
+                let (at, life) = (self.now + self.delay + jitter, node.life);
+                self.schedule(
+                    at,
+                    Event::ToReceiver {
+                        node: i,
+                        life,
+                        what: Down::Flow(packet.to_vec()),
+                    },
+                );
+            }
+        }
+    }
+
+    fn flush_session(&mut self, session: u64) {
+        let control = self.source.take_control(session);
+        let Some(i) = self.node_of(session) else {
+            return;
+        };
+        if !control.is_empty() {
+            self.send_down(i, Down::Control(control));
+        }
+        loop {
+            match self.source.poll_unicast(session, self.now) {
+                Unicast::Stream { mut head, body } => {
+                    head.extend_from_slice(&body);
+                    let id = self.nodes[i].next_stream;
+                    self.nodes[i].next_stream += 4;
+                    self.send_down(
+                        i,
+                        Down::Stream {
+                            id,
+                            bytes: head,
+                            fin: true,
+                        },
+                    );
+                }
+                Unicast::CatchUp { mut head, body } => {
+                    head.extend_from_slice(&body);
+                    let node = &mut self.nodes[i];
+                    let next = &mut node.next_stream;
+                    let id = *node
+                        .catch_up
+                        .get_or_insert_with(|| std::mem::replace(next, *next + 4));
+                    self.send_down(
+                        i,
+                        Down::Stream {
+                            id,
+                            bytes: head,
+                            fin: false,
+                        },
+                    );
+                }
+                Unicast::CatchUpEnd => {
+                    if let Some(id) = self.nodes[i].catch_up.take() {
+                        self.send_down(
+                            i,
+                            Down::Stream {
+                                id,
+                                bytes: vec![],
+                                fin: true,
+                            },
+                        );
+                    }
+                }
+                Unicast::Fetch { from, limit } => {
+                    let from_index = from as usize - 1;
+                    let found = self
+                        .store
+                        .iter()
+                        .enumerate()
+                        .skip(from_index)
+                        .take(limit)
+                        .map(|(i, b)| (i as u64 + 1, b.clone()))
+                        .collect();
+                    let answer = (!self.fetch_fails).then_some(found);
+                    self.source.provide(session, from, answer, self.now);
+                    if self.fetch_fails {
+                        return;
+                    }
+                }
+                Unicast::Idle => return,
+            }
+        }
+    }
+
+    fn flush_node(&mut self, i: usize) -> bool {
+        let now = self.now;
+        let at = now + self.delay;
+        let elapsed = self.elapsed();
+        let node = &mut self.nodes[i];
+        let life = node.life;
+        let mut busy = false;
+        let mut up = Vec::new();
+        while let Some((channel, incarnation, update)) = node.core.poll_update() {
+            busy = true;
+            assert_eq!((channel, incarnation), (CHANNEL, INCARNATION));
+            assert_eq!(
+                update.encoded,
+                self.store[update.seq as usize - 1],
+                "update {} is not what was stored",
+                update.seq
+            );
+            node.got.push((update.seq, update.via, elapsed));
+            let cursor = Cursor {
+                incarnation,
+                seq: update.seq,
+            };
+            node.core.confirm(CHANNEL, cursor, now);
+        }
+        while let Some(event) = node.core.poll_event() {
+            busy = true;
+            match event {
+                ReceiverEvent::Join { .. } => node.joined = true,
+                ReceiverEvent::Leave { .. } => node.joined = false,
+                ReceiverEvent::Moved { rung, cause, .. } => node.moves.push((elapsed, rung, cause)),
+                _ => {}
+            }
+        }
+        if node.connected {
+            let control = node.core.take_control();
+            if !control.is_empty() {
+                up.push(Up::Control(control));
+            }
+            while let Some((_, ack)) = node.core.poll_datagram(now) {
+                busy = true;
+                if self.datagram_loss == 0 || self.rng.random_range(0..100) >= self.datagram_loss {
+                    up.push(Up::Datagram(ack));
+                }
+            }
+        }
+        busy |= !up.is_empty();
+        up.into_iter().for_each(|what| {
+            self.schedule(
+                at,
+                Event::ToSource {
+                    node: i,
+                    life,
+                    what,
+                },
+            )
+        });
+        busy
+    }
+
+    /// Lets virtual time pass.
+    pub fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        self.pump();
+        while let Some(((at, _), event)) = self
+            .queue
+            .first_key_value()
+            .filter(|((at, _), _)| *at <= end)
+            .map(|(k, _)| *k)
+            .and_then(|k| self.queue.remove_entry(&k))
+        {
+            self.steps += 1;
+            self.now = self.now.max(at);
+            match event {
+                Event::ToReceiver {
+                    node: i,
+                    life,
+                    what,
+                } => {
+                    let now = self.now;
+                    let node = &mut self.nodes[i];
+                    if node.life == life && node.connected {
+                        match what {
+                            Down::Control(bytes) => node.core.on_control(&bytes, now).unwrap(),
+                            Down::Stream { id, bytes, fin } => {
+                                assert!(node.core.wants_unicast());
+                                node.core.on_unicast(id, &bytes, fin).unwrap();
+                            }
+                            Down::Flow(mut packet) => {
+                                let input =
+                                    node.core
+                                        .on_flow_datagram(Rung::Multicast, &mut packet, now);
+                                assert!(
+                                    !matches!(
+                                        input,
+                                        FlowInput::Unverified
+                                            | FlowInput::Invalid
+                                            | FlowInput::NoRoom
+                                    ),
+                                    "{input:?}"
+                                );
+                            }
+                        }
+                    }
+                }
+                Event::ToSource {
+                    node: i,
+                    life,
+                    what,
+                } => {
+                    let session = self.session(i);
+                    if self.nodes[i].life == life && self.nodes[i].connected {
+                        match what {
+                            Up::Control(bytes) => {
+                                self.source.on_control(session, &bytes, self.now).unwrap()
+                            }
+                            Up::Datagram(bytes) => {
+                                self.source.on_datagram(session, &bytes, self.now).unwrap()
+                            }
+                        }
+                    }
+                }
+                Event::Wake => {
+                    // Several wake-ups may stand for the same instant; one does.
+                    while self
+                        .queue
+                        .first_key_value()
+                        .is_some_and(|((next, _), e)| *next <= self.now && matches!(e, Event::Wake))
+                    {
+                        self.queue.pop_first();
+                    }
+                }
+            }
+            let now = self.now;
+            self.source.handle_timeout(now);
+            self.nodes
+                .iter_mut()
+                .filter(|n| n.connected)
+                .for_each(|n| n.core.handle_timeout(now));
+            self.pump();
+        }
+        self.now = end;
+    }
+
+    /// Every connected receiver has every update from `first` on, once and in order.
+    pub fn assert_complete(&self, first: u64) {
+        let expected: Vec<u64> = (first..=self.store.len() as u64).collect();
+        for (i, node) in self.nodes.iter().enumerate() {
+            let got: Vec<u64> = node.got.iter().map(|(seq, ..)| *seq).collect();
+            let missing: BTreeSet<_> = expected.iter().filter(|seq| !got.contains(seq)).collect();
+            assert_eq!(got, expected, "receiver {i} misses {missing:?}");
+        }
+    }
+
+    /// Moves of a receiver without their times.
+    pub fn moves(&self, i: usize) -> Vec<(Rung, Cause)> {
+        self.nodes[i]
+            .moves
+            .iter()
+            .map(|(_, rung, cause)| (*rung, *cause))
+            .collect()
+    }
+}
