@@ -596,10 +596,9 @@ impl Receiver {
                     if let Frame::Stream {
                         seq, offset, data, ..
                     } = frame
+                        && !channel.merge.accepts(seq, offset, data.len())
                     {
-                        if !channel.merge.accepts(seq, offset, data.len()) {
-                            return FlowInput::NoRoom;
-                        }
+                        return FlowInput::NoRoom;
                     }
                 }
                 Err(_) => {

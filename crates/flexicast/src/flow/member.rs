@@ -108,14 +108,12 @@ impl Member {
         let progress = largest >= self.low
             && self.largest.is_none_or(|known| largest > known)
             && !self.resolved.contains(largest);
-        if progress {
-            if let Some(sent) = ledger.get(largest) {
-                // A claimed delay beyond what was asked for is not believed (RFC 9002 section 5.3).
-                self.rtt.update(
-                    now.saturating_duration_since(sent.at),
-                    ack.delay.min(delays.ack * 2),
-                );
-            }
+        if progress && let Some(sent) = ledger.get(largest) {
+            // A claimed delay beyond what was asked for is not believed (RFC 9002 section 5.3).
+            self.rtt.update(
+                now.saturating_duration_since(sent.at),
+                ack.delay.min(delays.ack * 2),
+            );
         }
         for range in ack.ranges.iter().rev() {
             self.resolve(range.clone(), ledger);

@@ -304,8 +304,7 @@ impl Source {
                 Control::Cursors(cursors) => {
                     let ours = cursors
                         .into_iter()
-                        .filter(|c| c.incarnation == self.config.incarnation)
-                        .next_back();
+                        .rfind(|c| c.incarnation == self.config.incarnation);
                     session.cursor = ours.or(session.cursor);
                 }
                 Control::State(state) => self.on_state(id, &state, now),
@@ -383,10 +382,10 @@ impl Source {
             first,
         };
         Control::Welcome(vec![welcome]).encode(&mut session.control_out);
-        if let Some(announce) = self.announcement() {
-            if let Some(session) = self.sessions.get_mut(&id) {
-                Control::Announce(announce).encode(&mut session.control_out);
-            }
+        if let Some(announce) = self.announcement()
+            && let Some(session) = self.sessions.get_mut(&id)
+        {
+            Control::Announce(announce).encode(&mut session.control_out);
         }
         self.dirty.insert(id);
     }
