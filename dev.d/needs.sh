@@ -54,11 +54,13 @@ has_libclang() {
 	ldconfig -p 2>/dev/null | grep -q 'libclang[-.0-9]*\.so'
 }
 
-# has_reader: whether an Atom reader that is not ours is there to check ours.
+# has_reader: whether an Atom reader that is not ours is there to check ours: feedparser, or newsboat and a Python that can
+# open its cache. The python3 on the PATH is often not the one that the system's packages are for.
 has_reader() {
-	have newsboat && return 0
 	for python in python3 "$sysroot/usr/bin/python3"; do
-		have "$python" && "$python" -c 'import feedparser' >/dev/null 2>&1 && return 0
+		have "$python" || continue
+		"$python" -c 'import feedparser' >/dev/null 2>&1 && return 0
+		have newsboat && "$python" -c 'import sqlite3' >/dev/null 2>&1 && return 0
 	done
 	return 1
 }
