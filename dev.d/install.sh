@@ -83,7 +83,7 @@ give_up() {
 		say "Run this one line, then ./dev $command again:"
 		say "  $(one_line)"
 		if [ -z "$packages" ] || [ "$rights" != none ]; then
-			say "or ./dev $command --yes, which does both."
+			say "or ./dev $command --yes, which does that by itself."
 		fi
 	fi
 	exit 2
