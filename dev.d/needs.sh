@@ -148,6 +148,9 @@ look_for_network() {
 	for program in unshare nsenter setpriv; do
 		have "$program" || lack "$program" util-linux
 	done
+}
+
+look_for_reader() {
 	has_reader || lack 'an independent reader of Atom files (Python'\''s feedparser; newsboat would do)' python3-feedparser
 }
 

@@ -209,8 +209,8 @@ called_not apt-get
 called_not curl
 dev bench
 ends 2
-says ' libclang'
-says_not 'nftables' 'feedparser'
+says ' libclang' 'nftables'
+says_not 'feedparser'
 dev lint
 ends 2
 says 'shellcheck'
