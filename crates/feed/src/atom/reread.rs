@@ -1,0 +1,123 @@
+//! Reading the file that an earlier run wrote.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use jiff::Timestamp;
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use uuid::Uuid;
+
+use super::{MAX_FILE_BYTES, Slot};
+use crate::xml::ATOM_NS;
+use crate::xml::check::{Form, check};
+use crate::xml::element::outline;
+
+/// Room for what the file has beside its entries' text.
+const MAX_EXTRA: usize = 4 << 20;
+
+pub(super) enum Unreadable {
+    Io(io::Error),
+    /// What is wrong with the content.
+    Damaged(String),
+}
+
+/// The entries of the file at `path`, or `None` if there is no file.
+pub(super) fn read(path: &Path) -> Result<Option<Vec<Slot>>, Unreadable> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Unreadable::Io(e)),
+    };
+    let most = MAX_FILE_BYTES + MAX_EXTRA;
+    let mut bytes = Vec::new();
+    file.take(most as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(Unreadable::Io)?;
+    if bytes.len() > most {
+        return Err(Unreadable::Damaged(format!("longer than {most} bytes")));
+    }
+    let text = String::from_utf8(bytes)
+        .map_err(|e| Unreadable::Damaged(format!("not UTF-8: {}", e.utf8_error())))?;
+    check(&text, Form::Document).map_err(Unreadable::Damaged)?;
+    slots(&text).map(Some).map_err(Unreadable::Damaged)
+}
+
+/// Cuts the entries out of a document that is known to be well-formed.
+fn slots(text: &str) -> Result<Vec<Slot>, String> {
+    let mut reader = Reader::from_str(text);
+    let mut slots = Vec::new();
+    let mut origin = None;
+    let mut inside = false;
+    loop {
+        let start = position(&reader);
+        match reader.read_event().map_err(|e| e.to_string())? {
+            Event::Start(tag) if !inside => {
+                let atom = tag
+                    .try_get_attribute("xmlns")
+                    .ok()
+                    .flatten()
+                    .is_some_and(|a| a.value.as_ref() == ATOM_NS);
+                if !atom || tag.name().as_ref() != "feed" {
+                    return Err("the root element is not an Atom <feed>".into());
+                }
+                inside = true;
+            }
+            Event::Empty(_) if !inside => {
+                return Err("the root element is empty".into());
+            }
+            Event::Start(tag) => {
+                let entry = tag.local_name().as_ref() == "entry";
+                let name = tag.to_end().into_owned();
+                reader.read_to_end(name.name()).map_err(|e| e.to_string())?;
+                if entry {
+                    let xml = text.get(start..position(&reader)).unwrap_or_default();
+                    slots.push(slot(xml, origin.take())?);
+                }
+            }
+            Event::PI(pi) if pi.target() == "flexfeed" => {
+                origin = Some(parse_origin(pi.content()).ok_or("an unknown <?flexfeed …?>")?);
+            }
+            Event::Eof => return Ok(slots),
+            _ => {}
+        }
+    }
+}
+
+fn slot(xml: &str, origin: Option<(Uuid, u64, Timestamp)>) -> Result<Slot, String> {
+    // Entries that stand in the file alone are namespace-complete; the check is what says so.
+    check(xml, Form::Element)?;
+    let element = outline(xml)?;
+    let text = |local| element.child(ATOM_NS, local).map(|c| c.text.trim());
+    let id = text("id")
+        .filter(|id| !id.is_empty() && element.namespace == ATOM_NS)
+        .ok_or("an entry without an id")?
+        .to_owned();
+    let time = match origin {
+        Some((_, _, time)) => time,
+        None => text("updated")
+            .and_then(|t| t.parse().ok())
+            .unwrap_or(Timestamp::UNIX_EPOCH),
+    };
+    Ok(Slot {
+        id,
+        origin: origin.map(|(incarnation, seq, _)| (incarnation, seq)),
+        time,
+        xml: xml.to_owned(),
+    })
+}
+
+fn parse_origin(content: &str) -> Option<(Uuid, u64, Timestamp)> {
+    let (update, time) = content.trim().split_once(' ')?;
+    let (incarnation, seq) = update.split_once('/')?;
+    Some((
+        incarnation.parse().ok()?,
+        seq.parse().ok()?,
+        time.parse().ok()?,
+    ))
+}
+
+fn position(reader: &Reader<&[u8]>) -> usize {
+    usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,214 @@
+//! From the bytes of a feed document to its entries.
+//!
+//! The document is cut into entries first, and each is parsed on its own: the original text of
+//! each Atom entry is kept, and an entry that cannot be read costs only itself.
+
+mod decode;
+mod details;
+mod json;
+mod seen;
+
+use thiserror::Error;
+use url::Url;
+
+use crate::entry::{Entry, Fields};
+use crate::xml::check::{Form, check};
+use crate::xml::element::{Element, stand_alone};
+use crate::xml::split::{Document, Format, Limits, NotXmlFeed, split};
+use crate::xml::{ATOM_NS, synthesise};
+
+/// The most entries taken from one document, the first ones.
+pub const MAX_ENTRIES: usize = 1000;
+
+/// The longest entry in bytes, as text. A longer one is passed over and named in
+/// [`ParsedFeed::skipped`].
+pub const MAX_ENTRY_BYTES: usize = 1 << 20;
+
+/// The longest entry id in bytes. A longer one is replaced by a hash of it.
+pub const MAX_ID_BYTES: usize = 2048;
+
+/// A feed document, parsed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ParsedFeed {
+    /// The feed's own title, as plain text.
+    pub title: Option<String>,
+    /// In the document's order, which is newest first in nearly all feeds.
+    pub entries: Vec<Entry>,
+    /// What was passed over and why, for the log: entries that cannot be read, are too long, or
+    /// are past [`MAX_ENTRIES`]. At most about a hundred lines.
+    pub skipped: Vec<String>,
+}
+
+/// Why a document gives no entries at all.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ParseError {
+    /// Something else than a feed.
+    #[error("not a feed but {seen}")]
+    NotAFeed {
+        /// What it is, for people: "an HTML page titled '…'".
+        seen: String,
+        /// It looks like a bot check: asking again later, or from elsewhere, may help.
+        challenge: bool,
+    },
+    /// A feed with entries, none of which can be read.
+    #[error("a feed of which no entry can be read: {first}")]
+    NoUsableEntry {
+        /// What is wrong with the first one.
+        first: String,
+    },
+}
+
+impl ParseError {
+    /// Whether the document looks like a bot check.
+    #[must_use]
+    pub fn is_challenge(&self) -> bool {
+        matches!(
+            self,
+            Self::NotAFeed {
+                challenge: true,
+                ..
+            }
+        )
+    }
+}
+
+/// Parses an Atom, RSS or JSON Feed document in any encoding that it declares.
+///
+/// `address` is where the document came from; relative links are resolved against it.
+///
+/// # Errors
+/// [`ParseError::NotAFeed`] for anything that is not a feed, above all an HTML page served with
+/// status 200; [`ParseError::NoUsableEntry`] if there are entries and none can be read. A feed
+/// without entries is no error.
+pub fn parse(document: &[u8], address: &str) -> Result<ParsedFeed, ParseError> {
+    let text = decode::decode(document);
+    let address = Url::parse(address).ok();
+    let feed = if text.trim_start().starts_with('{') {
+        json::parse(&text, address.as_ref())
+    } else {
+        let limits = Limits {
+            entries: MAX_ENTRIES,
+            entry_bytes: MAX_ENTRY_BYTES,
+        };
+        split(&text, address.as_ref(), limits)
+            .map(xml)
+            .map_err(|e| match e {
+                NotXmlFeed::Root(root) => seen::not_a_feed(&text, Some(&root)),
+                NotXmlFeed::NoElement => seen::not_a_feed(&text, None),
+            })
+    }?;
+    match feed.skipped.first() {
+        Some(first) if feed.entries.is_empty() => Err(ParseError::NoUsableEntry {
+            first: first.clone(),
+        }),
+        _ => Ok(feed),
+    }
+}
+
+/// What a document that is no feed seems to be; for the bodies of error responses.
+pub(crate) fn describe(document: &[u8]) -> (String, bool) {
+    match seen::not_a_feed(&decode::decode(document), None) {
+        ParseError::NotAFeed { seen, challenge } => (seen, challenge),
+        other @ ParseError::NoUsableEntry { .. } => (other.to_string(), false),
+    }
+}
+
+fn xml(document: Document) -> ParsedFeed {
+    let Document {
+        format,
+        scope,
+        title,
+        entries,
+        mut skipped,
+    } = document;
+    let mut parsed = Vec::with_capacity(entries.len());
+    // Atom feeds without any declaration exist; RSS elements are in no namespace by definition.
+    let fallback = match format {
+        Format::Atom => ATOM_NS,
+        Format::Rss | Format::Rdf => "",
+    };
+    for (n, raw) in entries.into_iter().enumerate() {
+        let result = stand_alone(raw, &scope, fallback).and_then(|(text, element)| {
+            if format == Format::Atom && element.namespace != ATOM_NS {
+                return Err(format!(
+                    "an <entry> of the namespace {:?}",
+                    element.namespace
+                ));
+            }
+            entry(format, &text, &element, scope.base())
+        });
+        match result {
+            Ok(entry) => parsed.push(entry),
+            Err(why) => skipped.push(format!("entry {}: {why}", n + 1)),
+        }
+    }
+    ParsedFeed {
+        title,
+        entries: parsed,
+        skipped,
+    }
+}
+
+/// Makes the entry of one element that stands alone.
+fn entry(
+    format: Format,
+    text: &str,
+    element: &Element,
+    base: Option<&Url>,
+) -> Result<Entry, String> {
+    let mut entry = details::read(format, text, element, base);
+    let own_id = match format {
+        Format::Atom => element.child(ATOM_NS, "id").map(|c| c.text.as_str()),
+        // RSS elements are in no namespace, or wrongly in a default one.
+        Format::Rss => element
+            .children
+            .iter()
+            .find(|c| c.local == "guid")
+            .map(|c| c.text.as_str()),
+        Format::Rdf => element
+            .attributes
+            .iter()
+            .find(|(name, _)| name == "about" || name.ends_with(":about"))
+            .map(|(_, value)| value.as_str()),
+    };
+    entry.id = identify(own_id, &entry).ok_or("it has no id, link, title or content")?;
+    entry.xml = if format == Format::Atom && check(text, Form::Element).is_ok() {
+        text.to_owned()
+    } else {
+        synthesise::entry(&entry)
+    };
+    Ok(entry)
+}
+
+/// The entry's own id, or a stable one from what should not change about it; `None` if there is
+/// nothing to make one from.
+fn identify(own: Option<&str>, entry: &Entry) -> Option<String> {
+    let own = own.map(str::trim).filter(|id| !id.is_empty());
+    if let Some(id) = own
+        && id.len() <= MAX_ID_BYTES
+    {
+        return Some(crate::xml::clean(id).into_owned()).filter(|id| !id.is_empty());
+    }
+    let mut fields = Fields::new(b"flexfeed entry id v1");
+    if let Some(id) = own {
+        fields.field(Some(id));
+    } else if let (None, None, None, None) = (
+        &entry.url,
+        &entry.title,
+        &entry.content_html,
+        &entry.content_text,
+    ) {
+        return None;
+    } else {
+        // The title counts beside the link, because feeds exist whose entries all link to one
+        // page: an entry that appears twice is better than one that is lost.
+        fields.field(entry.url.as_deref());
+        fields.field(entry.title.as_deref());
+        if entry.url.is_none() {
+            fields.field(entry.content_html.as_deref());
+            fields.field(entry.content_text.as_deref());
+            fields.field(entry.published.map(|p| p.to_string()).as_deref());
+        }
+    }
+    Some(fields.finish_urn())
+}

@@ -1,0 +1,68 @@
+//! XML as text: cutting entries out of a document without changing a byte, checking that what is
+//! put into another document is well-formed, and writing an entry from its fields.
+//!
+//! The parser library is lenient in places (and must be, for real feeds), so what is embedded
+//! elsewhere goes through the strict [`check`].
+
+pub(crate) mod check;
+#[cfg(test)]
+mod differential;
+pub(crate) mod element;
+pub(crate) mod split;
+pub(crate) mod synthesise;
+
+use std::borrow::Cow;
+
+/// The Atom namespace (RFC 4287 section 1.2).
+pub(crate) const ATOM_NS: &str = "http://www.w3.org/2005/Atom";
+
+/// How deep elements may nest inside an entry. Real content stays below 40; without a limit, a
+/// hostile feed could exhaust whatever recurses over it later.
+pub(crate) const MAX_DEPTH: usize = 128;
+
+/// How many attributes one element may have; checking them for duplicates is quadratic.
+pub(crate) const MAX_ATTRIBUTES: usize = 256;
+
+/// Whether XML 1.0 allows the character at all (production 2, `Char`).
+pub(crate) fn is_xml_char(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
+}
+
+/// The text without the characters that no XML document can hold, not even as references.
+pub(crate) fn clean(text: &str) -> Cow<'_, str> {
+    if text.chars().all(is_xml_char) {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(text.chars().filter(|c| is_xml_char(*c)).collect())
+    }
+}
+
+/// Appends `text` escaped for element content.
+pub(crate) fn push_text(out: &mut String, text: &str) {
+    for c in text.chars().filter(|c| is_xml_char(*c)) {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            // A bare carriage return would be read back as a line feed.
+            '\r' => out.push_str("&#13;"),
+            c => out.push(c),
+        }
+    }
+}
+
+/// Appends `value` escaped for an attribute in double quotes.
+pub(crate) fn push_attribute(out: &mut String, value: &str) {
+    for c in value.chars().filter(|c| is_xml_char(*c)) {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\t' => out.push_str("&#9;"),
+            '\n' => out.push_str("&#10;"),
+            '\r' => out.push_str("&#13;"),
+            c => out.push(c),
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! Cutting a feed document into its entries without losing the good ones to a bad one.
+
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
+use url::Url;
+
+use super::element::{Scope, push_data};
+use super::{ATOM_NS, MAX_DEPTH};
+
+/// How many unreadable entries are passed over before the rest of the document is left alone:
+/// each one may cost a scan of [`Limits::entry_bytes`].
+const MAX_SKIPPED: usize = 100;
+
+/// How much of the feed's own title is kept.
+const MAX_TITLE: usize = 4096;
+
+/// The XML feed formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// RFC 4287.
+    Atom,
+    /// RSS 0.9x and 2.0.
+    Rss,
+    /// RSS 1.0.
+    Rdf,
+}
+
+/// What bounds the work on one document.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub entries: usize,
+    pub entry_bytes: usize,
+}
+
+/// A document, cut up.
+#[derive(Debug)]
+pub(crate) struct Document<'a> {
+    pub format: Format,
+    pub scope: Scope,
+    pub title: Option<String>,
+    /// The text of each entry, from `<` to `>`, in document order.
+    pub entries: Vec<&'a str>,
+    /// What was passed over, and why.
+    pub skipped: Vec<String>,
+}
+
+/// Why a text is no XML feed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotXmlFeed {
+    /// XML, or like it, with another root element.
+    Root(String),
+    /// No element was found.
+    NoElement,
+}
+
+/// Cuts up `text`.
+///
+/// # Errors
+/// [`NotXmlFeed`] if the root element is not that of a feed.
+pub(crate) fn split<'a>(
+    text: &'a str,
+    address: Option<&Url>,
+    limits: Limits,
+) -> Result<Document<'a>, NotXmlFeed> {
+    let mut walker = Walker::new(text);
+    let (root, empty) = loop {
+        match walker.reader.read_event() {
+            Ok(Event::Start(start)) => break (start, false),
+            Ok(Event::Empty(start)) => break (start, true),
+            Ok(Event::Text(data)) if !data.trim().is_empty() => return Err(NotXmlFeed::NoElement),
+            Ok(Event::Eof) | Err(_) => return Err(NotXmlFeed::NoElement),
+            Ok(_) => {}
+        }
+    };
+    let mut scope = Scope::new(address);
+    scope.enter(&root);
+    let format = format(&root, &scope)?;
+    let mut document = Document {
+        format,
+        scope,
+        title: None,
+        entries: Vec::new(),
+        skipped: Vec::new(),
+    };
+    if !empty {
+        walker.children(&mut document, &root, limits);
+    }
+    Ok(document)
+}
+
+fn format(root: &BytesStart, scope: &Scope) -> Result<Format, NotXmlFeed> {
+    let name = root.name();
+    let prefix = name.prefix();
+    let namespace = scope.namespace(prefix.as_ref().map_or("", |p| p.as_ref()));
+    match (root.local_name().as_ref(), namespace) {
+        ("feed", None | Some(ATOM_NS)) => Ok(Format::Atom),
+        ("rss", _) => Ok(Format::Rss),
+        ("RDF", _) => Ok(Format::Rdf),
+        (_, Some(namespace)) => Err(NotXmlFeed::Root(format!(
+            "<{}> of the namespace {namespace}",
+            name.as_ref()
+        ))),
+        (_, None) => Err(NotXmlFeed::Root(format!("<{}>", name.as_ref()))),
+    }
+}
+
+struct Walker<'a> {
+    text: &'a str,
+    /// Where the reader's text begins in `text`.
+    from: usize,
+    reader: Reader<&'a [u8]>,
+}
+
+impl<'a> Walker<'a> {
+    fn new(text: &'a str) -> Self {
+        Self {
+            text,
+            from: 0,
+            reader: Reader::from_str(text),
+        }
+    }
+
+    fn position(&self) -> usize {
+        let at = usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX);
+        self.from.saturating_add(at).min(self.text.len())
+    }
+
+    /// Goes on reading at `at`, inside the elements that were open there.
+    fn restart(&mut self, at: usize) {
+        self.from = at;
+        self.reader = Reader::from_str(self.text.get(at..).unwrap_or(""));
+        // The start tags of the elements around are behind us now.
+        self.reader.config_mut().allow_unmatched_ends = true;
+    }
+
+    fn children(&mut self, document: &mut Document<'a>, root: &BytesStart, limits: Limits) {
+        let entry_local = match document.format {
+            Format::Atom => "entry",
+            Format::Rss | Format::Rdf => "item",
+        };
+        // Where the reader fails outside an entry, reading resumes at the next one that is named
+        // as the root is.
+        let qualified = |name: &BytesStart| match name.name().prefix() {
+            Some(prefix) if document.format == Format::Atom => {
+                format!("{}:{entry_local}", prefix.as_ref())
+            }
+            _ => entry_local.to_owned(),
+        };
+        let usual = qualified(root);
+        let mut open = 1usize;
+        while open > 0 {
+            let start = self.position();
+            match self.reader.read_event() {
+                Ok(Event::Start(tag)) => {
+                    let local = tag.local_name();
+                    if local.as_ref() == entry_local {
+                        if document.entries.len() >= limits.entries {
+                            document.skipped.push(format!(
+                                "everything after the first {} entries",
+                                limits.entries
+                            ));
+                            return;
+                        }
+                        let name = tag.name().as_ref().to_owned();
+                        match self.skip(&name, start, limits.entry_bytes) {
+                            Ok(end) => document.entries.extend(self.text.get(start..end)),
+                            Err(why) => {
+                                let n = document.entries.len() + document.skipped.len() + 1;
+                                document.skipped.push(format!("entry {n}: {why}"));
+                                if !self.resume(start, &name, document) {
+                                    return;
+                                }
+                            }
+                        }
+                    } else if local.as_ref() == "channel" && document.format != Format::Atom {
+                        document.scope.enter(&tag);
+                        open += 1;
+                    } else {
+                        let title = local.as_ref() == "title" && document.title.is_none();
+                        let name = tag.name().as_ref().to_owned();
+                        match self.skip(&name, start, usize::MAX) {
+                            Ok(end) if title => {
+                                document.title = self.text.get(start..end).and_then(title_text);
+                            }
+                            Ok(_) => {}
+                            Err(why) => {
+                                document.skipped.push(format!("<{name}>: {why}"));
+                                if !self.resume(start, &usual, document) {
+                                    return;
+                                }
+                            }
+                        }
+                    }
+                }
+                Ok(Event::End(_)) => open -= 1,
+                Ok(Event::Eof) => {
+                    document.skipped.push("the document ends early".into());
+                    return;
+                }
+                Ok(_) => {}
+                Err(e) => {
+                    document.skipped.push(format!("between entries: {e}"));
+                    if !self.resume(start, &usual, document) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads to the end of the element whose start tag was just read, and says where that is.
+    fn skip(&mut self, name: &str, start: usize, most: usize) -> Result<usize, String> {
+        let mut depth = 1usize;
+        loop {
+            match self.reader.read_event() {
+                Ok(Event::Start(tag)) => {
+                    // An entry directly in an entry: the outer one's end tag is missing.
+                    if depth == 1 && tag.name().as_ref() == name {
+                        return Err(format!("</{name}> is missing"));
+                    }
+                    depth += 1;
+                    if depth > MAX_DEPTH {
+                        return Err(format!("elements nested more than {MAX_DEPTH} deep"));
+                    }
+                }
+                Ok(Event::End(_)) => {
+                    depth -= 1;
+                    if depth == 0 {
+                        let end = self.position();
+                        if end.saturating_sub(start) > most {
+                            return Err(format!("longer than {most} bytes"));
+                        }
+                        return Ok(end);
+                    }
+                }
+                Ok(Event::Eof) => return Err("the document ends inside it".into()),
+                Ok(_) => {}
+                Err(e) => return Err(e.to_string()),
+            }
+            if self.position().saturating_sub(start) > most {
+                return Err(format!("longer than {most} bytes"));
+            }
+        }
+    }
+
+    /// After something unreadable that began at `start`: goes on at the next place where an entry
+    /// named `name` surely ends or begins. Says whether there is one and it is worth it.
+    fn resume(&mut self, start: usize, name: &str, document: &Document) -> bool {
+        if document.skipped.len() >= MAX_SKIPPED {
+            return false;
+        }
+        let search = start + 1;
+        let begin = find_tag(self.text, search, &format!("<{name}"));
+        let end = find_tag(self.text, search, &format!("</{name}"));
+        let at = match (begin, end) {
+            (Some(begin), Some(end)) if begin < end => begin,
+            // Past the end tag; if that itself is broken off, only past its name.
+            (_, Some(end)) => {
+                let after = end + "</".len() + name.len();
+                let rest = self.text.get(after..).unwrap_or("");
+                let space = rest.len() - rest.trim_start().len();
+                after + space + usize::from(rest[space..].starts_with('>'))
+            }
+            (Some(begin), None) => begin,
+            (None, None) => return false,
+        };
+        self.restart(at);
+        true
+    }
+}
+
+/// Finds `tag` where the name in it is not just the beginning of a longer one.
+fn find_tag(text: &str, from: usize, tag: &str) -> Option<usize> {
+    let mut from = from;
+    loop {
+        // A search may not begin inside a character.
+        while !text.is_char_boundary(from) {
+            from += 1;
+        }
+        let at = from + text.get(from..)?.find(tag)?;
+        match text.as_bytes().get(at + tag.len()) {
+            Some(b'>' | b'/' | b' ' | b'\t' | b'\r' | b'\n') => return Some(at),
+            _ => from = at + tag.len(),
+        }
+    }
+}
+
+/// The text of the feed's title, without markup.
+fn title_text(xml: &str) -> Option<String> {
+    let mut reader = Reader::from_str(xml);
+    let mut text = String::new();
+    let mut html = false;
+    loop {
+        match reader.read_event() {
+            Ok(Event::Start(tag)) => {
+                html |= tag
+                    .try_get_attribute("type")
+                    .ok()
+                    .flatten()
+                    .is_some_and(|a| a.value.as_ref() == "html");
+            }
+            Ok(Event::Eof) | Err(_) => break,
+            Ok(other) => push_data(&mut text, &other),
+        }
+        if text.len() > MAX_TITLE {
+            break;
+        }
+    }
+    let text = if html {
+        crate::html::plain_text(&text)
+    } else {
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let text: String = super::clean(&text).chars().take(MAX_TITLE / 4).collect();
+    (!text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        entries: 10,
+        entry_bytes: 1000,
+    };
+
+    fn entries(text: &str) -> (Vec<&str>, usize) {
+        let document = split(text, None, LIMITS).unwrap();
+        (document.entries, document.skipped.len())
+    }
+
+    #[test]
+    fn entries_are_cut_out_byte_for_byte() {
+        let text = "<?xml version='1.0'?><!-- c --><feed xmlns='http://www.w3.org/2005/Atom'>\
+            <title>A &amp; B</title><entry \n><id>1</id></entry >\r\n<entry/>\
+            <entry><content><entry>x</entry></content></entry></feed>trailing";
+        let document = split(text, None, LIMITS).unwrap();
+        assert_eq!(document.format, Format::Atom);
+        assert_eq!(document.title.as_deref(), Some("A & B"));
+        assert_eq!(
+            document.entries,
+            [
+                "<entry \n><id>1</id></entry >",
+                "<entry><content><entry>x</entry></content></entry>"
+            ]
+        );
+        assert!(document.skipped.is_empty());
+    }
+
+    #[test]
+    fn rss_items_are_found_where_each_version_has_them() {
+        let rss = "<rss><channel><title>T</title><image><title>no</title></image>\
+            <item><title>1</title></item></channel></rss>";
+        let document = split(rss, None, LIMITS).unwrap();
+        assert_eq!(document.format, Format::Rss);
+        assert_eq!(document.title.as_deref(), Some("T"));
+        assert_eq!(document.entries.len(), 1);
+        let rdf = "<rdf:RDF xmlns:rdf='urn:r'><channel><title>T</title></channel>\
+            <item/><item>a</item></rdf:RDF>";
+        let document = split(rdf, None, LIMITS).unwrap();
+        assert_eq!(document.format, Format::Rdf);
+        assert_eq!(document.entries, ["<item>a</item>"]);
+    }
+
+    #[test]
+    fn a_bad_entry_costs_only_itself() {
+        let good = "<entry><id>1</id></entry>";
+        for bad in [
+            "<entry><b></entry>",
+            "<entry><b></i></entry>",
+            "<entry>a & b</entry>",
+            "<entry><id>x</id>",
+            "<entry><!-- </entry>",
+            "<entry <</entry>",
+            "<entry></entry ",
+            "<entry><b></entry",
+        ] {
+            let text = format!("<feed>{good}{bad}{good}</feed>");
+            let (found, skipped) = entries(&text);
+            assert_eq!(found, [good, good], "{bad}");
+            assert!(skipped >= 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_cut_document_gives_what_is_whole() {
+        let text = "<feed><entry>1</entry><entry>2</entry><entry><id>3";
+        assert_eq!(
+            entries(text),
+            (vec!["<entry>1</entry>", "<entry>2</entry>"], 1)
+        );
+        let text = "<feed><entry>1</entry>";
+        assert_eq!(entries(text), (vec!["<entry>1</entry>"], 1));
+    }
+
+    #[test]
+    fn a_bad_header_does_not_hide_the_entries() {
+        let text = "<feed><title>a & b</title><entry>1</entry></feed>";
+        assert_eq!(entries(text).0, ["<entry>1</entry>"]);
+    }
+
+    #[test]
+    fn limits_hold() {
+        let many = format!("<feed>{}</feed>", "<entry>1</entry>".repeat(11));
+        let (found, skipped) = entries(&many);
+        assert_eq!((found.len(), skipped), (10, 1));
+        let long = format!(
+            "<feed><entry>{}</entry><entry>1</entry></feed>",
+            "x".repeat(1001)
+        );
+        assert_eq!(entries(&long), (vec!["<entry>1</entry>"], 1));
+        // Every one of these would be scanned to the end if nothing stopped it.
+        let hostile = format!("<feed>{}", "<entry><a>".repeat(200_000));
+        let (found, skipped) = entries(&hostile);
+        assert!(found.is_empty());
+        assert!(skipped <= MAX_SKIPPED, "{skipped}");
+    }
+
+    #[test]
+    fn other_documents_are_named() {
+        let root = |text| split(text, None, LIMITS).unwrap_err();
+        assert_eq!(root("<html><body>"), NotXmlFeed::Root("<html>".to_owned()));
+        assert!(matches!(
+            root("<feed xmlns='http://purl.org/atom/ns#'/>"),
+            NotXmlFeed::Root(seen) if seen.contains("purl.org")
+        ));
+        assert_eq!(root("hello <rss/>"), NotXmlFeed::NoElement);
+        assert_eq!(root(""), NotXmlFeed::NoElement);
+    }
+}

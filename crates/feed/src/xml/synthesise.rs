@@ -1,0 +1,90 @@
+//! Writing an Atom `<entry>` from an entry's fields: for RSS and JSON feeds, and where an original
+//! cannot be embedded.
+
+use super::{ATOM_NS, push_attribute, push_text};
+use crate::entry::Entry;
+
+/// A namespace-complete `<entry>` (RFC 4287 section 4.1.2). It has no `updated` where the feed
+/// gives no date: inventing one here would make two fetches of one entry differ.
+pub(crate) fn entry(entry: &Entry) -> String {
+    let content_len = entry.content_html.as_ref().map_or(0, String::len)
+        + entry.content_text.as_ref().map_or(0, String::len);
+    let mut out = String::with_capacity(content_len + content_len / 8 + 512);
+    out.push_str("<entry xmlns=\"");
+    out.push_str(ATOM_NS);
+    out.push_str("\">");
+    element(&mut out, "id", &entry.id);
+    element(&mut out, "title", entry.title.as_deref().unwrap_or(""));
+    if let Some(updated) = entry.updated.or(entry.published) {
+        element(&mut out, "updated", &updated.to_string());
+    }
+    if let Some(published) = entry.published {
+        element(&mut out, "published", &published.to_string());
+    }
+    for author in &entry.authors {
+        let mail = author
+            .url
+            .as_deref()
+            .and_then(|u| u.strip_prefix("mailto:"));
+        out.push_str("<author>");
+        // RFC 4287 section 3.2.1: a person has exactly one name.
+        let name = author.name.as_deref().or(mail).or(author.url.as_deref());
+        element(&mut out, "name", name.unwrap_or(""));
+        match (&author.url, mail) {
+            (_, Some(mail)) => element(&mut out, "email", mail),
+            (Some(url), None) => element(&mut out, "uri", url),
+            (None, None) => {}
+        }
+        out.push_str("</author>");
+    }
+    if let Some(url) = &entry.url {
+        out.push_str("<link rel=\"alternate\" href=\"");
+        push_attribute(&mut out, url);
+        out.push_str("\"/>");
+    }
+    for attachment in &entry.attachments {
+        out.push_str("<link rel=\"enclosure\" type=\"");
+        push_attribute(&mut out, &attachment.mime_type);
+        if let Some(size) = attachment.size {
+            out.push_str("\" length=\"");
+            out.push_str(&size.to_string());
+        }
+        out.push_str("\" href=\"");
+        push_attribute(&mut out, &attachment.url);
+        out.push_str("\"/>");
+    }
+    for tag in &entry.tags {
+        out.push_str("<category term=\"");
+        push_attribute(&mut out, tag);
+        out.push_str("\"/>");
+    }
+    if let Some(summary) = &entry.summary {
+        element(&mut out, "summary", summary);
+    }
+    let content = match (&entry.content_html, &entry.content_text) {
+        (Some(html), _) => Some(("html", html.as_str())),
+        (None, Some(text)) => Some(("text", text.as_str())),
+        // RFC 4287 section 4.1.2: without an alternate link there must be content.
+        (None, None) if entry.url.is_none() => Some(("text", "")),
+        (None, None) => None,
+    };
+    if let Some((kind, content)) = content {
+        out.push_str("<content type=\"");
+        out.push_str(kind);
+        out.push_str("\">");
+        push_text(&mut out, content);
+        out.push_str("</content>");
+    }
+    out.push_str("</entry>");
+    out
+}
+
+pub(crate) fn element(out: &mut String, name: &str, text: &str) {
+    out.push('<');
+    out.push_str(name);
+    out.push('>');
+    push_text(out, text);
+    out.push_str("</");
+    out.push_str(name);
+    out.push('>');
+}
