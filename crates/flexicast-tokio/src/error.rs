@@ -1,0 +1,44 @@
+//! What can go wrong when a source or a receiver is set up.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A source or receiver could not be set up, or its socket failed for good.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The QUIC library refused its configuration.
+    #[error("the QUIC library refused its configuration: {0}")]
+    Quic(#[from] quiche::Error),
+    /// A certificate or key cannot be used.
+    #[error("cannot use {} as the source's {what}: it must be a readable PEM file ({error})", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// Certificate or private key.
+        what: &'static str,
+        /// What the TLS library said.
+        error: quiche::Error,
+    },
+    /// A socket operation failed.
+    #[error("{what}: {error}")]
+    Io {
+        /// What was attempted, where.
+        what: String,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// The flow's key could not be made.
+    #[error(transparent)]
+    Key(#[from] flexicast::protect::KeyError),
+    /// The system gave no random bytes.
+    #[error("the system gave no random bytes")]
+    Entropy,
+}
+
+impl Error {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        let what = what.into();
+        move |error| Error::Io { what, error }
+    }
+}

@@ -1,0 +1,19 @@
+//! Flexicast QUIC over quiche and tokio: the socket loops of both ends around the state machines of the `flexicast` crate.
+//!
+//! [`source::Source`] serves one channel: every receiver's own QUIC connection on one UDP socket, and the flow on another. [`receiver::Receiver`] keeps one
+//! connection to a source alive, listens to the flow beside it, and hands out updates, each once and in order.
+//!
+//! **Architecture invariant:** quiche is used as published. Flexicast lives beside it: flow packets never enter a `quiche::Connection`, and quiche knows nothing
+//! of flows. **API boundary:** no type of quiche appears in this crate's public interface.
+
+mod config;
+mod error;
+mod link;
+pub mod receiver;
+mod reset;
+pub mod source;
+mod timers;
+
+pub use config::spki_pin;
+pub use error::Error;
+pub use flexicast::{Cause, Cursor, FlowId, Rung, Via};

@@ -1,0 +1,179 @@
+//! A receiver over real sockets: one connection to a source that is kept alive, the flow beside it, and the updates that come out.
+
+mod connection;
+mod engine;
+mod groups;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use flexicast::{Cause, Cursor, Rung, Via};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use engine::{Command, Engine};
+
+/// Events that wait for the application; when they are that many, the receiver takes no more from the network.
+const EVENTS: usize = 256;
+const COMMANDS: usize = 256;
+
+/// How the source proves who it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verify {
+    /// By its key: SHA-256 of the SubjectPublicKeyInfo, any one of these (two allow for rotation).
+    Pins(Vec<[u8; 32]>),
+    /// By a certificate of the public web PKI for the host's name.
+    Roots,
+    /// Not at all: for tests on a network that nobody else is on.
+    Insecure,
+}
+
+/// What a receiver needs.
+#[derive(Debug, Clone)]
+pub struct ReceiverConfig {
+    /// `host:port` of the source; the name is looked up at each attempt.
+    pub server: String,
+    /// How the source proves who it is.
+    pub verify: Verify,
+    /// The enrolment token. Never sent before the source is verified.
+    pub token: Vec<u8>,
+    /// Made once and kept.
+    pub receiver_id: Uuid,
+    /// For people.
+    pub name: String,
+    /// Program and version, for people.
+    pub software: String,
+    /// The channels, each with how far the outputs are.
+    pub channels: Vec<(String, Option<Cursor>)>,
+    /// The address of the interface to join multicast groups on; `None` leaves it to the routing table.
+    pub interface: Option<Ipv4Addr>,
+    /// Whether to try native multicast.
+    pub multicast: bool,
+    /// Test-only: what arrives twice is delivered twice.
+    pub sabotage_dedupe_off: bool,
+}
+
+/// What a receiver tells its application.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// The source is verified and connected.
+    Connected {
+        /// Its address.
+        addr: SocketAddr,
+    },
+    /// The connection is gone, or could not be made.
+    Disconnected {
+        /// Why, for people.
+        reason: String,
+        /// When the next attempt begins.
+        retry_in: Duration,
+    },
+    /// The source turned the receiver away.
+    Refused {
+        /// A number of protocol.md section 4.3.
+        code: u64,
+        /// In the source's words.
+        reason: String,
+        /// Trying again would be refused again: the receiver has stopped.
+        fatal: bool,
+    },
+    /// The source serves this channel.
+    Welcome {
+        /// The channel.
+        channel: String,
+        /// Its incarnation.
+        incarnation: Uuid,
+        /// The source's last `seq`.
+        head: u64,
+        /// Where delivery begins.
+        first: u64,
+        /// The channel is not the one of the cursor any more: delivery starts over.
+        resync: bool,
+    },
+    /// Updates that are gone for good.
+    Gap {
+        /// The channel.
+        channel: String,
+        /// First missing `seq`.
+        from: u64,
+        /// Last missing `seq`.
+        to: u64,
+    },
+    /// An update: each once, in order per channel.
+    Update {
+        /// The channel.
+        channel: String,
+        /// The channel's incarnation.
+        incarnation: Uuid,
+        /// Its number.
+        seq: u64,
+        /// Its encoded bytes.
+        encoded: Bytes,
+        /// How it came.
+        via: Via,
+    },
+    /// The receiver stands on another rung.
+    Rung {
+        /// The channel.
+        channel: String,
+        /// Where it stands now.
+        rung: Rung,
+        /// Why.
+        cause: Cause,
+        /// When.
+        at: SystemTime,
+    },
+    /// Counters, about once a second while they change.
+    Stats {
+        /// The channel.
+        channel: String,
+        /// The source's last `seq` as far as it is known.
+        head: u64,
+        /// Flow packets that were taken.
+        flow_packets: u64,
+        /// Packets on the group that were not valid.
+        flow_invalid: u64,
+        /// What arrived more than once.
+        duplicates: u64,
+        /// Times that flow and unicast bytes contradicted each other.
+        mismatches: u64,
+    },
+}
+
+/// Starts receivers.
+pub struct Receiver;
+
+impl Receiver {
+    /// Starts a receiver on the current tokio runtime. It connects by itself and reconnects for ever, with growing and jittered pauses. Events have to be read:
+    /// who does not read them stops the transport, and loses nothing.
+    pub fn start(config: ReceiverConfig) -> (ReceiverHandle, mpsc::Receiver<Event>) {
+        let (events, outbox) = mpsc::channel(EVENTS);
+        let (commands, inbox) = mpsc::channel(COMMANDS);
+        let task = tokio::spawn(Engine::new(config, events, inbox).run());
+        (ReceiverHandle { commands, task }, outbox)
+    }
+}
+
+/// Talks to a running receiver.
+pub struct ReceiverHandle {
+    commands: mpsc::Sender<Command>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl ReceiverHandle {
+    /// The outputs hold everything up to `cursor` of the channel, durably. The source is told within about a second.
+    pub fn confirm(&self, channel: &str, cursor: Cursor) {
+        // A cursor that finds no room is covered by the next one: cursors only grow.
+        let _ = self.commands.try_send(Command::Confirm {
+            channel: channel.to_owned(),
+            cursor,
+        });
+    }
+
+    /// Says goodbye to the source, with the last confirmed cursors, and ends the receiver.
+    pub async fn shutdown(self) {
+        let _ = self.commands.send(Command::Shutdown).await;
+        let _ = self.task.await;
+    }
+}

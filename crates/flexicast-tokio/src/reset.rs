@@ -1,0 +1,91 @@
+//! Connection IDs of the source and stateless resets (RFC 9000 section 10.3): receivers learn at once that the source restarted.
+
+use std::time::Instant;
+
+use flexicast::pace::TokenBucket;
+use ring::hmac;
+
+use crate::Error;
+use crate::config::{CID_LEN, random};
+
+/// Resets per second; each costs one token.
+const RESETS_PER_SECOND: u64 = 200;
+/// The smallest packet that RFC 9000 section 10.3 lets look like a reset: 5 unpredictable bytes and the token.
+const MIN_RESET: usize = 21;
+const MAX_RESET: usize = 42;
+const TOKEN_LEN: usize = 16;
+
+/// Makes connection IDs and the reset token that belongs to each: HMAC-SHA-256 of a key that survives restarts.
+pub(crate) struct Resets {
+    key: hmac::Key,
+    shard: u8,
+    bucket: TokenBucket,
+}
+
+impl Resets {
+    pub(crate) fn new(key: &[u8; 32], shard: u8) -> Self {
+        // One token per reset: eight "bits" each, so that the bucket counts packets.
+        let bucket = TokenBucket::new(RESETS_PER_SECOND * 8, RESETS_PER_SECOND as usize);
+        Resets {
+            key: hmac::Key::new(hmac::HMAC_SHA256, key),
+            shard,
+            bucket,
+        }
+    }
+
+    /// A fresh connection ID: the shard, then random bytes.
+    pub(crate) fn connection_id(&self) -> Result<[u8; CID_LEN], Error> {
+        let mut id: [u8; CID_LEN] = random()?;
+        id[0] = self.shard;
+        Ok(id)
+    }
+
+    /// The stateless reset token of a connection ID.
+    pub(crate) fn token(&self, id: &[u8]) -> [u8; TOKEN_LEN] {
+        let mut token = [0; TOKEN_LEN];
+        token.copy_from_slice(&hmac::sign(&self.key, id).as_ref()[..TOKEN_LEN]);
+        token
+    }
+
+    /// The answer to a short-header packet for a connection that this source does not have: always smaller than what provoked it, and not too many per second.
+    pub(crate) fn answer(&mut self, packet: &[u8], now: Instant) -> Option<Vec<u8>> {
+        let id = packet.get(1..1 + CID_LEN)?;
+        let len = (packet.len() - 1).min(MAX_RESET);
+        if len < MIN_RESET || self.bucket.ready_at(now) > now {
+            return None;
+        }
+        self.bucket.take(1);
+        let mut out = random::<MAX_RESET>().ok()?[..len].to_vec();
+        out[0] = 0x40 | (out[0] & 0x3f);
+        out[len - TOKEN_LEN..].copy_from_slice(&self.token(id));
+        Some(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resets_are_smaller_rate_limited_and_survive_restarts() {
+        let now = Instant::now();
+        let mut resets = Resets::new(&[7; 32], 0);
+        let id = resets.connection_id().unwrap();
+        let mut packet = vec![0x41];
+        packet.extend_from_slice(&id);
+        packet.resize(60, 9);
+        let reset = resets.answer(&packet, now).unwrap();
+        assert!(reset.len() < packet.len() && reset[0] & 0xc0 == 0x40);
+        let reborn = Resets::new(&[7; 32], 0);
+        assert_eq!(reset[reset.len() - 16..], reborn.token(&id));
+        assert_eq!(
+            resets.answer(&packet[..20], now),
+            None,
+            "too small to be answered"
+        );
+        let answered = (0..10_000)
+            .filter(|_| resets.answer(&packet, now).is_some())
+            .count();
+        assert!(answered <= RESETS_PER_SECOND as usize, "{answered}");
+    }
+}
