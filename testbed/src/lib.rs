@@ -5,15 +5,15 @@
 
 pub mod binaries;
 pub mod delivery;
-// pub mod demo;
+pub mod demo;
 pub mod garbage;
 pub mod http;
 pub mod lab;
-// pub mod lore;
+pub mod lore;
 pub mod process;
-// pub mod readers;
+pub mod readers;
 pub mod run_dir;
-// pub mod sabotage;
-// pub mod scenario;
+pub mod sabotage;
+pub mod scenario;
 pub mod status;
 pub mod waiting;

@@ -202,7 +202,7 @@ fn a_service_ends_with_its_lab() {
 fn sleeper() {
     let mut lab = Lab::new().unwrap();
     let node = lab.add_node("r1", 11).unwrap();
-    let child = node
+    let mut child = node
         .service_command("sleep")
         .unwrap()
         .arg("1000")
@@ -211,7 +211,7 @@ fn sleeper() {
     let patience = Duration::from_millis(300);
     pause(patience);
     println!("SLEEPER {}", testbed::lab::child_of(child.id()).unwrap());
-    pause(Duration::from_secs(1000));
+    child.wait().unwrap();
 }
 
 #[test]

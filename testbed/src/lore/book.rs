@@ -1,0 +1,410 @@
+//! What the feed shows at the moment, and how it changes.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::document::{self, TAIL, WINDOW};
+use super::ledger::Ledger;
+use super::mails::{Mail, Writer};
+use super::recorded::Recorded;
+
+/// Where entries come from.
+#[derive(Debug)]
+pub enum Origin {
+    /// Made up from a seed.
+    Generated(u64),
+    /// The entries of a recorded document, revealed oldest first.
+    Recorded(Recorded),
+    /// A document that somebody else keeps up to date, shown as it is and not written to the ledger.
+    Followed(PathBuf),
+}
+
+/// What the feed's URL answers with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The feed.
+    Feed,
+    /// A page that asks for a browser, with status 200.
+    Html,
+    /// Noise that claims to be Atom, with status 200.
+    Garbage,
+    /// Status 503.
+    Error,
+}
+
+impl std::str::FromStr for Mode {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Mode> {
+        Ok(match text {
+            "feed" => Mode::Feed,
+            "html" => Mode::Html,
+            "garbage" => Mode::Garbage,
+            "error" => Mode::Error,
+            other => bail!("mode {other:?}: use feed, html, garbage or error"),
+        })
+    }
+}
+
+/// Counts for the test that drives the generator.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BookState {
+    /// Lines in the ledger.
+    pub entries: u64,
+    /// Additions and changes that were asked for and wait for a poll.
+    pub pending: u64,
+    /// Additions and changes since the last poll that got the document.
+    pub unseen: u64,
+    /// How often the document was given out.
+    pub polls: u64,
+    /// What the feed's URL answers with.
+    pub mode: Mode,
+}
+
+/// The state of the feed.
+///
+/// A reader that polls a window of 25 entries misses what passes through it between two polls. Additions therefore wait when `max_unseen` of them have not been
+/// given out yet; and an entry is changed only once everything before has been, so that each line of the ledger can be seen as an update of its own.
+#[derive(Debug)]
+pub struct Book {
+    origin: Source,
+    ledger: Ledger,
+    // Newest first.
+    window: VecDeque<Shown>,
+    pending: VecDeque<Change>,
+    max_unseen: u64,
+    unseen: u64,
+    polls: u64,
+    /// What the feed's URL answers with.
+    pub mode: Mode,
+}
+
+#[derive(Debug)]
+enum Source {
+    Generated {
+        writer: Box<Writer>,
+        updated: String,
+        edits: usize,
+    },
+    Recorded {
+        head: String,
+        tail: String,
+        // Oldest last, where the next one to be shown is taken.
+        hidden: Vec<(String, String)>,
+    },
+    Followed {
+        path: PathBuf,
+        modified: Option<SystemTime>,
+        document: Vec<u8>,
+        // Changes of the document; what is in it is not our concern.
+        revision: u64,
+    },
+}
+
+#[derive(Debug)]
+struct Shown {
+    xml: String,
+    mail: Option<Mail>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Add,
+    Edit,
+}
+
+impl Book {
+    /// Opens a feed with its first `initial` entries (at most the window's 25).
+    ///
+    /// # Errors
+    /// When the ledger cannot be written.
+    pub fn open(
+        origin: Origin,
+        initial: u32,
+        max_unseen: u64,
+        ledger: Option<&Path>,
+    ) -> Result<Book> {
+        let origin = match origin {
+            Origin::Generated(seed) => Source::Generated {
+                writer: Box::new(Writer::new(seed)),
+                updated: document::rfc3339(jiff::Timestamp::now()),
+                edits: 0,
+            },
+            Origin::Recorded(recorded) => Source::Recorded {
+                head: recorded.head,
+                tail: recorded.tail,
+                hidden: recorded.entries,
+            },
+            Origin::Followed(path) => Source::Followed {
+                path,
+                modified: None,
+                document: format!("{}{TAIL}", document::head("1970-01-01T00:00:00Z")).into_bytes(),
+                revision: 0,
+            },
+        };
+        let mut book = Book {
+            origin,
+            ledger: Ledger::new(ledger)?,
+            window: VecDeque::new(),
+            pending: VecDeque::new(),
+            max_unseen,
+            unseen: 0,
+            polls: 0,
+            mode: Mode::Feed,
+        };
+        for _ in 0..initial.min(u32::try_from(WINDOW)?) {
+            book.add_one()?;
+        }
+        Ok(book)
+    }
+
+    /// Asks for `count` new entries.
+    ///
+    /// # Errors
+    /// When the ledger cannot be written.
+    pub fn grow(&mut self, count: u32) -> Result<()> {
+        self.pending.extend((0..count).map(|_| Change::Add));
+        self.advance()
+    }
+
+    /// Asks for `count` changes of entries in the window.
+    ///
+    /// # Errors
+    /// When the ledger cannot be written.
+    pub fn edit(&mut self, count: u32) -> Result<()> {
+        self.pending.extend((0..count).map(|_| Change::Edit));
+        self.advance()
+    }
+
+    /// Does what was asked for, as far as the last poll allows.
+    ///
+    /// # Errors
+    /// When the ledger cannot be written, or a followed file cannot be read.
+    pub fn advance(&mut self) -> Result<()> {
+        self.follow()?;
+        while let Some(change) = self.pending.front().copied() {
+            let allowed = match change {
+                Change::Add => self.max_unseen == 0 || self.unseen < self.max_unseen,
+                Change::Edit => self.unseen == 0,
+            };
+            if !allowed {
+                break;
+            }
+            self.pending.pop_front();
+            match change {
+                Change::Add => self.add_one()?,
+                Change::Edit => self.edit_one()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The document, which counts as seen from now on.
+    ///
+    /// # Errors
+    /// As [`Book::advance`].
+    pub fn give_out(&mut self) -> Result<Vec<u8>> {
+        self.advance()?;
+        self.polls += 1;
+        self.unseen = 0;
+        let (head, tail) = match &self.origin {
+            Source::Generated { updated, .. } => (document::head(updated), TAIL),
+            Source::Recorded { head, tail, .. } => (head.clone(), tail.as_str()),
+            Source::Followed { document, .. } => return Ok(document.clone()),
+        };
+        let entries: String = self.window.iter().map(|shown| shown.xml.as_str()).collect();
+        Ok(format!("{head}{entries}{tail}").into_bytes())
+    }
+
+    /// A number that changes with every change of the document.
+    pub fn version(&self) -> u64 {
+        match &self.origin {
+            Source::Followed { revision, .. } => *revision,
+            _ => self.ledger.count(),
+        }
+    }
+
+    /// Counts for the test.
+    pub fn state(&self) -> BookState {
+        BookState {
+            entries: self.ledger.count(),
+            pending: u64::try_from(self.pending.len()).unwrap_or(u64::MAX),
+            unseen: self.unseen,
+            polls: self.polls,
+            mode: self.mode,
+        }
+    }
+
+    fn add_one(&mut self) -> Result<()> {
+        let shown = match &mut self.origin {
+            Source::Generated {
+                writer, updated, ..
+            } => {
+                let mail = writer.write();
+                *updated = document::rfc3339(mail.updated);
+                note(&mut self.ledger, &mail)?;
+                Shown {
+                    xml: document::entry(&mail),
+                    mail: Some(mail),
+                }
+            }
+            Source::Recorded { hidden, .. } => {
+                // All shown: a recording ends, and asking for more is no fault.
+                let Some((id, xml)) = hidden.pop() else {
+                    return Ok(());
+                };
+                self.ledger.add(&id, None, 1)?;
+                Shown { xml, mail: None }
+            }
+            // Whoever keeps the file decides when it grows.
+            Source::Followed { .. } => return Ok(()),
+        };
+        self.window.push_front(shown);
+        self.window.truncate(WINDOW);
+        self.unseen += 1;
+        Ok(())
+    }
+
+    fn edit_one(&mut self) -> Result<()> {
+        let Source::Generated {
+            writer,
+            updated,
+            edits,
+        } = &mut self.origin
+        else {
+            return Ok(());
+        };
+        *edits += 1;
+        // Another entry each time, and never one about to leave the window.
+        let at = *edits % (WINDOW / 2).min(self.window.len()).max(1);
+        let Some(shown) = self.window.get_mut(at) else {
+            return Ok(());
+        };
+        if let Some(mail) = &shown.mail {
+            let changed = writer.change(mail);
+            *updated = document::rfc3339(changed.updated);
+            note(&mut self.ledger, &changed)?;
+            shown.xml = document::entry(&changed);
+            shown.mail = Some(changed);
+            self.unseen += 1;
+        }
+        Ok(())
+    }
+
+    /// Reads a followed file again if it has changed.
+    fn follow(&mut self) -> Result<()> {
+        let Source::Followed {
+            path,
+            modified,
+            document,
+            revision,
+        } = &mut self.origin
+        else {
+            return Ok(());
+        };
+        // Until its keeper has made the file there is an empty feed.
+        let Ok(time) = path.metadata().and_then(|meta| meta.modified()) else {
+            return Ok(());
+        };
+        if *modified != Some(time) {
+            *document = std::fs::read(&*path)
+                .with_context(|| format!("reading the followed feed {}", path.display()))?;
+            *modified = Some(time);
+            *revision += 1;
+        }
+        Ok(())
+    }
+}
+
+fn note(ledger: &mut Ledger, mail: &Mail) -> Result<()> {
+    let title = (!document::title_is_html(mail)).then(|| mail.title.clone());
+    ledger.add(&mail.id, title, mail.version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn book(initial: u32, max_unseen: u64) -> Book {
+        Book::open(Origin::Generated(5), initial, max_unseen, None).unwrap()
+    }
+
+    fn shown(book: &mut Book) -> String {
+        String::from_utf8(book.give_out().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn additions_wait_for_polls() {
+        let mut book = book(25, 10);
+        book.give_out().unwrap();
+        book.grow(35).unwrap();
+        let mut polls = 0;
+        while book.state().pending > 0 {
+            book.give_out().unwrap();
+            polls += 1;
+        }
+        assert_eq!(book.state().entries, 60);
+        assert!(polls >= 3);
+    }
+
+    #[test]
+    fn the_window_holds_the_newest_entries() {
+        let mut book = book(3, 0);
+        book.grow(40).unwrap();
+        let parts = Recorded::parse(&shown(&mut book)).unwrap();
+        assert_eq!(parts.entries.len(), WINDOW);
+        book.grow(1).unwrap();
+        let later = Recorded::parse(&shown(&mut book)).unwrap();
+        assert_eq!(later.entries[1].0, parts.entries[0].0);
+    }
+
+    #[test]
+    fn a_change_keeps_the_id_and_waits_until_everything_was_seen() {
+        let mut book = book(5, 10);
+        book.edit(1).unwrap();
+        assert_eq!(book.state().entries, 5);
+        let before = Recorded::parse(&shown(&mut book)).unwrap();
+        book.advance().unwrap();
+        assert_eq!(book.state().entries, 6);
+        let after = Recorded::parse(&shown(&mut book)).unwrap();
+        let ids = |parts: &Recorded| -> Vec<String> {
+            parts.entries.iter().map(|(id, _)| id.clone()).collect()
+        };
+        assert_eq!(ids(&before), ids(&after));
+        assert!(
+            after
+                .entries
+                .iter()
+                .any(|(_, xml)| xml.contains("[changed 1]"))
+        );
+    }
+
+    #[test]
+    fn a_recording_is_revealed_oldest_first_and_ends() {
+        let text = "<feed><entry><id>c</id></entry><entry><id>b</id></entry><entry><id>a</id></entry></feed>";
+        let recorded = Recorded::parse(text).unwrap();
+        let mut book = Book::open(Origin::Recorded(recorded), 1, 10, None).unwrap();
+        assert!(shown(&mut book).contains("<id>a</id></entry></feed>"));
+        book.grow(10).unwrap();
+        assert_eq!(shown(&mut book), text);
+        assert_eq!(book.state().entries, 3);
+    }
+
+    #[test]
+    fn a_followed_file_is_shown_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("feed.atom");
+        let mut book = Book::open(Origin::Followed(path.clone()), 0, 10, None).unwrap();
+        assert!(!shown(&mut book).contains("<entry"));
+        let before = book.version();
+        let text = "<rss><channel><item><guid>a</guid></item></channel></rss>";
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(shown(&mut book), text);
+        assert_ne!(book.version(), before);
+    }
+}

@@ -1,0 +1,80 @@
+//! Power cuts of a receiver and of the source.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+
+use super::checks::check_outputs;
+use super::{PATIENCE, Plan, Sabotage, Seat, Stage};
+use crate::waiting::pause;
+
+const ALL: [&str; 3] = ["r1", "r2", "r3"];
+
+/// e: a receiver is killed again and again, each time right after it wrote its cursor, and then the source twice, while updates flow; nothing is lost, and nothing is
+/// in a file twice.
+///
+/// # Errors
+/// When one of these does not hold.
+pub fn crashes_lose_nothing_and_repeat_nothing(sabotage: Option<Sabotage>) -> Result<()> {
+    Stage::play(Plan::new("crash", sabotage), |stage| {
+        stage.wait_rung(&ALL, "multicast")?;
+        let before = stage.settle()?;
+        stage.set_rate(8.0)?;
+        stage.wait_cursor(&ALL, before + 5)?;
+
+        for _ in 0..4 {
+            kill_after_cursor(stage.seat_mut("r1")?)?;
+            pause(Duration::from_millis(300));
+            stage.restart_seat("r1")?;
+            let head = stage.source_status_now()?.head;
+            stage.wait_cursor(&["r1"], head)?;
+        }
+        for _ in 0..2 {
+            stage.kill_source()?;
+            pause(Duration::from_millis(500));
+            stage.restart_source()?;
+            let head = stage.source_status_now()?.head;
+            stage.wait_cursor(&ALL, head + 5)?;
+        }
+        stage.set_rate(0.0)?;
+        stage.settle()?;
+        // After all this the flow is in use again.
+        stage.wait_rung(&ALL, "multicast")?;
+
+        check_outputs(stage, &["r2", "r3"])?;
+        check_between_crashes(stage.seat("r1")?)
+    })
+}
+
+/// Kills a receiver at the moment when its cursor has moved. If the output came first, as it must, it is complete then.
+fn kill_after_cursor(seat: &mut Seat) -> Result<()> {
+    let file = seat.cursor_file();
+    let cursor = || std::fs::read(&file).unwrap_or_default();
+    let first = cursor();
+    let start = Instant::now();
+    while cursor() == first {
+        if start.elapsed() > PATIENCE {
+            bail!("{}: its cursor does not move", seat.name());
+        }
+        pause(Duration::from_millis(1));
+    }
+    seat.kill()
+}
+
+/// A killed receiver may repeat in its log what it had put out but not yet counted; it goes back over a crash only, by little, and leaves nothing out.
+fn check_between_crashes(seat: &Seat) -> Result<()> {
+    let mut highest = 0;
+    let mut setbacks = 0;
+    for delivery in seat.deliveries()? {
+        if delivery.seq <= highest {
+            setbacks += 1;
+        }
+        highest = highest.max(delivery.seq);
+    }
+    ensure!(
+        setbacks <= 200,
+        "{}: {setbacks} updates were delivered again after 4 crashes",
+        seat.name()
+    );
+    Ok(())
+}

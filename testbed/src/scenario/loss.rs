@@ -1,0 +1,56 @@
+//! Every multicast link loses packets.
+
+use anyhow::{Result, ensure};
+
+use super::checks::check_outputs;
+use super::{Plan, Sabotage, Stage};
+use crate::lab::Multicast;
+
+const ALL: [&str; 3] = ["r1", "r2", "r3"];
+
+/// c: with 10 % loss on all multicast links everything arrives, once, in order; what is lost is repaired, and nobody has to leave the flow for it.
+///
+/// # Errors
+/// When one of these does not hold.
+pub fn loss_is_repaired(sabotage: Option<Sabotage>) -> Result<()> {
+    let mut plan = Plan::new("loss", sabotage);
+    for seat in &mut plan.seats {
+        seat.multicast = Multicast::Loss(10);
+    }
+    Stage::play(plan, |stage| {
+        stage.wait_rung(&ALL, "multicast")?;
+        let before = stage.settle()?;
+        stage.set_rate(12.0)?;
+        stage.wait_head(before + 100)?;
+        stage.set_rate(0.0)?;
+        let total = stage.settle()?;
+        check_outputs(stage, &ALL)?;
+
+        let status = stage.source_status_now()?;
+        for name in ALL {
+            let deliveries = stage.seat(name)?.deliveries()?;
+            let count = |via: &str| {
+                deliveries
+                    .iter()
+                    .filter(|one| one.seq > before && one.via == via)
+                    .count()
+            };
+            ensure!(
+                count("repaired") > 0,
+                "{name}: of {total} updates over a lossy link none was repaired"
+            );
+            ensure!(count("flow") > 0, "{name}: nothing came by the flow alone");
+            let falls = status
+                .moves_of(name)
+                .iter()
+                .filter(|step| step.to == "unicast")
+                .count();
+            // A whole tail and its probes can be lost together, once in a while.
+            ensure!(
+                falls <= 1,
+                "{name} left the flow {falls} times for losses that repairs are for"
+            );
+        }
+        Ok(())
+    })
+}

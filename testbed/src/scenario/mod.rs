@@ -1,0 +1,78 @@
+//! The scenarios that flexfeed must pass, as functions: the tests call them as they are, the sabotage runner with one promise broken.
+//!
+//! Each makes its own lab, feed, source and receivers, and fails with a description of everything that ran. All judge by what an outsider can see: delivery logs,
+//! Atom files read by somebody else's reader, status files and pages, exit codes and logs.
+
+mod bad_input;
+mod blocked;
+mod checks;
+mod crash;
+mod cut;
+mod loss;
+mod multicast;
+mod plan;
+mod seat;
+mod stage;
+mod watch;
+
+pub use bad_input::bad_input_disturbs_nothing;
+pub use blocked::a_blocked_receiver_gets_all_by_unicast;
+pub use checks::{check_outputs, require_no_panic};
+pub use crash::crashes_lose_nothing_and_repeat_nothing;
+pub use cut::a_cut_receiver_falls_back_and_returns;
+pub use loss::loss_is_repaired;
+pub use multicast::{any_source_multicast, everything_by_multicast, recorded_feed_by_multicast};
+pub use plan::{ASM_GROUP, FeedPlan, Plan, SSM_GROUP, SeatPlan};
+pub use seat::{Seat, now_ms};
+pub use stage::Stage;
+pub use watch::PATIENCE;
+
+use std::path::PathBuf;
+
+/// The channel that every scenario uses.
+pub const CHANNEL: &str = "lore";
+
+/// One broken promise, built into the services by their feature `sabotage` and chosen by `FLEXFEED_SABOTAGE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Receivers do not drop what comes a second time.
+    DedupeOff,
+    /// Receivers write the cursor before the output.
+    CursorFirst,
+    /// The source does not repair what the flow lost.
+    RepairOff,
+    /// The source leaves members on a flow that does not reach them.
+    FallbackOff,
+}
+
+impl Sabotage {
+    /// Every one.
+    pub const ALL: [Sabotage; 4] = [
+        Sabotage::DedupeOff,
+        Sabotage::CursorFirst,
+        Sabotage::RepairOff,
+        Sabotage::FallbackOff,
+    ];
+
+    /// The value of `FLEXFEED_SABOTAGE`.
+    pub fn switch(self) -> &'static str {
+        match self {
+            Sabotage::DedupeOff => "dedupe-off",
+            Sabotage::CursorFirst => "cursor-first",
+            Sabotage::RepairOff => "repair-off",
+            Sabotage::FallbackOff => "fallback-off",
+        }
+    }
+
+    /// Whether the switch is the source's; otherwise it is the receivers'.
+    pub fn at_source(self) -> bool {
+        matches!(self, Sabotage::RepairOff | Sabotage::FallbackOff)
+    }
+}
+
+/// The recorded feed that some scenarios use when it is there, beside the repository.
+pub fn recorded_feed() -> Option<PathBuf> {
+    let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let path = repository.join("../shared/feeds/lore-all-new.atom");
+    path.is_file().then_some(path)
+}

@@ -1,0 +1,189 @@
+//! How a scenario begins: its feed, its receivers, and the command lines that follow from these.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::{CHANNEL, Sabotage};
+use crate::binaries::Binaries;
+use crate::lab::{Multicast, Node};
+use crate::lore::FEED_PATH;
+use crate::process::{Launch, Service};
+
+/// The group of source-specific scenarios (RFC 4607 gives 232/8 to these).
+pub const SSM_GROUP: &str = "232.70.70.1:4434";
+/// The group of any-source scenarios, from the range for use within a site (RFC 2365).
+pub const ASM_GROUP: &str = "239.70.70.1:4434";
+
+/// Where the generator listens, in the source's node.
+pub(super) const LORE: &str = "127.0.0.1:8070";
+/// Where the source's status page is, in its node.
+pub(super) const STATUS_PAGE: &str = "127.0.0.1:8090";
+
+/// Where the feed of a scenario comes from.
+#[derive(Debug, Clone)]
+pub enum FeedPlan {
+    /// Made-up mails from a seed, with this many at the start.
+    Generated {
+        /// What the mails follow from.
+        seed: u64,
+        /// How many there are at the start, at most 25.
+        initial: u32,
+    },
+    /// The entries of a recorded document, none at the start.
+    Recorded(PathBuf),
+    /// A file in the run folder that the scenario keeps up to date.
+    Followed(PathBuf),
+}
+
+/// One receiver to start with.
+#[derive(Debug, Clone)]
+pub struct SeatPlan {
+    /// Its name and its node's.
+    pub name: &'static str,
+    /// What its port does with multicast from the start.
+    pub multicast: Multicast,
+}
+
+/// How to begin.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Names the run folder.
+    pub name: &'static str,
+    /// The receivers.
+    pub seats: Vec<SeatPlan>,
+    /// The feed.
+    pub feed: FeedPlan,
+    /// Whether the flow is announced for any source.
+    pub asm: bool,
+    /// Seconds between two polls of the feed.
+    pub poll_interval: f64,
+    /// How long flow data may stay unacknowledged, in ms.
+    ///
+    /// Scenarios allow more than the default, because two cores that also build and run other tests delay acknowledgements now and then.
+    pub fall_back_ms: u32,
+    /// A promise to break.
+    pub sabotage: Option<Sabotage>,
+}
+
+impl Plan {
+    /// Three receivers `r1`, `r2`, `r3` with open ports and a generated feed.
+    pub fn new(name: &'static str, sabotage: Option<Sabotage>) -> Plan {
+        let seats = ["r1", "r2", "r3"].map(|name| SeatPlan {
+            name,
+            multicast: Multicast::Open,
+        });
+        Plan {
+            name,
+            seats: seats.to_vec(),
+            feed: FeedPlan::Generated {
+                seed: 20,
+                initial: 5,
+            },
+            asm: false,
+            poll_interval: 0.2,
+            fall_back_ms: 400,
+            sabotage,
+        }
+    }
+
+    /// The same plan with another state of one receiver's port from the start.
+    #[must_use]
+    pub fn with_port(mut self, name: &str, multicast: Multicast) -> Plan {
+        for seat in &mut self.seats {
+            if seat.name == name {
+                seat.multicast = multicast;
+            }
+        }
+        self
+    }
+}
+
+/// The variable that breaks a promise.
+pub(super) fn switch(sabotage: Sabotage) -> (String, String) {
+    ("FLEXFEED_SABOTAGE".to_owned(), sabotage.switch().to_owned())
+}
+
+/// Starts the generator.
+pub(super) fn start_lore(node: &Node, plan: &Plan, bins: &Binaries, run: &Path) -> Result<Service> {
+    let data = run.join("lore");
+    std::fs::create_dir(&data)?;
+    node.hand_over(&data)?;
+    let mut args = vec![
+        "--listen".to_owned(),
+        LORE.to_owned(),
+        "--ledger".to_owned(),
+        data.join("ledger.jsonl").display().to_string(),
+    ];
+    let more = match &plan.feed {
+        FeedPlan::Generated { seed, initial } => vec![
+            "--seed".to_owned(),
+            seed.to_string(),
+            "--initial".to_owned(),
+            initial.to_string(),
+        ],
+        FeedPlan::Recorded(path) => {
+            // The generator's user may not be able to read the original.
+            let copy = data.join("recorded.atom");
+            std::fs::copy(path, &copy).with_context(|| format!("copying {}", path.display()))?;
+            node.hand_over(&copy)?;
+            vec![
+                "--serve-file".to_owned(),
+                copy.display().to_string(),
+                "--initial".to_owned(),
+                "0".to_owned(),
+            ]
+        }
+        FeedPlan::Followed(name) => {
+            vec!["--follow".to_owned(), run.join(name).display().to_string()]
+        }
+    };
+    args.extend(more);
+    let launch = Launch {
+        name: "lore".to_owned(),
+        program: bins.lore.clone(),
+        args,
+        env: Vec::new(),
+    };
+    Service::start(node, &launch, &run.join("logs"))
+}
+
+/// The source's command line.
+pub(super) fn source_launch(
+    plan: &Plan,
+    bins: &Binaries,
+    data: &Path,
+    address: Ipv4Addr,
+) -> Launch {
+    let group = if plan.asm { ASM_GROUP } else { SSM_GROUP };
+    let pairs = [
+        ("--feed", format!("http://{LORE}{FEED_PATH}")),
+        ("--data", data.display().to_string()),
+        ("--listen", "0.0.0.0:4433".to_owned()),
+        ("--public-address", address.to_string()),
+        ("--channel", CHANNEL.to_owned()),
+        ("--group", group.to_owned()),
+        ("--http", STATUS_PAGE.to_owned()),
+        ("--poll-interval", plan.poll_interval.to_string()),
+        ("--fall-back-ms", plan.fall_back_ms.to_string()),
+    ];
+    let mut args: Vec<String> = pairs
+        .into_iter()
+        .flat_map(|(flag, value)| [flag.to_owned(), value])
+        .collect();
+    args.push("--allow-private-feed".to_owned());
+    if plan.asm {
+        args.push("--asm".to_owned());
+    }
+    let env = match plan.sabotage {
+        Some(sabotage) if sabotage.at_source() => vec![switch(sabotage)],
+        _ => Vec::new(),
+    };
+    Launch {
+        name: "source".to_owned(),
+        program: bins.source.clone(),
+        args,
+        env,
+    }
+}

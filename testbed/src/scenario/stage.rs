@@ -1,0 +1,276 @@
+//! What every scenario begins with: a lab with a growing feed, a source and receivers.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use super::checks;
+use super::plan::{Plan, source_launch, start_lore, switch};
+use super::seat::Seat;
+use crate::binaries::Binaries;
+use crate::lab::{Lab, Multicast, Node};
+use crate::process::{Launch, Service};
+use crate::run_dir::RunDir;
+
+/// A running scenario.
+#[derive(Debug)]
+pub struct Stage {
+    // Services end before their lab, and the run folder goes last.
+    pub(super) seats: Vec<Seat>,
+    pub(super) source: Option<Service>,
+    pub(super) lore: Service,
+    pub(super) lab: Lab,
+    source_launch: Launch,
+    pub(super) source_node: Node,
+    source_data: PathBuf,
+    pub(super) bins: Binaries,
+    plan: Plan,
+    next_host: u8,
+    pub(super) run: RunDir,
+}
+
+impl Stage {
+    /// Begins by a plan, does `act`, ends everything in order and looks for panics. A failure carries the state of everything, and the run folder is kept.
+    ///
+    /// # Errors
+    /// Whatever `act` fails with, or a start or an end that goes wrong.
+    pub fn play(plan: Plan, act: impl FnOnce(&mut Stage) -> Result<()>) -> Result<()> {
+        let mut stage = Stage::up(plan)?;
+        let result = act(&mut stage)
+            .and_then(|()| stage.end())
+            .and_then(|()| checks::require_no_panic(&stage.logs()));
+        match result {
+            Ok(()) => {
+                stage.run.discard();
+                Ok(())
+            }
+            Err(error) => {
+                let state = stage.describe();
+                if stage.plan.sabotage.is_some() {
+                    // This failure was wanted.
+                    stage.run.discard();
+                }
+                Err(anyhow!(
+                    "{error:#}\n\n===== state when it failed =====\n{state}"
+                ))
+            }
+        }
+    }
+
+    /// Makes the lab and starts everything; receivers are started but need not be connected yet.
+    ///
+    /// # Errors
+    /// When something does not start.
+    pub fn up(plan: Plan) -> Result<Stage> {
+        let run = RunDir::new(plan.name)?;
+        let mut lab = Lab::new()?;
+        let bins = Binaries::find()?.reachable(lab.rootless(), &run)?;
+        let logs = run.path().join("logs");
+        std::fs::create_dir(&logs)?;
+        let source_node = lab.add_node("source", 2)?;
+        let lore = start_lore(&source_node, &plan, &bins, run.path())?;
+        let source_data = run.path().join("source");
+        std::fs::create_dir(&source_data)?;
+        source_node.hand_over(&source_data)?;
+        let source_launch = source_launch(&plan, &bins, &source_data, source_node.address());
+        let source = Service::start(&source_node, &source_launch, &logs)?;
+        let seats = plan.seats.clone();
+        let mut stage = Stage {
+            seats: Vec::new(),
+            source: Some(source),
+            lore,
+            lab,
+            source_launch,
+            source_node,
+            source_data,
+            bins,
+            plan,
+            next_host: 11,
+            run,
+        };
+        let started = stage.wait_source().and_then(|()| {
+            let link = stage.link()?;
+            for seat in &seats {
+                let node = stage.add_node(seat.name)?;
+                stage.lab.set_multicast(&node, seat.multicast)?;
+                let seat = stage.make_seat(node, &link)?;
+                stage.seats.push(seat);
+            }
+            Ok(())
+        });
+        match started {
+            Ok(()) => Ok(stage),
+            Err(error) => {
+                let state = stage.describe();
+                Err(anyhow!("{error:#}\n\n===== state =====\n{state}"))
+            }
+        }
+    }
+
+    /// The network.
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// The folder of this run.
+    pub fn run_folder(&self) -> &Path {
+        self.run.path()
+    }
+
+    /// Says that the run folder is not needed any more.
+    pub fn discard(&mut self) {
+        self.run.discard();
+    }
+
+    /// The folder of all logs.
+    pub fn logs(&self) -> PathBuf {
+        self.run.path().join("logs")
+    }
+
+    /// The programs that this run uses.
+    pub fn bins(&self) -> &Binaries {
+        &self.bins
+    }
+
+    /// All receivers of the plan.
+    pub fn seats(&self) -> &[Seat] {
+        &self.seats
+    }
+
+    /// A receiver by name.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn seat(&self, name: &str) -> Result<&Seat> {
+        let found = self.seats.iter().find(|seat| seat.name() == name);
+        found.ok_or_else(|| anyhow!("there is no receiver {name}"))
+    }
+
+    /// A receiver by name, to do something to it.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn seat_mut(&mut self, name: &str) -> Result<&mut Seat> {
+        let found = self.seats.iter_mut().find(|seat| seat.name() == name);
+        found.ok_or_else(|| anyhow!("there is no receiver {name}"))
+    }
+
+    /// Changes what reaches a receiver by multicast.
+    ///
+    /// # Errors
+    /// When there is no such receiver or nft refuses.
+    pub fn set_multicast(&self, name: &str, multicast: Multicast) -> Result<()> {
+        self.lab.set_multicast(self.seat(name)?.node(), multicast)
+    }
+
+    /// A further node on the switch.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn add_node(&mut self, name: &str) -> Result<Node> {
+        let host = self.next_host;
+        self.next_host += 1;
+        self.lab.add_node(name, host)
+    }
+
+    /// The node of the source and of the feed.
+    pub fn source_node(&self) -> &Node {
+        &self.source_node
+    }
+
+    /// A receiver in a node, started with a link; it is not among [`Stage::seats`].
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn make_seat(&self, node: Node, link: &str) -> Result<Seat> {
+        let env = match self.plan.sabotage {
+            Some(sabotage) if !sabotage.at_source() => vec![switch(sabotage)],
+            _ => Vec::new(),
+        };
+        let mut seat = Seat::new(node, self.run.path(), &self.bins.receiver, link, env)?;
+        seat.start(&self.logs())?;
+        Ok(seat)
+    }
+
+    /// Starts a stopped receiver again.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn restart_seat(&mut self, name: &str) -> Result<()> {
+        let logs = self.logs();
+        self.seat_mut(name)?.start(&logs)
+    }
+
+    /// The enrolment link that the source made at its first start.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn link(&self) -> Result<String> {
+        let path = self.source_data.join("enrolment-link");
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("reading {}", path.display()))?;
+        let link = text
+            .split_whitespace()
+            .find(|word| word.starts_with("flexfeed://"))
+            .with_context(|| format!("{} holds no link", path.display()))?;
+        Ok(link.to_owned())
+    }
+
+    /// Kills the source as a power cut would.
+    ///
+    /// # Errors
+    /// When it had ended before.
+    pub fn kill_source(&mut self) -> Result<()> {
+        let mut source = self.source.take().context("the source was stopped")?;
+        source.kill()
+    }
+
+    /// Starts the source again and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn restart_source(&mut self) -> Result<()> {
+        let logs = self.logs();
+        self.source = Some(Service::start(
+            &self.source_node,
+            &self.source_launch,
+            &logs,
+        )?);
+        self.wait_source()
+    }
+
+    /// The names of all receivers.
+    pub fn names(&self) -> Vec<String> {
+        self.seats
+            .iter()
+            .map(|seat| seat.name().to_owned())
+            .collect()
+    }
+
+    /// Stops everything with SIGTERM: receivers, source; each must end with success.
+    ///
+    /// # Errors
+    /// When one does not.
+    pub fn end(&mut self) -> Result<()> {
+        let bound = Duration::from_secs(20);
+        for seat in &mut self.seats {
+            let service = seat.running()?;
+            let status = service.terminate(bound)?;
+            ensure!(
+                status.success(),
+                "{} ended with {status} after SIGTERM; its log ends:\n{}",
+                service.name(),
+                service.log_tail()
+            );
+        }
+        let source = self.source.as_mut().context("the source was stopped")?;
+        let status = source.terminate(bound)?;
+        ensure!(
+            status.success(),
+            "the source ended with {status} after SIGTERM; its log ends:\n{}",
+            source.log_tail()
+        );
+        Ok(())
+    }
+}
