@@ -1,0 +1,65 @@
+//! Reads the test vectors out of `docs/protocol.md` (its section 1 says how they are written).
+
+use std::collections::BTreeMap;
+
+use data_encoding::HEXLOWER;
+
+fn hex(text: &str) -> Vec<u8> {
+    HEXLOWER
+        .decode(text.replace(' ', "").as_bytes())
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// One vector's fields.
+pub struct Vector {
+    fields: BTreeMap<String, String>,
+}
+
+impl Vector {
+    pub fn text(&self, key: &str) -> &str {
+        self.fields
+            .get(key)
+            .unwrap_or_else(|| panic!("no \"{key}\" in the vector {}", self.fields["name"]))
+    }
+
+    pub fn bytes(&self, key: &str) -> Vec<u8> {
+        hex(self.text(key))
+    }
+
+    pub fn hex(&self) -> Vec<u8> {
+        self.bytes("hex")
+    }
+}
+
+/// All vectors of the document, by name.
+pub fn vectors() -> BTreeMap<String, Vector> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md");
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let mut out = BTreeMap::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line.trim_end() != "```vector" {
+            continue;
+        }
+        let mut fields: Vec<(String, String)> = Vec::new();
+        for line in lines.by_ref().take_while(|line| !line.starts_with("```")) {
+            if let Some(more) = line.strip_prefix(' ') {
+                fields.last_mut().unwrap().1.push_str(more.trim());
+            } else {
+                let (key, value) = line.split_once(':').expect("key: value");
+                fields.push((key.to_owned(), value.trim().to_owned()));
+            }
+        }
+        let vector = Vector {
+            fields: fields.into_iter().collect(),
+        };
+        let name = vector.text("name").to_owned();
+        assert!(out.insert(name.clone(), vector).is_none(), "{name} twice");
+    }
+    out
+}
+
+/// The bytes of one vector.
+pub fn named(name: &str) -> Vec<u8> {
+    vectors()[name].hex()
+}

@@ -1,0 +1,519 @@
+//! Holds the crate to the test vectors in `docs/protocol.md`: each is read from there, decoded and encoded. A vector without a check fails, and so does a check
+//! without a vector.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod document;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use data_encoding::HEXLOWER;
+use document::{Vector, named, vectors};
+use flexicast::ack::PathAck;
+use flexicast::control::{
+    Action, Announce, CAPABILITY_MULTICAST_IPV4, Control, ControlReader, Credential, Endpoint,
+    Hello, Key, Refusal, RungNotice, State, WelcomeChannel,
+};
+use flexicast::flow::FlowConfig;
+use flexicast::frame::{self, Frame, Frames};
+use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, PacketKey, TAG_LEN, peek_flow_id};
+use flexicast::receiver::{FlowInput, Receiver, ReceiverConfig, ReceiverEvent};
+use flexicast::source::{Source, SourceConfig, SourceEvent, Unicast};
+use flexicast::unicast::{Piece, RangeHeader, StreamReader, put_catch_up, put_catch_up_item};
+use flexicast::{ALPN, Cause, Cursor, FlowId, PathId, Rung, Via};
+use ring::aead::quic;
+use ring::hkdf;
+use uuid::Uuid;
+
+const INCARNATION: Uuid = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
+const RECEIVER: Uuid = Uuid::from_u128(0x5f1e_0c1a_6b1d_4c8e_9a53_0d4b_7c2e_8f10);
+const FLOW: FlowId = FlowId([0xc3, 0x5a, 0x91, 0x0e, 0x77, 0x2b, 0xd4, 0x68]);
+const UPDATE: &[u8] = b"\0{\"specversion\":\"1.0\"}";
+const MS: Duration = Duration::from_millis(1);
+
+fn secret() -> FlowSecret {
+    FlowSecret(std::array::from_fn(|i| i as u8))
+}
+
+/// The frame encodes to exactly the vector, and the vector reads as the frame and nothing more.
+fn control(vector: &Vector, frame: Control) {
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes);
+    assert_eq!(HEXLOWER.encode(&bytes), HEXLOWER.encode(&vector.hex()));
+    assert_eq!(read_control(&vector.hex()), [frame]);
+}
+
+fn read_control(bytes: &[u8]) -> Vec<Control> {
+    let mut reader = ControlReader::new();
+    reader.push(bytes);
+    std::iter::from_fn(|| reader.next_frame().unwrap()).collect()
+}
+
+fn cursor(seq: u64) -> Cursor {
+    Cursor {
+        incarnation: INCARNATION,
+        seq,
+    }
+}
+
+fn hello() -> Hello {
+    Hello {
+        receiver: RECEIVER,
+        name: "r1".into(),
+        software: "flexfeed-receiver/0.1.0".into(),
+        credential: Credential::Token(b"secret-token".to_vec()),
+        channels: vec![("lore".into(), Some(cursor(300))), ("news".into(), None)],
+        capabilities: vec![CAPABILITY_MULTICAST_IPV4],
+    }
+}
+
+fn announce() -> Announce {
+    Announce {
+        flow: FLOW,
+        sequence: 1,
+        endpoints: endpoints(),
+        ack_delay: 25 * MS,
+        flow_index: 1,
+        channel: 1,
+        heartbeat: 1000 * MS,
+    }
+}
+
+fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint {
+            group: "232.70.70.1:4434".parse().unwrap(),
+            source: Some("192.0.2.10".parse().unwrap()),
+        },
+        Endpoint {
+            group: "[ff3e::8000:1]:4434".parse().unwrap(),
+            source: None,
+        },
+    ]
+}
+
+fn state(sequence: u64, action: Action, path: u64, cause: Option<Cause>) -> Control {
+    Control::State(State {
+        flow: FLOW,
+        sequence,
+        action,
+        path: PathId(path),
+        key_sequence: 0,
+        cause,
+    })
+}
+
+fn rung(sequence: u64, path: u64, first_pn: u64, cause: Cause) -> Control {
+    Control::Rung(RungNotice {
+        flow: FLOW,
+        sequence,
+        path: PathId(path),
+        first_pn,
+        cause,
+    })
+}
+
+fn path_ack(vector: &Vector, delay: Duration, ranges: &[std::ops::Range<u64>]) {
+    let ack = PathAck {
+        path: PathId::new(1, Rung::Multicast),
+        delay,
+        ranges: ranges.to_vec(),
+    };
+    assert_eq!(HEXLOWER.encode(&ack.encode()), vector.text("hex"));
+    assert_eq!(PathAck::decode(&vector.hex()).unwrap(), ack);
+}
+
+/// The vector is the one STREAM frame, and `put_stream` makes it of `data` in a packet with room for `room` bytes more than the vector has.
+fn stream_frame(vector: &Vector, seq: u64, offset: u64, data: &[u8], ends: bool, room: usize) {
+    let bytes = vector.hex();
+    let mut out = Vec::new();
+    let taken = frame::put_stream(&mut out, bytes.len() + room, seq, offset, data, ends).unwrap();
+    assert_eq!(HEXLOWER.encode(&out), vector.text("hex"));
+    let fin = ends && taken == data.len();
+    let frames: Vec<_> = Frames::new(&bytes).map(Result::unwrap).collect();
+    let data = &data[..taken];
+    assert_eq!(
+        frames,
+        [Frame::Stream {
+            seq,
+            offset,
+            data,
+            fin
+        }]
+    );
+}
+
+struct Length(usize);
+
+impl hkdf::KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+fn expand(secret: &[u8], label: &str, len: usize) -> Vec<u8> {
+    let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, secret);
+    let label = format!("tls13 {label}");
+    let info = [
+        &(len as u16).to_be_bytes()[..],
+        &[label.len() as u8],
+        label.as_bytes(),
+        &[0],
+    ];
+    let mut out = vec![0; len];
+    prk.expand(&info, Length(len))
+        .unwrap()
+        .fill(&mut out)
+        .unwrap();
+    out
+}
+
+/// A whole packet: every intermediate value, then sealing and opening.
+fn packet(vector: &Vector, algorithm: Algorithm, header: &'static quic::Algorithm) {
+    let suite = u64::from_str_radix(vector.text("algorithm"), 16).unwrap();
+    assert_eq!(Algorithm::from_suite(suite), Some(algorithm));
+    let secret = vector.bytes("secret");
+    let keyed = header.key_len();
+    assert_eq!(expand(&secret, "quic key", keyed), vector.bytes("key"));
+    assert_eq!(expand(&secret, "quic iv", 12), vector.bytes("iv"));
+    assert_eq!(expand(&secret, "quic hp", keyed), vector.bytes("hp"));
+    let pn: u64 = vector.text("pn").parse().unwrap();
+    let mut nonce = vector.bytes("iv");
+    for (n, p) in nonce[4..].iter_mut().zip(pn.to_be_bytes()) {
+        *n ^= p;
+    }
+    assert_eq!(nonce, vector.bytes("nonce"));
+    let sealed = vector.bytes("packet");
+    let mask = quic::HeaderProtectionKey::new(header, &vector.bytes("hp"))
+        .unwrap()
+        .new_mask(&sealed[HEADER_LEN..HEADER_LEN + 16])
+        .unwrap();
+    assert_eq!(mask[..], vector.bytes("mask"));
+
+    let key = PacketKey::new(algorithm, &FlowSecret(secret.try_into().unwrap())).unwrap();
+    let flow = FlowId(vector.bytes("flow-id").try_into().unwrap());
+    let phase = vector.text("key-phase") == "1";
+    let frames = vector.bytes("frames");
+    let end = HEADER_LEN + frames.len();
+    let mut made = vec![0; end + TAG_LEN];
+    made[HEADER_LEN..end].copy_from_slice(&frames);
+    assert_eq!(key.seal(flow, pn, phase, &mut made, end), Some(made.len()));
+    assert_eq!(HEXLOWER.encode(&made), vector.text("packet"));
+
+    assert_eq!(peek_flow_id(&sealed), Some(flow));
+    let mut copy = sealed;
+    let opened = key.open(pn - 5, &mut copy).unwrap();
+    assert_eq!((opened.pn, opened.key_phase), (pn, phase));
+    assert_eq!(opened.frames, frames);
+}
+
+/// The vector is a stream's head and the bytes from `offset` of the update.
+fn range(vector: &Vector, offset: usize) {
+    let header = RangeHeader {
+        channel: 1,
+        seq: 301,
+        encoding: 0,
+        total: UPDATE.len() as u64,
+        offset: offset as u64,
+    };
+    let mut bytes = Vec::new();
+    header.encode(&mut bytes);
+    bytes.extend_from_slice(&UPDATE[offset..]);
+    assert_eq!(HEXLOWER.encode(&bytes), vector.text("hex"));
+    let data = Bytes::copy_from_slice(&UPDATE[offset..]);
+    assert_eq!(pieces(&vector.hex()), [Piece::Range { header, data }]);
+}
+
+fn pieces(bytes: &[u8]) -> Vec<Piece> {
+    let mut reader = StreamReader::new();
+    reader.push(bytes);
+    std::iter::from_fn(|| reader.next_piece().unwrap()).collect()
+}
+
+type Check = fn(&Vector);
+
+const CHECKS: &[(&str, Check)] = &[
+    ("alpn", |v| assert_eq!(v.hex(), ALPN)),
+    ("unknown-frame-then-cursor", |v| {
+        assert_eq!(read_control(&v.hex()), [Control::Cursors(vec![])]);
+    }),
+    ("hello", |v| control(v, Control::Hello(hello()))),
+    ("hello-minimal", |v| {
+        control(
+            v,
+            Control::Hello(Hello {
+                receiver: RECEIVER,
+                name: String::new(),
+                software: String::new(),
+                credential: Credential::None,
+                channels: vec![("lore".into(), None)],
+                capabilities: vec![],
+            }),
+        );
+    }),
+    ("welcome", |v| {
+        control(
+            v,
+            Control::Welcome(vec![WelcomeChannel {
+                channel: 1,
+                name: "lore".into(),
+                incarnation: INCARNATION,
+                head: 70_000,
+                first: 301,
+            }]),
+        );
+    }),
+    ("refused", |v| {
+        let code = Refusal::BadCredential as u64;
+        let reason = "no such token".into();
+        control(v, Control::Refused { code, reason });
+    }),
+    ("cursor", |v| {
+        control(v, Control::Cursors(vec![cursor(301)]));
+    }),
+    ("fc-announce", |v| control(v, Control::Announce(announce()))),
+    ("fc-announce-fixed-fields", |v| {
+        let endpoint = Endpoint {
+            group: "239.1.2.3:4434".parse().unwrap(),
+            source: None,
+        };
+        let expected = Announce {
+            sequence: 2,
+            endpoints: vec![endpoint],
+            ack_delay: 50 * MS,
+            ..announce()
+        };
+        assert_eq!(read_control(&v.hex()), [Control::Announce(expected)]);
+    }),
+    ("fc-announce-withdraw", |v| {
+        control(
+            v,
+            Control::Announce(Announce {
+                sequence: 3,
+                endpoints: vec![],
+                ..announce()
+            }),
+        );
+    }),
+    ("fc-state-join", |v| {
+        control(v, state(1, Action::Join, 0, None));
+    }),
+    ("fc-state-ready", |v| {
+        control(v, state(2, Action::Ready, 5, None));
+    }),
+    ("fc-state-leave", |v| {
+        control(v, state(3, Action::Leave, 5, Some(Cause::HeartbeatLost)));
+    }),
+    ("fc-key", |v| {
+        control(
+            v,
+            Control::Key(Key {
+                flow: FLOW,
+                sequence: 0,
+                first_pn: 0,
+                secret: secret(),
+                algorithm: Algorithm::Aes128Gcm as u64,
+            }),
+        );
+    }),
+    ("fc-rung-member", |v| {
+        control(v, rung(1, 5, 7, Cause::Joined))
+    }),
+    ("fc-rung-unicast", |v| {
+        control(v, rung(2, 0, 16_384, Cause::AckTimeout));
+    }),
+    ("path-ack", |v| {
+        path_ack(v, 30 * MS, std::slice::from_ref(&(7..8)))
+    }),
+    ("path-ack-ranges", |v| {
+        let ranges = [1000..1101, 997..999, 64..65, 0..10];
+        path_ack(v, Duration::from_micros(1250), &ranges);
+    }),
+    ("packet-aes-128-gcm", |v| {
+        assert_eq!(v.bytes("secret"), secret().0);
+        assert_eq!(v.bytes("frames"), named("frame-stream-whole"));
+        packet(v, Algorithm::Aes128Gcm, &quic::AES_128);
+    }),
+    ("packet-chacha20-poly1305", |v| {
+        packet(v, Algorithm::ChaCha20Poly1305, &quic::CHACHA20);
+    }),
+    ("frame-ping", |v| {
+        let mut out = Vec::new();
+        frame::put_ping(&mut out);
+        assert_eq!(out, v.hex());
+        assert_eq!(Frames::new(&v.hex()).next(), Some(Ok(Frame::Ping)));
+    }),
+    ("frame-stream-whole", |v| {
+        assert_eq!(frame::stream_id(301), 1207);
+        stream_frame(v, 301, 0, UPDATE, true, 100);
+    }),
+    ("frame-stream-middle", |v| {
+        stream_frame(v, 1, 1159, b"middle and what does not fit", true, 0);
+    }),
+    ("frame-stream-end", |v| {
+        stream_frame(v, 1, 20_000, b"end", true, 100);
+    }),
+    ("frames-several", |v| {
+        let bytes = v.hex();
+        let frames: Vec<_> = Frames::new(&bytes).map(Result::unwrap).collect();
+        let unknown = Frame::Unknown { kind: 0x7001 };
+        assert_eq!(frames, [Frame::Padding, unknown, Frame::Ping]);
+        let eliciting: Vec<_> = frames.iter().map(Frame::is_ack_eliciting).collect();
+        assert_eq!(eliciting, [false, true, true]);
+    }),
+    ("encoded-update", |v| {
+        assert_eq!(v.hex(), [b"\0", v.text("event").as_bytes()].concat());
+        assert_eq!(v.hex(), UPDATE);
+    }),
+    ("stream-range", |v| range(v, 0)),
+    ("stream-range-repair", |v| range(v, 16)),
+    ("stream-catch-up", |v| {
+        let updates = [(300, &b"\0{}"[..]), (301, UPDATE)];
+        let mut bytes = Vec::new();
+        put_catch_up(&mut bytes, 1);
+        for (seq, update) in updates {
+            put_catch_up_item(&mut bytes, seq, update.len());
+            bytes.extend_from_slice(update);
+        }
+        assert_eq!(HEXLOWER.encode(&bytes), v.text("hex"));
+        let expected = updates.map(|(seq, update)| Piece::Update {
+            channel: 1,
+            seq,
+            data: Bytes::copy_from_slice(update),
+        });
+        assert_eq!(pieces(&v.hex()), expected);
+    }),
+];
+
+#[test]
+fn every_vector_of_the_protocol_is_what_the_crate_does() {
+    let vectors = vectors();
+    let checked: BTreeSet<&str> = CHECKS.iter().map(|(name, _)| *name).collect();
+    let written: BTreeSet<&str> = vectors.keys().map(String::as_str).collect();
+    assert_eq!(checked, written, "checks here, and vectors in protocol.md");
+    for (name, check) in CHECKS {
+        println!("{name}");
+        check(&vectors[*name]);
+    }
+}
+
+/// Played one after the other, the vectors are a conversation: a receiver answers them with vectors, and the update comes out.
+#[test]
+fn the_vectors_make_a_receiver_join_and_deliver() {
+    let mut now = Instant::now();
+    let mut receiver = Receiver::new(ReceiverConfig {
+        receiver: RECEIVER,
+        name: "r1".into(),
+        software: "flexfeed-receiver/0.1.0".into(),
+        credential: Credential::Token(b"secret-token".to_vec()),
+        channels: hello().channels,
+        multicast: true,
+        seed: 1,
+        dedupe_off: false,
+    });
+    receiver.connected();
+    assert_eq!(receiver.take_control(), named("hello"));
+    for name in ["welcome", "fc-announce"] {
+        receiver.on_control(&named(name), now).unwrap();
+    }
+    assert_eq!(receiver.take_control(), named("fc-state-join"));
+    receiver.on_control(&named("fc-key"), now).unwrap();
+    let mut packet = vectors()["packet-aes-128-gcm"].bytes("packet");
+    let input = receiver.on_flow_datagram(Rung::Multicast, &mut packet, now);
+    assert_eq!(input, FlowInput::Accepted);
+    assert_eq!(receiver.take_control(), named("fc-state-ready"));
+    let (channel, incarnation, update) = receiver.poll_update().unwrap();
+    assert_eq!((channel, incarnation), ("lore", INCARNATION));
+    assert_eq!((update.seq, update.via), (301, Via::Flow));
+    assert_eq!(update.encoded, named("encoded-update"));
+
+    receiver.on_control(&named("fc-rung-member"), now).unwrap();
+    now += 30 * MS;
+    let (path, ack) = receiver.poll_datagram(now).unwrap();
+    assert_eq!(path, PathId::new(1, Rung::Multicast));
+    assert_eq!(ack, named("path-ack"));
+    now += 4 * 1000 * MS;
+    receiver.handle_timeout(now);
+    assert_eq!(receiver.take_control(), named("fc-state-leave"));
+    let later = named("fc-announce-withdraw");
+    receiver.on_control(&later, now).unwrap();
+    let events: Vec<_> = std::iter::from_fn(|| receiver.poll_event()).collect();
+    assert!(events.contains(&ReceiverEvent::Leave { flow: FLOW }));
+}
+
+/// The source's side of it: it answers the receiver's vectors with vectors.
+#[test]
+fn the_vectors_make_a_source_serve_a_receiver() {
+    let now = Instant::now();
+    let config = SourceConfig {
+        channel: "lore".into(),
+        incarnation: INCARNATION,
+        head: 70_000,
+        first: 1,
+        endpoints: endpoints(),
+        seed: 1,
+        repair_off: false,
+    };
+    let mut source = Source::new(config, Some(FlowConfig::new(FLOW, secret()))).unwrap();
+    source.accept(1, now);
+    source.on_control(1, &named("hello"), now).unwrap();
+    let asked = SourceEvent::Authorise {
+        session: 1,
+        hello: hello(),
+    };
+    assert_eq!(source.poll_event(), Some(asked));
+    source.authorised(1, Ok(()), now);
+    let expected = [named("welcome"), named("fc-announce")].concat();
+    assert_eq!(source.take_control(1), expected);
+    source.on_control(1, &named("fc-state-join"), now).unwrap();
+    assert_eq!(source.take_control(1), named("fc-key"));
+    assert_eq!(
+        source.poll_unicast(1, now),
+        Unicast::Fetch {
+            from: 301,
+            limit: 64
+        }
+    );
+
+    source.accept(2, now);
+    source.on_control(2, &named("hello"), now).unwrap();
+    let refused = (Refusal::BadCredential, "no such token".to_owned());
+    source.authorised(2, Err(refused), now);
+    assert_eq!(source.take_control(2), named("refused"));
+}
+
+/// What the transport reads of an encoded update: its first byte, which a range's head repeats, and its length.
+#[test]
+fn the_encoding_is_the_first_byte_of_the_update() {
+    let now = Instant::now();
+    let config = SourceConfig {
+        channel: "lore".into(),
+        incarnation: INCARNATION,
+        head: 300,
+        first: 1,
+        endpoints: vec![],
+        seed: 1,
+        repair_off: false,
+    };
+    let mut source = Source::new(config, None).unwrap();
+    source.accept(1, now);
+    source.on_control(1, &named("hello"), now).unwrap();
+    source.authorised(1, Ok(()), now);
+    source.publish(301, Bytes::from(named("encoded-update")));
+    let Unicast::Stream { head, body } = source.poll_unicast(1, now) else {
+        panic!("a stream with the update");
+    };
+    assert_eq!([&head[..], &body].concat(), named("stream-range"));
+    let mut zstd = named("encoded-update");
+    zstd[0] = 1;
+    source.publish(302, Bytes::from(zstd));
+    let Unicast::Stream { head, body } = source.poll_unicast(1, now) else {
+        panic!("a stream with the update");
+    };
+    let found = pieces(&[&head[..], &body].concat());
+    let Piece::Range { header, .. } = &found[0] else {
+        panic!("a range");
+    };
+    assert_eq!((header.seq, header.encoding), (302, 1));
+}
