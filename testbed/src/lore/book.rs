@@ -108,6 +108,7 @@ enum Source {
 
 #[derive(Debug)]
 struct Shown {
+    id: String,
     xml: String,
     mail: Option<Mail>,
 }
@@ -189,6 +190,7 @@ impl Book {
         self.follow()?;
         while let Some(change) = self.pending.front().copied() {
             let allowed = match change {
+                Change::Add if self.next_is_repeated() => self.unseen == 0,
                 Change::Add => self.max_unseen == 0 || self.unseen < self.max_unseen,
                 Change::Edit => self.unseen == 0,
             };
@@ -240,6 +242,17 @@ impl Book {
         }
     }
 
+    /// Whether the next entry of a recording has the id of one that is shown: archives list a mail again that reached them twice in different forms. A source takes
+    /// that for a change, so it must be seen apart from the first.
+    fn next_is_repeated(&self) -> bool {
+        let Source::Recorded { hidden, .. } = &self.origin else {
+            return false;
+        };
+        hidden
+            .last()
+            .is_some_and(|(id, _)| self.window.iter().any(|shown| shown.id == *id))
+    }
+
     fn add_one(&mut self) -> Result<()> {
         let shown = match &mut self.origin {
             Source::Generated {
@@ -249,6 +262,7 @@ impl Book {
                 *updated = document::rfc3339(mail.updated);
                 note(&mut self.ledger, &mail)?;
                 Shown {
+                    id: mail.id.clone(),
                     xml: document::entry(&mail),
                     mail: Some(mail),
                 }
@@ -258,8 +272,13 @@ impl Book {
                 let Some((id, xml)) = hidden.pop() else {
                     return Ok(());
                 };
-                self.ledger.add(&id, None, 1)?;
-                Shown { xml, mail: None }
+                let earlier = self.window.iter().filter(|shown| shown.id == id).count();
+                self.ledger.add(&id, None, u32::try_from(earlier)? + 1)?;
+                Shown {
+                    id,
+                    xml,
+                    mail: None,
+                }
             }
             // Whoever keeps the file decides when it grows.
             Source::Followed { .. } => return Ok(()),
@@ -393,6 +412,17 @@ mod tests {
         book.grow(10).unwrap();
         assert_eq!(shown(&mut book), text);
         assert_eq!(book.state().entries, 3);
+    }
+
+    #[test]
+    fn an_entry_recorded_twice_is_a_change_of_its_own() {
+        let text = "<feed><entry><id>a</id>2</entry><entry><id>a</id>1</entry></feed>";
+        let recorded = Recorded::parse(text).unwrap();
+        let mut book = Book::open(Origin::Recorded(recorded), 0, 10, None).unwrap();
+        book.grow(2).unwrap();
+        assert!(!shown(&mut book).contains("</id>2"));
+        assert!(shown(&mut book).contains("</id>2"));
+        assert_eq!(book.state().entries, 2);
     }
 
     #[test]

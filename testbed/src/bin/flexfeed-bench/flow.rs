@@ -1,0 +1,168 @@
+//! Our side: one flow sends the parcel once, as updates, for all its members.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use flexicast::ack::PathAck;
+use flexicast::flow::{FlowConfig, FlowSender};
+use flexicast::frame::{Frame, Frames};
+use flexicast::protect::{Algorithm, FlowSecret, PacketKey};
+use flexicast::{FlowId, PathId, Rung};
+use rand::RngExt;
+use ring::digest::{self, SHA256};
+
+use crate::cpu::Stopwatch;
+use crate::generation::Cost;
+use crate::pair::{Pair, send, to_client, to_server};
+use crate::parcel::{Parcel, TRAIN, UDP_PAYLOAD, train};
+
+/// The flow's clock moves on by this much with each train: 61 Gbit/s, so that nothing waits for the token bucket.
+const TRAIN_TIME: Duration = Duration::from_micros(10);
+
+/// What opens the flow's packets and puts the updates together again.
+struct Opener {
+    key: PacketKey,
+    next_pn: u64,
+    seq: u64,
+    offset: u64,
+    received: usize,
+    hash: digest::Context,
+}
+
+/// Sends the parcel to one member per pair, a train of packets at a time. Timed are the flow's calls that make the packets, and apart from them everything that
+/// the members' acknowledgements cost: each comes in a DATAGRAM on the member's own connection, which acknowledges that in turn.
+///
+/// # Errors
+/// When a packet does not open, the parcel did not arrive, or a member fell back.
+pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> Result<Cost> {
+    let mut now = Instant::now();
+    let mut random = rand::rng();
+    let (id, secret) = (FlowId(random.random()), FlowSecret(random.random()));
+    let mut opener = Opener {
+        key: PacketKey::new(algorithm, &secret)?,
+        next_pn: 0,
+        seq: 1,
+        offset: 0,
+        received: 0,
+        hash: digest::Context::new(&SHA256),
+    };
+    let mut flow = FlowSender::new(FlowConfig {
+        algorithm,
+        udp_payload: UDP_PAYLOAD,
+        rate: None,
+        ..FlowConfig::new(id, secret)
+    })?;
+    let path = PathId::new(1, Rung::Multicast);
+    flow.set_listeners(pairs.len(), now);
+    for member in 0..pairs.len() {
+        flow.admit(member as u64, path, Duration::from_millis(10));
+    }
+    let mut packets = train();
+    let (mut generate, mut acks) = (Stopwatch::default(), Stopwatch::default());
+    let (mut offered, mut seq) = (0, 0);
+    let mut pieces = Vec::new();
+    while opener.received < parcel.len() {
+        while offered - opener.received < TRAIN * UDP_PAYLOAD
+            && let Some(piece) = parcel.piece(offered)
+        {
+            offered += piece.len();
+            seq += 1;
+            pieces.push((seq, piece));
+        }
+        let made = generate.time(|| {
+            flow.handle_timeout(now);
+            for (seq, piece) in pieces.drain(..) {
+                flow.push(seq, piece);
+            }
+            packets
+                .iter_mut()
+                .take_while(|packet| flow.queued_bytes() > 0 && flow.poll_transmit(now, packet))
+                .count()
+        });
+        ensure!(made > 0, "the flow has stopped sending");
+        for packet in &mut packets[..made] {
+            opener.open(packet)?;
+        }
+        let ack = PathAck {
+            path,
+            delay: Duration::ZERO,
+            ranges: std::iter::once(0..flow.next_pn()).collect(),
+        };
+        for (member, pair) in pairs.iter_mut().enumerate() {
+            acknowledge(&mut flow, member as u64, pair, &ack, now, &mut acks)?;
+        }
+        now += TRAIN_TIME;
+    }
+    ensure!(
+        parcel.arrived(opener.hash),
+        "what the flow's members received is not what was sent"
+    );
+    ensure!(
+        flow.members() == pairs.len() && flow.poll_event().is_none() && flow.outstanding() == 0,
+        "a member of the flow fell back or something was repaired, although nothing was lost"
+    );
+    Ok(Cost {
+        generate: generate.total(),
+        acks: acks.total(),
+        packets: flow.stats().packets,
+    })
+}
+
+/// One member's acknowledgement, from its DATAGRAM to what the source says to that.
+fn acknowledge(
+    flow: &mut FlowSender,
+    member: u64,
+    pair: &mut Pair,
+    ack: &PathAck,
+    now: Instant,
+    acks: &mut Stopwatch,
+) -> Result<()> {
+    let mut packet = [0; UDP_PAYLOAD];
+    pair.client.dgram_send(&ack.encode())?;
+    while let Some(len) = send(&mut pair.client, &mut packet)? {
+        let answer = acks.time(|| -> Result<Option<usize>> {
+            pair.server.recv(&mut packet[..len], to_server())?;
+            let mut payload = [0; UDP_PAYLOAD];
+            while let Ok(len) = pair.server.dgram_recv(&mut payload) {
+                let ack = PathAck::decode(&payload[..len])?;
+                flow.on_ack(member, &ack, now)?;
+            }
+            send(&mut pair.server, &mut packet)
+        })?;
+        if let Some(len) = answer {
+            pair.client.recv(&mut packet[..len], to_client())?;
+        }
+    }
+    Ok(())
+}
+
+impl Opener {
+    fn open(&mut self, packet: &mut [u8]) -> Result<()> {
+        let opened = self.key.open(self.next_pn, packet)?;
+        ensure!(opened.pn == self.next_pn, "a packet number is missing");
+        self.next_pn += 1;
+        for frame in Frames::new(opened.frames) {
+            match frame.context("reading a packet of the flow")? {
+                Frame::Stream {
+                    seq,
+                    offset,
+                    data,
+                    fin,
+                } => {
+                    ensure!(
+                        (seq, offset) == (self.seq, self.offset),
+                        "the flow's bytes are out of order"
+                    );
+                    self.hash.update(data);
+                    self.received += data.len();
+                    self.offset += data.len() as u64;
+                    if fin {
+                        (self.seq, self.offset) = (seq + 1, 0);
+                    }
+                }
+                other => ensure!(other == Frame::Ping, "the flow sent {other:?}"),
+            }
+        }
+        Ok(())
+    }
+}

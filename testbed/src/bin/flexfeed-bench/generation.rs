@@ -1,0 +1,159 @@
+//! What it costs the source to make the packets of a stream for n receivers: by a flow, against unicast quiche.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::figures::{Figures, median};
+use crate::pair::{Maker, Pair};
+use crate::parcel::Parcel;
+use crate::{flow, unicast};
+
+/// The stream that everybody gets, in bytes.
+const STREAM: usize = 100_000_000;
+
+/// How many receivers, and how many runs the medians are taken of.
+const SIZES: [(usize, usize); 3] = [(1, 9), (10, 5), (50, 3)];
+
+/// All figures of this file.
+pub const NAMES: [&str; 12] = [
+    "gen_vs_quiche_n1",
+    "gen_vs_quiche_n10",
+    "gen_vs_quiche_n50",
+    "gen_with_acks_vs_quiche_n1",
+    "gen_with_acks_vs_quiche_n10",
+    "gen_with_acks_vs_quiche_n50",
+    "gen_flow_ns_n1",
+    "gen_flow_ns_n10",
+    "gen_flow_ns_n50",
+    "gen_quiche_ns_n1",
+    "gen_quiche_ns_n10",
+    "gen_quiche_ns_n50",
+];
+
+/// CPU time that one side took for one stream.
+#[derive(Debug, Clone, Copy)]
+pub struct Cost {
+    /// To make the packets.
+    pub generate: Duration,
+    /// To take in the receivers' acknowledgements.
+    pub acks: Duration,
+    /// How many packets were made.
+    pub packets: u64,
+}
+
+impl Cost {
+    fn ns_per_packet(self) -> f64 {
+        self.generate.as_nanos() as f64 / self.packets as f64
+    }
+
+    fn seconds_with_acks(self) -> f64 {
+        (self.generate + self.acks).as_secs_f64()
+    }
+}
+
+/// Measures what is asked for.
+///
+/// # Errors
+/// When one of the sides did not deliver what it was given.
+pub fn measure(figures: &mut Figures) -> Result<()> {
+    let kinds = [
+        "gen_vs_quiche",
+        "gen_with_acks_vs_quiche",
+        "gen_flow_ns",
+        "gen_quiche_ns",
+    ];
+    let parcel = Parcel::new(STREAM);
+    for (receivers, runs) in SIZES {
+        let names = kinds.map(|kind| format!("{kind}_n{receivers}"));
+        if !figures.wants(&names) {
+            continue;
+        }
+        let mut taken = kinds.map(|_| Vec::new());
+        for run in 1..=runs {
+            let (flow, quiche) = side_by_side(receivers, &parcel)?;
+            eprintln!(
+                "{receivers} receivers, run {run} of {runs}: flow {:.0?} + acknowledgements {:.0?}, quiche {:.0?} + {:.0?}",
+                flow.generate, flow.acks, quiche.generate, quiche.acks
+            );
+            let values = [
+                quiche.generate.as_secs_f64() / flow.generate.as_secs_f64(),
+                quiche.seconds_with_acks() / flow.seconds_with_acks(),
+                flow.ns_per_packet(),
+                quiche.ns_per_packet(),
+            ];
+            for (taken, value) in taken.iter_mut().zip(values) {
+                taken.push(value);
+            }
+        }
+        for ((name, values), unit) in names
+            .into_iter()
+            .zip(taken)
+            .zip(["ratio", "ratio", "ns", "ns"])
+        {
+            figures.take(name, median(values), unit);
+        }
+    }
+    Ok(())
+}
+
+/// The flow, and then quiche, with the same AEAD.
+fn side_by_side(receivers: usize, parcel: &Parcel) -> Result<(Cost, Cost)> {
+    let mut maker = Maker::new()?;
+    let mut connect = || -> Result<(Vec<Pair>, _)> {
+        let made: Result<Vec<_>> = (0..receivers).map(|_| maker.connect()).collect();
+        let (pairs, algorithms): (Vec<_>, Vec<_>) = made?.into_iter().unzip();
+        let algorithm = algorithms.first().copied().unwrap_or_default();
+        ensure!(
+            algorithms.iter().all(|a| *a == algorithm),
+            "the benchmark's connections negotiated different ciphers"
+        );
+        Ok((pairs, algorithm))
+    };
+    let (members, algorithm) = connect()?;
+    let flow = flow::deliver(members, algorithm, parcel)?;
+    let (clients, _) = connect()?;
+    let quiche = unicast::deliver(clients, parcel)?;
+    for (side, packets, copies) in [
+        ("flow", flow.packets, 1),
+        ("quiche", quiche.packets, receivers),
+    ] {
+        let payload = parcel.len() as f64 * copies as f64 / packets as f64;
+        ensure!(
+            payload > 1100.0 || parcel.len() < 1_000_000,
+            "the {side}'s packets carry only {payload:.0} bytes on average: this compares nothing"
+        );
+    }
+    Ok((flow, quiche))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_deliver_to_every_receiver() {
+        let parcel = Parcel::new(1_500_000);
+        let (flow, quiche) = side_by_side(3, &parcel).unwrap();
+        assert!(flow.packets >= 1_500_000 / 1200);
+        assert!(
+            quiche.packets > 2 * flow.packets,
+            "each of three gets its own"
+        );
+        assert!(flow.acks > Duration::ZERO && quiche.acks > Duration::ZERO);
+    }
+
+    #[test]
+    fn the_names_are_those_that_are_measured() {
+        let mut names = Vec::new();
+        for kind in [
+            "gen_vs_quiche",
+            "gen_with_acks_vs_quiche",
+            "gen_flow_ns",
+            "gen_quiche_ns",
+        ] {
+            names.extend(SIZES.map(|(receivers, _)| format!("{kind}_n{receivers}")));
+        }
+        assert_eq!(names, NAMES);
+    }
+}

@@ -1,0 +1,46 @@
+//! `flexfeed-bench [PREFIX]` measures what flexfeed promises to be good at, as ratios taken side by side in one run, and prints `NAME VALUE UNIT` per figure.
+//!
+//! What a figure includes and what not is in `docs/benchmarks.md`. Every value is reported, good or bad; the exit code is 1 only when what was measured did not do
+//! its work: both sides' output is decrypted and hashed.
+
+mod cpu;
+mod figures;
+mod flow;
+mod generation;
+mod pair;
+mod parcel;
+mod unicast;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use figures::Figures;
+
+/// Measures flexfeed: prints `NAME VALUE UNIT` per figure and writes target/bench.json.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Only the figures whose names begin with this
+    #[arg(default_value = "")]
+    prefix: String,
+}
+
+fn main() -> ExitCode {
+    let prefix = Arguments::parse().prefix;
+    if !generation::NAMES
+        .iter()
+        .any(|name| name.starts_with(&prefix))
+    {
+        let names = generation::NAMES.join(", ");
+        eprintln!("flexfeed-bench: no figure begins with \"{prefix}\"; there are {names}");
+        return ExitCode::from(2);
+    }
+    let mut figures = Figures::new(prefix);
+    let measured = generation::measure(&mut figures);
+    let written = figures.write();
+    for error in [measured.err(), written.err()].into_iter().flatten() {
+        eprintln!("flexfeed-bench: {error:#}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
