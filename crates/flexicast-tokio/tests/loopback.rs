@@ -191,6 +191,7 @@ impl Site {
             events,
             next: cursor.map_or(1, |c| c.seq + 1),
             via: Vec::new(),
+            rung: Rung::Unicast,
             incarnation: self.incarnation,
         }
     }
@@ -201,6 +202,7 @@ struct Probe {
     events: mpsc::Receiver<Event>,
     next: u64,
     via: Vec<Via>,
+    rung: Rung,
     incarnation: Uuid,
 }
 
@@ -234,11 +236,18 @@ impl Probe {
                 },
             );
         }
+        match &event {
+            Event::Rung { rung, .. } => self.rung = *rung,
+            Event::Disconnected { .. } => self.rung = Rung::Unicast,
+            _ => {}
+        }
         event
     }
 
     async fn until_rung(&mut self, wanted: Rung) {
-        while !matches!(self.event().await, Event::Rung { rung, .. } if rung == wanted) {}
+        while self.rung != wanted {
+            self.event().await;
+        }
     }
 
     async fn until_seq(&mut self, seq: u64) {
