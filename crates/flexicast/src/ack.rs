@@ -241,7 +241,10 @@ mod tests {
         tracker.on_packet(5, start, hold, true, true);
         assert_eq!(tracker.take_due(PathId(1), start, hold), None, "held back");
         let first = tracker.take_due(PathId(1), start + hold, hold).unwrap();
-        assert_eq!((first.largest(), first.ranges.len(), first.delay), (5, 1, hold));
+        assert_eq!(
+            (first.largest(), first.ranges.len(), first.delay),
+            (5, 1, hold)
+        );
         let second = tracker.take_due(PathId(1), start + hold * 2, hold).unwrap();
         assert_eq!(second.ranges, first.ranges);
         assert_eq!(tracker.deadline(), None);

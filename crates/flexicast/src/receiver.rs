@@ -3,7 +3,7 @@
 //! It lives as long as the receiver does, across connections: [`Receiver::connected`] and [`Receiver::disconnected`] mark their ends, and what is delivered or
 //! half received stays.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
@@ -171,7 +171,8 @@ struct Flow {
     state_sequence: u64,
     /// Packets from here on prove that the flow arrives.
     proof_from: u64,
-    ready_sent: bool,
+    /// The paths by which it was proved since then, each told once.
+    ready_sent: BTreeSet<PathId>,
     last_packet: Instant,
     invalid: u64,
     rejoin_after: Duration,
@@ -458,7 +459,7 @@ impl Receiver {
             notice_sequence: None,
             state_sequence: 0,
             proof_from: 0,
-            ready_sent: false,
+            ready_sent: BTreeSet::new(),
             last_packet: now,
             invalid: 0,
             rejoin_after: REJOIN_FIRST,
@@ -521,15 +522,16 @@ impl Receiver {
         if rung == Rung::Unicast {
             flow.member = None;
             flow.proof_from = notice.first_pn;
-            flow.ready_sent = false;
+            flow.ready_sent.clear();
             flow.trackers.values_mut().for_each(AckTracker::hush);
-            let proved = flow
-                .trackers
-                .iter()
-                .find(|(_, t)| t.largest().is_some_and(|pn| pn >= notice.first_pn))
-                .map(|(path, _)| *path);
-            if let Some(path) = proved {
-                flow.ready_sent = true;
+            let proved = |(path, t): (&PathId, &AckTracker)| {
+                t.largest()
+                    .is_some_and(|pn| pn >= notice.first_pn)
+                    .then_some(*path)
+            };
+            let paths: Vec<PathId> = flow.trackers.iter().filter_map(proved).collect();
+            for path in paths {
+                flow.ready_sent.insert(path);
                 send_state(flow, &mut self.control_out, Action::Ready, path, None);
             }
         } else {
@@ -558,6 +560,11 @@ impl Receiver {
             .get(&flow)
             .map_or(Duration::ZERO, |f| f.announce.ack_delay);
         delay.mul_f64(self.rng.random_range(0.75..1.25))
+    }
+
+    /// Whether a datagram is for a flow that the source announced, and not for the connection (protocol.md section 2).
+    pub fn knows_flow(&self, datagram: &[u8]) -> bool {
+        peek_flow_id(datagram).is_some_and(|id| self.flows.contains_key(&id))
     }
 
     /// A datagram that arrived for a flow by `rung`. It is decrypted in place.
@@ -632,11 +639,13 @@ impl Receiver {
             ack_eliciting,
             flow.member == Some(path),
         );
-        flow.last_packet = now;
+        if flow.member.is_none_or(|member| member == path) {
+            flow.last_packet = now;
+        }
         flow.rejoin_after = REJOIN_FIRST;
         flow.rejoin_at = Some(now + REJOIN_FIRST.max(flow.announce.heartbeat * (HEARTBEATS + 1)));
-        if flow.member.is_none() && !flow.ready_sent && packet.pn >= flow.proof_from {
-            flow.ready_sent = true;
+        let proves = flow.member.is_none() && packet.pn >= flow.proof_from;
+        if proves && flow.ready_sent.insert(path) {
             send_state(flow, &mut self.control_out, Action::Ready, path, None);
         }
         FlowInput::Accepted

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use flexicast::Rung;
 use flexicast::receiver::Receiver as Core;
 use netio::{RecvBatch, UdpSocket};
 use tracing::debug;
@@ -105,6 +106,10 @@ impl Connection {
         loop {
             let read = self.socket.try_recv(batch, |datagram| {
                 if datagram.from != peer {
+                    return;
+                }
+                if core.knows_flow(datagram.data) {
+                    core.on_flow_datagram(Rung::Replicated, datagram.data, now);
                     return;
                 }
                 heard = true;
