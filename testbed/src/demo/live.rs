@@ -1,10 +1,11 @@
 //! A live feed for the demo: fetched in the host's network, shown inside the lab.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bytes::Bytes;
 use feed::fetch::{FetchConfig, Fetcher, Poll, Validators};
 
 /// The file in the run folder that the generator's server follows.
@@ -13,18 +14,20 @@ pub const FILE: &str = "live-feed.xml";
 /// The time between two polls of somebody else's server.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// A thread that polls the live feed until the process ends.
-#[derive(Debug)]
-pub struct LiveFeed {
-    trouble: Arc<Mutex<Option<String>>>,
+/// A live feed that has been fetched once, so that it is known to be one.
+pub struct FoundFeed {
+    runtime: tokio::runtime::Runtime,
+    fetcher: Fetcher,
+    document: Bytes,
+    validators: Validators,
 }
 
-impl LiveFeed {
-    /// Fetches the feed for the first time, and then keeps on fetching.
+impl FoundFeed {
+    /// Fetches the feed for the first time.
     ///
     /// # Errors
-    /// When the first fetch fails or brings something that is no feed; later ones only show [`LiveFeed::trouble`].
-    pub fn start(url: &str, run: &Path) -> Result<LiveFeed> {
+    /// When it cannot be fetched, or is something else than a feed.
+    pub fn find(url: &str) -> Result<FoundFeed> {
         let mut config = FetchConfig::new(url);
         // Whoever starts the demo names the feed, also one of their own network.
         config.allow_private = true;
@@ -32,24 +35,50 @@ impl LiveFeed {
             .enable_all()
             .build()
             .context("preparing to fetch the live feed")?;
-        let mut polling = Polling {
-            fetcher: {
-                let _inside = runtime.enter();
-                Fetcher::new(config)?
-            },
-            validators: Validators::default(),
-            file: run.join(FILE),
+        let mut fetcher = {
+            let _inside = runtime.enter();
+            Fetcher::new(config)?
         };
-        runtime
-            .block_on(polling.once())
+        let found = runtime
+            .block_on(fetch(&mut fetcher, &Validators::default()))
             .with_context(|| format!("FEED={url}"))?;
+        let (document, validators) =
+            found.with_context(|| format!("FEED={url}: not modified, though it is new to us"))?;
+        Ok(FoundFeed {
+            runtime,
+            fetcher,
+            document,
+            validators,
+        })
+    }
+
+    /// Keeps the feed's file in the run folder up to date from now on.
+    ///
+    /// # Errors
+    /// When the file cannot be written; later trouble is shown only (see [`LiveFeed::trouble`]).
+    pub fn keep(self, run: &Path) -> Result<LiveFeed> {
+        let FoundFeed {
+            runtime,
+            mut fetcher,
+            document,
+            mut validators,
+        } = self;
+        let file = run.join(FILE);
+        replace(&file, &document)?;
         let trouble = Arc::new(Mutex::new(None));
         let shared = trouble.clone();
         std::thread::spawn(move || {
             runtime.block_on(async move {
                 loop {
                     tokio::time::sleep(EVERY).await;
-                    let result = polling.once().await;
+                    let result = match fetch(&mut fetcher, &validators).await {
+                        Ok(None) => Ok(()),
+                        Ok(Some((document, newer))) => {
+                            validators = newer;
+                            replace(&file, &document)
+                        }
+                        Err(error) => Err(error),
+                    };
                     *shared.lock().unwrap_or_else(PoisonError::into_inner) =
                         result.err().map(|error| format!("{error:#}"));
                 }
@@ -57,7 +86,15 @@ impl LiveFeed {
         });
         Ok(LiveFeed { trouble })
     }
+}
 
+/// A thread that polls the live feed until the process ends.
+#[derive(Debug)]
+pub struct LiveFeed {
+    trouble: Arc<Mutex<Option<String>>>,
+}
+
+impl LiveFeed {
     /// What went wrong at the last poll, if something did.
     pub fn trouble(&self) -> Option<String> {
         self.trouble
@@ -67,29 +104,25 @@ impl LiveFeed {
     }
 }
 
-struct Polling {
-    fetcher: Fetcher,
-    validators: Validators,
-    file: PathBuf,
-}
-
-impl Polling {
-    async fn once(&mut self) -> Result<()> {
-        let Poll::Fetched {
+/// Fetches the feed if it has changed; what is no feed (a bot-check page) is an error, and must not take the feed's place.
+async fn fetch(fetcher: &mut Fetcher, known: &Validators) -> Result<Option<(Bytes, Validators)>> {
+    match fetcher.poll(known).await? {
+        Poll::NotModified => Ok(None),
+        Poll::Fetched {
             document,
             validators,
             url,
-        } = self.fetcher.poll(&self.validators).await?
-        else {
-            return Ok(());
-        };
-        // A bot-check page must not take the place of the feed.
-        feed::parse::parse(&document, &url)?;
-        let beside = self.file.with_extension("new");
-        std::fs::write(&beside, &document)
-            .and_then(|()| std::fs::rename(&beside, &self.file))
-            .with_context(|| format!("writing {}", self.file.display()))?;
-        self.validators = validators;
-        Ok(())
+        } => {
+            feed::parse::parse(&document, &url)?;
+            Ok(Some((document, validators)))
+        }
     }
+}
+
+/// Puts a document into the file that the generator's server follows, whole or not at all.
+fn replace(file: &Path, document: &[u8]) -> Result<()> {
+    let beside = file.with_extension("new");
+    std::fs::write(&beside, document)
+        .and_then(|()| std::fs::rename(&beside, file))
+        .with_context(|| format!("writing {}", file.display()))
 }

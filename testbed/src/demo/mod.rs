@@ -14,7 +14,7 @@ use crate::lab::Multicast;
 use crate::readers::Reader;
 use crate::scenario::{FeedPlan, PATIENCE, Plan, SeatPlan, Stage, require_no_panic};
 use crate::waiting::pause;
-use live::LiveFeed;
+use live::{FoundFeed, LiveFeed};
 use stop::StopSignal;
 use view::View;
 
@@ -72,10 +72,11 @@ pub fn run(options: &Options) -> Result<Ending> {
         // Not found out only after a minute.
         Reader::find()?;
     }
+    let found = options.feed.as_deref().map(FoundFeed::find).transpose()?;
     let stop = StopSignal::install()?;
     println!("starting: a switch, a source and three receivers, each in a network of its own …");
     let mut stage = Stage::up(plan(options))?;
-    let result = play(&mut stage, options, &stop);
+    let result = play(&mut stage, options, found, &stop);
     match result {
         Ok(Ending::Proven) => {
             stage.end()?;
@@ -108,7 +109,7 @@ fn plan(options: &Options) -> Plan {
     plan.feed = match options.feed {
         None => FeedPlan::Generated {
             seed: 1,
-            initial: 10,
+            initial: 3,
         },
         Some(_) => FeedPlan::Followed(live::FILE.into()),
     };
@@ -116,11 +117,15 @@ fn plan(options: &Options) -> Plan {
     plan
 }
 
-fn play(stage: &mut Stage, options: &Options, stop: &StopSignal) -> Result<Ending> {
-    let live = match &options.feed {
-        Some(url) => Some(LiveFeed::start(url, stage.run_folder())?),
-        None => None,
-    };
+fn play(
+    stage: &mut Stage,
+    options: &Options,
+    found: Option<FoundFeed>,
+    stop: &StopSignal,
+) -> Result<Ending> {
+    let live = found
+        .map(|found| found.keep(stage.run_folder()))
+        .transpose()?;
     let ready = wait_until_ready(stage, stop)?;
     let Some(before) = ready else {
         return Ok(Ending::Stopped);
