@@ -1,0 +1,236 @@
+//! How single values are written.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
+
+/// Longest name of a channel, in bytes: it is also a file name at the receivers, with endings.
+const MAX_CHANNEL: usize = 100;
+
+/// Polls are at least this far apart: more often is of no use to anybody.
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
+const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+
+/// Lowest and highest rate in bit/s.
+const MIN_RATE: f64 = 64e3;
+const MAX_RATE: f64 = 100e9;
+
+/// Where the flow goes, if there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Group(pub(super) Option<SocketAddrV4>);
+
+/// What enrolment links tell receivers to connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicAddress {
+    /// A name or an address.
+    pub host: url::Host,
+    /// `None` for the port that the source listens on.
+    pub port: Option<u16>,
+}
+
+impl PublicAddress {
+    /// What links say when nothing else is given: this machine, as seen by itself.
+    pub fn local() -> Self {
+        Self {
+            host: url::Host::Ipv4(Ipv4Addr::LOCALHOST),
+            port: None,
+        }
+    }
+
+    /// HOST:PORT, an IPv6 address in brackets; `listening` is the port unless another was given.
+    pub fn with_port(&self, listening: u16) -> String {
+        format!("{}:{}", self.host, self.port.unwrap_or(listening))
+    }
+
+    /// The host alone, an IPv6 address without brackets, as certificates have it.
+    pub fn host_name(&self) -> String {
+        match &self.host {
+            url::Host::Domain(name) => name.clone(),
+            url::Host::Ipv4(ip) => ip.to_string(),
+            url::Host::Ipv6(ip) => ip.to_string(),
+        }
+    }
+
+    fn ip(&self) -> Option<IpAddr> {
+        match self.host {
+            url::Host::Domain(_) => None,
+            url::Host::Ipv4(ip) => Some(ip.into()),
+            url::Host::Ipv6(ip) => Some(ip.into()),
+        }
+    }
+}
+
+impl fmt::Display for PublicAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}:{port}", self.host),
+            None => write!(f, "{}", self.host),
+        }
+    }
+}
+
+pub(super) fn public_address(text: &str) -> Result<PublicAddress, String> {
+    let wrong = |why: String| {
+        format!("{why}; write HOST or HOST:PORT, for example feeds.example.org or 192.0.2.1:4433")
+    };
+    if let Ok(ip) = text.parse::<Ipv6Addr>() {
+        return Ok(PublicAddress {
+            host: url::Host::Ipv6(ip),
+            port: None,
+        });
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        // The colon is inside of an address in brackets.
+        Some((_, rest)) if rest.contains(']') => (text, None),
+        Some((host, port)) => {
+            let port: u16 = port
+                .parse()
+                .map_err(|_| wrong(format!("{port:?} is not a port")))?;
+            if port == 0 {
+                return Err(wrong("port 0 cannot be reached".into()));
+            }
+            (host, Some(port))
+        }
+        None => (text, None),
+    };
+    let host = url::Host::parse(host).map_err(|error| wrong(format!("{host:?}: {error}")))?;
+    Ok(PublicAddress { host, port })
+}
+
+/// What to say about a public address that will probably not work, if anything.
+pub(super) fn reachability(given: Option<&PublicAddress>, listen: SocketAddr) -> Option<String> {
+    let Some(address) = given else {
+        return Some(
+            "--public-address is not given: the enrolment link says 127.0.0.1, which works for \
+             receivers on this machine only"
+                .into(),
+        );
+    };
+    let is_local_name = matches!(&address.host, url::Host::Domain(name)
+        if name == "localhost" || name.ends_with(".localhost"));
+    let ip = address.ip();
+    if is_local_name || ip.is_some_and(|ip| ip.is_loopback()) {
+        Some(format!(
+            "the public address {address} is this machine's own: the enrolment link works for \
+             receivers on this machine only"
+        ))
+    } else if let Some(ip) = ip
+        && !netio::is_routable(ip)
+    {
+        Some(format!(
+            "the public address {address} is not reachable from the Internet: the enrolment link \
+             works for receivers in the same network only"
+        ))
+    } else if listen.ip().is_loopback() {
+        Some(format!(
+            "--listen {listen} takes connections from this machine only, but the enrolment link \
+             says {address}"
+        ))
+    } else {
+        None
+    }
+}
+
+pub(super) fn channel(text: &str) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if text.is_empty() || text.len() > MAX_CHANNEL {
+        return Err(format!(
+            "a channel's name has 1 to {MAX_CHANNEL} characters"
+        ));
+    }
+    if let Some(odd) = text.chars().find(|&c| !allowed(c)) {
+        return Err(format!(
+            "{odd:?} cannot be in a channel's name: use letters, digits, '-', '_' and '.'"
+        ));
+    }
+    if text.starts_with('.') {
+        return Err("a channel's name cannot begin with a dot".into());
+    }
+    Ok(text.to_owned())
+}
+
+pub(super) fn group(text: &str) -> Result<Group, String> {
+    if text.is_empty() {
+        return Ok(Group(None));
+    }
+    let group: SocketAddrV4 = text.parse().map_err(|_| {
+        "write an IPv4 multicast address and a port, such as 232.70.70.1:4434, or '' for no flow"
+            .to_owned()
+    })?;
+    let ip = group.ip();
+    if !ip.is_multicast() {
+        return Err(format!(
+            "{ip} is not a multicast address: those are 224.0.0.0 to 239.255.255.255, for one \
+             source 232.0.0.0/8"
+        ));
+    }
+    match (ip.octets(), group.port()) {
+        ([224, 0, 0, _], _) => Err(format!(
+            "{ip} is reserved for protocols on the local link and never forwarded; choose one \
+             from 232.0.0.0/8"
+        )),
+        (_, 0) => Err("port 0 cannot be sent to".into()),
+        _ => Ok(Group(Some(group))),
+    }
+}
+
+pub(super) fn flow_source(text: &str) -> Result<Ipv4Addr, String> {
+    let ip: Ipv4Addr = text.parse().map_err(|_| {
+        "write an IPv4 address of this machine, as `ip -4 addr` shows it".to_owned()
+    })?;
+    if ip.is_multicast() || ip.is_unspecified() || ip.is_broadcast() {
+        return Err(format!(
+            "{ip} is not the address of an interface; `ip -4 addr` shows those"
+        ));
+    }
+    Ok(ip)
+}
+
+/// Splits off a unit: `1.5M` is (1.5, "M").
+fn number(text: &str) -> Option<(f64, &str)> {
+    let end = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    let (digits, unit) = text.split_at_checked(end)?;
+    let value: f64 = digits.parse().ok()?;
+    Some((value, unit.trim()))
+}
+
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    let wrong = || "write a time such as 20, 0.5, 500ms, 20s, 5m or 1h".to_owned();
+    let (value, unit) = number(text.trim()).ok_or_else(wrong)?;
+    let seconds = match unit {
+        "" | "s" => value,
+        "ms" => value / 1e3,
+        "m" | "min" => value * 60.0,
+        "h" => value * 3600.0,
+        _ => return Err(wrong()),
+    };
+    let time = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
+    if (MIN_INTERVAL..=MAX_INTERVAL).contains(&time) {
+        Ok(time)
+    } else {
+        Err("it must be between 50ms and 24h".into())
+    }
+}
+
+/// In bit/s.
+pub(super) fn rate(text: &str) -> Result<u64, String> {
+    let wrong = || "write a rate in bit/s such as 10M, 500k or 1G".to_owned();
+    let (value, unit) = number(text.trim()).ok_or_else(wrong)?;
+    let unit = unit.strip_suffix("bit/s").unwrap_or(unit);
+    let factor = match unit.trim() {
+        "" => 1.0,
+        "k" | "K" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        _ => return Err(wrong()),
+    };
+    let bits = value * factor;
+    if (MIN_RATE..=MAX_RATE).contains(&bits) {
+        // In range, so the conversion is exact up to the fraction of a bit.
+        Ok(bits as u64)
+    } else {
+        Err("it must be between 64k and 100G".into())
+    }
+}

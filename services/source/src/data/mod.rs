@@ -1,0 +1,199 @@
+//! The data folder: who the source is, and what it remembers between two starts.
+
+pub mod enrolment;
+pub mod identity;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use ring::rand::{SecureRandom, SystemRandom};
+use tracing::warn;
+
+/// Only the owner may enter the folder and read what is secret in it.
+const FOLDER_MODE: u32 = 0o700;
+/// For files with secrets.
+pub(crate) const PRIVATE: u32 = 0o600;
+/// For files that anybody may read who can enter the folder.
+pub(crate) const PUBLIC: u32 = 0o644;
+
+/// A file of this kind is at most this long, in bytes; a longer one is something else.
+const MAX_FILE: u64 = 1 << 20;
+
+/// The data folder, held by this process alone for as long as the value lives.
+#[derive(Debug)]
+pub struct DataFolder {
+    path: PathBuf,
+    /// The lock ends with the file's last descriptor, also when the process is killed.
+    _lock: File,
+}
+
+impl DataFolder {
+    /// Makes the folder if it is missing, and takes it.
+    ///
+    /// # Errors
+    /// It cannot be made or written, or another process has it.
+    pub fn open(path: &Path) -> Result<Self> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(FOLDER_MODE)
+            .create(path)
+            .with_context(|| {
+                format!(
+                    "cannot make the data folder {}: choose another one with --data",
+                    path.display()
+                )
+            })?;
+        let lock = take(path)?;
+        let mode = std::fs::metadata(path)
+            .with_context(|| format!("cannot look at the data folder {}", path.display()))?
+            .permissions()
+            .mode();
+        if mode & 0o022 != 0 {
+            warn!(
+                "other users can write to the data folder {0} and so replace the source's keys; \
+                 to end that: chmod 700 {0}",
+                path.display()
+            );
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// A file in the folder.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The content of a small file; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// It cannot be read or is far too long.
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.file(name);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot open {}", path.display()));
+            }
+        };
+        let mut content = Vec::new();
+        file.take(MAX_FILE + 1)
+            .read_to_end(&mut content)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        if content.len() as u64 > MAX_FILE {
+            bail!(
+                "{} is longer than {MAX_FILE} bytes: something else has been put there; move it away",
+                path.display()
+            );
+        }
+        Ok(Some(content))
+    }
+
+    /// Puts a file in place, whole and durably: whatever happens, there is the old one or the new.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, name: &str, content: &[u8], mode: u32) -> Result<()> {
+        let path = self.file(name);
+        let fresh = self.file(&format!(".{name}.new"));
+        let put = || -> io::Result<()> {
+            // What an interrupted start left behind may have another mode.
+            match std::fs::remove_file(&fresh) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(mode)
+                .open(&fresh)?;
+            file.write_all(content)?;
+            file.sync_all()?;
+            std::fs::rename(&fresh, &path)?;
+            File::open(&self.path)?.sync_all()
+        };
+        put().with_context(|| {
+            format!(
+                "cannot write {}: the data folder must be writable for this user",
+                path.display()
+            )
+        })
+    }
+
+    /// Says so if others can read a file with a secret in it.
+    pub fn check_private(&self, name: &str) {
+        let path = self.file(name);
+        let mode = std::fs::metadata(&path).map(|m| m.permissions().mode());
+        if mode.is_ok_and(|mode| mode & 0o077 != 0) {
+            warn!(
+                "{0} holds a secret and other users may read it; to end that: chmod 600 {0}",
+                path.display()
+            );
+        }
+    }
+}
+
+/// Locks the folder and leaves this process's number in the lock, for whoever finds it taken.
+fn take(folder: &Path) -> Result<File> {
+    let path = folder.join("lock");
+    let mut lock = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(PRIVATE)
+        .open(&path)
+        .with_context(|| {
+            format!(
+                "cannot open {}: the data folder must be writable for this user, or choose another \
+                 one with --data",
+                path.display()
+            )
+        })?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            // The number is only for the message; what is no number is left out.
+            let _ = (&lock).take(20).read_to_string(&mut pid);
+            let who = match pid.trim().parse::<u32>() {
+                Ok(pid) => format!("another flexfeed-source (process {pid})"),
+                Err(_) => "another flexfeed-source".to_owned(),
+            };
+            bail!(
+                "{who} is using the data folder {}: stop it first, or give this one its own with \
+                 --data",
+                folder.display()
+            );
+        }
+        Err(TryLockError::Error(error)) => {
+            return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+        }
+    }
+    lock.set_len(0)
+        .and_then(|()| lock.seek(SeekFrom::Start(0)))
+        .and_then(|_| writeln!(lock, "{}", std::process::id()))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(lock)
+}
+
+/// Secret random bytes from the system.
+///
+/// # Errors
+/// The system has none.
+pub(crate) fn random() -> Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| anyhow::anyhow!("the system gave no random bytes"))?;
+    Ok(bytes)
+}

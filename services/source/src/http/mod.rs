@@ -1,0 +1,105 @@
+//! The pages for operators and their machines: `/healthz`, `/readyz`, `/metrics`, `/status.json`.
+
+mod pages;
+mod server;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use flexicast_tokio::source::SourceStatus;
+use store::Store;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::ingest::IngestStatus;
+use crate::metrics::Metrics;
+use crate::transport::Transport;
+pub use pages::router;
+pub use server::serve;
+
+/// The transport answers between two packets; when it is busy, a page shows what it saw last.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The transport is asked this often by itself, so that no move between rungs goes uncounted.
+const SAMPLE: Duration = Duration::from_secs(1);
+
+/// What the pages show.
+pub struct Pages {
+    /// The channel's name.
+    pub channel: String,
+    /// The channel's incarnation.
+    pub incarnation: Uuid,
+    /// The feed's address without credentials.
+    pub url: String,
+    /// What the ingest does.
+    pub ingest: watch::Receiver<IngestStatus>,
+    /// For its readiness.
+    pub store: Arc<dyn Store>,
+    /// Everything that is counted.
+    pub metrics: Arc<Metrics>,
+    /// What the transport sees.
+    pub view: View,
+}
+
+/// What the transport sees, now or a little earlier.
+pub struct View {
+    transport: Arc<dyn Transport>,
+    last: Mutex<Last>,
+}
+
+/// The last answer of the transport.
+#[derive(Clone)]
+struct Last {
+    at: Instant,
+    status: Option<SourceStatus>,
+}
+
+impl View {
+    /// Of this transport.
+    pub fn new(transport: Arc<dyn Transport>) -> Self {
+        let last = Last {
+            at: Instant::now(),
+            status: None,
+        };
+        Self {
+            transport,
+            last: Mutex::new(last),
+        }
+    }
+
+    /// Asks the transport, but not for long. Also returns how old the answer is.
+    async fn look(&self, metrics: &Metrics) -> (Option<SourceStatus>, Duration) {
+        if let Ok(status) = tokio::time::timeout(PATIENCE, self.transport.status()).await {
+            if let Some(status) = &status {
+                metrics.observe(status);
+            }
+            let fresh = Last {
+                at: Instant::now(),
+                status: status.clone(),
+            };
+            if let Ok(mut last) = self.last.lock() {
+                *last = fresh;
+            }
+            return (status, Duration::ZERO);
+        }
+        match self.last.lock() {
+            Ok(last) => (last.status.clone(), last.at.elapsed()),
+            Err(_) => (None, Duration::MAX),
+        }
+    }
+}
+
+/// Keeps the counters that are taken from the transport's status complete, until `stop`.
+pub async fn sample(pages: Arc<Pages>, stop: CancellationToken) {
+    stop.run_until_cancelled(async {
+        loop {
+            pages.view.look(&pages.metrics).await;
+            tokio::time::sleep(SAMPLE).await;
+        }
+    })
+    .await;
+}

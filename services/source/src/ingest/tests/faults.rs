@@ -1,0 +1,204 @@
+//! A store that fails.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use store::{Channel, Draft, EncodeUpdate, Feed, Hash, StoredUpdate};
+
+use super::feed_server::{Post, post};
+use super::*;
+
+/// How a store fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Nothing is wrong.
+    None,
+    /// Nothing is written: the disk is full.
+    Full,
+    /// It is written, but the answer is an error.
+    AfterWriting,
+    /// Not even reading works.
+    Reading,
+}
+
+/// A real store that fails on command.
+struct Faulty {
+    inner: Arc<dyn Store>,
+    fault: Mutex<Fault>,
+    /// Calls that failed.
+    failed: AtomicUsize,
+}
+
+impl Faulty {
+    fn new(inner: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            fault: Mutex::new(Fault::None),
+            failed: AtomicUsize::new(0),
+        })
+    }
+
+    fn set(&self, fault: Fault) {
+        *self.fault.lock().unwrap() = fault;
+    }
+
+    fn is(&self, faults: &[Fault]) -> bool {
+        faults.contains(&self.fault.lock().unwrap())
+    }
+
+    fn full(&self) -> StoreError {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        let url = "sqlite://test.db".to_owned();
+        StoreError::Full { url }
+    }
+
+    fn failed(&self) -> usize {
+        self.failed.load(Ordering::Relaxed)
+    }
+}
+
+#[async_trait]
+impl Store for Faulty {
+    async fn open_channel(&self, name: &str) -> Result<Channel, StoreError> {
+        self.inner.open_channel(name).await
+    }
+
+    async fn feed(&self, channel: &str, url: &str) -> Result<Option<Feed>, StoreError> {
+        self.inner.feed(channel, url).await
+    }
+
+    async fn record_poll(&self, c: &str, u: &str, poll: &PollRecord) -> Result<(), StoreError> {
+        if self.is(&[Fault::Full, Fault::Reading]) {
+            return Err(self.full());
+        }
+        self.inner.record_poll(c, u, poll).await
+    }
+
+    async fn known(
+        &self,
+        channel: &str,
+        url: &str,
+        ids: &[&str],
+    ) -> Result<HashMap<String, Hash>, StoreError> {
+        if self.is(&[Fault::Reading]) {
+            return Err(self.full());
+        }
+        self.inner.known(channel, url, ids).await
+    }
+
+    async fn append(
+        &self,
+        channel: &str,
+        url: &str,
+        drafts: &[Draft],
+        validators: Option<&Validators>,
+        encode: &EncodeUpdate<'_>,
+    ) -> Result<Vec<StoredUpdate>, StoreError> {
+        if self.is(&[Fault::Full, Fault::Reading]) {
+            return Err(self.full());
+        }
+        let stored = self
+            .inner
+            .append(channel, url, drafts, validators, encode)
+            .await?;
+        if self.is(&[Fault::AfterWriting]) {
+            return Err(self.full());
+        }
+        Ok(stored)
+    }
+
+    async fn updates(
+        &self,
+        channel: &str,
+        from: u64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<StoredUpdate>, StoreError> {
+        if self.is(&[Fault::Reading]) {
+            return Err(self.full());
+        }
+        self.inner.updates(channel, from, limit, max_bytes).await
+    }
+
+    async fn add_token(&self, hash: &Hash, label: &str) -> Result<(), StoreError> {
+        self.inner.add_token(hash, label).await
+    }
+
+    async fn token_valid(&self, hash: &Hash) -> Result<bool, StoreError> {
+        self.inner.token_valid(hash).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.inner.check().await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
+
+fn posts(ids: &[&str]) -> Vec<Post> {
+    ids.iter().rev().map(|id| post(id, id)).collect()
+}
+
+/// Lets the store fail while entries come, and work again.
+async fn fails_and_works_again(fault: Fault) {
+    let (server, database) = (FeedServer::start().await, Database::new());
+    let store = Faulty::new(database.open().await);
+    server.give(&posts(&["a"]));
+    let mut life = Life::begin(&server, Arc::<Faulty>::clone(&store)).await;
+    life.published(1).await;
+
+    store.set(fault);
+    server.give(&posts(&["a", "b", "c"]));
+    let status = life
+        .shows("the failure", |s| s.store_failure.is_some())
+        .await;
+    let (state, detail) = status.feed();
+    assert_eq!(state, FeedState::Error);
+    assert!(detail.contains("no space left"), "{detail}");
+    // The document that could not be stored is kept while the feed goes on without these entries.
+    server.give(&posts(&["c", "d"]));
+    let failed = store.failed();
+    soon("several attempts", || store.failed() > failed + 2).await;
+    assert_eq!(life.seqs(), [1], "nothing is published that is not stored");
+
+    store.set(Fault::None);
+    life.published(4).await;
+    life.polled(&server, 2).await;
+    assert_eq!(life.ids(), ["a", "b", "c", "d"], "{fault:?}");
+    assert_eq!(life.seqs(), dense(4), "{fault:?}");
+    let status = life
+        .shows("good again", |s| s.store_failure.is_none())
+        .await;
+    assert_eq!(status.head, 4);
+    assert!(life.metrics.store_failures.get() >= 3);
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_delays_updates_and_loses_none() {
+    fails_and_works_again(Fault::Full).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_after_writing_publishes_nothing_twice() {
+    fails_and_works_again(Fault::AfterWriting).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_cannot_be_read_delays_updates_and_loses_none() {
+    fails_and_works_again(Fault::Reading).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_store_does_not_keep_the_ingest_from_ending() {
+    let (server, database) = (FeedServer::start().await, Database::new());
+    let store = Faulty::new(database.open().await);
+    store.set(Fault::Full);
+    server.give(&posts(&["a"]));
+    let mut life = Life::begin(&server, Arc::<Faulty>::clone(&store)).await;
+    life.shows("the failure", |s| s.store_failure.is_some())
+        .await;
+    life.end().await;
+}

@@ -1,0 +1,145 @@
+//! A feed's server: gives what it is told to, conditionally as servers do, and can go away.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// An entry of the feed. Equal versions of an id have equal content.
+#[derive(Clone)]
+pub(super) struct Post {
+    pub(super) id: String,
+    pub(super) text: String,
+    pub(super) updated: String,
+}
+
+pub(super) fn post(id: &str, text: &str) -> Post {
+    Post {
+        id: id.to_owned(),
+        text: text.to_owned(),
+        updated: "2025-09-05T09:49:57Z".to_owned(),
+    }
+}
+
+struct Answers {
+    status: StatusCode,
+    kind: &'static str,
+    body: String,
+    requests: AtomicUsize,
+    not_modified: AtomicUsize,
+}
+
+type Shared = Arc<Mutex<Answers>>;
+
+pub(super) struct FeedServer {
+    address: SocketAddr,
+    answers: Shared,
+    task: Option<JoinHandle<()>>,
+}
+
+impl FeedServer {
+    /// A server with an empty feed.
+    pub(super) async fn start() -> Self {
+        let answers = Arc::new(Mutex::new(Answers {
+            status: StatusCode::OK,
+            kind: "",
+            body: String::new(),
+            requests: AtomicUsize::new(0),
+            not_modified: AtomicUsize::new(0),
+        }));
+        let mut server = Self {
+            address: "127.0.0.1:0".parse().unwrap(),
+            answers,
+            task: None,
+        };
+        server.give(&[]);
+        server.come_back().await;
+        server
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}/new.atom", self.address)
+    }
+
+    /// The feed from now on; feeds have the newest first.
+    pub(super) fn give(&self, newest_first: &[Post]) {
+        let entries: String = newest_first
+            .iter()
+            .map(|post| {
+                format!(
+                    "<entry><id>{}</id><title>About {}</title><updated>{}</updated>\
+                     <content type=\"text\">{}</content></entry>",
+                    post.id, post.id, post.updated, post.text
+                )
+            })
+            .collect();
+        self.give_document(
+            StatusCode::OK,
+            "application/atom+xml",
+            format!(
+                "<feed xmlns=\"http://www.w3.org/2005/Atom\"><title>Lists</title>{entries}</feed>"
+            ),
+        );
+    }
+
+    pub(super) fn give_document(&self, status: StatusCode, kind: &'static str, body: String) {
+        let mut answers = self.answers.lock().unwrap();
+        (answers.status, answers.kind, answers.body) = (status, kind, body);
+    }
+
+    pub(super) fn requests(&self) -> usize {
+        let answers = self.answers.lock().unwrap();
+        answers.requests.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn not_modified(&self) -> usize {
+        let answers = self.answers.lock().unwrap();
+        answers.not_modified.load(Ordering::Relaxed)
+    }
+
+    /// Nobody listens any more, and open connections are cut.
+    pub(super) async fn go_away(&mut self) {
+        let task = self.task.take().unwrap();
+        task.abort();
+        let _ = task.await;
+    }
+
+    /// Listens again, at the same address.
+    pub(super) async fn come_back(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.address = listener.local_addr().unwrap();
+        let app = Router::new()
+            .route("/new.atom", get(answer))
+            .with_state(Arc::clone(&self.answers));
+        self.task = Some(tokio::spawn(async move {
+            axum::serve(listener, app).await.unwrap();
+        }));
+    }
+}
+
+async fn answer(State(answers): State<Shared>, headers: HeaderMap) -> Response {
+    let answers = answers.lock().unwrap();
+    answers.requests.fetch_add(1, Ordering::Relaxed);
+    let hash = ring::digest::digest(&ring::digest::SHA256, answers.body.as_bytes());
+    let etag = format!("\"{}\"", data_encoding::HEXLOWER.encode(hash.as_ref()));
+    let known = headers.get(IF_NONE_MATCH).is_some_and(|v| *v == *etag);
+    if known && answers.status == StatusCode::OK {
+        answers.not_modified.fetch_add(1, Ordering::Relaxed);
+        return StatusCode::NOT_MODIFIED.into_response();
+    }
+    (
+        answers.status,
+        [(ETAG, etag), (CONTENT_TYPE, answers.kind.to_owned())],
+        answers.body.clone(),
+    )
+        .into_response()
+}

@@ -1,0 +1,92 @@
+//! A feed that does not work, and one that works again.
+
+use axum::http::StatusCode;
+
+use super::feed_server::post;
+use super::*;
+
+fn page(title: &str) -> String {
+    format!("<!doctype html><html><head><title>{title}</title></head><body>x</body></html>")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_in_place_of_the_feed_is_named_and_what_follows_it_is_not_missed() {
+    let (mut server, database) = (FeedServer::start().await, Database::new());
+    let store = database.open().await;
+    server.give(&[post("a", "1")]);
+    let mut life = Life::begin(&server, Arc::clone(&store)).await;
+    life.published(1).await;
+
+    server.give_document(StatusCode::OK, "text/html", page("Under construction"));
+    let status = life.state(FeedState::NotAFeed).await;
+    assert!(
+        status.detail.contains("'Under construction'"),
+        "{}",
+        status.detail
+    );
+    assert!(status.detail.contains(&server.url()), "{}", status.detail);
+    // Also when it stays, and the server would call it unmodified.
+    life.polled(&server, 2).await;
+    assert_eq!(life.status.borrow().feed, FeedState::NotAFeed);
+
+    let bot_check = page("Making sure you're not a bot!");
+    server.give_document(StatusCode::OK, "text/html", bot_check);
+    life.state(FeedState::Challenged).await;
+
+    server.give_document(StatusCode::NOT_FOUND, "text/plain", "gone".into());
+    let status = life.shows("404", |s| s.detail.contains("404")).await;
+    assert_eq!(status.feed, FeedState::Error);
+
+    server.go_away().await;
+    life.shows("nobody there", |s| {
+        s.feed == FeedState::Error && !s.detail.contains("404")
+    })
+    .await;
+    assert_eq!(life.seqs(), [1], "none of that is an update");
+    let record = store.feed(CHANNEL, &server.url()).await.unwrap().unwrap();
+    let poll = record.last_poll.unwrap();
+    assert!(
+        ["not-a-feed", "challenged", "error"].contains(&poll.state.as_str()),
+        "{poll:?}"
+    );
+
+    server.give(&[post("c", "3"), post("b", "2"), post("a", "1")]);
+    server.come_back().await;
+    life.published(3).await;
+    assert_eq!(life.ids(), ["a", "b", "c"]);
+    life.shows("good again", |s| s.feed.is_good()).await;
+    assert_eq!(life.metrics.suspected_gaps.get(), 0);
+    let text = life.metrics.text(&life.status.borrow()).unwrap();
+    for result in ["not-a-feed", "challenged", "error", "ok"] {
+        let line = format!("flexfeed_source_polls_total{{result=\"{result}\"}}");
+        assert!(text.contains(&line), "{line} in {text}");
+    }
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_there_at_the_start_is_waited_for() {
+    let (mut server, database) = (FeedServer::start().await, Database::new());
+    server.give(&[post("a", "1")]);
+    server.go_away().await;
+    let mut life = Life::begin(&server, database.open().await).await;
+    assert_eq!(life.status.borrow().feed, FeedState::Pending);
+    let status = life.state(FeedState::Error).await;
+    assert!(status.detail.contains(&server.url()), "{}", status.detail);
+    server.come_back().await;
+    life.published(1).await;
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_cannot_be_read_costs_only_itself() {
+    let (server, database) = (FeedServer::start().await, Database::new());
+    let feed = "<feed xmlns=\"http://www.w3.org/2005/Atom\"><title>x</title>\
+                <entry><id>good</id><title>t</title><content>c</content></entry>\
+                <entry></entry></feed>";
+    server.give_document(StatusCode::OK, "application/atom+xml", feed.into());
+    let life = Life::begin(&server, database.open().await).await;
+    life.published(1).await;
+    assert_eq!(life.ids(), ["good"]);
+    life.end().await;
+}

@@ -1,0 +1,147 @@
+//! The line between this service and the transport: what the transport asks of the store, and what
+//! the rest of the service asks of the transport.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use flexicast_tokio::source::{Backlog, BoxError, Denied, SourceHandle, SourceStatus};
+use store::Store;
+use tracing::error;
+use uuid::Uuid;
+
+use crate::data::enrolment::token_hash;
+
+/// What the service needs of the running transport; the tests put a recorder in its place.
+#[async_trait]
+pub trait Transport: Send + Sync + 'static {
+    /// Sends a stored update to all receivers. Seqs are dense. Waits for room.
+    async fn publish(&self, seq: u64, encoded: Bytes);
+    /// What the transport sees; `None` once it has stopped.
+    async fn status(&self) -> Option<SourceStatus>;
+}
+
+#[async_trait]
+impl Transport for SourceHandle {
+    async fn publish(&self, seq: u64, encoded: Bytes) {
+        SourceHandle::publish(self, seq, encoded).await;
+    }
+
+    async fn status(&self) -> Option<SourceStatus> {
+        SourceHandle::status(self).await
+    }
+}
+
+/// The transport's view of the store: one channel's updates, and who may have them.
+pub struct StoreBacklog {
+    store: Arc<dyn Store>,
+    channel: String,
+}
+
+impl StoreBacklog {
+    /// For a channel of the store.
+    pub fn new(store: Arc<dyn Store>, channel: String) -> Self {
+        Self { store, channel }
+    }
+}
+
+#[async_trait]
+impl Backlog for StoreBacklog {
+    async fn updates(
+        &self,
+        from: u64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<(u64, Bytes)>, BoxError> {
+        let updates = self
+            .store
+            .updates(&self.channel, from, limit, max_bytes)
+            .await?;
+        Ok(updates
+            .into_iter()
+            .map(|update| (update.seq, Bytes::from(update.encoded)))
+            .collect())
+    }
+
+    // Only hashes are compared, so the time that it takes tells nothing about a token.
+    async fn authorise(&self, token: &[u8], _receiver: Uuid, _name: &str) -> Result<(), Denied> {
+        match self.store.token_valid(&token_hash(token)).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Denied::Token(
+                "the enrolment token is not valid at this source: ask its operator for the present \
+                 enrolment link"
+                    .into(),
+            )),
+            Err(failure) => {
+                // The receiver needs no details of our disk.
+                error!("cannot check the enrolment token of a receiver: {failure}");
+                Err(Denied::Unavailable(
+                    "the source cannot check enrolment tokens at the moment; it will be tried again"
+                        .into(),
+                ))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::data::enrolment::Token;
+    use store::{Draft, Kind};
+
+    #[tokio::test]
+    async fn the_store_answers_for_the_transport() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store::open_file(&folder.path().join("flexfeed.db"))
+            .await
+            .unwrap();
+        store.open_channel("lore").await.unwrap();
+        let drafts: Vec<Draft> = (0..5u8)
+            .map(|n| Draft {
+                entry_id: format!("entry {n}"),
+                hash: [n; 32],
+                kind: Kind::Created,
+                index: 0,
+            })
+            .collect();
+        store
+            .append("lore", "http://f/", &drafts, None, &|seq, _| {
+                vec![seq as u8; 10]
+            })
+            .await
+            .unwrap();
+        let token = Token::make().unwrap();
+        store.add_token(&token.hash(), "test").await.unwrap();
+        let backlog = StoreBacklog::new(Arc::clone(&store), "lore".into());
+
+        let updates = backlog.updates(2, 3, 1000).await.unwrap();
+        let expected: Vec<_> = (2..=4)
+            .map(|n| (n, Bytes::from(vec![n as u8; 10])))
+            .collect();
+        assert_eq!(updates, expected);
+        assert_eq!(backlog.updates(1, 100, 25).await.unwrap().len(), 2);
+        assert_eq!(backlog.updates(6, 100, 1000).await.unwrap(), []);
+
+        let link = token.link("host:1", &[7; 32], "lore");
+        let presented = link
+            .strip_prefix("flexfeed://")
+            .and_then(|rest| rest.split_once('@'))
+            .map(|(token, _)| token.as_bytes().to_vec())
+            .unwrap();
+        let authorise = async |token: &[u8]| backlog.authorise(token, Uuid::nil(), "r1").await;
+        assert_eq!(authorise(&presented).await, Ok(()));
+        for wrong in [&b""[..], b"wrong", &presented[..presented.len() - 1]] {
+            match authorise(wrong).await {
+                Err(Denied::Token(text)) => assert!(text.contains("link"), "{text}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        store.close().await;
+        match authorise(&presented).await {
+            Err(Denied::Unavailable(text)) => assert!(!text.contains("flexfeed.db"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The program as it is run: starts, files, messages, signals, receivers.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod receiving;
+mod running;
+
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use running::{Feed, Running, fails, program, source};
+
+fn mode(path: PathBuf) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_first_start_a_restart_and_their_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let feed = Feed::with(1);
+    let mut first = Running::start(source(&data, &feed));
+    first.until("ready", |running| running.page("/readyz").0 == 200);
+    first.until("one update", |running| {
+        running.page("/status.json").1.contains("\"head\":1,")
+    });
+    assert_eq!(first.page("/healthz").0, 200);
+    assert!(
+        first
+            .page("/metrics")
+            .1
+            .contains("flexfeed_source_head_seq 1\n")
+    );
+
+    // Another one cannot take the same folder, and the first goes on.
+    let (code, said) = fails(source(&data, &feed));
+    assert_eq!(code, 1);
+    assert!(
+        said.contains(&format!("process {}", first.child.id())),
+        "{said}"
+    );
+    assert_eq!(first.page("/healthz").0, 200);
+
+    let began = Instant::now();
+    let (status, log, printed) = first.terminate();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(began.elapsed() < Duration::from_secs(10), "{log}");
+    for (name, expected) in [
+        ("", 0o700),
+        ("key.pem", 0o600),
+        ("reset.key", 0o600),
+        ("enrolment-link", 0o600),
+        ("flexfeed.db", 0o600),
+        ("cert.pem", 0o644),
+    ] {
+        assert_eq!(mode(data.join(name)), expected, "{name}");
+    }
+    let link = fs::read_to_string(data.join("enrolment-link")).unwrap();
+    let link = link.trim();
+    assert!(
+        link.starts_with("flexfeed://") && link.ends_with("&ch=lore"),
+        "{link}"
+    );
+    let line = format!("flexfeed-receiver '{link}'");
+    assert!(printed.contains(&line), "{printed}");
+    let token = link.split(['/', '@']).nth(2).unwrap();
+    assert!(!log.contains(token), "{log}");
+    assert!(
+        log.contains("--public-address"),
+        "the missing one is warned about: {log}"
+    );
+
+    // The port is another one at each start here, so the link is renewed; it is not printed again.
+    let mut second = Running::start(source(&data, &feed));
+    second.until("ready", |running| running.page("/readyz").0 == 200);
+    let (_, page) = second.page("/status.json");
+    assert!(
+        page.contains("\"head\":1,"),
+        "nothing is stored twice: {page}"
+    );
+    let (status, log, printed) = second.terminate();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert_eq!(printed, "");
+    assert!(log.contains("enrolment-link"), "{log}");
+    assert!(!log.contains(token), "{log}");
+    let again = fs::read_to_string(data.join("enrolment-link")).unwrap();
+    let end = |link: &str| link.split_once('?').unwrap().1.trim().to_owned();
+    assert_eq!(end(&again), end(link), "the same certificate");
+    assert!(again.contains(token), "the same token");
+}
+
+#[test]
+fn garbage_on_the_quic_port_disturbs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(source(folder.path(), &Feed::with(1)));
+    let log = running.log();
+    let port = log
+        .split("on UDP ")
+        .nth(1)
+        .unwrap()
+        .split(',')
+        .next()
+        .unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for length in [0, 1, 20, 100, 1200] {
+        for first in [0x00, 0x40, 0xc0, 0xff] {
+            let mut datagram: Vec<u8> = vec![first; length];
+            datagram
+                .iter_mut()
+                .skip(1)
+                .for_each(|b| *b = b.wrapping_mul(31));
+            socket.send_to(&datagram, port).unwrap();
+        }
+    }
+    assert_eq!(running.page("/healthz").0, 200);
+    let (status, log, _) = running.terminate();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+#[test]
+fn an_interrupt_ends_it_as_well_and_json_lines_are_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = source(folder.path(), &Feed::with(1));
+    command.args(["--log-format", "json"]);
+    let running = Running::start(command);
+    running.signal(Signal::INT);
+    let (status, log, _) = running.end();
+    assert_eq!(status.code(), Some(0), "{log}");
+    for line in log.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(line["message"].is_string(), "{line}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_explained() {
+    let (code, said) = fails(program());
+    assert_eq!(code, 2);
+    assert!(said.contains("--feed URL"), "{said}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut private = program();
+    private
+        .args(["--feed", "http://127.0.0.1:1/f", "--data"])
+        .arg(folder.path());
+    let (code, said) = fails(private);
+    assert_eq!(code, 2);
+    assert!(said.contains("--allow-private-feed"), "{said}");
+
+    let mut unicast_group = program();
+    unicast_group.args(["--feed", "https://example.org/f", "--group", "10.0.0.1:1"]);
+    let (code, said) = fails(unicast_group);
+    assert_eq!(code, 2);
+    assert!(said.contains("multicast"), "{said}");
+
+    let mut help = program();
+    help.arg("--help");
+    let (code, said) = fails(help);
+    assert_eq!(code, 0);
+    assert!(said.contains("FLEXFEED_POLL_INTERVAL"), "{said}");
+}
+
+#[test]
+fn what_is_in_the_way_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let feed = Feed::with(1);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = program();
+    command
+        .env("FLEXFEED_FEED", &feed.url)
+        .env("FLEXFEED_ALLOW_PRIVATE_FEED", "1")
+        .env("FLEXFEED_GROUP", "")
+        .env("FLEXFEED_LISTEN", "127.0.0.1:0")
+        .env("FLEXFEED_HTTP", taken.local_addr().unwrap().to_string())
+        .env("FLEXFEED_DATA", folder.path());
+    // Variables that a container file passes on without a value.
+    for empty in [
+        "RATE",
+        "PUBLIC_ADDRESS",
+        "ASM",
+        "FLOW_SOURCE",
+        "DATABASE_URL",
+        "LOG_LEVEL",
+    ] {
+        command.env(format!("FLEXFEED_{empty}"), "");
+    }
+    let (code, said) = fails(command);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("--http"), "{said}");
+
+    let busy = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut command = program();
+    command
+        .args(["--feed", &feed.url, "--allow-private-feed", "--group", ""])
+        .args(["--listen", &busy.local_addr().unwrap().to_string()])
+        .args(["--http", "127.0.0.1:0", "--data"])
+        .arg(folder.path());
+    let (code, said) = fails(command);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("--listen"), "{said}");
+
+    fs::write(folder.path().join("cert.pem"), "damaged").unwrap();
+    let (code, said) = fails(source(folder.path(), &feed));
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("cert.pem"), "{said}");
+
+    let other = tempfile::tempdir().unwrap();
+    fs::write(other.path().join("flexfeed.db"), "no database ".repeat(100)).unwrap();
+    let (code, said) = fails(source(other.path(), &feed));
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("flexfeed.db"), "{said}");
+}
+
+#[test]
+fn a_source_without_the_switch_cannot_be_sabotaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = source(folder.path(), &Feed::with(1));
+    command.env("FLEXFEED_SABOTAGE", "repair-off");
+    let (status, log, _) = Running::start(command).terminate();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("FLEXFEED_SABOTAGE"), "{log}");
+    assert_eq!(
+        log.contains("is ignored"),
+        !cfg!(feature = "sabotage"),
+        "{log}"
+    );
+}
