@@ -138,7 +138,7 @@ pub struct SourceReceiver {
     /// `multicast`, `unicast`, …
     pub rung: String,
     /// What it has confirmed.
-    pub cursor: u64,
+    pub cursor: Option<u64>,
 }
 
 impl ReceiverStatus {
