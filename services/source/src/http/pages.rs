@@ -148,10 +148,14 @@ impl FeedPage {
 
 async fn status(State(pages): State<Arc<Pages>>) -> Response {
     let (seen, _) = pages.view.look(&pages.metrics).await;
-    let (flow, receivers, moves, counters) = match seen {
+    let (flow, mut receivers, moves, counters) = match seen {
         Some(seen) => (seen.flow, seen.receivers, seen.moves, seen.counters),
         None => Default::default(),
     };
+    for receiver in &mut receivers {
+        // Seqs begin at 1: who has confirmed nothing stands before that.
+        receiver.cursor.get_or_insert(0);
+    }
     let page = StatusPage {
         version: STATUS_VERSION,
         channel: pages.channel.clone(),
