@@ -1,0 +1,328 @@
+//! What is known about the running receiver, for its status file.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use flexicast::{Cursor, Rung, Via};
+use flexicast_tokio::receiver::Event;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::deliver::Outcome;
+use crate::latency::Latencies;
+use crate::peer_text::plain;
+use crate::status::model::{Channel, Latency, Move, Paths, Status, VERSION};
+
+/// How many moves are kept.
+const MOVES: usize = 64;
+
+/// Unix time in ms.
+#[must_use]
+pub fn now_ms() -> f64 {
+    unix_ms(SystemTime::now())
+}
+
+fn unix_ms(at: SystemTime) -> f64 {
+    at.duration_since(UNIX_EPOCH)
+        .map_or(0.0, |age| age.as_secs_f64() * 1000.0)
+}
+
+/// Who this receiver is.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Its name for people.
+    pub name: String,
+    /// Its id.
+    pub receiver_id: Uuid,
+    /// `host:port` of the source.
+    pub source: String,
+}
+
+/// The state of a receiver, shared by the loop that changes it and the one that writes it down.
+#[derive(Debug)]
+pub struct Board {
+    identity: Identity,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    address: Option<String>,
+    connected: bool,
+    /// Why there is no connection.
+    connection_error: Option<String>,
+    /// Why nothing can be put out.
+    storage_error: Option<String>,
+    channels: Vec<ChannelState>,
+}
+
+#[derive(Debug)]
+struct ChannelState {
+    name: String,
+    incarnation: Option<Uuid>,
+    rung: Rung,
+    rung_since_ms: u64,
+    cursor: u64,
+    head: u64,
+    paths: Paths,
+    latencies: Latencies,
+    flow_packets: u64,
+    flow_invalid: u64,
+    duplicates: u64,
+    mismatches: u64,
+    undecodable: u64,
+    missing: u64,
+    moves: VecDeque<Move>,
+}
+
+impl Board {
+    /// Before the first connection. Each channel comes with how far its outputs are.
+    #[must_use]
+    pub fn new(identity: Identity, channels: &[(String, Option<Cursor>)]) -> Self {
+        let since = now_ms() as u64;
+        let channels = channels.iter().map(|(name, cursor)| ChannelState {
+            name: name.clone(),
+            incarnation: cursor.map(|c| c.incarnation),
+            rung: Rung::Unicast,
+            rung_since_ms: since,
+            cursor: cursor.map_or(0, |c| c.seq),
+            head: cursor.map_or(0, |c| c.seq),
+            paths: Paths::default(),
+            latencies: Latencies::default(),
+            flow_packets: 0,
+            flow_invalid: 0,
+            duplicates: 0,
+            mismatches: 0,
+            undecodable: 0,
+            missing: 0,
+            moves: VecDeque::new(),
+        });
+        Self {
+            identity,
+            state: Mutex::new(State {
+                address: None,
+                connected: false,
+                connection_error: None,
+                storage_error: None,
+                channels: channels.collect(),
+            }),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Waits until something changes. A change since the last call counts.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Takes an event of the transport in.
+    pub fn apply(&self, event: &Event) {
+        let mut state = self.lock();
+        match event {
+            // The source has not said yet whether it lets the receiver in.
+            Event::Connected { addr } => state.address = Some(addr.to_string()),
+            Event::Disconnected { reason, .. } => {
+                state.connected = false;
+                state.address = None;
+                state.connection_error = Some(plain(reason));
+                let now = now_ms() as u64;
+                // The flow ends with the connection. That is no move: each connection begins here.
+                for channel in &mut state.channels {
+                    if channel.rung != Rung::Unicast {
+                        channel.rung = Rung::Unicast;
+                        channel.rung_since_ms = now;
+                    }
+                }
+            }
+            Event::Refused { reason, .. } => {
+                state.connected = false;
+                state.connection_error = Some(plain(reason));
+            }
+            Event::Welcome {
+                channel,
+                incarnation,
+                head,
+                resync,
+                ..
+            } => {
+                state.connected = true;
+                state.connection_error = None;
+                if let Some(channel) = state.channel(channel) {
+                    if *resync {
+                        channel.cursor = 0;
+                    }
+                    channel.incarnation = Some(*incarnation);
+                    channel.head = (*head).max(channel.cursor);
+                }
+            }
+            Event::Gap { channel, from, to } => {
+                if let Some(channel) = state.channel(channel) {
+                    let lost = to.saturating_sub(*from).saturating_add(1);
+                    channel.missing = channel.missing.saturating_add(lost);
+                }
+            }
+            Event::Rung {
+                channel,
+                rung,
+                cause,
+                at,
+            } => {
+                if let Some(channel) = state.channel(channel) {
+                    channel.step(*rung, &cause.to_string(), unix_ms(*at) as u64);
+                }
+            }
+            Event::Stats {
+                channel,
+                head,
+                flow_packets,
+                flow_invalid,
+                duplicates,
+                mismatches,
+            } => {
+                if let Some(channel) = state.channel(channel) {
+                    channel.head = channel.head.max(*head);
+                    channel.flow_packets = *flow_packets;
+                    channel.flow_invalid = *flow_invalid;
+                    channel.duplicates = *duplicates;
+                    channel.mismatches = *mismatches;
+                }
+            }
+            // Counted once the outputs hold it.
+            Event::Update { .. } => return,
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// On which rung a channel stands.
+    #[must_use]
+    pub fn rung(&self, channel: &str) -> Option<Rung> {
+        self.lock().channel(channel).map(|channel| channel.rung)
+    }
+
+    /// A batch is in the outputs.
+    pub fn delivered(&self, channel: &str, outcome: &Outcome) {
+        let mut state = self.lock();
+        state.storage_error = None;
+        if let Some(channel) = state.channel(channel) {
+            for (record, live) in &outcome.delivered {
+                *match record.via {
+                    Via::Flow => &mut channel.paths.flow,
+                    Via::Repaired => &mut channel.paths.repaired,
+                    Via::Unicast => &mut channel.paths.unicast,
+                } += 1;
+                if *live {
+                    channel.latencies.push(record.latency_ms);
+                }
+            }
+            channel.undecodable += outcome.undecodable;
+            // A batch from before a resync says nothing about the new numbering.
+            if let Some(cursor) = outcome.cursor
+                && channel.incarnation.is_none_or(|i| i == cursor.incarnation)
+            {
+                channel.cursor = cursor.seq;
+                channel.head = channel.head.max(cursor.seq);
+            }
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// The outputs cannot be written.
+    pub fn storage_failed(&self, error: String) {
+        self.lock().storage_error = Some(error);
+        self.changed.notify_one();
+    }
+
+    /// The receiver ends.
+    pub fn ended(&self) {
+        let mut state = self.lock();
+        state.connected = false;
+        state.address = None;
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Everything, as it is now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let state = self.lock();
+        let errors = [&state.storage_error, &state.connection_error];
+        let errors: Vec<&str> = errors.into_iter().flatten().map(String::as_str).collect();
+        Status {
+            version: VERSION,
+            pid: std::process::id(),
+            updated_ms: now_ms() as u64,
+            name: self.identity.name.clone(),
+            receiver_id: self.identity.receiver_id,
+            source: self.identity.source.clone(),
+            address: state.address.clone(),
+            connected: state.connected,
+            error: (!errors.is_empty()).then(|| errors.join("; ")),
+            channels: state.channels.iter().map(ChannelState::status).collect(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Whoever panicked in between left counters at worst one short.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn channel(&mut self, name: &str) -> Option<&mut ChannelState> {
+        self.channels
+            .iter_mut()
+            .find(|channel| channel.name == name)
+    }
+}
+
+impl ChannelState {
+    fn step(&mut self, to: Rung, cause: &str, at_ms: u64) {
+        if to == self.rung {
+            return;
+        }
+        if self.moves.len() == MOVES {
+            self.moves.pop_front();
+        }
+        self.moves.push_back(Move {
+            at_ms,
+            from: self.rung.to_string(),
+            to: to.to_string(),
+            cause: cause.to_owned(),
+        });
+        self.rung = to;
+        self.rung_since_ms = at_ms;
+    }
+
+    fn status(&self) -> Channel {
+        let [p50, p99] = self.latencies.percentiles([50, 99]);
+        Channel {
+            channel: self.name.clone(),
+            incarnation: self.incarnation,
+            rung: self.rung.to_string(),
+            rung_since_ms: self.rung_since_ms,
+            cursor: self.cursor,
+            head: self.head,
+            updates: self.paths.flow + self.paths.repaired + self.paths.unicast,
+            via: self.paths,
+            latency_ms: Latency {
+                last: self.latencies.last(),
+                p50,
+                p99,
+            },
+            flow_packets: self.flow_packets,
+            flow_invalid: self.flow_invalid,
+            duplicates: self.duplicates,
+            mismatches: self.mismatches,
+            undecodable: self.undecodable,
+            missing: self.missing,
+            moves: self.moves.iter().cloned().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

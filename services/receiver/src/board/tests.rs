@@ -1,0 +1,207 @@
+#![allow(clippy::unwrap_used)]
+use std::time::Duration;
+
+use flexicast::Cause;
+
+use super::*;
+use crate::delivery_log::Record;
+
+const LORE: &str = "lore";
+
+fn board() -> Board {
+    let identity = Identity {
+        name: "r1".into(),
+        receiver_id: Uuid::from_u128(1),
+        source: "h:4433".into(),
+    };
+    let cursor = Cursor {
+        incarnation: Uuid::from_u128(7),
+        seq: 5,
+    };
+    Board::new(identity, &[(LORE.into(), Some(cursor))])
+}
+
+fn welcome(incarnation: u128, head: u64, resync: bool) -> Event {
+    Event::Welcome {
+        channel: LORE.into(),
+        incarnation: Uuid::from_u128(incarnation),
+        head,
+        first: 1,
+        resync,
+    }
+}
+
+fn rung(rung: Rung, cause: Cause, at: u64) -> Event {
+    Event::Rung {
+        channel: LORE.into(),
+        rung,
+        cause,
+        at: UNIX_EPOCH + Duration::from_millis(at),
+    }
+}
+
+fn outcome(incarnation: u128, seq: u64, via: Via, live: bool, latency_ms: f64) -> Outcome {
+    let record = Record {
+        seq,
+        id: "x".into(),
+        via,
+        at_ms: 0.0,
+        latency_ms,
+    };
+    Outcome {
+        delivered: vec![(record, live)],
+        undecodable: 1,
+        cursor: Some(Cursor {
+            incarnation: Uuid::from_u128(incarnation),
+            seq,
+        }),
+    }
+}
+
+fn lost(reason: &str) -> Event {
+    Event::Disconnected {
+        reason: reason.into(),
+        retry_in: Duration::from_secs(1),
+    }
+}
+
+#[test]
+fn connected_means_welcomed() {
+    let board = board();
+    board.apply(&Event::Connected {
+        addr: ([127, 0, 0, 1], 4433).into(),
+    });
+    let status = board.status();
+    assert_eq!((status.connected, status.channels[0].head), (false, 5));
+    board.apply(&welcome(7, 9, false));
+    let status = board.status();
+    assert!(status.connected);
+    assert_eq!(status.address.as_deref(), Some("127.0.0.1:4433"));
+    assert_eq!((status.channels[0].cursor, status.channels[0].head), (5, 9));
+    board.apply(&lost("it is\ngone"));
+    let status = board.status();
+    assert_eq!(status.error.as_deref(), Some("it is gone"));
+    assert_eq!((status.connected, status.address), (false, None));
+    board.apply(&welcome(7, 9, false));
+    assert_eq!(board.status().error, None);
+}
+
+#[test]
+fn moves_are_kept_and_bounded() {
+    let board = board();
+    board.apply(&rung(Rung::Unicast, Cause::ProbeTimeout, 1));
+    assert!(board.status().channels[0].moves.is_empty());
+    for n in 0..50 {
+        board.apply(&rung(Rung::Multicast, Cause::Joined, 2 * n));
+        board.apply(&rung(Rung::Unicast, Cause::AckTimeout, 2 * n + 1));
+    }
+    board.apply(&rung(Rung::Multicast, Cause::Joined, 100));
+    let channel = board.status().channels.remove(0);
+    assert_eq!(
+        (channel.rung.as_str(), channel.rung_since_ms),
+        ("multicast", 100)
+    );
+    assert_eq!(channel.moves.len(), MOVES);
+    let last = Move {
+        at_ms: 100,
+        from: "unicast".into(),
+        to: "multicast".into(),
+        cause: "joined".into(),
+    };
+    assert_eq!(channel.moves.last(), Some(&last));
+    // Each connection begins on unicast.
+    board.apply(&lost("x"));
+    let channel = board.status().channels.remove(0);
+    assert_eq!(
+        (channel.rung.as_str(), channel.moves.last()),
+        ("unicast", Some(&last))
+    );
+}
+
+#[test]
+fn updates_are_counted_by_path_and_only_live_ones_have_latency() {
+    let board = board();
+    board.delivered(LORE, &outcome(7, 6, Via::Unicast, false, 1e9));
+    board.delivered(LORE, &outcome(7, 7, Via::Flow, true, 2.5));
+    board.delivered(LORE, &outcome(7, 8, Via::Repaired, true, 7.5));
+    let channel = board.status().channels.remove(0);
+    let paths = Paths {
+        flow: 1,
+        repaired: 1,
+        unicast: 1,
+    };
+    assert_eq!((channel.updates, channel.via), (3, paths));
+    assert_eq!(
+        (channel.cursor, channel.head, channel.undecodable),
+        (8, 8, 3)
+    );
+    let latency = Latency {
+        last: Some(7.5),
+        p50: Some(2.5),
+        p99: Some(7.5),
+    };
+    assert_eq!(channel.latency_ms, latency);
+}
+
+#[test]
+fn a_resync_begins_a_new_count() {
+    let board = board();
+    board.apply(&welcome(8, 3, true));
+    // What was on its way before says nothing about it.
+    board.delivered(LORE, &outcome(7, 6, Via::Unicast, false, 1.0));
+    let channel = board.status().channels.remove(0);
+    assert_eq!((channel.cursor, channel.head), (0, 3));
+    board.delivered(LORE, &outcome(8, 2, Via::Unicast, false, 1.0));
+    assert_eq!(board.status().channels[0].cursor, 2);
+}
+
+#[test]
+fn both_kinds_of_errors_are_told() {
+    let board = board();
+    board.storage_failed("disk full".into());
+    board.apply(&lost("gone"));
+    assert_eq!(board.status().error.as_deref(), Some("disk full; gone"));
+    board.delivered(LORE, &Outcome::default());
+    assert_eq!(board.status().error.as_deref(), Some("gone"));
+}
+
+#[test]
+fn gaps_and_counters() {
+    let board = board();
+    board.apply(&Event::Gap {
+        channel: LORE.into(),
+        from: 6,
+        to: 8,
+    });
+    board.apply(&Event::Gap {
+        channel: LORE.into(),
+        from: 0,
+        to: u64::MAX,
+    });
+    board.apply(&Event::Stats {
+        channel: LORE.into(),
+        head: 20,
+        flow_packets: 1,
+        flow_invalid: 2,
+        duplicates: 3,
+        mismatches: 4,
+    });
+    let channel = board.status().channels.remove(0);
+    assert_eq!((channel.missing, channel.head), (u64::MAX, 20));
+    let counters = (
+        channel.flow_packets,
+        channel.flow_invalid,
+        channel.duplicates,
+        channel.mismatches,
+    );
+    assert_eq!(counters, (1, 2, 3, 4));
+    board.apply(&Event::Stats {
+        channel: "other".into(),
+        head: 0,
+        flow_packets: 0,
+        flow_invalid: 0,
+        duplicates: 0,
+        mismatches: 0,
+    });
+    assert_eq!(board.status().channels.len(), 1);
+}

@@ -1,0 +1,181 @@
+//! How far the outputs of a channel are: `state/CHANNEL.json`.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use flexicast::Cursor;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::durable::{FileError, replace};
+
+/// The format of the file.
+const VERSION: u32 = 1;
+
+/// No `seq` can be this large: an update is stream 4 · seq + 3, below 2^62 (RFC 9000 section 2.1).
+const MAX_SEQ: u64 = 1 << 60;
+
+/// A cursor file is a line; anything much longer is none.
+const MAX_FILE: u64 = 64 << 10;
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    version: u32,
+    channel: String,
+    incarnation: Uuid,
+    seq: u64,
+}
+
+/// What was found at the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// No file: the first start.
+    Nothing,
+    /// A good cursor.
+    Cursor(Cursor),
+    /// A file that is no cursor of this channel, and why.
+    Damaged(String),
+}
+
+/// The cursor file of one channel.
+#[derive(Debug)]
+pub struct CursorFile {
+    path: PathBuf,
+    channel: String,
+}
+
+impl CursorFile {
+    /// For `channel`, in the folder `state`. Nothing is read or written yet.
+    #[must_use]
+    pub fn new(state: &Path, channel: &str) -> Self {
+        Self {
+            path: state.join(format!("{channel}.json")),
+            channel: channel.to_owned(),
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// If there is a file and it cannot be read.
+    pub fn load(&self) -> Result<Found, FileError> {
+        let mut text = Vec::new();
+        let read = File::open(&self.path)
+            .and_then(|file| file.take(MAX_FILE).read_to_end(&mut text).map(|_| ()));
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+            other => other.map_err(FileError::of("read", &self.path))?,
+        }
+        let content: Content = match serde_json::from_slice(&text) {
+            Ok(content) => content,
+            Err(error) => return Ok(Found::Damaged(error.to_string())),
+        };
+        let damaged = |what: String| Ok(Found::Damaged(what));
+        if content.version != VERSION {
+            return damaged(format!("its version is {}, not {VERSION}", content.version));
+        }
+        if content.channel != self.channel {
+            return damaged("it is of another channel".to_owned());
+        }
+        if content.seq >= MAX_SEQ {
+            return damaged(format!("its seq {} is impossible", content.seq));
+        }
+        Ok(Found::Cursor(Cursor {
+            incarnation: content.incarnation,
+            seq: content.seq,
+        }))
+    }
+
+    /// Writes it; when this returns, it survives a power cut. Blocks for the disk.
+    ///
+    /// # Errors
+    /// Names what failed; the older cursor is still there then.
+    pub fn store(&self, cursor: Cursor) -> Result<(), FileError> {
+        let content = Content {
+            version: VERSION,
+            channel: self.channel.clone(),
+            incarnation: cursor.incarnation,
+            seq: cursor.seq,
+        };
+        let mut text = serde_json::to_vec(&content)
+            .map_err(io::Error::other)
+            .map_err(FileError::of("write", &self.path))?;
+        text.push(b'\n');
+        replace(&self.path, &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs;
+
+    fn cursor(seq: u64) -> Cursor {
+        Cursor {
+            incarnation: Uuid::from_u128(7),
+            seq,
+        }
+    }
+
+    #[test]
+    fn what_is_stored_is_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = CursorFile::new(folder.path(), "lore");
+        assert_eq!(file.load().unwrap(), Found::Nothing);
+        file.store(cursor(1)).unwrap();
+        file.store(cursor(12)).unwrap();
+        assert_eq!(file.load().unwrap(), Found::Cursor(cursor(12)));
+        assert_eq!(
+            fs::read_to_string(folder.path().join("lore.json")).unwrap(),
+            format!(
+                "{{\"version\":1,\"channel\":\"lore\",\"incarnation\":\"{}\",\"seq\":12}}\n",
+                Uuid::from_u128(7)
+            )
+        );
+    }
+
+    #[test]
+    fn damage_is_found_and_described() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = CursorFile::new(folder.path(), "lore");
+        file.store(cursor(12)).unwrap();
+        let good = fs::read_to_string(file.path()).unwrap();
+        let cases = [
+            String::new(),
+            "\0\0\0\0".to_owned(),
+            good[..good.len() / 2].to_owned(),
+            good.replace(":12}", ":-1}"),
+            good.replace(":12}", ":18446744073709551615}"),
+            good.replace("lore", "net"),
+            good.replace("\"version\":1", "\"version\":2"),
+            "[".repeat(1 << 20),
+        ];
+        for text in cases {
+            fs::write(file.path(), &text).unwrap();
+            match file.load().unwrap() {
+                Found::Damaged(reason) => assert!(!reason.is_empty()),
+                other => panic!("{text:.80}: {other:?}"),
+            }
+        }
+        // And written over.
+        file.store(cursor(13)).unwrap();
+        assert_eq!(file.load().unwrap(), Found::Cursor(cursor(13)));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = CursorFile::new(folder.path(), "lore");
+        fs::create_dir(file.path()).unwrap();
+        let error = file.load().unwrap_err().to_string();
+        assert!(error.contains("lore.json"), "{error}");
+    }
+}

@@ -1,0 +1,289 @@
+//! The data folder: made, locked against a second receiver, and with the receiver's id.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::durable::{FileError, replace};
+
+/// `status` holds the lock for an instant to see whether anybody else does; a receiver that starts
+/// in that instant tries again.
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(40);
+
+/// Why a data folder cannot be used.
+#[derive(Debug, Error)]
+pub enum DataError {
+    /// It cannot be made or written to.
+    #[error(
+        "cannot use the data folder {}: {problem}. This process runs as uid {uid} and must be able to write there: \
+         give the folder to it (chown -R {uid} {}), or choose another with --data DIR or FLEXFEED_DATA; \
+         in a container, mount a volume that uid {uid} may write to",
+        folder.display(), folder.display()
+    )]
+    Unusable {
+        /// The folder.
+        folder: PathBuf,
+        /// What failed.
+        problem: FileError,
+        /// This process's effective user id.
+        uid: u32,
+    },
+    /// Another receiver runs on it.
+    #[error(
+        "another receiver{} uses the data folder {} already; each receiver needs its own: \
+         stop the other one, or choose another folder with --data DIR or FLEXFEED_DATA",
+        pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default(), folder.display()
+    )]
+    Taken {
+        /// The folder.
+        folder: PathBuf,
+        /// The other receiver's process id, where its lock file tells.
+        pid: Option<u32>,
+    },
+    /// The file with the receiver's id holds something else.
+    #[error(
+        "{} does not hold a receiver id (a UUID): restore the file, or remove it to enrol as a new receiver",
+        path.display()
+    )]
+    DamagedId {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// The data folder of this process, locked until it is dropped.
+#[derive(Debug)]
+pub struct DataFolder {
+    folder: PathBuf,
+    receiver_id: Uuid,
+    // Held, never read: the lock lasts as long as the open file.
+    _lock: File,
+}
+
+impl DataFolder {
+    /// Makes the folder if need be (mode 0700), locks it, and reads or makes the receiver's id.
+    ///
+    /// # Errors
+    /// If it cannot be written to, another receiver uses it, or the id is damaged.
+    pub fn open(folder: &Path) -> Result<Self, DataError> {
+        let unusable = |problem| DataError::Unusable {
+            folder: folder.to_owned(),
+            problem,
+            uid: rustix::process::geteuid().as_raw(),
+        };
+        let state = state_folder(folder);
+        make_folder(&state)
+            .map_err(FileError::of("make", &state))
+            .map_err(unusable)?;
+        let path = lock_path(folder);
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(FileError::of("open", &path))
+            .map_err(unusable)?;
+        if !take(&lock)
+            .map_err(FileError::of("lock", &path))
+            .map_err(unusable)?
+        {
+            return Err(DataError::Taken {
+                folder: folder.to_owned(),
+                pid: read_pid(&mut lock),
+            });
+        }
+        // Only for messages, so a full disk does not matter here.
+        let _ = write_pid(&mut lock);
+        // A lock file can be opened in a folder that is read-only by now; the outputs need more.
+        let probe = folder.join(".probe");
+        File::create(&probe)
+            .and_then(|_| fs::remove_file(&probe))
+            .map_err(FileError::of("write", &probe))
+            .map_err(unusable)?;
+        let receiver_id = match read_id(&state)? {
+            Some(id) => id,
+            None => {
+                let id = Uuid::new_v4();
+                replace(&id_path(&state), format!("{id}\n").as_bytes()).map_err(unusable)?;
+                id
+            }
+        };
+        Ok(Self {
+            folder: folder.to_owned(),
+            receiver_id,
+            _lock: lock,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where cursors are kept.
+    #[must_use]
+    pub fn state(&self) -> PathBuf {
+        state_folder(&self.folder)
+    }
+
+    /// The id of this receiver, made once.
+    #[must_use]
+    pub fn receiver_id(&self) -> Uuid {
+        self.receiver_id
+    }
+}
+
+/// Whether a receiver runs on the folder. A process that was killed does not hold the lock, and
+/// another one with its process id does not either.
+///
+/// # Errors
+/// If there is a lock file and it cannot be opened.
+pub fn is_running(folder: &Path) -> Result<bool, FileError> {
+    let path = lock_path(folder);
+    let lock = match File::open(&path) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(FileError::of("open", &path)(error)),
+    };
+    match lock.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(FileError::of("lock", &path)(error)),
+    }
+}
+
+fn state_folder(folder: &Path) -> PathBuf {
+    folder.join("state")
+}
+
+fn lock_path(folder: &Path) -> PathBuf {
+    state_folder(folder).join("lock")
+}
+
+fn id_path(state: &Path) -> PathBuf {
+    state.join("receiver-id")
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Takes the lock; says whether it could.
+fn take(lock: &File) -> io::Result<bool> {
+    for attempt in 1.. {
+        match lock.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if attempt >= LOCK_TRIES => return Ok(false),
+            Err(TryLockError::WouldBlock) => {
+                // At the start, before there is a runtime to be in the way of.
+                #[allow(clippy::disallowed_methods)]
+                std::thread::sleep(LOCK_PAUSE);
+            }
+        }
+    }
+    Ok(false)
+}
+
+fn read_pid(lock: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    lock.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+fn write_pid(lock: &mut File) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.rewind()?;
+    writeln!(lock, "{}", std::process::id())
+}
+
+fn read_id(state: &Path) -> Result<Option<Uuid>, DataError> {
+    let path = id_path(state);
+    let damaged = || DataError::DamagedId { path: path.clone() };
+    let mut text = String::new();
+    match File::open(&path).and_then(|file| file.take(1024).read_to_string(&mut text)) {
+        Ok(_) => text.trim().parse().map(Some).map_err(|_| damaged()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(damaged()),
+        Err(source) => Err(DataError::Unusable {
+            folder: state.to_owned(),
+            problem: FileError::of("read", &path)(source),
+            uid: rustix::process::geteuid().as_raw(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_folder_is_private_and_the_id_stays() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("a/b");
+        let first = DataFolder::open(&folder).unwrap();
+        let id = first.receiver_id();
+        for path in [&folder, &first.state()] {
+            let mode = fs::metadata(path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{}", path.display());
+        }
+        drop(first);
+        assert_eq!(DataFolder::open(&folder).unwrap().receiver_id(), id);
+    }
+
+    #[test]
+    fn a_second_receiver_is_told_of_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!is_running(folder.path()).unwrap());
+        let first = DataFolder::open(folder.path()).unwrap();
+        assert!(is_running(folder.path()).unwrap());
+        let error = DataFolder::open(folder.path()).unwrap_err();
+        assert!(
+            matches!(error, DataError::Taken { pid: Some(pid), .. } if pid == std::process::id())
+        );
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("pid {}", std::process::id())),
+            "{text}"
+        );
+        assert!(text.contains("--data"), "{text}");
+        drop(first);
+        assert!(!is_running(folder.path()).unwrap());
+        DataFolder::open(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_is_explained() {
+        let outer = tempfile::tempdir().unwrap();
+        let file = outer.path().join("file");
+        fs::write(&file, "").unwrap();
+        let text = DataFolder::open(&file).unwrap_err().to_string();
+        let uid = rustix::process::geteuid().as_raw();
+        assert!(text.contains(&file.display().to_string()), "{text}");
+        assert!(text.contains(&format!("uid {uid}")), "{text}");
+        assert!(text.contains("--data"), "{text}");
+    }
+
+    #[test]
+    fn a_damaged_id_is_not_replaced_in_silence() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(DataFolder::open(folder.path()).unwrap());
+        let path = id_path(&state_folder(folder.path()));
+        for content in [&b"nonsense"[..], b"", b"\xff\xfe"] {
+            fs::write(&path, content).unwrap();
+            let error = DataFolder::open(folder.path()).unwrap_err();
+            assert!(error.to_string().contains("receiver-id"), "{error}");
+        }
+    }
+}

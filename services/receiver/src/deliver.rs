@@ -1,0 +1,228 @@
+//! One batch of a channel on its way into the outputs.
+//!
+//! **Invariant:** the cursor is written after the outputs are durable. A crash in between makes the
+//! source send the batch again, which changes nothing in an output; the other order would lose it.
+
+use bytes::Bytes;
+use feed::payload;
+use flexicast::{Cursor, Via};
+use tracing::{error, warn};
+use uuid::Uuid;
+
+use crate::delivery_log::Record;
+use crate::peer_text::plain;
+use crate::sink::Sink;
+
+/// What moves a channel's cursor on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// The channel's incarnation.
+    pub incarnation: Uuid,
+    /// The number up to which the outputs are complete with this.
+    pub seq: u64,
+    /// The update of this number. `None` marks where delivery begins: a receiver that is killed
+    /// before its first update must not begin somewhere else at the next start.
+    pub update: Option<Received>,
+}
+
+/// An update as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    /// As it was sent.
+    pub encoded: Bytes,
+    /// How it arrived.
+    pub via: Via,
+    /// Whether it was published after this receiver's connection was welcomed, so that its latency
+    /// says something about the way here rather than about an absence.
+    pub live: bool,
+}
+
+/// One thing to do with a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Decode, and take in in memory.
+    Take,
+    /// Write the output.
+    Output,
+    /// Append the delivery log.
+    Log,
+    /// Write the cursor.
+    Cursor,
+    /// Test-only: wait, so that a kill finds the cursor ahead of the output.
+    #[cfg(feature = "sabotage")]
+    Pause,
+}
+
+/// The order that loses nothing.
+pub const ORDER: &[Step] = &[Step::Take, Step::Output, Step::Log, Step::Cursor];
+
+/// A batch and how far it is. A step that failed is tried again by the next attempt, those before
+/// it are not repeated.
+#[derive(Debug)]
+pub struct Delivery {
+    items: Vec<Item>,
+    order: &'static [Step],
+    done: usize,
+    cursor: Option<Cursor>,
+    outcome: Outcome,
+}
+
+/// What a batch came to.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Outcome {
+    /// The updates that are in the output now, in order, each with whether it was live.
+    pub delivered: Vec<(Record, bool)>,
+    /// How many did not decode, and were passed over.
+    pub undecodable: u64,
+    /// How far the outputs are now.
+    pub cursor: Option<Cursor>,
+}
+
+impl Delivery {
+    /// A batch in order; `cursor` is how far the outputs are before it.
+    #[must_use]
+    pub fn new(items: Vec<Item>, cursor: Option<Cursor>, order: &'static [Step]) -> Self {
+        let cursor = items.iter().fold(cursor, |cursor, item| {
+            let before = cursor
+                .filter(|c| c.incarnation == item.incarnation)
+                .map_or(0, |c| c.seq);
+            Some(Cursor {
+                incarnation: item.incarnation,
+                // It never goes back, even if an update came twice.
+                seq: before.max(item.seq),
+            })
+        });
+        Self {
+            items,
+            order,
+            done: 0,
+            cursor,
+            outcome: Outcome::default(),
+        }
+    }
+
+    /// Does the steps that are not done yet. `now_ms` is the clock, in Unix time. Blocks for the
+    /// disk.
+    ///
+    /// # Errors
+    /// What failed, in words for the operator; try again later.
+    pub fn attempt(
+        &mut self,
+        sink: &mut impl Sink,
+        now_ms: impl Fn() -> f64,
+    ) -> anyhow::Result<()> {
+        while let Some(step) = self.order.get(self.done) {
+            match step {
+                Step::Take => self.take(sink),
+                Step::Output => {
+                    sink.write_output()?;
+                    self.stamp(now_ms());
+                }
+                Step::Log => sink.append_log(&self.records())?,
+                Step::Cursor => {
+                    if let Some(cursor) = self.cursor {
+                        sink.write_cursor(cursor)?;
+                        self.outcome.cursor = Some(cursor);
+                    }
+                }
+                #[cfg(feature = "sabotage")]
+                Step::Pause => crate::sabotage::pause(),
+            }
+            self.done += 1;
+        }
+        Ok(())
+    }
+
+    /// What came of it, once an attempt succeeded.
+    #[must_use]
+    pub fn into_outcome(self) -> Outcome {
+        self.outcome
+    }
+
+    /// Decodes one after the other, so that never more than one decoded update is held.
+    fn take(&mut self, sink: &mut impl Sink) {
+        for item in &self.items {
+            let Some(received) = &item.update else {
+                continue;
+            };
+            let reason = match payload::decode(&received.encoded) {
+                Ok(update) if update.seq == item.seq => {
+                    sink.take(&update);
+                    let record = Record {
+                        seq: item.seq,
+                        id: Record::id_of(&update.entry.id),
+                        via: received.via,
+                        at_ms: 0.0,
+                        // Until it is stamped: when it was stored.
+                        latency_ms: update.time.as_millisecond() as f64,
+                    };
+                    self.outcome.delivered.push((record, received.live));
+                    continue;
+                }
+                Ok(update) => format!("it calls itself update {}", update.seq),
+                Err(error) => error.to_string(),
+            };
+            self.outcome.undecodable += 1;
+            error!(
+                seq = item.seq,
+                "update {} makes no sense and is passed over: {}",
+                item.seq,
+                plain(&reason)
+            );
+        }
+    }
+
+    /// The output has them all since now.
+    fn stamp(&mut self, now_ms: f64) {
+        for (record, _) in &mut self.outcome.delivered {
+            record.at_ms = now_ms;
+            record.latency_ms = now_ms - record.latency_ms;
+        }
+    }
+
+    fn records(&self) -> Vec<Record> {
+        let records = self.outcome.delivered.iter();
+        records.map(|(record, _)| record.clone()).collect()
+    }
+}
+
+/// Tells of a storage that fails and works again, once for each change.
+#[derive(Debug, Default)]
+pub struct StorageReport {
+    failing: Option<(String, u64)>,
+}
+
+impl StorageReport {
+    /// A step failed. Logs it unless it is the same as before.
+    pub fn failed(&mut self, error: &anyhow::Error) -> String {
+        let text = plain(&error.to_string());
+        let tries = match &self.failing {
+            Some((known, tries)) if *known == text => tries + 1,
+            other => {
+                let tries = other.as_ref().map_or(0, |(_, tries)| *tries) + 1;
+                error!(
+                    "{text}; nothing is lost: new updates wait at the source, and writing is tried again until it works"
+                );
+                tries
+            }
+        };
+        self.failing = Some((text.clone(), tries));
+        text
+    }
+
+    /// A batch is through. Says whether that ended a failure.
+    pub fn succeeded(&mut self) -> bool {
+        match self.failing.take() {
+            None => false,
+            Some((_, tries)) => {
+                warn!(
+                    "writing works again, after {tries} failures; the updates that waited follow"
+                );
+                true
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,224 @@
+#![allow(clippy::unwrap_used)]
+use std::sync::{Arc, Mutex};
+
+use anyhow::bail;
+use feed::payload::Update;
+use feed::{Entry, Kind};
+
+use super::*;
+
+/// One call of a sink.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Call {
+    Take(u64),
+    Output,
+    Log(Vec<u64>),
+    Cursor(u64),
+    Failed,
+}
+
+/// A sink that writes down what happens to it, and whose steps fail as often as it is told.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct FakeSink {
+    pub(crate) calls: Arc<Mutex<Vec<Call>>>,
+    /// Which step fails, and how often.
+    pub(crate) failing: Arc<Mutex<Option<(Step, u32)>>>,
+}
+
+impl FakeSink {
+    pub(crate) fn fail(&self, step: Step, times: u32) {
+        *self.failing.lock().unwrap() = Some((step, times));
+    }
+
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    fn call(&self, step: Step, call: Call) -> anyhow::Result<()> {
+        let mut failing = self.failing.lock().unwrap();
+        if let Some((bad, times)) = failing.as_mut()
+            && *bad == step
+            && *times > 0
+        {
+            *times -= 1;
+            self.calls.lock().unwrap().push(Call::Failed);
+            bail!("no room");
+        }
+        self.calls.lock().unwrap().push(call);
+        Ok(())
+    }
+}
+
+impl Sink for FakeSink {
+    fn take(&mut self, update: &Update) {
+        self.calls.lock().unwrap().push(Call::Take(update.seq));
+    }
+    fn write_output(&mut self) -> anyhow::Result<()> {
+        self.call(Step::Output, Call::Output)
+    }
+    fn append_log(&mut self, records: &[Record]) -> anyhow::Result<()> {
+        let seqs = records.iter().map(|record| record.seq).collect();
+        self.call(Step::Log, Call::Log(seqs))
+    }
+    fn write_cursor(&mut self, cursor: Cursor) -> anyhow::Result<()> {
+        self.call(Step::Cursor, Call::Cursor(cursor.seq))
+    }
+}
+
+pub(crate) fn incarnation() -> Uuid {
+    Uuid::from_u128(7)
+}
+
+/// An update as a source encodes it, stored at Unix time 1,000 s.
+pub(crate) fn encoded(seq: u64) -> Bytes {
+    let entry = Entry {
+        id: format!("urn:{seq}"),
+        ..Entry::default()
+    };
+    let stored = "1970-01-01T00:16:40Z".parse().unwrap();
+    let url = "https://example.org/f";
+    payload::encode(&entry, Kind::Created, url, incarnation(), seq, stored).into()
+}
+
+fn item(seq: u64) -> Item {
+    Item {
+        incarnation: incarnation(),
+        seq,
+        update: Some(Received {
+            encoded: encoded(seq),
+            via: Via::Flow,
+            live: true,
+        }),
+    }
+}
+
+fn garbled(seq: u64) -> Item {
+    Item {
+        update: Some(Received {
+            encoded: Bytes::from_static(b"\x09garbage"),
+            via: Via::Unicast,
+            live: false,
+        }),
+        ..item(seq)
+    }
+}
+
+fn at(seq: u64) -> Option<Cursor> {
+    Some(Cursor {
+        incarnation: incarnation(),
+        seq,
+    })
+}
+
+#[test]
+fn the_cursor_is_written_after_the_outputs() {
+    let mut sink = FakeSink::default();
+    let mut delivery = Delivery::new(vec![item(3), item(4)], at(2), ORDER);
+    delivery.attempt(&mut sink, || 1_000_250.5).unwrap();
+    assert_eq!(
+        sink.calls(),
+        [
+            Call::Take(3),
+            Call::Take(4),
+            Call::Output,
+            Call::Log(vec![3, 4]),
+            Call::Cursor(4)
+        ]
+    );
+    let outcome = delivery.into_outcome();
+    assert_eq!(outcome.cursor, at(4));
+    let (record, live) = &outcome.delivered[1];
+    assert_eq!((record.seq, record.id.as_str()), (4, "urn:4"));
+    assert_eq!((record.at_ms, record.latency_ms), (1_000_250.5, 250.5));
+    assert!(live);
+}
+
+#[test]
+fn a_failed_step_is_tried_again_and_those_before_it_are_not() {
+    for (step, before) in [
+        (Step::Output, vec![]),
+        (Step::Log, vec![Call::Output]),
+        (Step::Cursor, vec![Call::Output, Call::Log(vec![3])]),
+    ] {
+        let mut sink = FakeSink::default();
+        sink.fail(step, 2);
+        let mut delivery = Delivery::new(vec![item(3)], at(2), ORDER);
+        for _ in 0..2 {
+            let error = delivery.attempt(&mut sink, || 0.0).unwrap_err();
+            assert_eq!(error.to_string(), "no room");
+        }
+        delivery.attempt(&mut sink, || 0.0).unwrap();
+        let all = [Call::Output, Call::Log(vec![3]), Call::Cursor(3)];
+        let mut expected = vec![Call::Take(3)];
+        expected.extend(before.iter().cloned());
+        expected.extend([Call::Failed, Call::Failed]);
+        expected.extend(all[before.len()..].iter().cloned());
+        assert_eq!(sink.calls(), expected);
+    }
+}
+
+#[test]
+fn what_does_not_decode_is_passed_over() {
+    let mut sink = FakeSink::default();
+    let mut stranger = item(5);
+    stranger.seq = 6;
+    let items = vec![item(3), garbled(4), garbled(5), stranger];
+    let mut delivery = Delivery::new(items, at(2), ORDER);
+    delivery.attempt(&mut sink, || 0.0).unwrap();
+    let outcome = delivery.into_outcome();
+    assert_eq!(outcome.undecodable, 3);
+    assert_eq!(outcome.delivered.len(), 1);
+    assert_eq!(outcome.cursor, at(6));
+}
+
+#[test]
+fn the_cursor_takes_a_new_incarnation_and_never_goes_back() {
+    let twice = Delivery::new(vec![item(9), item(4)], at(8), ORDER);
+    assert_eq!(twice.cursor, at(9));
+
+    let anew = Item {
+        incarnation: Uuid::from_u128(8),
+        ..item(3)
+    };
+    let resync = Delivery::new(vec![item(9), anew], at(8), ORDER);
+    let expected = Cursor {
+        incarnation: Uuid::from_u128(8),
+        seq: 3,
+    };
+    assert_eq!(resync.cursor, Some(expected));
+}
+
+#[test]
+fn where_delivery_begins_is_remembered_before_anything_comes() {
+    let begin = Item {
+        update: None,
+        ..item(40)
+    };
+    let mut sink = FakeSink::default();
+    let mut delivery = Delivery::new(vec![begin], None, ORDER);
+    delivery.attempt(&mut sink, || 0.0).unwrap();
+    assert_eq!(sink.calls().last(), Some(&Call::Cursor(40)));
+    let outcome = delivery.into_outcome();
+    assert_eq!((outcome.cursor, outcome.delivered.len()), (at(40), 0));
+}
+
+#[test]
+fn storage_trouble_is_told_once_for_each_change() {
+    let mut report = StorageReport::default();
+    assert!(!report.succeeded());
+    assert_eq!(report.failed(&anyhow::anyhow!("no\nroom")), "no room");
+    report.failed(&anyhow::anyhow!("no\nroom"));
+    assert_eq!(report.failing, Some(("no room".to_owned(), 2)));
+    assert!(report.succeeded());
+    assert!(!report.succeeded());
+}
+
+#[cfg(feature = "sabotage")]
+#[test]
+fn the_sabotage_writes_the_cursor_first() {
+    let mut sink = FakeSink::default();
+    let order = crate::sabotage::CURSOR_FIRST;
+    let mut delivery = Delivery::new(vec![item(3)], at(2), order);
+    delivery.attempt(&mut sink, || 0.0).unwrap();
+    assert_eq!(sink.calls().first(), Some(&Call::Cursor(3)));
+}

@@ -1,0 +1,131 @@
+//! Files that are whole at every moment, also after a power cut.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// A file that could not be read or written.
+#[derive(Debug, Error)]
+#[error("cannot {action} {}: {source}", path.display())]
+pub struct FileError {
+    /// What was being done.
+    pub action: &'static str,
+    /// To which file.
+    pub path: PathBuf,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// For `map_err`: an error of doing `action` to `path`.
+    pub fn of(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
+        let path = path.to_owned();
+        move |source| FileError {
+            action,
+            path,
+            source,
+        }
+    }
+}
+
+/// Replaces the file at `path` (or makes it, with mode 0600): temporary file beside it, synced,
+/// renamed over it, and the folder synced. When this returns, the new content survives a power
+/// cut; until then, the old one does. Blocks for the disk.
+///
+/// # Errors
+/// Names what failed; the old file is still there then.
+pub fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let temporary = temporary(path);
+    let result = write_new(&temporary, content, true)
+        .and_then(|()| fs::rename(&temporary, path).map_err(FileError::of("replace", path)));
+    if result.is_err() {
+        // On a full disk the half of it would be in the way of everybody; the next try makes it anew.
+        let _ = fs::remove_file(&temporary);
+        return result;
+    }
+    sync_folder_of(path)
+}
+
+/// As [`replace`], but without waiting for the disk: whole at every moment, perhaps an older
+/// version after a power cut.
+///
+/// # Errors
+/// Names what failed; the old file is still there then.
+pub fn replace_unsynced(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let temporary = temporary(path);
+    let result = write_new(&temporary, content, false)
+        .and_then(|()| fs::rename(&temporary, path).map_err(FileError::of("replace", path)));
+    if result.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    result
+}
+
+/// One name for each file, so that crashes do not leave ever more of them.
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".tmp");
+    path.with_file_name(name)
+}
+
+fn write_new(path: &Path, content: &[u8], sync: bool) -> Result<(), FileError> {
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)?;
+        file.write_all(content)?;
+        if sync { file.sync_all() } else { Ok(()) }
+    };
+    write().map_err(FileError::of("write", path))
+}
+
+/// A rename is durable only when the folder is.
+fn sync_folder_of(path: &Path) -> Result<(), FileError> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(FileError::of("sync the folder", folder))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn content_is_replaced_and_nothing_else_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.json");
+        replace(&path, b"one").unwrap();
+        replace(&path, b"two").unwrap();
+        replace_unsynced(&path, b"3").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"3");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_failure_names_the_file_and_keeps_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.json");
+        // A folder cannot be replaced by a file.
+        fs::create_dir(&path).unwrap();
+        let error = replace(&path, b"one").unwrap_err().to_string();
+        assert!(error.contains("x.json"), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(replace(&folder.path().join("none/x"), b"").is_err());
+    }
+}

@@ -1,0 +1,329 @@
+//! Enrolment links: `flexfeed://TOKEN@host:port?pin=sha256:…&ch=lore`.
+//!
+//! A link is everything that a receiver needs: the token that lets it in, the source's address,
+//! the SHA-256 of the public key that the source must show (its SubjectPublicKeyInfo, RFC 7469
+//! section 2.4), and the channels. The token is a secret: neither `Debug` nor any error shows it.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+
+use data_encoding::BASE64URL_NOPAD;
+use thiserror::Error;
+use url::Url;
+
+use crate::peer_text::plain;
+
+/// The port where a link names none.
+pub const DEFAULT_PORT: u16 = 4433;
+
+/// The longest link that is read, in bytes.
+const MAX_LINK: usize = 4096;
+
+/// The longest token that a HELLO can carry, in bytes.
+const MAX_TOKEN: usize = 255;
+
+/// The longest name of a channel, in characters. Channels name files.
+const MAX_CHANNEL: usize = 100;
+
+/// The most channels in one link.
+const MAX_CHANNELS: usize = 64;
+
+/// What a link looks like, for messages.
+const FORM: &str = "flexfeed://TOKEN@host:4433?pin=sha256:PIN&ch=lore";
+
+/// The secret of a link. It is the text between `flexfeed://` and `@`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// The bytes that a HELLO carries.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// A pin: the SHA-256 of the source's SubjectPublicKeyInfo.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Pin(pub [u8; 32]);
+
+impl fmt::Display for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", BASE64URL_NOPAD.encode(&self.0))
+    }
+}
+
+impl fmt::Debug for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A link that makes sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// What lets the receiver in.
+    pub token: Token,
+    /// A name or an address; IPv6 without brackets.
+    pub host: String,
+    /// The source's UDP port.
+    pub port: u16,
+    /// One or two; the source must show a key with one of them.
+    pub pins: Vec<Pin>,
+    /// At least one, each once, in the link's order.
+    pub channels: Vec<String>,
+}
+
+/// What is wrong with a link.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}. A link looks like {FORM}")]
+pub struct LinkError(#[from] Problem);
+
+/// The part of a link that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Problem {
+    /// Nothing but white space.
+    #[error("the link is empty")]
+    Empty,
+    /// More than [`MAX_LINK`] bytes.
+    #[error("the link is longer than {MAX_LINK} bytes")]
+    TooLong,
+    /// Some other scheme, or none.
+    #[error("the link does not begin with flexfeed://")]
+    Scheme,
+    /// A command came after an option and was taken for the link.
+    #[error(
+        "{0:?} is no link; as a command it has to come first: flexfeed-receiver {0} --data DIR"
+    )]
+    Command(&'static str),
+    /// There is no `@`, or nothing before it.
+    #[error("the link has no token before the @")]
+    NoToken,
+    /// `TOKEN:something@`.
+    #[error("the link has a colon between flexfeed:// and the @, where only the token may stand")]
+    Password,
+    /// A character that no token has.
+    #[error(
+        "the link's token has a character that tokens do not have (they are letters, digits, - . _ ~), or is longer than {MAX_TOKEN}"
+    )]
+    Token,
+    /// No host, or no valid one.
+    #[error(
+        "the link's host, between the @ and the port, is neither a name nor an address (an IPv6 address stands in brackets)"
+    )]
+    Host,
+    /// Not 1 to 65535.
+    #[error("the link's port is not a number from 1 to 65535")]
+    Port,
+    /// `/something` or `#something`.
+    #[error("the link has a {0} that does not belong there")]
+    Extra(&'static str),
+    /// No `pin=`.
+    #[error("the link has no pin=, so the source could not be told from an impostor. {SHELL_HINT}")]
+    NoPin,
+    /// A `pin=` that is no pin.
+    #[error(
+        "the link's pin={0} is not sha256: and the 43 Base64url characters of a SHA-256 (A-Z a-z 0-9 - _)"
+    )]
+    Pin(String),
+    /// Three or more.
+    #[error("the link has more than two different pins")]
+    Pins,
+    /// No `ch=`.
+    #[error("the link names no channel: ch= is missing. {SHELL_HINT}")]
+    NoChannel,
+    /// A `ch=` that cannot name a channel.
+    #[error(
+        "the link's ch={0} is no channel name (1 to {MAX_CHANNEL} letters, digits, - _ . and no . in front)"
+    )]
+    Channel(String),
+    /// More than [`MAX_CHANNELS`].
+    #[error("the link names more than {MAX_CHANNELS} channels")]
+    Channels,
+}
+
+const SHELL_HINT: &str =
+    "If you gave the link to a shell, put it in single quotes: an & ends a command there";
+
+impl Link {
+    /// Reads a link; white space around it does not matter. Also returns the names of parameters
+    /// that this version does not know, which the caller should warn about.
+    ///
+    /// # Errors
+    /// Says which part is wrong and what a link looks like, never showing the token.
+    pub fn parse(text: &str) -> Result<(Link, Vec<String>), LinkError> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(Problem::Empty.into());
+        }
+        if text.len() > MAX_LINK {
+            return Err(Problem::TooLong.into());
+        }
+        for command in ["status", "run"] {
+            if text == command {
+                return Err(Problem::Command(command).into());
+            }
+        }
+        // Asked before the URL parser is: where the @ is missing, it takes the token for the host.
+        let scheme = text
+            .get(..11)
+            .is_some_and(|s| s.eq_ignore_ascii_case("flexfeed://"));
+        if !scheme {
+            return Err(Problem::Scheme.into());
+        }
+        let authority = text.get(11..).unwrap_or_default();
+        let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
+        match authority.rsplit_once('@') {
+            None | Some(("", _)) => return Err(Problem::NoToken.into()),
+            Some((token, _)) if token.contains(':') => return Err(Problem::Password.into()),
+            Some(_) => {}
+        }
+        let url = Url::parse(text).map_err(|error| match error {
+            url::ParseError::InvalidPort => Problem::Port,
+            _ => Problem::Host,
+        })?;
+        let token = url.username();
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
+        if token.len() > MAX_TOKEN || !token.chars().all(fits) {
+            return Err(Problem::Token.into());
+        }
+        if !matches!(url.path(), "" | "/") {
+            return Err(Problem::Extra("path").into());
+        }
+        if url.fragment().is_some() {
+            return Err(Problem::Extra("fragment (#…)").into());
+        }
+        let port = match url.port() {
+            Some(0) => return Err(Problem::Port.into()),
+            Some(port) => port,
+            None => DEFAULT_PORT,
+        };
+        let parameters = parameters(&url)?;
+        let link = Link {
+            token: Token(token.to_owned()),
+            host: host(url.host_str().unwrap_or_default()).ok_or(Problem::Host)?,
+            port,
+            pins: parameters.pins,
+            channels: parameters.channels,
+        };
+        Ok((link, parameters.unknown))
+    }
+
+    /// `host:port`, with brackets around an IPv6 address.
+    #[must_use]
+    pub fn server(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    /// The link as text, **with its token**: for the file or person that it is made for, never for
+    /// a log.
+    #[must_use]
+    pub fn to_secret_text(&self) -> String {
+        let mut text = format!("flexfeed://{}@{}?", self.token.0, self.server());
+        let pins = self.pins.iter().map(|pin| format!("pin={pin}"));
+        let channels = self.channels.iter().map(|channel| format!("ch={channel}"));
+        text.push_str(&pins.chain(channels).collect::<Vec<_>>().join("&"));
+        text
+    }
+}
+
+/// Puts `…` in place of the token of every link in a text, for texts that quote what was typed.
+#[must_use]
+pub fn redact(text: &str) -> String {
+    const SCHEME: &str = "flexfeed://";
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    // The scheme in any case; ASCII lower-casing keeps all offsets.
+    while let Some(at) = rest.to_ascii_lowercase().find(SCHEME) {
+        let (before, link) = rest.split_at(at + SCHEME.len());
+        out.push_str(before);
+        out.push('…');
+        // Up to the @, or, where there is none, the whole word: it may be the token.
+        let word = link.find(char::is_whitespace).unwrap_or(link.len());
+        let (word, after) = link.split_at(word);
+        out.push_str(word.rfind('@').map_or("", |at| &word[at..]));
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// What stands behind the `?`.
+struct Parameters {
+    pins: Vec<Pin>,
+    channels: Vec<String>,
+    /// The names of what is neither.
+    unknown: Vec<String>,
+}
+
+fn parameters(url: &Url) -> Result<Parameters, Problem> {
+    let (mut pins, mut channels, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, value) in url.query_pairs() {
+        match name.as_ref() {
+            "pin" => {
+                let pin = pin(&value).ok_or_else(|| Problem::Pin(plain(&value)))?;
+                if !pins.contains(&pin) {
+                    pins.push(pin);
+                }
+            }
+            "ch" => {
+                if !is_channel(&value) {
+                    return Err(Problem::Channel(plain(&value)));
+                }
+                if !channels.iter().any(|known| *known == value) {
+                    channels.push(value.into_owned());
+                }
+            }
+            other => unknown.push(plain(other)),
+        }
+    }
+    match (pins.len(), channels.len()) {
+        (0, _) => Err(Problem::NoPin),
+        (3.., _) => Err(Problem::Pins),
+        (_, 0) => Err(Problem::NoChannel),
+        (_, n) if n > MAX_CHANNELS => Err(Problem::Channels),
+        _ => Ok(Parameters {
+            pins,
+            channels,
+            unknown,
+        }),
+    }
+}
+
+fn pin(value: &str) -> Option<Pin> {
+    let text = value.strip_prefix("sha256:")?;
+    let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
+    Some(Pin(bytes.try_into().ok()?))
+}
+
+/// Whether a text can name a channel, and with it the channel's files.
+fn is_channel(name: &str) -> bool {
+    (1..=MAX_CHANNEL).contains(&name.len())
+        && !name.starts_with('.')
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+/// A host as it stands in a URL: brackets around IPv6 are taken off.
+fn host(text: &str) -> Option<String> {
+    if let Some(inner) = text.strip_prefix('[') {
+        let address: Ipv6Addr = inner.strip_suffix(']')?.parse().ok()?;
+        return Some(address.to_string());
+    }
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    (!text.is_empty() && text.len() <= 253 && text.chars().all(fits)).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! The transport's events as log lines: one clear line each, and no flood of the same.
+
+use flexicast::control::Refusal;
+use flexicast_tokio::receiver::Event;
+use tracing::{debug, error, info, warn};
+
+use crate::board::Board;
+use crate::peer_text::plain;
+
+/// Tells what happens. It knows what it told last, so that an outage of a day is a few lines.
+#[derive(Debug)]
+pub struct Narrator {
+    source: String,
+    /// The last reason of a lost connection, and how often it came since the last welcome.
+    trouble: Option<(String, u64)>,
+}
+
+impl Narrator {
+    /// For a receiver of `source` (`host:port`).
+    #[must_use]
+    pub fn new(source: &str) -> Self {
+        Self {
+            source: source.to_owned(),
+            trouble: None,
+        }
+    }
+
+    /// Logs an event. `board` is as it was before the event.
+    pub fn tell(&mut self, event: &Event, board: &Board) {
+        match event {
+            Event::Connected { addr } => {
+                debug!("reached and verified the source at {addr}");
+            }
+            Event::Disconnected { reason, retry_in } => {
+                let retry = retry_in.as_secs_f64();
+                let reason = plain(reason);
+                let times = self.again(&reason);
+                // The first time, and then ever more seldom.
+                if times == 1 {
+                    warn!(
+                        "not connected to {}: {reason}; trying again in {retry:.1} s",
+                        self.source
+                    );
+                } else if times.is_power_of_two() {
+                    warn!(
+                        "still not connected to {} ({times} times): {reason}; trying again in {retry:.1} s",
+                        self.source
+                    );
+                } else {
+                    debug!("not connected to {}: {reason}", self.source);
+                }
+            }
+            // The end of the program says it.
+            Event::Refused { fatal: true, .. } => {}
+            Event::Refused { code, reason, .. } => {
+                let text = self.refusal(*code, reason);
+                if self.again(&text) == 1 {
+                    warn!("{text}");
+                }
+            }
+            Event::Welcome {
+                channel,
+                incarnation,
+                head,
+                first,
+                resync,
+            } => {
+                self.trouble = None;
+                let channel = plain(channel);
+                info!(
+                    "connected to {}: channel {channel} is at update {head}, delivery goes on with update {first}",
+                    self.source
+                );
+                if *resync {
+                    warn!(
+                        "channel {channel} begins anew (incarnation {incarnation}): the source's store was replaced or restored; \
+                         delivery starts over at update {first}, into the same Atom file"
+                    );
+                }
+            }
+            Event::Gap { channel, from, to } => error!(
+                "channel {}: updates {from} to {to} are gone at the source: this receiver was away for longer than they are kept",
+                plain(channel)
+            ),
+            Event::Rung {
+                channel,
+                rung,
+                cause,
+                ..
+            } => match board.rung(channel) {
+                Some(before) if before != *rung => {
+                    info!(
+                        "channel {} moved from {before} to {rung}: {cause}",
+                        plain(channel)
+                    );
+                }
+                _ => debug!("channel {} stays on {rung}: {cause}", plain(channel)),
+            },
+            Event::Update {
+                channel, seq, via, ..
+            } => {
+                debug!("channel {}: update {seq} came by {via}", plain(channel));
+            }
+            Event::Stats { .. } => {}
+        }
+    }
+
+    /// What a refusal means and what to do about it.
+    #[must_use]
+    pub fn refusal(&self, code: u64, reason: &str) -> String {
+        let advice = match Refusal::from_number(code) {
+            Some(Refusal::BadCredential) => {
+                "the token of the enrolment link is wrong, was withdrawn, or is of another source: \
+                 ask the source's operator for a new link"
+            }
+            Some(Refusal::UnknownChannel) => {
+                "the link's ch= names a channel that this source does not have: ask the source's operator for a new link"
+            }
+            Some(Refusal::BadHello) => {
+                "source and receiver do not understand each other: use the same version of both"
+            }
+            Some(Refusal::Unavailable) => "it is tried again",
+            None => "this version does not know the kind of refusal: use the source's version",
+        };
+        format!(
+            "the source at {} refused this receiver: {}; {advice}",
+            self.source,
+            plain(reason)
+        )
+    }
+
+    /// How often in a row there was this trouble.
+    fn again(&mut self, reason: &str) -> u64 {
+        let times = match &self.trouble {
+            Some((known, times)) if known == reason => times + 1,
+            _ => 1,
+        };
+        self.trouble = Some((reason.to_owned(), times));
+        times
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let narrator = Narrator::new("h:4433");
+        let text = narrator.refusal(Refusal::BadCredential as u64, "not\u{7}valid");
+        for part in ["h:4433", "not valid", "token", "operator", "new link"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(narrator.refusal(2, "").contains("ch="));
+        assert!(narrator.refusal(99, "").contains("version"));
+    }
+
+    #[test]
+    fn the_same_trouble_is_counted() {
+        let mut narrator = Narrator::new("h:4433");
+        assert_eq!(
+            [
+                narrator.again("a"),
+                narrator.again("a"),
+                narrator.again("b")
+            ],
+            [1, 2, 1]
+        );
+    }
+}

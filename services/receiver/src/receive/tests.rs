@@ -1,0 +1,276 @@
+#![allow(clippy::unwrap_used)]
+use std::collections::VecDeque;
+
+use flexicast::Via;
+
+use super::*;
+use crate::board::Identity;
+use crate::deliver::ORDER;
+use crate::deliver::tests::{Call, FakeSink, encoded, incarnation};
+
+const LORE: &str = "lore";
+const FAST: Backoff = Backoff {
+    first: Duration::from_millis(1),
+    max: Duration::from_millis(4),
+};
+
+/// A loop over one channel, with all that it touches in reach.
+struct Bench {
+    sink: FakeSink,
+    board: Arc<Board>,
+    confirmed: Arc<Mutex<Vec<u64>>>,
+    events: mpsc::Sender<Event>,
+    stop: watch::Sender<bool>,
+    task: tokio::task::JoinHandle<(End, usize)>,
+}
+
+fn bench(capacity: usize, ready: impl IntoIterator<Item = Event>) -> Bench {
+    let identity = Identity {
+        name: "r1".into(),
+        receiver_id: Uuid::from_u128(1),
+        source: "h:4433".into(),
+    };
+    let board = Arc::new(Board::new(identity, &[(LORE.into(), None)]));
+    let (sink, confirmed) = (FakeSink::default(), Arc::new(Mutex::new(Vec::new())));
+    let (events, mut inbox) = mpsc::channel(capacity);
+    for event in ready {
+        events.try_send(event).unwrap();
+    }
+    let (stop, mut stopping) = watch::channel(false);
+    let task = tokio::spawn({
+        let (board, sink, confirmed) = (board.clone(), sink.clone(), confirmed.clone());
+        async move {
+            let confirm = |_: &str, cursor: Cursor| confirmed.lock().unwrap().push(cursor.seq);
+            let end = Loop {
+                outlets: vec![Outlet::new(LORE, sink, None)],
+                confirm: &confirm,
+                board: &board,
+                backoff: FAST,
+                order: ORDER,
+                source: "h:4433",
+            }
+            .run(&mut inbox, &mut stopping)
+            .await;
+            (end, inbox.len())
+        }
+    });
+    Bench {
+        sink,
+        board,
+        confirmed,
+        events,
+        stop,
+        task,
+    }
+}
+
+impl Bench {
+    async fn until(&self, what: &str, condition: impl Fn(&Bench) -> bool) {
+        for _ in 0..2000 {
+            if condition(self) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("not in time: {what}");
+    }
+
+    async fn confirmed(&self, seq: u64) {
+        self.until("confirmation", |b| {
+            b.confirmed.lock().unwrap().last() == Some(&seq)
+        })
+        .await;
+    }
+
+    async fn end(self) -> (End, usize) {
+        self.stop.send(true).unwrap();
+        self.task.await.unwrap()
+    }
+}
+
+fn update(seq: u64) -> Event {
+    Event::Update {
+        channel: LORE.into(),
+        incarnation: incarnation(),
+        seq,
+        encoded: encoded(seq),
+        via: Via::Flow,
+    }
+}
+
+fn welcome(head: u64) -> Event {
+    Event::Welcome {
+        channel: LORE.into(),
+        incarnation: incarnation(),
+        head,
+        first: 1,
+        resync: false,
+    }
+}
+
+#[tokio::test]
+async fn what_is_there_goes_out_as_one_batch_and_is_confirmed_after_the_cursor() {
+    let bench = bench(16, [welcome(2), update(1), update(2), update(3)]);
+    bench.confirmed(3).await;
+    assert_eq!(
+        bench.sink.calls(),
+        [
+            // Where it begins, before anything else.
+            Call::Output,
+            Call::Log(vec![]),
+            Call::Cursor(0),
+            Call::Take(1),
+            Call::Take(2),
+            Call::Take(3),
+            Call::Output,
+            Call::Log(vec![1, 2, 3]),
+            Call::Cursor(3)
+        ]
+    );
+    bench.events.send(update(4)).await.unwrap();
+    bench.confirmed(4).await;
+    // A later connection to the same store begins nothing.
+    bench.events.send(welcome(4)).await.unwrap();
+    bench.events.send(update(5)).await.unwrap();
+    bench.confirmed(5).await;
+    assert_eq!(*bench.confirmed.lock().unwrap(), [0, 3, 4, 5]);
+    bench
+        .until("status", |b| b.board.status().channels[0].updates == 5)
+        .await;
+    assert_eq!(bench.end().await.0, End::Stopped);
+}
+
+#[tokio::test]
+async fn where_delivery_begins_is_stored_at_the_welcome() {
+    let bench = bench(
+        16,
+        [Event::Welcome {
+            channel: LORE.into(),
+            incarnation: incarnation(),
+            head: 140,
+            first: 41,
+            resync: false,
+        }],
+    );
+    bench.confirmed(40).await;
+    assert_eq!(bench.sink.calls().last(), Some(&Call::Cursor(40)));
+    assert_eq!(bench.end().await.0, End::Stopped);
+}
+
+#[tokio::test]
+async fn batches_are_bounded() {
+    let bench = bench(600, (1..=600).map(update));
+    bench.confirmed(600).await;
+    let calls = bench.sink.calls();
+    let logged: Vec<usize> = calls
+        .iter()
+        .filter_map(|call| match call {
+            Call::Log(seqs) => Some(seqs.len()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(logged, [256, 256, 88]);
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn while_the_disk_is_full_nothing_is_taken_and_nothing_is_lost() {
+    let bench = bench(4, []);
+    bench.sink.fail(Step::Output, u32::MAX);
+    bench.events.send(update(1)).await.unwrap();
+    bench
+        .until("the error", |b| b.board.status().error.is_some())
+        .await;
+    assert_eq!(bench.board.status().error.as_deref(), Some("no room"));
+    // The channel fills and stays full: the transport has to wait.
+    for seq in 2..=5 {
+        bench.events.send(update(seq)).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(bench.events.try_send(update(6)).is_err());
+    assert!(bench.confirmed.lock().unwrap().is_empty());
+    bench.sink.fail(Step::Output, 0);
+    bench.confirmed(5).await;
+    let cursors = bench.sink.calls();
+    let cursors: VecDeque<_> = cursors
+        .iter()
+        .filter_map(|call| match call {
+            Call::Cursor(seq) => Some(*seq),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(cursors, [1, 5]);
+    bench
+        .until("no error", |b| b.board.status().error.is_none())
+        .await;
+    assert_eq!(bench.end().await.0, End::Stopped);
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_full_disk() {
+    let bench = bench(16, []);
+    bench.sink.fail(Step::Cursor, u32::MAX);
+    bench.events.send(update(1)).await.unwrap();
+    bench
+        .until("the error", |b| b.board.status().error.is_some())
+        .await;
+    let confirmed = bench.confirmed.clone();
+    assert_eq!(bench.end().await.0, End::Stopped);
+    assert!(confirmed.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_fatal_refusal_ends_it_after_what_came_before() {
+    let refused = Event::Refused {
+        code: 1,
+        reason: "no such token".into(),
+        fatal: true,
+    };
+    let bench = bench(16, [update(1), refused, update(2)]);
+    let (confirmed, board) = (bench.confirmed.clone(), bench.board.clone());
+    let (end, left) = bench.task.await.unwrap();
+    assert!(matches!(end, End::Refused(text) if text.contains("no such token")));
+    assert_eq!(left, 1);
+    assert_eq!(*confirmed.lock().unwrap(), [1]);
+    assert_eq!(board.status().error.as_deref(), Some("no such token"));
+}
+
+#[tokio::test]
+async fn a_transport_that_ends_is_a_failure() {
+    let Bench { events, task, .. } = bench(16, []);
+    drop(events);
+    assert!(matches!(task.await.unwrap().0, End::Failed(_)));
+}
+
+#[tokio::test]
+async fn only_what_was_published_after_the_welcome_is_live() {
+    let bench = bench(16, [update(1), welcome(2), update(2), update(3)]);
+    bench.confirmed(3).await;
+    // The fake updates were stored in 1970: a live one has an enormous latency, others have none.
+    bench
+        .until("latency", |b| {
+            b.board.status().channels[0].latency_ms.last.is_some()
+        })
+        .await;
+    bench.events.send(welcome(9)).await.unwrap();
+    bench.events.send(update(4)).await.unwrap();
+    bench.confirmed(4).await;
+    bench
+        .until("status", |b| b.board.status().channels[0].updates == 4)
+        .await;
+    let latency = bench.board.status().channels[0].latency_ms;
+    assert_eq!((latency.p50, latency.p99), (latency.last, latency.last));
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn events_of_unknown_channels_do_nothing() {
+    let mut stranger = update(1);
+    if let Event::Update { channel, .. } = &mut stranger {
+        *channel = "other".into();
+    }
+    let bench = bench(16, [stranger, update(1)]);
+    bench.confirmed(1).await;
+    assert_eq!(bench.sink.calls().len(), 4);
+    bench.end().await;
+}

@@ -1,0 +1,208 @@
+//! The `run` command: from settings to an exit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flexicast_tokio::receiver::{Receiver, ReceiverConfig, Verify};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use crate::board::{Board, Identity};
+use crate::cli::{Interface, Name, RunArguments, unknown_variables};
+use crate::data::DataFolder;
+use crate::deliver::{ORDER, Step};
+use crate::link::Link;
+use crate::receive::{Backoff, End, Loop, Outlet};
+use crate::sink::ChannelFiles;
+use crate::status::file as status_file;
+
+/// How long the goodbye to the source may take.
+const GOODBYE: Duration = Duration::from_secs(3);
+
+/// How long the last status may take.
+const LAST_STATUS: Duration = Duration::from_secs(2);
+
+/// The name of a machine that does not tell its own.
+const NAMELESS: &str = "receiver";
+
+/// What tests may break; nothing in ordinary builds.
+struct Promises {
+    order: &'static [Step],
+    dedupe_off: bool,
+}
+
+/// Runs the receiver until it is told to stop. `unknown` are parameters of the link that this
+/// version does not know.
+///
+/// # Errors
+/// If it cannot start, or cannot go on; in words for the operator.
+pub fn run(arguments: &RunArguments, link: &Link, unknown: &[String]) -> anyhow::Result<()> {
+    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    for name in unknown_variables(names) {
+        warn!("the environment variable {name} is no setting of this program and is ignored");
+    }
+    for name in unknown {
+        warn!("this version does not know the link's parameter {name}, which is ignored");
+    }
+    let promises = promises()?;
+    let data = DataFolder::open(&arguments.data)?;
+    // The runtime ends after everything in it; a write to a disk that hangs cannot hold it up.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("receiver")
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(serve(arguments, link, &data, &promises));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+#[cfg(feature = "sabotage")]
+fn promises() -> anyhow::Result<Promises> {
+    let sabotage = crate::sabotage::Sabotage::from_environment()?;
+    Ok(Promises {
+        order: if sabotage.cursor_first {
+            crate::sabotage::CURSOR_FIRST
+        } else {
+            ORDER
+        },
+        dedupe_off: sabotage.dedupe_off,
+    })
+}
+
+#[cfg(not(feature = "sabotage"))]
+#[allow(clippy::unnecessary_wraps)] // as its other form
+fn promises() -> anyhow::Result<Promises> {
+    Ok(Promises {
+        order: ORDER,
+        dedupe_off: false,
+    })
+}
+
+async fn serve(
+    arguments: &RunArguments,
+    link: &Link,
+    data: &DataFolder,
+    promises: &Promises,
+) -> anyhow::Result<()> {
+    let mut stop = stop_on_signals()?;
+    let source = link.server();
+    let name = match &arguments.name {
+        Some(Name(Some(name))) => name.clone(),
+        _ => machine_name(),
+    };
+    status_file::discard(data.path());
+
+    let (mut outlets, mut channels) = (Vec::new(), Vec::new());
+    for channel in &link.channels {
+        let log = arguments.delivery_log.as_deref();
+        let state = data.state();
+        let (files, cursor) = ChannelFiles::open(data.path(), &state, &source, channel, log)?;
+        info!(
+            "channel {channel}: {} goes on {}",
+            files.atom_path().display(),
+            match cursor {
+                Some(cursor) => format!("after update {}", cursor.seq),
+                None => "with the source's last updates".to_owned(),
+            }
+        );
+        outlets.push(Outlet::new(channel, files, cursor));
+        channels.push((channel.clone(), cursor));
+    }
+    let identity = Identity {
+        name: name.clone(),
+        receiver_id: data.receiver_id(),
+        source: source.clone(),
+    };
+    let board = Arc::new(Board::new(identity, &channels));
+    let (ended, done) = watch::channel(false);
+    let status = status_file::keep(Arc::clone(&board), data.path().to_owned(), done);
+    let status = tokio::spawn(status);
+
+    info!(
+        "receiver {name} (id {}) connects to {source}, which has to show a key with {}",
+        data.receiver_id(),
+        link.pins
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" or ")
+    );
+    let (handle, mut events) = Receiver::start(ReceiverConfig {
+        server: source.clone(),
+        verify: Verify::Pins(link.pins.iter().map(|pin| pin.0).collect()),
+        token: link.token.as_bytes().to_vec(),
+        receiver_id: data.receiver_id(),
+        name,
+        software: concat!("flexfeed-receiver ", env!("CARGO_PKG_VERSION")).to_owned(),
+        channels,
+        interface: arguments.interface.and_then(|Interface(address)| address),
+        multicast: !arguments.no_multicast,
+        sabotage_dedupe_off: promises.dedupe_off,
+    });
+    let end = Loop {
+        outlets,
+        confirm: &|channel, cursor| handle.confirm(channel, cursor),
+        board: &board,
+        backoff: Backoff::default(),
+        order: promises.order,
+        source: &source,
+    }
+    .run(&mut events, &mut stop)
+    .await;
+
+    // From here on the transport waits for nobody.
+    drop(events);
+    if tokio::time::timeout(GOODBYE, handle.shutdown())
+        .await
+        .is_err()
+    {
+        warn!("the connection to {source} could not be closed in time");
+    }
+    board.ended();
+    let _ = ended.send(true);
+    if tokio::time::timeout(LAST_STATUS, status).await.is_err() {
+        warn!("the last status could not be written in time");
+    }
+    match end {
+        End::Stopped => {
+            info!("stopped; the next start goes on where this one ended");
+            Ok(())
+        }
+        End::Refused(reason) | End::Failed(reason) => Err(anyhow::Error::msg(reason)),
+    }
+}
+
+/// True from the first SIGTERM or SIGINT on. A second one ends the process at once.
+fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
+    let (stop, stopped) = watch::channel(false);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        loop {
+            let name = tokio::select! {
+                Some(()) = terminate.recv() => "SIGTERM",
+                Some(()) = interrupt.recv() => "SIGINT",
+                else => return,
+            };
+            if *stop.borrow() {
+                error!("{name} again: stopping at once");
+                std::process::exit(1);
+            }
+            info!("{name}: finishing what is in hand, then stopping");
+            let _ = stop.send(true);
+        }
+    });
+    Ok(stopped)
+}
+
+fn machine_name() -> String {
+    let system = rustix::system::uname();
+    let name = system.nodename().to_string_lossy();
+    if name.is_empty() {
+        NAMELESS.to_owned()
+    } else {
+        name.into_owned()
+    }
+}

@@ -1,0 +1,62 @@
+//! Test-only switches that break one promise each, so that the tests can show that they notice.
+//! Only in builds with the feature `sabotage`, by the variable `FLEXFEED_SABOTAGE`.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use tracing::warn;
+
+use crate::deliver::Step;
+
+/// The variable.
+pub const VARIABLE: &str = "FLEXFEED_SABOTAGE";
+
+/// Cursor before output: what a kill finds in between is lost.
+pub const CURSOR_FIRST: &[Step] = &[
+    Step::Cursor,
+    Step::Pause,
+    Step::Take,
+    Step::Output,
+    Step::Log,
+];
+
+/// What is broken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sabotage {
+    /// What arrives twice is delivered twice.
+    pub dedupe_off: bool,
+    /// The cursor is written before the output.
+    pub cursor_first: bool,
+}
+
+impl Sabotage {
+    /// As the variable says. Switches of other services are fine here.
+    ///
+    /// # Errors
+    /// For a switch that no service has.
+    pub fn from_environment() -> anyhow::Result<Self> {
+        let mut sabotage = Self::default();
+        let Ok(value) = std::env::var(VARIABLE) else {
+            return Ok(sabotage);
+        };
+        for switch in value.split(',').map(str::trim).filter(|s| !s.is_empty()) {
+            match switch {
+                "dedupe-off" => sabotage.dedupe_off = true,
+                "cursor-first" => sabotage.cursor_first = true,
+                "repair-off" | "fallback-off" => {}
+                other => bail!("{VARIABLE}={other:?}: a receiver has dedupe-off and cursor-first"),
+            }
+        }
+        if sabotage != Self::default() {
+            warn!("{VARIABLE}={value}: this receiver breaks a promise on purpose; only for tests");
+        }
+        Ok(sabotage)
+    }
+}
+
+/// Gives a kill the time to come at the wrong moment.
+pub fn pause() {
+    // On a thread for blocking work.
+    #[allow(clippy::disallowed_methods)]
+    std::thread::sleep(Duration::from_millis(400));
+}

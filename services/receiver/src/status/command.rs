@@ -1,0 +1,164 @@
+//! The `status` command.
+
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+
+use super::file;
+use super::model::Status;
+use super::view::{Life, render};
+use crate::board::now_ms;
+use crate::data;
+
+/// A receiver writes every two seconds; after this long it is not well. In ms.
+const SILENT_MS: u64 = 10_000;
+
+/// A file that was read while it was written over is read again.
+const READ_TRIES: u32 = 4;
+const READ_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the command prints, and whether all is well.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// For standard output.
+    pub text: String,
+    /// A receiver runs on the folder and is connected.
+    pub connected: bool,
+}
+
+/// Looks at the data folder. As JSON, it is the status file with `"running"` added, and with
+/// `"connected"` false where nothing runs.
+///
+/// # Errors
+/// If no receiver has run there, or the folder cannot be read; in words for the operator.
+pub fn status(data: &Path, as_json: bool) -> anyhow::Result<Answer> {
+    let running = data::is_running(data)?;
+    let Some(status) = read(data)? else {
+        if running {
+            anyhow::bail!(
+                "a receiver has just started on {} and has no status yet; ask again in a moment",
+                data.display()
+            );
+        }
+        anyhow::bail!(
+            "no receiver has run on the data folder {}; name the right one with --data DIR or FLEXFEED_DATA",
+            data.display()
+        );
+    };
+    let now = now_ms() as u64;
+    let life = match running {
+        false => Life::Ended,
+        true if now.saturating_sub(status.updated_ms) > SILENT_MS => Life::Silent,
+        true => Life::Running,
+    };
+    let connected = life == Life::Running && status.connected;
+    let text = if as_json {
+        let mut value = serde_json::to_value(&status)?;
+        if let Value::Object(members) = &mut value {
+            members.insert("running".into(), json!(running));
+            members.insert("connected".into(), json!(running && status.connected));
+        }
+        format!("{value}\n")
+    } else {
+        render(&status, life, data, now, &TimeZone::system())
+    };
+    Ok(Answer { text, connected })
+}
+
+fn read(data: &Path) -> anyhow::Result<Option<Status>> {
+    for _ in 1..READ_TRIES {
+        if let Ok(status) = file::read(data) {
+            return Ok(status);
+        }
+        // A command of its own, without a runtime to be in the way of.
+        #[allow(clippy::disallowed_methods)]
+        std::thread::sleep(READ_PAUSE);
+    }
+    Ok(file::read(data)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::board::{Board, Identity};
+    use crate::data::DataFolder;
+    use flexicast_tokio::receiver::Event;
+    use uuid::Uuid;
+
+    fn connected() -> Status {
+        let identity = Identity {
+            name: "r1".into(),
+            receiver_id: Uuid::from_u128(1),
+            source: "h:4433".into(),
+        };
+        let board = Board::new(identity, &[("lore".into(), None)]);
+        board.apply(&Event::Welcome {
+            channel: "lore".into(),
+            incarnation: Uuid::from_u128(2),
+            head: 0,
+            first: 1,
+            resync: false,
+        });
+        board.status()
+    }
+
+    fn write(data: &Path, status: &Status) {
+        std::fs::write(file::path(data), serde_json::to_vec(status).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn only_a_receiver_that_runs_is_connected() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path();
+        let error = status(data, false).unwrap_err().to_string();
+        assert!(error.contains("no receiver has run"), "{error}");
+
+        let lock = DataFolder::open(data).unwrap();
+        let error = status(data, false).unwrap_err().to_string();
+        assert!(error.contains("just started"), "{error}");
+        let mut written = connected();
+        write(data, &written);
+        let answer = status(data, false).unwrap();
+        assert!(answer.connected, "{}", answer.text);
+        let answer = status(data, true).unwrap();
+        let value: Value = serde_json::from_str(&answer.text).unwrap();
+        assert_eq!(
+            (&value["running"], &value["connected"]),
+            (&json!(true), &json!(true))
+        );
+        assert_eq!(value["channels"][0]["channel"], "lore");
+
+        written.updated_ms -= 60_000;
+        write(data, &written);
+        let answer = status(data, false).unwrap();
+        assert!(
+            !answer.connected && answer.text.contains("has not written"),
+            "{}",
+            answer.text
+        );
+
+        drop(lock);
+        let answer = status(data, false).unwrap();
+        assert!(
+            !answer.connected && answer.text.contains("NOT RUNNING"),
+            "{}",
+            answer.text
+        );
+        let value: Value = serde_json::from_str(&status(data, true).unwrap().text).unwrap();
+        assert_eq!(
+            (&value["running"], &value["connected"]),
+            (&json!(false), &json!(false))
+        );
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(file::path(folder.path()), "{\"version\":").unwrap();
+        let error = status(folder.path(), true).unwrap_err().to_string();
+        assert!(error.contains("status.json"), "{error}");
+    }
+}

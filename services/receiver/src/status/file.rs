@@ -1,0 +1,228 @@
+//! Writing and reading `status.json`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+use super::model::Status;
+use crate::board::Board;
+use crate::durable::{FileError, replace_unsynced};
+
+/// The file's name in the data folder.
+const NAME: &str = "status.json";
+
+/// At most five times a second.
+const SPACING: Duration = Duration::from_millis(200);
+
+/// After so long without a change the file is written anyway: a reader sees that we are alive.
+const HEARTBEAT: Duration = Duration::from_millis(1500);
+
+/// The unit in which file systems hand out space.
+const BLOCK: usize = 4096;
+
+/// No status is that long, in bytes.
+const MAX_FILE: u64 = 16 << 20;
+
+/// Where the status of a data folder is.
+#[must_use]
+pub fn path(data: &Path) -> PathBuf {
+    data.join(NAME)
+}
+
+/// Keeps the file as the board says, at most five times a second and at least every two seconds,
+/// until `done` is true; then writes it once more.
+pub async fn keep(board: Arc<Board>, data: PathBuf, mut done: watch::Receiver<bool>) {
+    let path = path(&data);
+    let mut failing = false;
+    loop {
+        let last = *done.borrow_and_update();
+        let (status, file) = (board.status(), path.clone());
+        let written = tokio::task::spawn_blocking(move || write(&file, &status)).await;
+        match written {
+            Ok(Ok(())) => failing = false,
+            Ok(Err(error)) if failing => debug!("{error}"),
+            Ok(Err(error)) => {
+                failing = true;
+                warn!("the status is out of date: {error}");
+            }
+            Err(error) => warn!("the status could not be written: {error}"),
+        }
+        if last {
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(SPACING) => {
+                tokio::select! {
+                    () = board.changed() => {}
+                    () = tokio::time::sleep(HEARTBEAT) => {}
+                    _ = done.changed() => {}
+                }
+            }
+            _ = done.changed() => {}
+        }
+    }
+}
+
+/// Replaces the file. On a full disk, where there is no room for a second one, it is written over
+/// in the room that it has: that is when somebody will look at it.
+fn write(path: &Path, status: &Status) -> Result<(), FileError> {
+    match replace_unsynced(path, &render(status)?) {
+        Err(error) if is_full(&error.source) => write_over(path, status).map_err(|_| error),
+        other => other,
+    }
+}
+
+fn render(status: &Status) -> Result<Vec<u8>, FileError> {
+    let mut text = serde_json::to_vec(status)
+        .map_err(io::Error::other)
+        .map_err(FileError::of("write", Path::new(NAME)))?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+/// Writes over the file without needing more room, at the price of the oldest moves. A reader in
+/// the same instant may see half of it and reads again.
+fn write_over(path: &Path, status: &Status) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    let room = usize::try_from(file.metadata()?.len())
+        .unwrap_or(usize::MAX)
+        .next_multiple_of(BLOCK);
+    let mut status = status.clone();
+    loop {
+        let text = render(&status).map_err(|error| error.source)?;
+        if text.len() <= room {
+            file.write_all(&text)?;
+            return file.set_len(text.len() as u64);
+        }
+        let with_moves = status.channels.iter_mut().max_by_key(|c| c.moves.len());
+        match with_moves.filter(|channel| !channel.moves.is_empty()) {
+            Some(channel) => drop(channel.moves.remove(0)),
+            None => return Err(io::ErrorKind::StorageFull.into()),
+        }
+    }
+}
+
+/// Reads the status of a data folder; `None` if there is none.
+///
+/// # Errors
+/// If it cannot be read, or is no status.
+pub fn read(data: &Path) -> Result<Option<Status>, FileError> {
+    let path = path(data);
+    let mut text = Vec::new();
+    let read = File::open(&path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut text));
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(FileError::of("read", &path))?,
+    };
+    serde_json::from_slice(&text)
+        .map(Some)
+        .map_err(io::Error::from)
+        .map_err(FileError::of("read", &path))
+}
+
+/// Takes away what a former process left, so that nobody takes it for ours. Its end tells the same.
+pub fn discard(data: &Path) {
+    let _ = fs::remove_file(path(data));
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::board::Identity;
+    use uuid::Uuid;
+
+    fn board() -> Board {
+        let identity = Identity {
+            name: "r1".into(),
+            receiver_id: Uuid::from_u128(1),
+            source: "h:4433".into(),
+        };
+        Board::new(identity, &[("lore".into(), None)])
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(folder.path()).unwrap(), None);
+        let status = board().status();
+        write(&path(folder.path()), &status).unwrap();
+        assert_eq!(read(folder.path()).unwrap(), Some(status));
+        fs::write(path(folder.path()), "{").unwrap();
+        assert!(read(folder.path()).unwrap_err().to_string().contains(NAME));
+        discard(folder.path());
+        assert_eq!(read(folder.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn on_a_full_disk_the_room_that_is_there_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = path(folder.path());
+        let mut status = board().status();
+        write(&file, &status).unwrap();
+        status.error = Some("no space left".into());
+        let step = super::super::model::Move {
+            at_ms: 1,
+            from: "unicast".into(),
+            to: "multicast".into(),
+            cause: "joined".into(),
+        };
+        status.channels[0].moves = vec![step; 64];
+        write_over(&file, &status).unwrap();
+        let read = read(folder.path()).unwrap().unwrap();
+        assert_eq!(read.error, status.error);
+        assert!(fs::metadata(&file).unwrap().len() <= BLOCK as u64);
+        assert!((1..64).contains(&read.channels[0].moves.len()));
+        // A shorter one leaves nothing of the longer one.
+        status.channels[0].moves.clear();
+        write_over(&file, &status).unwrap();
+        assert!(
+            super::read(folder.path()).unwrap().unwrap().channels[0]
+                .moves
+                .is_empty()
+        );
+        status.error = Some("x".repeat(10_000));
+        assert!(write_over(&file, &status).is_err());
+    }
+
+    #[tokio::test]
+    async fn the_file_follows_the_board_and_its_end_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let board = Arc::new(board());
+        let (end, done) = watch::channel(false);
+        let task = tokio::spawn(keep(board.clone(), folder.path().to_owned(), done));
+        let error = async |wanted: Option<&str>| {
+            tokio::time::timeout(Duration::from_secs(20), async {
+                loop {
+                    let status = read(folder.path()).unwrap();
+                    if status.is_some_and(|status| status.error.as_deref() == wanted) {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            })
+            .await
+            .unwrap();
+        };
+        error(None).await;
+        board.storage_failed("disk full".into());
+        error(Some("disk full")).await;
+        board.storage_failed("gone".into());
+        end.send(true).unwrap();
+        task.await.unwrap();
+        let status = read(folder.path()).unwrap().unwrap();
+        assert_eq!(status.error.as_deref(), Some("gone"));
+    }
+}

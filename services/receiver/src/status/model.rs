@@ -1,0 +1,108 @@
+//! The content of `status.json`. Times are Unix times in ms, durations are in ms.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// The format of the file.
+pub const VERSION: u32 = 1;
+
+/// A receiver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The receiver's process.
+    pub pid: u32,
+    /// When this was written.
+    pub updated_ms: u64,
+    /// Its name for people.
+    pub name: String,
+    /// Its id, made once.
+    pub receiver_id: Uuid,
+    /// `host:port` of the source.
+    pub source: String,
+    /// The source's address on the present connection.
+    #[serde(default)]
+    pub address: Option<String>,
+    /// Whether the source has let the receiver in on the present connection.
+    pub connected: bool,
+    /// What is wrong, in words for a person.
+    pub error: Option<String>,
+    /// The channels, in the link's order.
+    pub channels: Vec<Channel>,
+}
+
+/// One channel. Counters count since this process started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Channel {
+    /// Its name.
+    pub channel: String,
+    /// The incarnation that the source last told, or the cursor's.
+    pub incarnation: Option<Uuid>,
+    /// `multicast`, `amt`, `replicated` or `unicast`.
+    pub rung: String,
+    /// Since when.
+    pub rung_since_ms: u64,
+    /// The last `seq` up to which the outputs are complete; 0 for none.
+    pub cursor: u64,
+    /// The source's last `seq`, as far as it is known.
+    pub head: u64,
+    /// Updates put out.
+    pub updates: u64,
+    /// The same by path.
+    pub via: Paths,
+    /// Of the last 1,000 live updates: from storing at the source until the output held them.
+    pub latency_ms: Latency,
+    /// Flow packets that were taken.
+    pub flow_packets: u64,
+    /// Packets to the group that were not valid packets of the flow.
+    pub flow_invalid: u64,
+    /// What arrived more than once.
+    pub duplicates: u64,
+    /// Times that flow and unicast bytes contradicted each other.
+    pub mismatches: u64,
+    /// Updates that made no sense and were passed over.
+    #[serde(default)]
+    pub undecodable: u64,
+    /// Updates that were gone at the source before this receiver asked for them.
+    #[serde(default)]
+    pub missing: u64,
+    /// The last 64 moves, oldest first.
+    pub moves: Vec<Move>,
+}
+
+/// Updates by path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paths {
+    /// Every byte first came by the flow.
+    pub flow: u64,
+    /// Some did.
+    pub repaired: u64,
+    /// None did.
+    pub unicast: u64,
+}
+
+/// Latencies in ms, `null` before the first live update. They compare the source's clock with the
+/// receiver's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Of the last update.
+    pub last: Option<f64>,
+    /// The median.
+    pub p50: Option<f64>,
+    /// What 99 % did not exceed.
+    pub p99: Option<f64>,
+}
+
+/// A change of rung.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// When.
+    pub at_ms: u64,
+    /// The rung left.
+    pub from: String,
+    /// The rung taken.
+    pub to: String,
+    /// Why, such as `joined` or `ack-timeout`.
+    pub cause: String,
+}

@@ -1,0 +1,319 @@
+//! A status for people: one screen of text.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::model::{Channel, Status};
+use crate::peer_text::plain;
+
+/// How many of the last moves are shown.
+const MOVES: usize = 5;
+
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// What is known of the process that wrote a status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Life {
+    /// It runs.
+    Running,
+    /// It runs but has not written for a while.
+    Silent,
+    /// It does not run any more.
+    Ended,
+}
+
+/// Renders a status as it is at `now_ms`; `data` is the data folder.
+pub(super) fn render(
+    status: &Status,
+    life: Life,
+    data: &Path,
+    now_ms: u64,
+    zone: &TimeZone,
+) -> String {
+    let clock = Clock { now_ms, zone };
+    let mut out = String::new();
+    let written = clock.ago(status.updated_ms);
+    let name = plain(&status.name);
+    // Writing to a string does not fail.
+    let _ = match life {
+        Life::Running => writeln!(out, "{name} is running (pid {}).", status.pid),
+        Life::Silent => writeln!(
+            out,
+            "{name} is running (pid {}), but has not written its status since {written}. \
+             It hangs, or the disk does. What follows is from then.",
+            status.pid
+        ),
+        Life::Ended => writeln!(
+            out,
+            "{name} is NOT RUNNING: process {} has ended; its last word is from {written}. \
+             What follows is from then.",
+            status.pid
+        ),
+    };
+    let source = plain(&status.source);
+    let _ = match (&status.address, status.connected, life) {
+        (Some(address), true, Life::Ended) => {
+            writeln!(out, "It was connected to {source} ({}).", plain(address))
+        }
+        (Some(address), true, _) => {
+            writeln!(out, "Connected to {source} ({}).", plain(address))
+        }
+        (None, true, _) => writeln!(out, "Connected to {source}."),
+        (_, false, _) => writeln!(out, "Not connected to {source}."),
+    };
+    if let Some(error) = &status.error {
+        let _ = writeln!(out, "Problem: {}", plain(error));
+    }
+    for channel in &status.channels {
+        out.push('\n');
+        render_channel(&mut out, channel, data, &clock);
+    }
+    out
+}
+
+fn render_channel(out: &mut String, c: &Channel, data: &Path, clock: &Clock<'_>) {
+    let name = plain(&c.channel);
+    let _ = writeln!(
+        out,
+        "{name}: on {} since {}",
+        plain(&c.rung),
+        clock.ago(c.rung_since_ms)
+    );
+    let _ = match c.head.saturating_sub(c.cursor) {
+        0 => writeln!(out, "  progress   up to date, at update {}", c.cursor),
+        behind => writeln!(
+            out,
+            "  progress   at update {}, {behind} behind the source's {}",
+            c.cursor, c.head
+        ),
+    };
+    let _ = writeln!(
+        out,
+        "  updates    {} since the start: {} by the flow, {} by the flow with repairs, {} by unicast",
+        c.updates, c.via.flow, c.via.repaired, c.via.unicast
+    );
+    let latency = &c.latency_ms;
+    let _ = match (latency.last, latency.p50, latency.p99) {
+        (Some(last), Some(p50), Some(p99)) => {
+            let clocks = if p50 < 0.0 {
+                " (negative: the clocks of source and receiver differ)"
+            } else {
+                ""
+            };
+            writeln!(
+                out,
+                "  latency    median {p50:.1} ms, 99 % within {p99:.1} ms, last {last:.1} ms{clocks}"
+            )
+        }
+        _ => writeln!(out, "  latency    no live update yet"),
+    };
+    let _ = writeln!(
+        out,
+        "  flow       {} packets taken, {} invalid; {} duplicates, {} mismatches",
+        c.flow_packets, c.flow_invalid, c.duplicates, c.mismatches
+    );
+    if c.undecodable > 0 || c.missing > 0 {
+        let _ = writeln!(
+            out,
+            "  LOST       {} updates were gone at the source, {} made no sense (see the log)",
+            c.missing, c.undecodable
+        );
+    }
+    let _ = writeln!(
+        out,
+        "  file       {}",
+        data.join(format!("{name}.atom")).display()
+    );
+    let skipped = c.moves.len().saturating_sub(MOVES);
+    for (n, step) in c.moves.iter().skip(skipped).enumerate() {
+        let title = if n == 0 { "last moves" } else { "" };
+        let _ = writeln!(
+            out,
+            "  {title:<10} {}  {} → {} ({})",
+            clock.time(step.at_ms),
+            plain(&step.from),
+            plain(&step.to),
+            plain(&step.cause)
+        );
+    }
+    if c.moves.is_empty() {
+        let _ = writeln!(out, "  last moves none");
+    }
+}
+
+struct Clock<'a> {
+    now_ms: u64,
+    zone: &'a TimeZone,
+}
+
+impl Clock<'_> {
+    /// The time of day, with the date where it is not recent.
+    fn time(&self, at_ms: u64) -> String {
+        let format = if self.now_ms.abs_diff(at_ms) < DAY_MS {
+            "%H:%M:%S"
+        } else {
+            "%Y-%m-%d %H:%M:%S"
+        };
+        let at = i64::try_from(at_ms)
+            .ok()
+            .and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        at.map_or_else(
+            || "an impossible time".to_owned(),
+            |at| at.to_zoned(self.zone.clone()).strftime(format).to_string(),
+        )
+    }
+
+    /// The time, and how long ago that is.
+    fn ago(&self, at_ms: u64) -> String {
+        let seconds = self.now_ms.saturating_sub(at_ms) / 1000;
+        let age = match seconds {
+            0..60 => format!("{seconds} s"),
+            60..3_600 => format!("{} min", seconds / 60),
+            3_600..172_800 => format!("{} h", seconds / 3_600),
+            _ => format!("{} days", seconds / 86_400),
+        };
+        format!("{} ({age} ago)", self.time(at_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::model::{Latency, Move, Paths};
+    use super::*;
+    use uuid::Uuid;
+
+    /// 2025-09-05T12:00:00Z.
+    const NOW: u64 = 1_757_073_600_000;
+
+    fn status() -> Status {
+        let moves = (0..8).map(|n| Move {
+            at_ms: NOW - 240_000 + n * 1000,
+            from: "unicast".into(),
+            to: "multicast".into(),
+            cause: format!("joined{n}"),
+        });
+        Status {
+            version: 1,
+            pid: 42,
+            updated_ms: NOW - 1000,
+            name: "r1".into(),
+            receiver_id: Uuid::from_u128(1),
+            source: "feeds.example.org:4433".into(),
+            address: Some("203.0.113.5:4433".into()),
+            connected: true,
+            error: None,
+            channels: vec![Channel {
+                channel: "lore".into(),
+                incarnation: None,
+                rung: "multicast".into(),
+                rung_since_ms: NOW - 240_000,
+                cursor: 1230,
+                head: 1234,
+                updates: 345,
+                via: Paths {
+                    flow: 320,
+                    repaired: 5,
+                    unicast: 20,
+                },
+                latency_ms: Latency {
+                    last: Some(3.12),
+                    p50: Some(2.9),
+                    p99: Some(8.0),
+                },
+                flow_packets: 1024,
+                flow_invalid: 1,
+                duplicates: 2,
+                mismatches: 3,
+                undecodable: 0,
+                missing: 0,
+                moves: moves.collect(),
+            }],
+        }
+    }
+
+    fn text(status: &Status, life: Life) -> String {
+        render(status, life, Path::new("/data"), NOW, &TimeZone::UTC)
+    }
+
+    #[test]
+    fn one_screen_tells_it_all() {
+        let text = text(&status(), Life::Running);
+        for part in [
+            "r1 is running (pid 42).",
+            "Connected to feeds.example.org:4433 (203.0.113.5:4433).",
+            "lore: on multicast since 11:56:00 (4 min ago)",
+            "at update 1230, 4 behind the source's 1234",
+            "345 since the start: 320 by the flow, 5 by the flow with repairs, 20 by unicast",
+            "median 2.9 ms, 99 % within 8.0 ms, last 3.1 ms",
+            "1024 packets taken, 1 invalid; 2 duplicates, 3 mismatches",
+            "/data/lore.atom",
+            "last moves 11:56:03  unicast → multicast (joined3)",
+            "           11:56:07  unicast → multicast (joined7)",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in:\n{text}");
+        }
+        assert!(!text.contains("joined2"), "{text}");
+        assert!(!text.contains("LOST"), "{text}");
+        assert!(
+            text.lines().count() < 24 && text.lines().all(|l| l.chars().count() <= 100),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_end_and_silence_are_told_first() {
+        let mut status = status();
+        status.updated_ms = NOW - 180_000;
+        let ended = text(&status, Life::Ended);
+        assert!(
+            ended.starts_with("r1 is NOT RUNNING: process 42 has ended"),
+            "{ended}"
+        );
+        assert!(ended.contains("11:57:00 (3 min ago)"), "{ended}");
+        assert!(ended.contains("It was connected to"), "{ended}");
+        let silent = text(&status, Life::Silent);
+        assert!(
+            silent.contains("has not written its status since 11:57:00"),
+            "{silent}"
+        );
+    }
+
+    #[test]
+    fn problems_are_told_and_cannot_touch_the_terminal() {
+        let mut status = status();
+        status.connected = false;
+        status.address = None;
+        status.error = Some("disk \u{1b}[31mfull".into());
+        status.channels[0].missing = 7;
+        status.channels[0].latency_ms.p50 = Some(-4.0);
+        status.channels[0].rung_since_ms = NOW - 3 * DAY_MS;
+        let text = text(&status, Life::Running);
+        assert!(
+            text.contains("Not connected to feeds.example.org:4433."),
+            "{text}"
+        );
+        assert!(text.contains("Problem: disk  [31mfull"), "{text}");
+        assert!(text.contains("7 updates were gone at the source"), "{text}");
+        assert!(text.contains("clocks"), "{text}");
+        assert!(text.contains("2025-09-02 12:00:00 (3 days ago)"), "{text}");
+    }
+
+    #[test]
+    fn a_receiver_that_just_began() {
+        let mut status = status();
+        let channel = &mut status.channels[0];
+        channel.moves.clear();
+        channel.latency_ms = Latency::default();
+        channel.cursor = channel.head;
+        channel.rung_since_ms = u64::MAX;
+        let text = text(&status, Life::Running);
+        assert!(text.contains("up to date, at update 1234"), "{text}");
+        assert!(text.contains("no live update yet"), "{text}");
+        assert!(text.contains("last moves none"), "{text}");
+        assert!(text.contains("an impossible time"), "{text}");
+    }
+}

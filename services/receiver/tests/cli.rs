@@ -1,0 +1,207 @@
+//! The program from outside: what it says and how it ends.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod program;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use program::{PATIENCE, Running, ends, receiver, text};
+
+/// A good link to a port where nobody answers.
+const LINK: &str =
+    "flexfeed://s3cret@127.0.0.1:9?pin=sha256:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8&ch=lore";
+
+/// Waits until a receiver has written its status for the first time.
+fn wait_for_status(data: &Path) {
+    let end = Instant::now() + PATIENCE;
+    while !data.join("status.json").exists() {
+        assert!(Instant::now() < end, "there is never a status");
+        // A test's own thread.
+        #[allow(clippy::disallowed_methods)]
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn without_a_link_it_explains_itself() {
+    for arguments in [&[][..], &["run"], &["--no-multicast"]] {
+        let (code, text) = ends(&mut receiver(arguments));
+        assert_eq!(code, Some(2), "{text}");
+        for part in [
+            "enrolment link",
+            "flexfeed://TOKEN@host",
+            "--link-file",
+            "FLEXFEED_LINK",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_bad_link_is_explained() {
+    let cases = [
+        ("https://x", "does not begin with flexfeed://"),
+        ("flexfeed://s3cret@h?ch=lore", "no pin="),
+        ("flexfeed://s3cret:4433?ch=lore", "no token"),
+        ("status", "has to come first"),
+    ];
+    for (link, reason) in cases {
+        let (code, text) = ends(&mut receiver(&["--no-multicast", link]));
+        assert_eq!(code, Some(2), "{text}");
+        assert!(
+            text.contains(reason) && text.contains("A link looks like"),
+            "{text}"
+        );
+        let (code, text) = ends(receiver(&[]).env("FLEXFEED_LINK", link));
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains(reason), "{text}");
+    }
+    // Two links: clap quotes what it did not expect.
+    let (code, text) = ends(&mut receiver(&[LINK, LINK]));
+    assert_eq!(code, Some(2), "{text}");
+    let (code, text) = ends(&mut receiver(&["--link-file", "/does/not/exist"]));
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("/does/not/exist"), "{text}");
+    let (code, text) = ends(&mut receiver(&[LINK, "--log-level", "no=such=level"]));
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("no=such=level"), "{text}");
+}
+
+#[test]
+fn help_is_complete_and_shows_no_values_of_secrets() {
+    let output = receiver(&["--help"])
+        .env("FLEXFEED_LINK", LINK)
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!text.contains("s3cret"), "{text}");
+    for part in [
+        "status",
+        "--link-file",
+        "--data",
+        "--name",
+        "--interface",
+        "--no-multicast",
+        "--delivery-log",
+        "--log-format",
+        "--log-level",
+        "FLEXFEED_DATA",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    let output = receiver(&["status", "--help"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Exit codes"));
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_explained() {
+    let outer = tempfile::tempdir().unwrap();
+    // Root may write everywhere, but not into a file as if it were a folder.
+    let file = outer.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let (code, said) = ends(&mut receiver(&[LINK, "--data", text(&file)]));
+    assert_eq!(code, Some(1), "{said}");
+    for part in [text(&file), "uid ", "--data DIR"] {
+        assert!(said.contains(part), "{part:?} is not in:\n{said}");
+    }
+}
+
+#[test]
+fn it_runs_alone_on_its_folder_until_it_is_told_to_stop() {
+    let outer = tempfile::tempdir().unwrap();
+    let data = outer.path().join("data");
+    let data = text(&data);
+    let (code, said) = ends(&mut receiver(&["status", "--data", data]));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no receiver has run"), "{said}");
+
+    let mut first = Running::start(
+        receiver(&["run", "--name", "r1", "--data", data])
+            .env("FLEXFEED_LINK", LINK)
+            .env("FLEXFEED_TYPO", "1"),
+    );
+    first.wait_for("FLEXFEED_TYPO is no setting");
+    first.wait_for("connects to 127.0.0.1:9");
+    wait_for_status(Path::new(data));
+
+    let (code, said) = ends(&mut receiver(&[LINK, "--data", data]));
+    assert_eq!(code, Some(1), "{said}");
+    let pid = format!("pid {}", first.child.id());
+    assert!(said.contains(&pid) && said.contains(data), "{said}");
+
+    let atom = std::fs::read_to_string(format!("{data}/lore.atom")).unwrap();
+    assert!(atom.contains("http://www.w3.org/2005/Atom"), "{atom}");
+    let output = receiver(&["status", "--data", data, "--json"])
+        .output()
+        .unwrap();
+    // It runs, but nobody is there to be connected to.
+    assert_eq!(output.status.code(), Some(1));
+
+    first.signal("-TERM");
+    first.wait_for("SIGTERM");
+    assert_eq!(first.exit_code(), Some(0));
+    let output = receiver(&["status", "--data", data]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("r1 is NOT RUNNING"), "{shown}");
+
+    // The folder is free again, and Ctrl-C does the same.
+    let mut second = Running::start(&mut receiver(&[
+        LINK,
+        "--data",
+        data,
+        "--log-format",
+        "json",
+    ]));
+    let line = second.wait_for("connects to");
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&line).is_ok(),
+        "{line}"
+    );
+    second.signal("-INT");
+    assert_eq!(second.exit_code(), Some(0));
+}
+
+#[test]
+fn a_killed_receiver_is_seen_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = text(folder.path());
+    let mut first = Running::start(&mut receiver(&[LINK, "--data", data]));
+    wait_for_status(folder.path());
+    first.signal("-KILL");
+    assert_eq!(first.exit_code(), None);
+    let output = receiver(&["status", "--data", data]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("NOT RUNNING"), "{shown}");
+    let again = Running::start(&mut receiver(&[LINK, "--data", data]));
+    again.wait_for("connects to");
+}
+
+#[test]
+fn a_damaged_cursor_is_told_and_does_not_stop_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::write(state.join("lore.json"), "{\"version\":1,").unwrap();
+    let running = Running::start(&mut receiver(&[LINK, "--data", text(folder.path())]));
+    running.wait_for("lore.json is damaged");
+    running.wait_for("connects to");
+}
+
+/// The switch that breaks promises works only where it was built in.
+#[test]
+fn sabotage_needs_its_feature() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(
+        receiver(&[LINK, "--data", text(folder.path())]).env("FLEXFEED_SABOTAGE", "cursor-first"),
+    );
+    if cfg!(feature = "sabotage") {
+        running.wait_for("breaks a promise on purpose");
+    } else {
+        running.wait_for("FLEXFEED_SABOTAGE is no setting");
+    }
+}

@@ -1,0 +1,388 @@
+//! The program against a real source: what it puts out, what it survives, what it says.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod program;
+mod site;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bytes::Bytes;
+use program::{PATIENCE, Running, ends, receiver, text};
+use serde_json::Value;
+use site::{Site, entries};
+use tempfile::TempDir;
+
+/// A receiver's data folder and how to start a receiver on it.
+struct Home {
+    folder: TempDir,
+    link: String,
+}
+
+impl Home {
+    fn new(link: String) -> Home {
+        let folder = tempfile::tempdir().unwrap();
+        Home { folder, link }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("delivery.jsonl")
+    }
+
+    fn command(&self) -> Command {
+        let (data, log) = (self.data(), self.log());
+        let mut command = receiver(&["--data", text(&data), "--delivery-log", text(&log)]);
+        command
+            .args(["--name", "r1"])
+            .env("FLEXFEED_LINK", &self.link);
+        command
+    }
+
+    fn start(&self) -> Running {
+        Running::start(&mut self.command())
+    }
+
+    /// The `seq` of each line of the delivery log.
+    fn logged(&self) -> Vec<u64> {
+        let text = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let lines = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|line| line["seq"].as_u64().unwrap()).collect()
+    }
+
+    /// What `status --json` prints, and its exit code; null while there is nothing.
+    fn status(&self) -> (Value, Option<i32>) {
+        let output = receiver(&["status", "--json", "--data", text(&self.data())])
+            .output()
+            .unwrap();
+        let value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        (value, output.status.code())
+    }
+
+    /// Waits until the status is so; returns it.
+    async fn until(&self, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        let end = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let (status, _) = self.status();
+            if condition(&status) {
+                return status;
+            }
+            assert!(
+                tokio::time::Instant::now() < end,
+                "not in time: {what}\n{status}"
+            );
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn cursor(&self, seq: u64) -> Value {
+        let what = format!("cursor {seq}");
+        self.until(&what, |status| status["channels"][0]["cursor"] == seq)
+            .await
+    }
+}
+
+fn stop(mut running: Running) {
+    running.signal("-TERM");
+    running.wait_for("stopped; the next start");
+    assert_eq!(running.exit_code(), Some(0));
+}
+
+fn newest_first(last: u64) -> Vec<u64> {
+    (1..=last).rev().collect()
+}
+
+fn in_order(last: u64) -> Vec<u64> {
+    (1..=last).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn updates_come_out_once_and_in_order_whatever_restarts() {
+    let mut site = Site::start().await;
+    for seq in 1..=5 {
+        site.publish(seq).await;
+    }
+    let home = Home::new(site.link());
+    let running = home.start();
+    running.wait_for("channel lore is at update 5");
+    home.cursor(5).await;
+    for seq in 6..=40 {
+        site.publish(seq).await;
+    }
+    let status = home.cursor(40).await;
+    assert_eq!(home.status().1, Some(0));
+    let channel = &status["channels"][0];
+    assert_eq!(
+        (&status["name"], &status["error"]),
+        (&Value::from("r1"), &Value::Null)
+    );
+    assert_eq!(
+        (&channel["updates"], &channel["rung"]),
+        (&Value::from(40), &Value::from("unicast"))
+    );
+    assert_eq!(channel["via"]["unicast"], 40);
+    assert_eq!(channel["incarnation"], site.incarnation.to_string());
+    assert!(channel["latency_ms"]["p99"].is_f64(), "{channel}");
+    assert_eq!(home.logged(), in_order(40));
+    let line = std::fs::read_to_string(home.log()).unwrap();
+    let line: Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&line["id"], &line["via"]),
+        (&Value::from("urn:entry:1"), &Value::from("unicast"))
+    );
+    assert!(
+        line["at_ms"].is_f64() && line["latency_ms"].is_f64(),
+        "{line}"
+    );
+    let shown = receiver(&["status", "--data", text(&home.data())])
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("up to date, at update 40"), "{shown}");
+    stop(running);
+
+    // While it is away, the source goes on and restarts.
+    for seq in 41..=45 {
+        site.publish(seq).await;
+    }
+    site.stop().await;
+    site.again().await;
+    let running = home.start();
+    home.cursor(45).await;
+    // The source restarts beneath it.
+    site.stop().await;
+    site.again().await;
+    site.publish(46).await;
+    home.cursor(46).await;
+    stop(running);
+    assert_eq!(home.logged(), in_order(46));
+    assert_eq!(entries(&home.data()), newest_first(46));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_power_cut_loses_nothing_and_repeats_nothing_in_the_file() {
+    let site = Site::start().await;
+    let home = Home::new(site.link());
+    let mut seq = 0;
+    for _ in 0..6 {
+        let mut running = home.start();
+        running.wait_for("connected to");
+        // From here on it is known where the first delivery began.
+        home.until("a cursor", |_| home.data().join("state/lore.json").exists())
+            .await;
+        for _ in 0..30 {
+            seq += 1;
+            site.publish(seq).await;
+        }
+        running.signal("-KILL");
+        running.exit_code();
+    }
+    let running = home.start();
+    home.cursor(seq).await;
+    stop(running);
+    assert_eq!(entries(&home.data()), newest_first(seq));
+    let mut logged = home.logged();
+    logged.sort_unstable();
+    logged.dedup();
+    assert_eq!(logged, in_order(seq));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_token_ends_it_with_advice() {
+    let site = Site::start().await;
+    let home = Home::new(site.link_with_wrong_token());
+    let mut command = home.command();
+    let (code, said) = tokio::task::spawn_blocking(move || ends(&mut command))
+        .await
+        .unwrap();
+    assert_eq!(code, Some(1), "{said}");
+    for part in [
+        "refused this receiver",
+        "there is no such token",
+        "ask the source's operator for a new link",
+    ] {
+        assert!(said.contains(part), "{part:?} is not in:\n{said}");
+    }
+    let (status, code) = home.status();
+    assert_eq!((&status["running"], code), (&Value::Bool(false), Some(1)));
+    assert!(
+        status["error"].as_str().unwrap().contains("token"),
+        "{status}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_pin_is_told_and_tried_again() {
+    let site = Site::start().await;
+    let home = Home::new(site.link_with_wrong_pin());
+    let running = home.start();
+    running.wait_for("wrong pin");
+    let status = home
+        .until("the error", |status| status["error"].is_string())
+        .await;
+    assert!(
+        status["error"].as_str().unwrap().contains("pin"),
+        "{status}"
+    );
+    assert_eq!(
+        (&status["running"], &status["connected"]),
+        (&Value::Bool(true), &Value::Bool(false))
+    );
+    stop(running);
+    assert_eq!(entries(&home.data()), [] as [u64; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_written_waits_and_comes_in_the_end() {
+    let site = Site::start().await;
+    let home = Home::new(site.link());
+    // Nothing can be appended to a folder.
+    std::fs::create_dir(home.log()).unwrap();
+    let running = home.start();
+    running.wait_for("connected to");
+    for seq in 1..=400 {
+        site.publish(seq).await;
+    }
+    let line = running.wait_for("nothing is lost");
+    assert!(line.contains(text(&home.log())), "{line}");
+    let status = home
+        .until("the error", |status| status["error"].is_string())
+        .await;
+    assert_eq!(status["channels"][0]["cursor"], 0);
+    // It can be stopped all the same.
+    stop(running);
+    let running = home.start();
+    running.wait_for("nothing is lost");
+    std::fs::remove_dir(home.log()).unwrap();
+    running.wait_for("writing works again");
+    home.cursor(400).await;
+    home.until("no error", |status| status["error"].is_null())
+        .await;
+    stop(running);
+    assert_eq!(home.logged(), in_order(400));
+    assert_eq!(entries(&home.data()), newest_first(400));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_that_makes_no_sense_is_told_and_passed_over() {
+    let site = Site::start().await;
+    let home = Home::new(site.link());
+    let running = home.start();
+    running.wait_for("connected to");
+    site.publish(1).await;
+    site.publish_as(2, Bytes::from_static(b"\x07 from the future"))
+        .await;
+    site.publish_as(3, Bytes::from_static(b"\0{}")).await;
+    site.publish(4).await;
+    let line = running.wait_for("update 2 makes no sense");
+    assert!(line.contains("encoding 7"), "{line}");
+    let status = home.cursor(4).await;
+    assert_eq!(status["channels"][0]["undecodable"], 2);
+    stop(running);
+    assert_eq!(entries(&home.data()), [4, 1]);
+    assert_eq!(home.logged(), [1, 4]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_store_and_a_gap_are_told_and_survived() {
+    let mut site = Site::start().await;
+    let home = Home::new(site.link());
+    let running = home.start();
+    running.wait_for("connected to");
+    site.publish(1).await;
+    site.publish(2).await;
+    home.cursor(2).await;
+    stop(running);
+
+    // Away for longer than the source keeps updates.
+    for seq in 3..=9 {
+        site.publish(seq).await;
+    }
+    site.stop().await;
+    site.forget_before(7);
+    site.again().await;
+    let running = home.start();
+    running.wait_for("updates 3 to 6 are gone at the source");
+    let status = home.cursor(9).await;
+    assert_eq!(status["channels"][0]["missing"], 4);
+    assert_eq!(entries(&home.data()), [9, 8, 7, 2, 1]);
+
+    // Another store, with other entries under the same numbers.
+    site.stop().await;
+    site.begin_anew();
+    site.again().await;
+    running.wait_for("begins anew");
+    for seq in 1..=3 {
+        site.publish(seq).await;
+    }
+    let status = home.cursor(3).await;
+    assert_eq!(
+        status["channels"][0]["incarnation"],
+        site.incarnation.to_string()
+    );
+    stop(running);
+    // Entries 1 and 2 came again, as new versions; none is there twice.
+    assert_eq!(entries(&home.data()), [3, 2, 1, 9, 8, 7]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_files_are_begun_anew_and_filled_again() {
+    let site = Site::start().await;
+    for seq in 1..=9 {
+        site.publish(seq).await;
+    }
+    let home = Home::new(site.link());
+    let running = home.start();
+    home.cursor(9).await;
+    stop(running);
+    let check = async |expected: &str, file: &Path, content: Option<&str>| {
+        match content {
+            Some(content) => std::fs::write(file, content).unwrap(),
+            None => std::fs::remove_file(file).unwrap(),
+        }
+        let running = home.start();
+        running.wait_for(expected);
+        let all = || entries(&home.data()) == newest_first(9);
+        home.until("all entries", |status| {
+            status["channels"][0]["cursor"] == 9 && all()
+        })
+        .await;
+        stop(running);
+    };
+    let atom = home.data().join("lore.atom");
+    check("was damaged", &atom, Some("<feed><entry>")).await;
+    check("is begun anew", &atom, None).await;
+    let cursor = home.data().join("state/lore.json");
+    check("the cursor", &cursor, Some("{}")).await;
+}
+
+/// The promise that the order of output and cursor keeps, broken on purpose.
+#[cfg(feature = "sabotage")]
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_cursor_first_a_power_cut_loses_updates() {
+    let site = Site::start().await;
+    let home = Home::new(site.link());
+    let mut command = home.command();
+    let mut running = Running::start(command.env("FLEXFEED_SABOTAGE", "cursor-first"));
+    running.wait_for("connected to");
+    let cursor = home.data().join("state/lore.json");
+    let has = |text: &str| {
+        let found = std::fs::read_to_string(&cursor).unwrap_or_default();
+        found.contains(text)
+    };
+    home.until("the first cursor", |_| has("\"seq\":0}")).await;
+    site.publish(1).await;
+    home.until("the next cursor", |_| has("\"seq\":1}")).await;
+    running.signal("-KILL");
+    running.exit_code();
+    let running = home.start();
+    site.publish(2).await;
+    home.cursor(2).await;
+    stop(running);
+    assert_eq!(entries(&home.data()), [2]);
+}
