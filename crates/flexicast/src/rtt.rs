@@ -14,7 +14,6 @@ pub struct RttEstimator {
     latest: Duration,
     smoothed: Duration,
     variance: Duration,
-    min: Duration,
     sampled: bool,
 }
 
@@ -26,24 +25,16 @@ impl RttEstimator {
             latest: initial,
             smoothed: initial,
             variance: initial / 2,
-            min: initial,
             sampled: false,
         }
     }
 
-    /// Takes a sample; `ack_delay` is what the receiver says that it held the acknowledgement back for.
+    /// Takes a sample; `ack_delay` is what the receiver says that it held the acknowledgement back for, as far as the caller believes it.
+    ///
+    /// Unlike RFC 9002 section 5.3 the delay is subtracted whatever the smallest sample was: every acknowledgement of a flow is held back, so no sample is
+    /// free of it. A receiver that lies about it only moves its own timers.
     pub fn update(&mut self, sample: Duration, ack_delay: Duration) {
-        let sample = sample.min(MAX_RTT);
-        if !self.sampled {
-            self.min = sample;
-        }
-        self.min = self.min.min(sample);
-        // RFC 9002 section 5.3: the delay is subtracted only as far as the result stays plausible.
-        let adjusted = if sample >= self.min + ack_delay {
-            sample - ack_delay
-        } else {
-            sample
-        };
+        let adjusted = sample.saturating_sub(ack_delay).min(MAX_RTT);
         self.latest = adjusted;
         if self.sampled {
             self.variance = (self.variance * 3 + self.smoothed.abs_diff(adjusted)) / 4;
@@ -68,5 +59,23 @@ impl RttEstimator {
     /// How long a packet below the largest acknowledged one may be late before it counts as lost (RFC 9002 section 6.1.2).
     pub fn loss_delay(&self) -> Duration {
         (self.smoothed.max(self.latest) * 9 / 8).max(GRANULARITY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_acknowledgement_delay_is_no_part_of_the_path() {
+        let ms = Duration::from_millis;
+        let mut rtt = RttEstimator::new(ms(100));
+        (0..50).for_each(|_| rtt.update(ms(45), ms(25)));
+        assert_eq!(rtt.smoothed(), ms(20));
+        rtt.update(Duration::from_secs(3600), Duration::ZERO);
+        assert!(
+            rtt.smoothed() <= MAX_RTT,
+            "no sample stretches the timers without bound"
+        );
     }
 }

@@ -37,7 +37,6 @@ const MOVES: usize = 256;
 const BATCHES: usize = 8;
 
 pub(super) enum Command {
-    Publish { seq: u64, encoded: Bytes },
     Status(oneshot::Sender<SourceStatus>),
     Shutdown,
 }
@@ -63,6 +62,8 @@ pub(super) struct Engine {
     core: Core,
     resets: Resets,
     backlog: Arc<dyn Backlog>,
+    /// Taken only while the flow's queue has room.
+    updates: mpsc::Receiver<(u64, Bytes)>,
     inbox: mpsc::Receiver<Command>,
     /// Answers of the store come by a way of their own: they are taken even while no further update is.
     answers: (mpsc::Sender<Answer>, mpsc::Receiver<Answer>),
@@ -92,6 +93,7 @@ impl Engine {
         core: Core,
         resets: Resets,
         backlog: Arc<dyn Backlog>,
+        updates: mpsc::Receiver<(u64, Bytes)>,
         inbox: mpsc::Receiver<Command>,
     ) -> Self {
         let local = socket.local_addr();
@@ -103,6 +105,7 @@ impl Engine {
             core,
             resets,
             backlog,
+            updates,
             inbox,
             answers: mpsc::channel(ANSWERS),
             unserved: 0,
@@ -138,12 +141,13 @@ impl Engine {
                     ready.map_err(Error::io("the QUIC socket failed"))?;
                     self.receive(&mut batch, &mut buffer)?;
                 }
-                command = self.inbox.recv(), if self.core.has_room() => {
-                    if let Some(Command::Shutdown) | None = command {
-                        return self.say_goodbye(&mut buffer).await;
+                Some((seq, encoded)) = self.updates.recv(), if self.core.has_room() => self.publish(seq, encoded),
+                command = self.inbox.recv() => match command {
+                    Some(Command::Status(answer)) => {
+                        let _ = answer.send(self.status(Instant::now()));
                     }
-                    self.command(command);
-                }
+                    Some(Command::Shutdown) | None => return self.say_goodbye(&mut buffer).await,
+                },
                 Some(answer) = self.answers.1.recv() => self.answer(answer),
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
@@ -257,24 +261,15 @@ impl Engine {
         Some(session)
     }
 
-    fn command(&mut self, command: Option<Command>) {
-        let now = Instant::now();
-        match command {
-            Some(Command::Publish { seq, encoded }) => {
-                if seq == self.core.head() + 1 {
-                    self.core.publish(seq, encoded);
-                } else {
-                    warn!(
-                        seq,
-                        head = self.core.head(),
-                        "an update that does not follow the head was not published"
-                    );
-                }
-            }
-            Some(Command::Status(answer)) => {
-                let _ = answer.send(self.status(now));
-            }
-            Some(Command::Shutdown) | None => {}
+    fn publish(&mut self, seq: u64, encoded: Bytes) {
+        if seq == self.core.head() + 1 {
+            self.core.publish(seq, encoded);
+        } else {
+            warn!(
+                seq,
+                head = self.core.head(),
+                "an update that does not follow the head was not published"
+            );
         }
     }
 

@@ -28,8 +28,9 @@ pub use status::{Counters, FlowStatus, Move, ReceiverStatus, SourceStatus};
 /// Errors of the owner's own making that only need to be shown.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// How many updates and questions wait for the engine.
-const COMMANDS: usize = 256;
+/// How many updates wait for the engine, and how many questions.
+const UPDATES: usize = 256;
+const COMMANDS: usize = 64;
 
 /// What a source needs.
 #[derive(Debug, Clone)]
@@ -165,12 +166,13 @@ impl Source {
             },
             flow,
         )?;
+        let (updates, to_publish) = mpsc::channel(UPDATES);
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let resets = Resets::new(&config.reset_key, 0);
-        let handle = SourceHandle { commands };
+        let handle = SourceHandle { updates, commands };
         Ok(Source {
             engine: Engine::new(
-                config, quic, socket, multicast, core, resets, backlog, inbox,
+                config, quic, socket, multicast, core, resets, backlog, outbox, inbox,
             ),
             handle,
             local,
@@ -208,6 +210,7 @@ fn fresh_flow(config: &SourceConfig) -> Result<FlowConfig, Error> {
 /// Talks to a running source; cheap to clone.
 #[derive(Clone)]
 pub struct SourceHandle {
+    updates: mpsc::Sender<(u64, Bytes)>,
     commands: mpsc::Sender<Command>,
 }
 
@@ -215,7 +218,7 @@ impl SourceHandle {
     /// Publishes an update that is stored already. `seq` must follow the last one. Waits while the source has more to send than it should hold; does nothing
     /// once the source has stopped.
     pub async fn publish(&self, seq: u64, encoded: Bytes) {
-        let _ = self.commands.send(Command::Publish { seq, encoded }).await;
+        let _ = self.updates.send((seq, encoded)).await;
     }
 
     /// What the source sees; `None` once it has stopped.

@@ -462,6 +462,9 @@ impl Source {
             }
             Action::Leave => {
                 let cause = state.cause.unwrap_or(Cause::Left);
+                if config.fall_back_off && cause == Cause::HeartbeatLost {
+                    return;
+                }
                 if let Some(departure) = flow.dismiss(id) {
                     self.fell_back(id, cause, departure, now);
                 }
