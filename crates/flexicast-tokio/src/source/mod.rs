@@ -172,7 +172,7 @@ impl Source {
         let handle = SourceHandle { updates, commands };
         Ok(Source {
             engine: Engine::new(
-                config, quic, socket, multicast, core, resets, backlog, outbox, inbox,
+                config, quic, socket, multicast, core, resets, backlog, to_publish, inbox,
             ),
             handle,
             local,
