@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use crate::scenario::{
     Sabotage, a_cut_receiver_falls_back_and_returns, crashes_lose_nothing_and_repeat_nothing,
-    loss_is_repaired,
+    flapping_backs_off, loss_is_repaired,
 };
 
 /// What belongs to a broken promise.
@@ -19,11 +19,10 @@ struct Claim {
 
 fn claim_of(sabotage: Sabotage) -> Claim {
     match sabotage {
-        // A receiver that joins the flow while updates come gets some of them by both paths, unless a PING happens to be its
-        // proof: often enough here, where all of them join again and again.
+        // While a return is held back, a receiver gets every update by both paths.
         Sabotage::DedupeOff => Claim {
-            name: "e: crashes",
-            scenario: crashes_lose_nothing_and_repeat_nothing,
+            name: "g: flapping",
+            scenario: flapping_backs_off,
             reasons: &["delivered twice"],
         },
         Sabotage::FallbackOff => Claim {

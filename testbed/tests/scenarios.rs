@@ -56,3 +56,8 @@ fn e_crashes_lose_nothing_and_repeat_nothing() {
 fn f_bad_input_disturbs_nothing() {
     require(scenario::bad_input_disturbs_nothing(None));
 }
+
+#[test]
+fn g_flapping_backs_off() {
+    require(scenario::flapping_backs_off(None));
+}

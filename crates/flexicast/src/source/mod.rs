@@ -523,7 +523,9 @@ impl Source {
         session.backlog.repair(departure.owed);
         session.backlog.insert(departure.resume, self.head);
         session.backlog.set_live(true);
-        let flapped = now.saturating_duration_since(session.since) < FLAP;
+        // A first membership that ends soon is a failure, only one after a return is flapping.
+        let flapped = session.returned && now.saturating_duration_since(session.since) < FLAP;
+        session.returned = true;
         session.flaps = if flapped {
             session.flaps.saturating_add(1)
         } else {

@@ -67,6 +67,8 @@ pub(super) struct Session {
     pub(super) since: Instant,
     pub(super) state_sequence: Option<u64>,
     pub(super) notice_sequence: u64,
+    /// It fell back before, on this connection.
+    pub(super) returned: bool,
     pub(super) flaps: u32,
     pub(super) backoff_until: Option<Instant>,
     pub(super) last_cause: Cause,
@@ -92,6 +94,7 @@ impl Session {
             since: now,
             state_sequence: None,
             notice_sequence: 0,
+            returned: false,
             flaps: 0,
             backoff_until: None,
             last_cause: Cause::Left,
