@@ -158,6 +158,20 @@ async fn where_delivery_begins_is_stored_at_the_welcome() {
 }
 
 #[tokio::test]
+async fn what_the_transport_hands_over_twice_is_logged_twice() {
+    // It does not, unless its deduplication is broken: then the log has to show it.
+    let bench = bench(16, [update(1), update(2), update(1)]);
+    bench.confirmed(2).await;
+    assert_eq!(
+        bench.sink.calls().get(4),
+        Some(&Call::Log(vec![1, 2, 1])),
+        "{:?}",
+        bench.sink.calls()
+    );
+    bench.end().await;
+}
+
+#[tokio::test]
 async fn batches_are_bounded() {
     let bench = bench(600, (1..=600).map(update));
     bench.confirmed(600).await;
