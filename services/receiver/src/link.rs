@@ -91,7 +91,7 @@ pub enum Problem {
     /// Nothing but white space.
     #[error("the link is empty")]
     Empty,
-    /// More than [`MAX_LINK`] bytes.
+    /// More than 4,096 bytes.
     #[error("the link is longer than {MAX_LINK} bytes")]
     TooLong,
     /// Some other scheme, or none.
@@ -143,7 +143,7 @@ pub enum Problem {
         "the link's ch={0} is no channel name (1 to {MAX_CHANNEL} letters, digits, - _ . and no . in front)"
     )]
     Channel(String),
-    /// More than [`MAX_CHANNELS`].
+    /// More than 64.
     #[error("the link names more than {MAX_CHANNELS} channels")]
     Channels,
 }
