@@ -283,7 +283,11 @@ impl AtomFile {
             self.render(&mut out)?;
             out.into_inner()?.sync_all()
         };
-        write().map_err(failed("write", &temporary))?;
+        write().map_err(|source| {
+            // On a full disk, what was written of it takes room that others need.
+            let _ = fs::remove_file(&temporary);
+            failed("write", &temporary)(source)
+        })?;
         fs::rename(&temporary, &self.path).map_err(failed("replace", &self.path))?;
         sync_folder(&self.path).map_err(failed("sync the folder of", &self.path))?;
         self.dirty = false;

@@ -73,8 +73,14 @@ pub enum Piece {
 #[derive(Debug)]
 enum State {
     Start,
-    Range(RangeHeader),
-    CatchUp { channel: u64 },
+    Range {
+        header: RangeHeader,
+        /// A range without bytes, as of an empty update, is told once.
+        told: bool,
+    },
+    CatchUp {
+        channel: u64,
+    },
 }
 
 /// Reads one unicast stream, whatever pieces it arrives in. Holds at most one update.
@@ -123,10 +129,12 @@ impl StreamReader {
                         Err(error) => return Err(error),
                     }
                 }
-                State::Range(header) => {
-                    if self.buffer.is_empty() {
+                State::Range { header, told } => {
+                    let empty = header.total == header.offset && !*told;
+                    if self.buffer.is_empty() && !empty {
                         return Ok(None);
                     }
+                    *told = true;
                     let data = self.buffer.split().freeze();
                     let piece = *header;
                     header.offset += data.len() as u64;
@@ -193,7 +201,10 @@ impl StreamReader {
                         "a range that begins past the update's end",
                     ));
                 }
-                State::Range(header)
+                State::Range {
+                    header,
+                    told: false,
+                }
             }
             CATCH_UP => State::CatchUp {
                 channel: r.varint()?,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use data_encoding::BASE64URL_NOPAD;
 use flexicast::Rung;
 use flexicast::receiver::Receiver as Core;
 use netio::{RecvBatch, UdpSocket};
@@ -187,13 +188,13 @@ impl Connection {
         if pins.contains(&pin) {
             return Ok(());
         }
-        let hex = |pin: &[u8; 32]| pin.iter().map(|b| format!("{b:02x}")).collect::<String>();
-        let expected: Vec<_> = pins.iter().map(hex).collect();
+        let text = |pin: &[u8; 32]| format!("sha256:{}", BASE64URL_NOPAD.encode(pin));
+        let expected: Vec<_> = pins.iter().map(text).collect();
         Err(End::new(format!(
-            "wrong pin: the source at {} presented a key with SHA-256 {}, but the enrolment link pins {}. Either the link is out of date (ask the operator for a \
-             new one) or somebody is in between; nothing was sent to it",
+            "wrong pin: the source at {} presented the key {}, but the enrolment link pins {}. Either the link is out of date (ask the operator for a new one) or \
+             somebody is in between; nothing was sent to it",
             config.server,
-            hex(&pin),
+            text(&pin),
             expected.join(" or "),
         )))
     }

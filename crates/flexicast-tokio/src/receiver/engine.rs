@@ -21,6 +21,8 @@ use super::{Event, ReceiverConfig};
 /// The first pause after a failed attempt; it doubles up to the maximum.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(30);
+/// With so many events that the application does not take, no further connection is made.
+const MAX_HELD: usize = 64;
 const STATS_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) enum Command {
@@ -180,7 +182,12 @@ impl Engine {
         let now = Instant::now();
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
-            self.connect().await;
+            if self.held.len() < MAX_HELD {
+                self.connect().await;
+            } else {
+                // Each connection brings a few events: an application that reads none gets no further connections.
+                self.retry_at = Some(now + STATS_EVERY);
+            }
         }
         if let Some(connection) = &mut self.connection {
             connection.on_timeout();

@@ -247,7 +247,7 @@ impl FlowSender {
     /// Queues an encoded update, whose `seq` must be larger than all before it.
     pub fn push(&mut self, seq: u64, bytes: Bytes) {
         self.next_seq = seq + 1;
-        if self.listeners > 0 && !bytes.is_empty() {
+        if self.listeners > 0 {
             self.queued_bytes += bytes.len();
             self.queue.push_back(Outgoing {
                 seq,

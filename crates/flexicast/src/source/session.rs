@@ -144,7 +144,7 @@ impl Session {
             self.fetched.remove(&seq);
             let range = range.start.min(bytes.len() as u64) as usize
                 ..range.end.min(bytes.len() as u64) as usize;
-            if range.is_empty() {
+            if range.is_empty() && !bytes.is_empty() {
                 continue;
             }
             return stream(channel, seq, &bytes, range);

@@ -207,7 +207,7 @@ impl Lab {
     pub fn publish(&mut self, len: usize) {
         let seq = self.store.len() as u64 + 1;
         let bytes = Bytes::from(
-            (0..len.max(1))
+            (0..len)
                 .map(|i| (i as u64 * 7 + seq * 13) as u8)
                 .collect::<Vec<_>>(),
         );
