@@ -1,7 +1,10 @@
 # Part of ./dev: installs what needs.sh found missing, or says how.
 # shellcheck shell=sh disable=SC2154 # missing, packages, rust, components; yes, command; say, step, fail: from needs.sh and ../dev
 
-rustup_options='--no-modify-path --profile minimal --component rustfmt --component clippy'
+# Rust is installed in the version that Cargo.toml asks for, not the newest: everybody then has the same compiler and the same
+# lints, and that version is proved to be enough. A newer one that is already here is used as it is.
+toolchain_options='--profile minimal --component rustfmt --component clippy'
+rustup_options="--no-modify-path --default-toolchain $rust_needed $toolchain_options"
 
 # needs KIND...: returns when everything is there; else installs it, or says what to do and ends with code 2.
 needs() {
@@ -69,7 +72,7 @@ rust_line() {
 	elif [ "$rust" = ok ]; then
 		printf '%s\n' "rustup component add${RUSTUP_TOOLCHAIN:+ --toolchain $RUSTUP_TOOLCHAIN} rustfmt clippy"
 	else
-		printf '%s\n' "rustup toolchain install stable --profile minimal --component rustfmt --component clippy"
+		printf '%s\n' "rustup toolchain install $rust_needed $toolchain_options"
 	fi
 }
 
@@ -107,7 +110,7 @@ install_packages() {
 	step "Installing with apt:$packages"
 	as_root apt-get -o Acquire::Retries=3 update ||
 		say 'dev: the package lists could not be renewed; trying with those that are here.'
-	# $packages unquoted: one argument per name.
+	# Unquoted: one argument per name.
 	# shellcheck disable=SC2086
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 install -y --no-install-recommends $packages ||
 		fail 1 'apt-get could not install the packages; what it says above has the reason'
@@ -123,9 +126,11 @@ install_rust() {
 		step 'Adding rustfmt and clippy'
 		rustup component add rustfmt clippy || fail 1 'rustup could not add rustfmt and clippy; the reason is above'
 	else
-		step 'Installing the newest stable Rust beside the present one (rustup)'
-		rustup toolchain install stable --profile minimal --component rustfmt --component clippy ||
-			fail 1 'rustup could not install the stable toolchain; the reason is above'
+		step "Installing Rust $rust_needed beside the present one (rustup)"
+		# Unquoted: several arguments.
+		# shellcheck disable=SC2086
+		rustup toolchain install "$rust_needed" $toolchain_options ||
+			fail 1 "rustup could not install Rust $rust_needed; the reason is above"
 	fi
 }
 
@@ -137,7 +142,7 @@ install_rustup() {
 		curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$scratch/rustup.sh" "$address" && break
 	done
 	# A distribution's older Rust may stay: ./dev puts rustup's before it, for itself only.
-	# $rustup_options unquoted: several arguments.
+	# Unquoted: several arguments.
 	# shellcheck disable=SC2086
 	if [ ! -s "$scratch/rustup.sh" ] ||
 		! RUSTUP_INIT_SKIP_PATH_CHECK=yes sh "$scratch/rustup.sh" -y $rustup_options; then

@@ -86,7 +86,7 @@ version_of() {
 }
 
 # find_rust: sets `rust` to ok, old or missing, and `rust_version`. Looks on the PATH, then where rustup puts it, then for
-# rustup's stable toolchain beside an older default; nothing is changed outside this process.
+# another of rustup's toolchains beside an older default; nothing is changed outside this process.
 find_rust() {
 	rust=missing
 	rust_version=''
@@ -95,10 +95,13 @@ find_rust() {
 		PATH=$cargo_home/bin:$PATH
 		rust_here && return
 	fi
-	if have rustup && at_least "$(version_of rustup run stable rustc --version)" "$rust_needed"; then
-		export RUSTUP_TOOLCHAIN=stable
-		rust_here || :
-	fi
+	have rustup || return 0
+	for toolchain in "$rust_needed" stable; do
+		if at_least "$(version_of rustup run "$toolchain" rustc --version)" "$rust_needed"; then
+			export RUSTUP_TOOLCHAIN="$toolchain"
+			rust_here && return
+		fi
+	done
 }
 
 # rust_here: whether cargo and rustc, as called now, are new enough.

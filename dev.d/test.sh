@@ -12,7 +12,8 @@ trap 'exit 130' INT TERM
 # The clone under test has spaces in its path.
 clone="$work/a clone of flexfeed"
 mkdir -p "$clone"
-cp -R "$source_root/dev" "$source_root/dev.d" "$source_root/Cargo.toml" "$clone/"
+cp -R "$source_root/dev" "$source_root/dev.d" "$clone/"
+printf '[workspace.package]\nrust-version = "1.94"\n' >"$clone/Cargo.toml"
 
 checks=0
 failures=0
@@ -67,7 +68,7 @@ printf "#!/bin/sh\necho the demo ran with \$DEMO_SECONDS\nexit 7\n" >flexfeed-de
 printf "#!/bin/sh\necho sabotage ran on \$FLEXFEED_BIN_DIR\n" >flexfeed-sabotage
 for program in flexfeed-source flexfeed-receiver; do
 	case $* in
-	*features*) echo FLEXFEED_SABOTAGE >$program ;;
+	*features*) echo breaks a promise on purpose >$program ;;
 	*) echo plain >$program ;;
 	esac
 done
@@ -174,7 +175,7 @@ wrong() {
 
 # As sudo does: runs the command, found on the caller's PATH.
 obliging_sudo='PATH=${0%/*}; [ "$1" != -n ] || shift; "$@"'
-rustup_line="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --no-modify-path"
+rustup_line="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --no-modify-path --default-toolchain 1.94"
 
 # --- help and usage, on a machine with nothing
 machine
@@ -231,7 +232,7 @@ called_not curl
 dev demo --yes
 ends 7
 called 'sudo -n env DEBIAN_FRONTEND=noninteractive apt-get'
-called 'installer -y --no-modify-path --profile minimal --component rustfmt --component clippy'
+called 'installer -y --no-modify-path --default-toolchain 1.94 --profile minimal --component rustfmt --component clippy'
 called 'cargo build --locked -p flexfeed-source -p flexfeed-receiver -p flexfeed-testbed'
 says 'the demo ran with 3' 'Everything needed is there now.' 'first build'
 dev demo
@@ -302,7 +303,7 @@ says 'Rust 1.75.0 is here' "  $rustup_line"
 stand_in rustup 'exit 1'
 dev demo
 ends 2
-says '  rustup toolchain install stable'
+says '  rustup toolchain install 1.94 --profile minimal'
 stand_in rustup 'case $* in "run stable rustc --version") echo "rustc 1.94.0 (x)" ;; esac'
 stand_in rustc '[ "${RUSTUP_TOOLCHAIN:-}" = stable ] && echo "rustc 1.94.0 (x)" || echo "rustc 1.75.0 (x)"'
 dev demo
@@ -375,10 +376,10 @@ rust 1.94.0
 dev sabotage
 ends 0
 says "sabotage ran on $machine/target dir/sabotage"
-stand_in cargo 'mkdir -p "$CARGO_TARGET_DIR/debug"; for p in source receiver; do echo FLEXFEED_SABOTAGE >"$CARGO_TARGET_DIR/debug/flexfeed-$p"; done'
+stand_in cargo 'mkdir -p "$CARGO_TARGET_DIR/debug"; for p in source receiver; do echo breaks a promise on purpose >"$CARGO_TARGET_DIR/debug/flexfeed-$p"; done'
 dev sabotage
 ends 1
-says 'knows FLEXFEED_SABOTAGE'
+says 'debug/flexfeed-source obeys FLEXFEED_SABOTAGE'
 
 # --- bench passes its prefix on; lint says loudly what it could not check, and fails where it must
 rust 1.94.0
