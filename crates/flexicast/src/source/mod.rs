@@ -4,28 +4,30 @@
 //! blocks and keeps no more of the backlog than the recent updates; older ones it asks for ([`Unicast::Fetch`]).
 
 mod backlog;
+mod membership;
 mod recent;
 mod session;
+mod types;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
+use rand::SeedableRng;
 use uuid::Uuid;
 
+use crate::WireError;
 use crate::ack::{PATH_ACK, PathAck};
-use crate::control::{
-    Action, Announce, Control, Endpoint, Hello, Key, Refusal, RungNotice, State, WelcomeChannel,
-};
-use crate::flow::{Departure, FlowConfig, FlowEvent, FlowSender};
+use crate::control::{Control, Refusal, WelcomeChannel};
+use crate::flow::{FlowConfig, FlowSender};
 use crate::protect::KeyError;
 use crate::wire::Reader;
-use crate::{Cause, Cursor, PathId, Rung, WireError};
+use membership::FLOW_INDEX;
 use recent::Recent;
 use session::Session;
 pub use session::Unicast;
+pub use types::{SessionStatus, SourceConfig, SourceEvent, close};
 
 /// The caller's number for a unicast session.
 pub type SessionId = u64;
@@ -34,104 +36,8 @@ pub type SessionId = u64;
 pub const LIVE_WITHIN: u64 = 256;
 /// Without a cursor a receiver gets this many of the last updates (design section 5).
 pub const FIRST_UPDATES: u64 = 100;
-/// A membership shorter than this counts as flapping.
-const FLAP: Duration = Duration::from_secs(10);
-const BACKOFF_FIRST: Duration = Duration::from_secs(1);
-const BACKOFF_MAX: Duration = Duration::from_secs(300);
 /// The number of the one channel, on every connection.
 const CHANNEL: u64 = 1;
-/// The index of its flow in path ids.
-const FLOW_INDEX: u64 = 1;
-/// FC_KEY sequence of the one epoch.
-const KEY_SEQUENCE: u64 = 0;
-
-/// What a source is made with.
-#[derive(Debug, Clone)]
-pub struct SourceConfig {
-    /// The channel's name.
-    pub channel: String,
-    /// The channel's incarnation.
-    pub incarnation: Uuid,
-    /// The last stored `seq`; 0 for none.
-    pub head: u64,
-    /// The oldest stored `seq`; 1 if there is none.
-    pub first: u64,
-    /// Where the flow can be had; empty for a source without a flow.
-    pub endpoints: Vec<Endpoint>,
-    /// For jitter.
-    pub seed: u64,
-    /// Test-only: lost packets of members are not repaired.
-    pub repair_off: bool,
-}
-
-/// What the owner of a source should do or know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SourceEvent {
-    /// Decide about this HELLO and call [`Source::authorised`].
-    Authorise {
-        /// The session.
-        session: SessionId,
-        /// What it said.
-        hello: Hello,
-    },
-    /// A receiver stands on another rung.
-    Moved {
-        /// The session.
-        session: SessionId,
-        /// From where.
-        from: Rung,
-        /// To where.
-        to: Rung,
-        /// Why.
-        cause: Cause,
-    },
-    /// Close this session's connection once its control bytes are out.
-    Close {
-        /// The session.
-        session: SessionId,
-        /// An application error code of protocol.md section 2.
-        code: u64,
-        /// For people.
-        reason: String,
-    },
-    /// The flow's key has protected nearly as many packets as it may: call [`Source::replace_flow`].
-    FlowWornOut,
-}
-
-/// Application error codes (protocol.md section 2).
-pub mod close {
-    /// The end of a connection that did what it should.
-    pub const DONE: u64 = 0;
-    /// The peer violated the protocol.
-    pub const PROTOCOL_VIOLATION: u64 = 1;
-    /// The HELLO was refused; REFUSED says why.
-    pub const REFUSED: u64 = 2;
-    /// The same receiver has connected anew.
-    pub const SUPERSEDED: u64 = 3;
-    /// The source shuts down; come back soon.
-    pub const GOING_AWAY: u64 = 4;
-}
-
-/// What a session looks like from outside.
-#[derive(Debug, Clone)]
-pub struct SessionStatus {
-    /// The session.
-    pub session: SessionId,
-    /// The receiver's id.
-    pub receiver: Uuid,
-    /// The receiver's name.
-    pub name: String,
-    /// Where it stands.
-    pub rung: Rung,
-    /// Since when.
-    pub since: Instant,
-    /// What its outputs hold.
-    pub cursor: Option<Cursor>,
-    /// Updates that it still has to get on its unicast path.
-    pub backlog: u64,
-    /// Round-trip time: of the flow as a member, else of the unicast path.
-    pub rtt: Duration,
-}
 
 /// The state machine.
 #[derive(Debug)]
@@ -406,154 +312,6 @@ impl Source {
         }
     }
 
-    fn announcement(&self) -> Option<Announce> {
-        let config = self.flow.as_ref()?.config();
-        Some(Announce {
-            flow: config.flow,
-            sequence: self.announce_sequence,
-            endpoints: self.config.endpoints.clone(),
-            ack_delay: config.ack_delay,
-            flow_index: FLOW_INDEX,
-            channel: CHANNEL,
-            heartbeat: config.heartbeat,
-        })
-    }
-
-    fn on_state(&mut self, id: SessionId, state: &State, now: Instant) {
-        let (Some(flow), Some(session)) = (&mut self.flow, self.sessions.get_mut(&id)) else {
-            return;
-        };
-        let config = flow.config();
-        if state.flow != config.flow
-            || session
-                .state_sequence
-                .is_some_and(|known| state.sequence <= known)
-        {
-            // About a flow that was replaced meanwhile, or overtaken.
-            return;
-        }
-        session.state_sequence = Some(state.sequence);
-        match state.action {
-            Action::Join => {
-                session.joined = true;
-                let key = Key {
-                    flow: config.flow,
-                    sequence: KEY_SEQUENCE,
-                    first_pn: 0,
-                    secret: config.secret.clone(),
-                    algorithm: config.algorithm as u64,
-                };
-                Control::Key(key).encode(&mut session.control_out);
-                self.dirty.insert(id);
-                self.count_listeners(now);
-            }
-            Action::Ready => {
-                let known_path = state.path.rung() == Some(Rung::Multicast)
-                    && state.path.flow_index() == FLOW_INDEX;
-                let backing_off = session.backoff_until.is_some_and(|until| now < until);
-                if session.joined
-                    && known_path
-                    && state.key_sequence == KEY_SEQUENCE
-                    && !backing_off
-                {
-                    session.ready = Some(state.path);
-                    self.try_promote(id, now);
-                }
-            }
-            Action::Leave => {
-                let cause = state.cause.unwrap_or(Cause::Left);
-                if config.fall_back_off && cause == Cause::HeartbeatLost {
-                    return;
-                }
-                if let Some(departure) = flow.dismiss(id) {
-                    self.fell_back(id, cause, departure, now);
-                }
-                // Who misses heartbeats goes on listening for the flow's return; anybody else is off it.
-                if cause != Cause::HeartbeatLost {
-                    if let Some(session) = self.sessions.get_mut(&id) {
-                        session.joined = false;
-                        session.ready = None;
-                    }
-                    self.count_listeners(now);
-                }
-            }
-        }
-    }
-
-    fn count_listeners(&mut self, now: Instant) {
-        let listeners = self.sessions.values().filter(|s| s.joined).count();
-        if let Some(flow) = &mut self.flow {
-            flow.set_listeners(listeners, now);
-        }
-    }
-
-    /// Makes a receiver a member if it has proved that packets arrive and is near enough to the head.
-    fn try_promote(&mut self, id: SessionId, now: Instant) {
-        let (Some(flow), Some(session)) = (&mut self.flow, self.sessions.get_mut(&id)) else {
-            return;
-        };
-        let Some(path) = session.ready else { return };
-        if session.member.is_some() || session.backlog.len() > LIVE_WITHIN {
-            return;
-        }
-        let cut = flow.admit(id, path, session.rtt);
-        session.ready = None;
-        session.member = Some(path);
-        session.since = now;
-        session.backlog.set_live(false);
-        let notice = session.notice(flow.config().flow, path, cut, Cause::Joined);
-        Control::Rung(notice).encode(&mut session.control_out);
-        self.dirty.insert(id);
-        self.events.push_back(SourceEvent::Moved {
-            session: id,
-            from: Rung::Unicast,
-            to: Rung::Multicast,
-            cause: Cause::Joined,
-        });
-    }
-
-    /// The other end of a membership: everything that the flow did not bring goes to the unicast path.
-    fn fell_back(&mut self, id: SessionId, cause: Cause, departure: Departure, now: Instant) {
-        let (Some(flow), Some(session)) = (&mut self.flow, self.sessions.get_mut(&id)) else {
-            return;
-        };
-        let Some(path) = session.member.take() else {
-            return;
-        };
-        session.backlog.repair(departure.owed);
-        session.backlog.insert(departure.resume, self.head);
-        session.backlog.set_live(true);
-        // A first membership that ends soon is a failure, only one after a return is flapping.
-        let flapped = session.returned && now.saturating_duration_since(session.since) < FLAP;
-        session.returned = true;
-        session.flaps = if flapped {
-            session.flaps.saturating_add(1)
-        } else {
-            0
-        };
-        session.backoff_until = None;
-        if session.flaps > 0 {
-            let wait = BACKOFF_FIRST
-                .saturating_mul(1 << (session.flaps - 1).min(16))
-                .min(BACKOFF_MAX);
-            let until = now + wait.mul_f64(self.rng.random_range(0.75..1.25));
-            session.backoff_until = Some(until);
-            self.proofs.insert((until, id));
-        }
-        session.since = now;
-        session.last_cause = cause;
-        let notice = session.notice(flow.config().flow, PathId::UNICAST, flow.next_pn(), cause);
-        Control::Rung(notice).encode(&mut session.control_out);
-        self.dirty.insert(id);
-        let from = path.rung().unwrap_or(Rung::Multicast);
-        self.events.push_back(SourceEvent::Moved {
-            session: id,
-            from,
-            to: Rung::Unicast,
-            cause,
-        });
-    }
-
     /// A DATAGRAM of a session. An error is a violation by the receiver: close the connection with it.
     pub fn on_datagram(
         &mut self,
@@ -584,32 +342,6 @@ impl Source {
         }
         self.flow_events(now);
         Ok(())
-    }
-
-    fn flow_events(&mut self, now: Instant) {
-        while let Some(event) = self.flow.as_mut().and_then(FlowSender::poll_event) {
-            match event {
-                FlowEvent::Repair { member, range } => {
-                    if self.config.repair_off {
-                        continue;
-                    }
-                    if let Some(session) = self.sessions.get_mut(&member) {
-                        session.backlog.repair([range]);
-                        self.dirty.insert(member);
-                    }
-                }
-                FlowEvent::FellBack {
-                    member,
-                    cause,
-                    mut departure,
-                } => {
-                    if self.config.repair_off {
-                        departure.owed.clear();
-                    }
-                    self.fell_back(member, cause, departure, now);
-                }
-            }
-        }
     }
 
     /// A new update, stored before: sends it to everybody. `seq` must follow the head.
@@ -689,73 +421,6 @@ impl Source {
                 session.retry_at = None;
                 self.dirty.insert(*id);
             }
-        }
-    }
-
-    /// The back-off of a receiver that flapped is over: packets from now on prove that the flow reaches it.
-    fn ask_for_proof(&mut self, id: SessionId, now: Instant) {
-        let (Some(flow), Some(session)) = (&self.flow, self.sessions.get_mut(&id)) else {
-            return;
-        };
-        if session.member.is_some() || session.backoff_until.is_none_or(|until| until > now) {
-            return;
-        }
-        session.backoff_until = None;
-        let notice = session.notice(
-            flow.config().flow,
-            PathId::UNICAST,
-            flow.next_pn(),
-            session.last_cause,
-        );
-        Control::Rung(notice).encode(&mut session.control_out);
-        self.dirty.insert(id);
-    }
-
-    /// Withdraws the flow and begins another one with a fresh Flow ID and secret: members go to unicast and prove themselves anew.
-    pub fn replace_flow(&mut self, config: FlowConfig, now: Instant) -> Result<(), KeyError> {
-        let fresh = FlowSender::new(config)?;
-        let Some(mut withdrawn) = self.announcement() else {
-            return Ok(());
-        };
-        withdrawn.endpoints.clear();
-        self.announce_sequence += 1;
-        withdrawn.sequence = self.announce_sequence;
-        let ids: Vec<_> = self.sessions.keys().copied().collect();
-        for id in &ids {
-            if let Some(departure) = self.flow.as_mut().and_then(|f| f.dismiss(*id)) {
-                self.fell_back(*id, Cause::FlowInvalid, departure, now);
-            }
-        }
-        self.flow = Some(fresh);
-        self.worn_out = false;
-        let announce = self.announcement();
-        for (id, session) in self.sessions.iter_mut().filter(|(_, s)| s.served) {
-            session.forget_flow();
-            Control::Announce(withdrawn.clone()).encode(&mut session.control_out);
-            if let Some(announce) = &announce {
-                Control::Announce(announce.clone()).encode(&mut session.control_out);
-            }
-            self.dirty.insert(*id);
-        }
-        Ok(())
-    }
-}
-
-impl Session {
-    fn notice(
-        &mut self,
-        flow: crate::FlowId,
-        path: PathId,
-        first_pn: u64,
-        cause: Cause,
-    ) -> RungNotice {
-        self.notice_sequence += 1;
-        RungNotice {
-            flow,
-            sequence: self.notice_sequence,
-            path,
-            first_pn,
-            cause,
         }
     }
 }

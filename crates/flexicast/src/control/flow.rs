@@ -1,0 +1,359 @@
+//! The frames about flows: FC_ANNOUNCE, FC_STATE, FC_KEY, FC_RUNG (protocol.md sections 4.5 to 4.7).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use super::{MAX_FRAME, MAX_NAME};
+use crate::protect::FlowSecret;
+use crate::wire::{Put, Reader, WireError};
+use crate::{Cause, FlowId, PathId};
+
+const TLV_FLOW_INDEX: u64 = 0x01;
+const TLV_CHANNEL: u64 = 0x02;
+const TLV_ENDPOINTS: u64 = 0x03;
+const TLV_HEARTBEAT: u64 = 0x05;
+
+/// One way to reach a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The group and the UDP port.
+    pub group: SocketAddr,
+    /// The source to join for (SSM), or `None` for any source (ASM).
+    pub source: Option<IpAddr>,
+}
+
+/// FC_ANNOUNCE: a flow exists, or has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announce {
+    /// The flow.
+    pub flow: FlowId,
+    /// A higher one replaces what was announced, a lower one is ignored.
+    pub sequence: u64,
+    /// Where its packets can be had; empty withdraws the flow.
+    pub endpoints: Vec<Endpoint>,
+    /// How long an acknowledgement may be held back.
+    pub ack_delay: Duration,
+    /// The flow's part of its path ids.
+    pub flow_index: u64,
+    /// The channel that it carries, by its number in WELCOME.
+    pub channel: u64,
+    /// How often an idle flow shows that it is alive.
+    pub heartbeat: Duration,
+}
+
+impl Announce {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        put_flow(out, self.flow);
+        out.put_varint(self.sequence);
+        // The draft's fixed fields name the first endpoint; null addresses stand for any source, or for no endpoint at all.
+        let null = |version| {
+            if version == 4 {
+                Ipv4Addr::UNSPECIFIED.into()
+            } else {
+                IpAddr::from(Ipv6Addr::UNSPECIFIED)
+            }
+        };
+        let first = self.endpoints.first();
+        let version = first.map_or(4, |e| version_of(e.group.ip()));
+        out.push(version);
+        put_ip(out, first.and_then(|e| e.source).unwrap_or(null(version)));
+        put_ip(out, first.map_or(null(version), |e| e.group.ip()));
+        out.extend_from_slice(&first.map_or(0, |e| e.group.port()).to_be_bytes());
+        out.extend_from_slice(&(self.ack_delay.as_millis() as u64).to_be_bytes());
+        put_tlv(out, TLV_FLOW_INDEX, &varint_bytes(self.flow_index));
+        put_tlv(out, TLV_CHANNEL, &varint_bytes(self.channel));
+        if !self.endpoints.is_empty() {
+            let mut list = Vec::new();
+            for endpoint in &self.endpoints {
+                list.push(version_of(endpoint.group.ip()));
+                list.push(u8::from(endpoint.source.is_some()));
+                if let Some(source) = endpoint.source {
+                    put_ip(&mut list, source);
+                }
+                put_ip(&mut list, endpoint.group.ip());
+                list.extend_from_slice(&endpoint.group.port().to_be_bytes());
+            }
+            put_tlv(out, TLV_ENDPOINTS, &list);
+        }
+        put_tlv(
+            out,
+            TLV_HEARTBEAT,
+            &varint_bytes(self.heartbeat.as_millis() as u64),
+        );
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        const WHAT: &str = "FC_ANNOUNCE";
+        let flow = flow(r, WHAT)?;
+        let sequence = r.varint()?;
+        let version = r.u8()?;
+        let source = ip(r, version, WHAT)?;
+        let group = ip(r, version, WHAT)?;
+        let port = r.u16()?;
+        let ack_delay = Duration::from_millis(r.u64()?.min(10_000));
+        let mut announce = Announce {
+            flow,
+            sequence,
+            endpoints: Vec::new(),
+            ack_delay,
+            flow_index: 0,
+            channel: 0,
+            heartbeat: Duration::from_secs(1),
+        };
+        let mut listed = false;
+        while r.remaining() > 0 {
+            let kind = r.varint()?;
+            let mut value = Reader::new(WHAT, r.prefixed(MAX_FRAME)?);
+            match kind {
+                TLV_FLOW_INDEX => announce.flow_index = value.varint()?,
+                TLV_CHANNEL => announce.channel = value.varint()?,
+                TLV_HEARTBEAT => {
+                    announce.heartbeat = Duration::from_millis(value.varint()?.clamp(10, 3_600_000))
+                }
+                TLV_ENDPOINTS => {
+                    listed = true;
+                    while value.remaining() > 0 {
+                        let version = value.u8()?;
+                        let source = match value.u8()? {
+                            0 => None,
+                            1 => Some(ip(&mut value, version, WHAT)?),
+                            _ => {
+                                return Err(WireError::invalid(
+                                    WHAT,
+                                    "a source flag other than 0 and 1",
+                                ));
+                            }
+                        };
+                        let group = SocketAddr::new(ip(&mut value, version, WHAT)?, value.u16()?);
+                        announce.endpoints.push(Endpoint { group, source });
+                    }
+                }
+                _ => {}
+            }
+        }
+        if !listed && !group.is_unspecified() {
+            let source = (!source.is_unspecified()).then_some(source);
+            announce.endpoints.push(Endpoint {
+                group: SocketAddr::new(group, port),
+                source,
+            });
+        }
+        if announce
+            .endpoints
+            .iter()
+            .any(|e| !e.group.ip().is_multicast() || e.group.port() == 0)
+        {
+            return Err(WireError::invalid(
+                WHAT,
+                "an endpoint that is no multicast group with a port",
+            ));
+        }
+        if announce.flow_index > (1 << 32) {
+            return Err(WireError::invalid(WHAT, "too large a flow-index"));
+        }
+        Ok(announce)
+    }
+}
+
+/// What an FC_STATE says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// The receiver wants to be on the flow and asks for its key.
+    Join = 1,
+    /// The receiver is off the flow.
+    Leave = 2,
+    /// Packets arrived and decrypted on the path.
+    Ready = 3,
+}
+
+/// FC_STATE: what a receiver does about a flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// The flow.
+    pub flow: FlowId,
+    /// Grows with each FC_STATE of the sender for this flow.
+    pub sequence: u64,
+    /// What it does.
+    pub action: Action,
+    /// By which path; 0 where there is none yet.
+    pub path: PathId,
+    /// The FC_KEY sequence that the receiver holds.
+    pub key_sequence: u64,
+    /// For LEAVE: why.
+    pub cause: Option<Cause>,
+}
+
+impl State {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        put_flow(out, self.flow);
+        out.put_varint(self.sequence);
+        out.extend_from_slice(&(self.action as u64).to_be_bytes());
+        out.put_varint(self.path.0);
+        out.put_varint(self.key_sequence);
+        if let Some(cause) = self.cause {
+            out.put_varint(cause as u64);
+        }
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        const WHAT: &str = "FC_STATE";
+        let flow = flow(r, WHAT)?;
+        let sequence = r.varint()?;
+        let action = match r.u64()? {
+            1 => Action::Join,
+            2 => Action::Leave,
+            3 => Action::Ready,
+            _ => {
+                return Err(WireError::invalid(
+                    WHAT,
+                    "an action other than JOIN, LEAVE and READY",
+                ));
+            }
+        };
+        let path = PathId(r.varint()?);
+        let key_sequence = r.varint()?;
+        let cause = if r.remaining() > 0 {
+            Cause::from_number(r.varint()?)
+        } else {
+            None
+        };
+        Ok(State {
+            flow,
+            sequence,
+            action,
+            path,
+            key_sequence,
+            cause,
+        })
+    }
+}
+
+/// FC_KEY: the secret of a key epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// The flow.
+    pub flow: FlowId,
+    /// The epoch; its low bit is the key phase bit of the packets.
+    pub sequence: u64,
+    /// The first packet number that is protected with it.
+    pub first_pn: u64,
+    /// The secret that the keys are derived from.
+    pub secret: FlowSecret,
+    /// The AEAD, as a TLS cipher-suite number.
+    pub algorithm: u64,
+}
+
+impl Key {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        put_flow(out, self.flow);
+        out.put_varint(self.sequence);
+        out.put_varint(self.first_pn);
+        out.put_prefixed(&self.secret.0);
+        out.extend_from_slice(&self.algorithm.to_be_bytes());
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        const WHAT: &str = "FC_KEY";
+        let flow = flow(r, WHAT)?;
+        let sequence = r.varint()?;
+        let first_pn = r.varint()?;
+        let secret = r
+            .prefixed(MAX_NAME)?
+            .try_into()
+            .map_err(|_| WireError::invalid(WHAT, "a secret that is not 32 bytes long"))?;
+        Ok(Key {
+            flow,
+            sequence,
+            first_pn,
+            secret: FlowSecret(secret),
+            algorithm: r.u64()?,
+        })
+    }
+}
+
+/// FC_RUNG: the source's decision where the receiver stands (protocol.md section 4.7).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RungNotice {
+    /// The flow.
+    pub flow: FlowId,
+    /// Grows with each FC_RUNG for this flow and receiver.
+    pub sequence: u64,
+    /// The path by which the receiver is a member, or the unicast path.
+    pub path: PathId,
+    /// As a member: the cut, the first packet that it owes an acknowledgement for. On unicast: the first packet that counts as a new proof.
+    pub first_pn: u64,
+    /// Why.
+    pub cause: Cause,
+}
+
+impl RungNotice {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        put_flow(out, self.flow);
+        out.put_varint(self.sequence);
+        out.put_varint(self.path.0);
+        out.put_varint(self.first_pn);
+        out.put_varint(self.cause as u64);
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        const WHAT: &str = "FC_RUNG";
+        let flow = flow(r, WHAT)?;
+        let sequence = r.varint()?;
+        let path = PathId(r.varint()?);
+        let first_pn = r.varint()?;
+        let cause =
+            Cause::from_number(r.varint()?).ok_or(WireError::invalid(WHAT, "an unknown cause"))?;
+        Ok(RungNotice {
+            flow,
+            sequence,
+            path,
+            first_pn,
+            cause,
+        })
+    }
+}
+
+fn put_flow(out: &mut Vec<u8>, flow: FlowId) {
+    out.push(FlowId::LEN as u8);
+    out.extend_from_slice(&flow.0);
+}
+
+fn flow(r: &mut Reader<'_>, what: &'static str) -> Result<FlowId, WireError> {
+    if usize::from(r.u8()?) != FlowId::LEN {
+        return Err(WireError::invalid(
+            what,
+            "a Flow ID that is not 8 bytes long",
+        ));
+    }
+    Ok(FlowId(r.array()?))
+}
+
+fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
+    match ip {
+        IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+    }
+}
+
+fn ip(r: &mut Reader<'_>, version: u8, what: &'static str) -> Result<IpAddr, WireError> {
+    match version {
+        4 => Ok(Ipv4Addr::from(r.array::<4>()?).into()),
+        6 => Ok(Ipv6Addr::from(r.array::<16>()?).into()),
+        _ => Err(WireError::invalid(what, "an IP version other than 4 and 6")),
+    }
+}
+
+fn version_of(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 4 } else { 6 }
+}
+
+fn put_tlv(out: &mut Vec<u8>, kind: u64, value: &[u8]) {
+    out.put_varint(kind);
+    out.put_prefixed(value);
+}
+
+fn varint_bytes(value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_varint(value);
+    out
+}

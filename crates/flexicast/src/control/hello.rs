@@ -1,0 +1,168 @@
+//! HELLO and what answers it, and cursors (protocol.md sections 4.1 to 4.4).
+
+use uuid::Uuid;
+
+use super::{MAX_CHANNELS, MAX_NAME};
+use crate::Cursor;
+use crate::wire::{Put, Reader, WireError};
+
+/// A capability that a HELLO may list: the receiver can join IPv4 multicast groups.
+pub const CAPABILITY_MULTICAST_IPV4: u64 = 0x01;
+
+/// What proves that a receiver may have the group key.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// None at all.
+    None,
+    /// The token of an enrolment link.
+    Token(Vec<u8>),
+}
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Credential::None => "None",
+            Credential::Token(_) => "Token(…)",
+        })
+    }
+}
+
+/// The first frame of a receiver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// Made once by the receiver and kept.
+    pub receiver: Uuid,
+    /// For people; need not be unique.
+    pub name: String,
+    /// Program and version, for people.
+    pub software: String,
+    /// Why it may receive.
+    pub credential: Credential,
+    /// The channels that it wants, each with how far it is.
+    pub channels: Vec<(String, Option<Cursor>)>,
+    /// What it can do, as numbers of protocol.md section 4.1; unknown ones mean nothing.
+    pub capabilities: Vec<u64>,
+}
+
+impl Hello {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.receiver.as_bytes());
+        out.put_prefixed(self.name.as_bytes());
+        out.put_prefixed(self.software.as_bytes());
+        let (kind, secret): (u8, &[u8]) = match &self.credential {
+            Credential::None => (0, &[]),
+            Credential::Token(token) => (1, token),
+        };
+        out.push(kind);
+        out.put_prefixed(secret);
+        out.put_varint(self.channels.len() as u64);
+        for (name, cursor) in &self.channels {
+            out.put_prefixed(name.as_bytes());
+            out.push(u8::from(cursor.is_some()));
+            if let Some(cursor) = cursor {
+                put_cursor(out, cursor);
+            }
+        }
+        out.put_varint(self.capabilities.len() as u64);
+        self.capabilities.iter().for_each(|c| out.put_varint(*c));
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        const WHAT: &str = "HELLO";
+        let receiver = Uuid::from_bytes(r.array()?);
+        let name = r.text(MAX_NAME)?;
+        let software = r.text(MAX_NAME)?;
+        let credential = match (r.u8()?, r.prefixed(MAX_NAME)?) {
+            (0, _) => Credential::None,
+            (1, token) => Credential::Token(token.to_vec()),
+            _ => return Err(WireError::invalid(WHAT, "an unknown kind of credential")),
+        };
+        let mut channels = Vec::new();
+        for _ in 0..count(r, MAX_CHANNELS, WHAT)? {
+            let name = r.text(MAX_NAME)?;
+            let cursor = match r.u8()? {
+                0 => None,
+                1 => Some(cursor(r)?),
+                _ => return Err(WireError::invalid(WHAT, "a cursor flag other than 0 and 1")),
+            };
+            channels.push((name, cursor));
+        }
+        let capabilities = (0..count(r, MAX_CHANNELS, WHAT)?)
+            .map(|_| r.varint())
+            .collect::<Result<_, _>>()?;
+        Ok(Hello {
+            receiver,
+            name,
+            software,
+            credential,
+            channels,
+            capabilities,
+        })
+    }
+}
+
+/// One channel of a WELCOME.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WelcomeChannel {
+    /// Its number on this connection.
+    pub channel: u64,
+    /// Its name, as in HELLO.
+    pub name: String,
+    /// Its incarnation; where it differs from the cursor's, the receiver starts over at `first`.
+    pub incarnation: Uuid,
+    /// The last stored `seq`, 0 for none.
+    pub head: u64,
+    /// The first `seq` that will be delivered.
+    pub first: u64,
+}
+
+/// Why a source turns a receiver away. The connection is closed behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The token or credential is not valid.
+    BadCredential = 1,
+    /// There is no such channel.
+    UnknownChannel = 2,
+    /// The HELLO makes no sense.
+    BadHello = 3,
+    /// The source cannot answer now; try again later.
+    Unavailable = 4,
+}
+
+impl Refusal {
+    /// The refusal with this number on the wire.
+    pub fn from_number(number: u64) -> Option<Self> {
+        Some(match number {
+            1 => Refusal::BadCredential,
+            2 => Refusal::UnknownChannel,
+            3 => Refusal::BadHello,
+            4 => Refusal::Unavailable,
+            _ => return None,
+        })
+    }
+}
+
+pub(super) fn put_cursor(out: &mut Vec<u8>, cursor: &Cursor) {
+    out.extend_from_slice(cursor.incarnation.as_bytes());
+    out.put_varint(cursor.seq);
+}
+
+pub(super) fn cursor(r: &mut Reader<'_>) -> Result<Cursor, WireError> {
+    Ok(Cursor {
+        incarnation: Uuid::from_bytes(r.array()?),
+        seq: r.varint()?,
+    })
+}
+
+pub(super) fn count(
+    r: &mut Reader<'_>,
+    max: usize,
+    what: &'static str,
+) -> Result<usize, WireError> {
+    let count = r.varint()?;
+    if count > max as u64 {
+        Err(WireError::invalid(what, "too long a list"))
+    } else {
+        Ok(count as usize)
+    }
+}

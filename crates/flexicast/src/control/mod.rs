@@ -1,0 +1,219 @@
+//! The control stream: `type | length | body` frames on stream 0 of the unicast path (protocol.md section 4).
+
+mod flow;
+mod hello;
+
+use uuid::Uuid;
+
+pub use flow::{Action, Announce, Endpoint, Key, RungNotice, State};
+pub use hello::{CAPABILITY_MULTICAST_IPV4, Credential, Hello, Refusal, WelcomeChannel};
+use hello::{count, cursor, put_cursor};
+
+use crate::Cursor;
+use crate::wire::{Put, Reader, WireError};
+
+/// The longest body of a control frame that an end accepts, in bytes.
+pub const MAX_FRAME: usize = 64 << 10;
+/// The most channels that one HELLO or WELCOME names.
+pub const MAX_CHANNELS: usize = 256;
+/// The longest name of a receiver or a channel, in bytes.
+pub const MAX_NAME: usize = 255;
+
+const HELLO: u64 = 0x01;
+const WELCOME: u64 = 0x02;
+const REFUSED: u64 = 0x03;
+const CURSOR: u64 = 0x04;
+const FC_ANNOUNCE: u64 = 0x10;
+const FC_STATE: u64 = 0x11;
+const FC_KEY: u64 = 0x12;
+const FC_RUNG: u64 = 0x14;
+
+/// A frame of the control stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Control {
+    /// Receiver to source, first of all.
+    Hello(Hello),
+    /// Source to receiver: you are served.
+    Welcome(Vec<WelcomeChannel>),
+    /// Source to receiver: you are not.
+    Refused {
+        /// A [`Refusal`] number; unknown ones are as final as BadHello.
+        code: u64,
+        /// For people.
+        reason: String,
+    },
+    /// Receiver to source: these outputs reach so far.
+    Cursors(Vec<Cursor>),
+    /// Source to receiver.
+    Announce(Announce),
+    /// Receiver to source.
+    State(State),
+    /// Source to receiver.
+    Key(Key),
+    /// Source to receiver.
+    Rung(RungNotice),
+}
+
+impl Control {
+    /// Appends the frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut body = Vec::new();
+        let kind = match self {
+            Control::Hello(hello) => {
+                hello.put(&mut body);
+                HELLO
+            }
+            Control::Welcome(channels) => {
+                body.put_varint(channels.len() as u64);
+                for c in channels {
+                    body.put_varint(c.channel);
+                    body.put_prefixed(c.name.as_bytes());
+                    body.extend_from_slice(c.incarnation.as_bytes());
+                    body.put_varint(c.head);
+                    body.put_varint(c.first);
+                }
+                WELCOME
+            }
+            Control::Refused { code, reason } => {
+                body.put_varint(*code);
+                body.put_prefixed(reason.as_bytes());
+                REFUSED
+            }
+            Control::Cursors(cursors) => {
+                body.put_varint(cursors.len() as u64);
+                cursors.iter().for_each(|c| put_cursor(&mut body, c));
+                CURSOR
+            }
+            Control::Announce(announce) => {
+                announce.put(&mut body);
+                FC_ANNOUNCE
+            }
+            Control::State(state) => {
+                state.put(&mut body);
+                FC_STATE
+            }
+            Control::Key(key) => {
+                key.put(&mut body);
+                FC_KEY
+            }
+            Control::Rung(notice) => {
+                notice.put(&mut body);
+                FC_RUNG
+            }
+        };
+        out.put_varint(kind);
+        out.put_prefixed(&body);
+    }
+
+    /// Reads a body; `None` for a type that this version does not know. Bytes behind the known fields are left for later versions.
+    fn decode(kind: u64, body: &[u8]) -> Result<Option<Self>, WireError> {
+        let mut r = Reader::new(name_of(kind), body);
+        let r = &mut r;
+        Ok(Some(match kind {
+            HELLO => Control::Hello(Hello::read(r)?),
+            WELCOME => {
+                let mut channels = Vec::new();
+                for _ in 0..count(r, MAX_CHANNELS, "WELCOME")? {
+                    channels.push(WelcomeChannel {
+                        channel: r.varint()?,
+                        name: r.text(MAX_NAME)?,
+                        incarnation: Uuid::from_bytes(r.array()?),
+                        head: r.varint()?,
+                        first: r.varint()?,
+                    });
+                }
+                Control::Welcome(channels)
+            }
+            REFUSED => Control::Refused {
+                code: r.varint()?,
+                reason: r.text(MAX_FRAME)?,
+            },
+            CURSOR => {
+                let cursors = (0..count(r, MAX_CHANNELS, "CURSOR")?)
+                    .map(|_| cursor(r))
+                    .collect::<Result<_, _>>()?;
+                Control::Cursors(cursors)
+            }
+            FC_ANNOUNCE => Control::Announce(Announce::read(r)?),
+            FC_STATE => Control::State(State::read(r)?),
+            FC_KEY => Control::Key(Key::read(r)?),
+            FC_RUNG => Control::Rung(RungNotice::read(r)?),
+            _ => return Ok(None),
+        }))
+    }
+}
+
+fn name_of(kind: u64) -> &'static str {
+    match kind {
+        HELLO => "HELLO",
+        WELCOME => "WELCOME",
+        REFUSED => "REFUSED",
+        CURSOR => "CURSOR",
+        FC_ANNOUNCE => "FC_ANNOUNCE",
+        FC_STATE => "FC_STATE",
+        FC_KEY => "FC_KEY",
+        FC_RUNG => "FC_RUNG",
+        _ => "control frame",
+    }
+}
+
+/// Cuts the bytes of a control stream into frames; unknown types are skipped. Holds at most one frame of [`MAX_FRAME`] bytes.
+#[derive(Debug, Default)]
+pub struct ControlReader {
+    buffer: Vec<u8>,
+    /// What of an unknown frame is still to come and to be ignored.
+    skip: u64,
+}
+
+impl ControlReader {
+    /// A reader at the stream's beginning.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the stream's next bytes.
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        let skip = self.skip.min(bytes.len() as u64);
+        self.skip -= skip;
+        bytes = &bytes[skip as usize..];
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame. An error is final: the stream cannot be read on.
+    pub fn next_frame(&mut self) -> Result<Option<Control>, WireError> {
+        loop {
+            let mut r = Reader::new("control frame", &self.buffer);
+            let (Ok(kind), Ok(len)) = (r.varint(), r.varint()) else {
+                return Ok(None);
+            };
+            let head = r.offset();
+            let known = name_of(kind) != "control frame";
+            if !known {
+                // Skipped without being held, however long it claims to be.
+                let here = len.min(r.remaining() as u64);
+                self.skip = len - here;
+                self.buffer.drain(..head + here as usize);
+                continue;
+            }
+            if len > MAX_FRAME as u64 {
+                return Err(WireError::TooLong {
+                    what: name_of(kind),
+                    len,
+                    max: MAX_FRAME as u64,
+                });
+            }
+            let end = head + len as usize;
+            let Some(body) = self.buffer.get(head..end) else {
+                return Ok(None);
+            };
+            let frame = Control::decode(kind, body)?;
+            self.buffer.drain(..end);
+            if frame.is_some() {
+                return Ok(frame);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! The control stream, whole and broken.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::protect::FlowSecret;
+use crate::wire::Put;
+use crate::{Cause, FlowId, PathId};
+use proptest::prelude::*;
+
+use super::*;
+
+pub(crate) fn samples() -> Vec<Control> {
+    let flow = FlowId([1, 2, 3, 4, 5, 6, 7, 8]);
+    let incarnation = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
+    vec![
+        Control::Hello(Hello {
+            receiver: Uuid::from_u128(7),
+            name: "r1".into(),
+            software: "flexfeed-receiver/0.1.0".into(),
+            credential: Credential::Token(b"secret".to_vec()),
+            channels: vec![
+                (
+                    "lore".into(),
+                    Some(Cursor {
+                        incarnation,
+                        seq: 300,
+                    }),
+                ),
+                ("news".into(), None),
+            ],
+            capabilities: vec![CAPABILITY_MULTICAST_IPV4],
+        }),
+        Control::Welcome(vec![WelcomeChannel {
+            channel: 1,
+            name: "lore".into(),
+            incarnation,
+            head: 70_000,
+            first: 301,
+        }]),
+        Control::Refused {
+            code: Refusal::BadCredential as u64,
+            reason: "no such token".into(),
+        },
+        Control::Cursors(vec![Cursor {
+            incarnation,
+            seq: 301,
+        }]),
+        Control::Announce(Announce {
+            flow,
+            sequence: 1,
+            endpoints: vec![
+                Endpoint {
+                    group: "232.70.70.1:4434".parse().unwrap(),
+                    source: Some("10.0.0.1".parse().unwrap()),
+                },
+                Endpoint {
+                    group: "[ff3e::8000:1]:4434".parse().unwrap(),
+                    source: None,
+                },
+            ],
+            ack_delay: Duration::from_millis(25),
+            flow_index: 3,
+            channel: 1,
+            heartbeat: Duration::from_secs(1),
+        }),
+        Control::State(State {
+            flow,
+            sequence: 2,
+            action: Action::Ready,
+            path: PathId(13),
+            key_sequence: 0,
+            cause: None,
+        }),
+        Control::State(State {
+            flow,
+            sequence: 3,
+            action: Action::Leave,
+            path: PathId(13),
+            key_sequence: 0,
+            cause: Some(Cause::HeartbeatLost),
+        }),
+        Control::Key(Key {
+            flow,
+            sequence: 0,
+            first_pn: 0,
+            secret: FlowSecret([9; 32]),
+            algorithm: 0x1301,
+        }),
+        Control::Rung(RungNotice {
+            flow,
+            sequence: 1,
+            path: PathId(13),
+            first_pn: 1234,
+            cause: Cause::Joined,
+        }),
+    ]
+}
+
+#[test]
+fn frames_round_trip_in_pieces_of_any_size_and_unknown_ones_are_skipped() {
+    let mut bytes = Vec::new();
+    for frame in samples() {
+        frame.encode(&mut bytes);
+        bytes.put_varint(0x1f_0000);
+        bytes.put_prefixed(&[0xaa; 100]);
+    }
+    for piece in [1, 2, 7, 64, bytes.len()] {
+        let (mut reader, mut got) = (ControlReader::new(), Vec::new());
+        for chunk in bytes.chunks(piece) {
+            reader.push(chunk);
+            while let Some(frame) = reader.next_frame().unwrap() {
+                got.push(frame);
+            }
+        }
+        assert_eq!(got, samples());
+        assert!(reader.buffer.is_empty());
+    }
+}
+
+#[test]
+fn an_announce_without_endpoints_withdraws() {
+    let mut bytes = Vec::new();
+    let withdrawn = Announce {
+        flow: FlowId([1; 8]),
+        sequence: 9,
+        endpoints: vec![],
+        ack_delay: Duration::ZERO,
+        flow_index: 0,
+        channel: 1,
+        heartbeat: Duration::from_secs(1),
+    };
+    Control::Announce(withdrawn.clone()).encode(&mut bytes);
+    let mut reader = ControlReader::new();
+    reader.push(&bytes);
+    assert_eq!(
+        reader.next_frame().unwrap(),
+        Some(Control::Announce(withdrawn))
+    );
+}
+
+#[test]
+fn a_huge_unknown_frame_takes_no_memory_and_a_huge_known_one_is_an_error() {
+    let mut reader = ControlReader::new();
+    let mut head = Vec::new();
+    head.put_varint(0x777);
+    head.put_varint(1 << 40);
+    reader.push(&head);
+    for _ in 0..1000 {
+        assert_eq!(reader.next_frame(), Ok(None));
+        reader.push(&[0; 1000]);
+    }
+    assert!(reader.buffer.len() <= 1000);
+    let mut reader = ControlReader::new();
+    reader.push(&[HELLO as u8, 0x80, 0x10, 0, 0]);
+    assert!(matches!(
+        reader.next_frame(),
+        Err(WireError::TooLong { what: "HELLO", .. })
+    ));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in prop::sample::select(vec![1u8, 2, 3, 4, 0x10, 0x11, 0x12, 0x14])) {
+        let mut framed = vec![kind];
+        framed.put_prefixed(&bytes);
+        let mut reader = ControlReader::new();
+        reader.push(&framed);
+        while let Ok(Some(_)) = reader.next_frame() {}
+    }
+
+    /// A sample with some bytes changed: decodes or fails, and what decodes encodes and decodes to the same.
+    #[test]
+    fn mutations(at in any::<prop::sample::Index>(), which in 0usize..9, byte in any::<u8>()) {
+        let mut bytes = Vec::new();
+        samples()[which].encode(&mut bytes);
+        *at.get_mut(&mut bytes) = byte;
+        let mut reader = ControlReader::new();
+        reader.push(&bytes);
+        if let Ok(Some(frame)) = reader.next_frame() {
+            let mut again = Vec::new();
+            frame.encode(&mut again);
+            let mut reader = ControlReader::new();
+            reader.push(&again);
+            prop_assert_eq!(reader.next_frame(), Ok(Some(frame)));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What a receiver is made with and what it tells.
+
+use uuid::Uuid;
+
+use crate::control::{Credential, Endpoint};
+use crate::{Cause, Cursor, FlowId, Rung};
+
+/// What a receiver is made with.
+#[derive(Debug, Clone)]
+pub struct ReceiverConfig {
+    /// Made once and kept.
+    pub receiver: Uuid,
+    /// For people.
+    pub name: String,
+    /// Program and version.
+    pub software: String,
+    /// Why it may receive.
+    pub credential: Credential,
+    /// The channels, each with how far the outputs are.
+    pub channels: Vec<(String, Option<Cursor>)>,
+    /// Whether to try the flow by IPv4 multicast.
+    pub multicast: bool,
+    /// For the jitter of acknowledgements.
+    pub seed: u64,
+    /// Test-only: what arrives twice is delivered twice.
+    pub dedupe_off: bool,
+}
+
+/// What the owner of a receiver should know or do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReceiverEvent {
+    /// The source serves this channel.
+    Welcome {
+        /// The channel's name.
+        channel: String,
+        /// Its incarnation.
+        incarnation: Uuid,
+        /// The source's last `seq`.
+        head: u64,
+        /// Where delivery begins.
+        first: u64,
+        /// The incarnation is not the one of the cursor: delivery starts over.
+        resync: bool,
+    },
+    /// These updates are gone for good: older than the source's retention.
+    Gap {
+        /// The channel's name.
+        channel: String,
+        /// First `seq` that is missing.
+        from: u64,
+        /// Last `seq` that is missing.
+        to: u64,
+    },
+    /// The source turned the receiver away.
+    Refused {
+        /// A [`crate::control::Refusal`] number.
+        code: u64,
+        /// In the source's words.
+        reason: String,
+    },
+    /// Listen to this flow by one of its endpoints.
+    Join {
+        /// The flow.
+        flow: FlowId,
+        /// Where it can be had.
+        endpoints: Vec<Endpoint>,
+    },
+    /// Nothing arrives by the join: leave and join again.
+    Rejoin {
+        /// The flow.
+        flow: FlowId,
+    },
+    /// Stop listening to this flow.
+    Leave {
+        /// The flow.
+        flow: FlowId,
+    },
+    /// The source moved the receiver.
+    Moved {
+        /// The channel's name.
+        channel: String,
+        /// Where it stands now.
+        rung: Rung,
+        /// Why.
+        cause: Cause,
+    },
+}
+
+/// What became of a flow packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowInput {
+    /// Its frames were taken.
+    Accepted,
+    /// It arrived before by the same path.
+    Duplicate,
+    /// No flow with this ID is known, or its key is not here yet.
+    UnknownFlow,
+    /// It did not verify under the flow's key.
+    Unverified,
+    /// It verified, but its frames make no sense.
+    Invalid,
+    /// There is no room for its updates; it is not acknowledged, so the source repairs it on the unicast path.
+    NoRoom,
+}
+
+/// Counters of one channel, since the receiver's start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChannelStats {
+    /// The largest `seq` that the source is known to have.
+    pub head: u64,
+    /// Flow packets that were taken.
+    pub flow_packets: u64,
+    /// Flow packets that did not verify, or whose frames made no sense.
+    pub flow_invalid: u64,
+    /// Flow packets that arrived twice, and pieces of updates that were whole already.
+    pub duplicates: u64,
+    /// Times that flow and unicast bytes contradicted each other.
+    pub mismatches: u64,
+}
