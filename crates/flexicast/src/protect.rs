@@ -1,7 +1,7 @@
 //! Protection of flow packets: RFC 9001 AEAD and header protection from the secret that FC_KEY carries (protocol.md section 5).
 
+use boring::aead::{AeadCtx, Algorithm as Aead};
 use ring::aead::quic::{self, HeaderProtectionKey};
-use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -15,6 +15,10 @@ pub const PN_LEN: usize = 4;
 pub const TAG_LEN: usize = 16;
 /// Bytes of a flow packet that are not frames.
 pub const OVERHEAD: usize = HEADER_LEN + TAG_LEN;
+/// Bytes of a nonce (RFC 9001 section 5.3).
+const NONCE_LEN: usize = 12;
+/// Full packets end their frames on a multiple of this: the odd bytes behind the last whole AES block would cost BoringSSL half as much as all the blocks before.
+pub const BLOCK_LEN: usize = 16;
 /// Bytes of a flow secret.
 pub const SECRET_LEN: usize = 32;
 /// The most packets that one key protects (RFC 9001 section 6.6, the AES-GCM confidentiality limit).
@@ -46,10 +50,10 @@ impl Algorithm {
         }
     }
 
-    fn aead(self) -> &'static aead::Algorithm {
+    fn aead(self) -> Aead {
         match self {
-            Algorithm::Aes128Gcm => &aead::AES_128_GCM,
-            Algorithm::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
+            Algorithm::Aes128Gcm => Aead::aes_128_gcm(),
+            Algorithm::ChaCha20Poly1305 => Aead::chacha20_poly1305(),
         }
     }
 
@@ -108,48 +112,47 @@ fn expand_label(secret: &hkdf::Prk, label: &[u8], out: &mut [u8]) -> Result<(), 
 
 /// The keys of one epoch, ready to seal and to open packets.
 pub struct PacketKey {
-    aead: LessSafeKey,
+    aead: AeadCtx,
     header: HeaderProtectionKey,
-    iv: [u8; aead::NONCE_LEN],
+    iv: [u8; NONCE_LEN],
 }
 
 impl PacketKey {
     /// Derives `quic key`, `quic iv` and `quic hp` from the secret (RFC 9001 section 5.1).
     pub fn new(algorithm: Algorithm, secret: &FlowSecret) -> Result<Self, KeyError> {
         let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &secret.0);
-        let mut iv = [0; aead::NONCE_LEN];
+        let mut iv = [0; NONCE_LEN];
         expand_label(&prk, b"quic iv", &mut iv)?;
         let (mut key, mut hp) = ([0; 32], [0; 32]);
-        let key = &mut key[..algorithm.aead().key_len()];
+        let key = &mut key[..algorithm.aead().key_length()];
         let hp = &mut hp[..algorithm.header().key_len()];
         expand_label(&prk, b"quic key", key)?;
         expand_label(&prk, b"quic hp", hp)?;
-        let made = UnboundKey::new(algorithm.aead(), key).and_then(|aead| {
-            Ok(PacketKey {
-                aead: LessSafeKey::new(aead),
-                header: HeaderProtectionKey::new(algorithm.header(), hp)?,
-                iv,
-            })
-        });
+        let aead = AeadCtx::new(&algorithm.aead(), key, TAG_LEN).map_err(|_| KeyError);
+        let header = HeaderProtectionKey::new(algorithm.header(), hp).map_err(|_| KeyError);
         key.zeroize();
         hp.zeroize();
-        made.map_err(|_| KeyError)
+        Ok(PacketKey {
+            aead: aead?,
+            header: header?,
+            iv,
+        })
     }
 
     /// IV xor packet number, without the path id (RFC 9001 section 5.3).
-    fn nonce(&self, pn: u64) -> Nonce {
+    fn nonce(&self, pn: u64) -> [u8; NONCE_LEN] {
         let mut nonce = self.iv;
         for (n, p) in nonce[4..].iter_mut().zip(pn.to_be_bytes()) {
             *n ^= p;
         }
-        Nonce::assume_unique_for_key(nonce)
+        nonce
     }
 
     /// Seals the packet in `packet[..frames_end + TAG_LEN]`, whose frames stand in `packet[HEADER_LEN..frames_end]`; header and tag are written here.
     ///
     /// Returns the packet's length, or `None` when the buffer is too short or there are no frames (a sample for header protection would be missing).
     pub fn seal(
-        &self,
+        &mut self,
         flow: FlowId,
         pn: u64,
         key_phase: bool,
@@ -165,12 +168,11 @@ impl PacketKey {
         header[0] = FIXED_BIT | (PN_LEN as u8 - 1) | if key_phase { KEY_PHASE_BIT } else { 0 };
         header[1..PN_OFFSET].copy_from_slice(&flow.0);
         header[PN_OFFSET..].copy_from_slice(&(pn as u32).to_be_bytes());
-        let (frames, tag_out) = body.split_at_mut(frames_end - HEADER_LEN);
-        let tag = self
-            .aead
-            .seal_in_place_separate_tag(self.nonce(pn), Aad::from(&*header), frames)
+        let nonce = self.nonce(pn);
+        let (frames, tag) = body.split_at_mut(frames_end - HEADER_LEN);
+        self.aead
+            .seal_scatter_mut(&nonce, frames, tag, None, header)
             .ok()?;
-        tag_out.copy_from_slice(tag.as_ref());
         self.mask(packet)?;
         Some(len)
     }
@@ -192,7 +194,7 @@ impl PacketKey {
 
     /// Opens a packet in place; `expected_pn` is the next packet number if nothing were lost. On failure the buffer's contents are unspecified.
     pub fn open<'a>(
-        &self,
+        &mut self,
         expected_pn: u64,
         packet: &'a mut [u8],
     ) -> Result<Opened<'a>, OpenError> {
@@ -211,9 +213,10 @@ impl PacketKey {
             .fold(0, |pn, b| pn << 8 | u64::from(*b));
         let pn = decode_pn(expected_pn, truncated);
         let key_phase = header[0] & KEY_PHASE_BIT != 0;
-        let frames = self
-            .aead
-            .open_in_place(self.nonce(pn), Aad::from(&*header), body)
+        let nonce = self.nonce(pn);
+        let (frames, tag) = body.split_at_mut(body.len() - TAG_LEN);
+        self.aead
+            .open_gather_mut(&nonce, frames, tag, header)
             .map_err(|_| OpenError::Unverified)?;
         Ok(Opened {
             pn,
@@ -295,17 +298,17 @@ mod tests {
             out[..],
             hex("25a282b9e82f06f21f488917a4fc8f1b73573685608597d0efcb076b0ab7a7a4")
         );
-        let key = PacketKey::new(Algorithm::ChaCha20Poly1305, &secret).unwrap();
+        let mut key = PacketKey::new(Algorithm::ChaCha20Poly1305, &secret).unwrap();
         assert_eq!(key.iv[..], hex("e0459b3474bdd0e44a41c144"));
         let pn = 654_360_564;
-        assert_eq!(key.nonce(pn).as_ref()[..], hex("e0459b3474bdd0e46d417eb0"));
+        assert_eq!(key.nonce(pn)[..], hex("e0459b3474bdd0e46d417eb0"));
         let mut frames = [0x01];
-        let tag = key
-            .aead
-            .seal_in_place_separate_tag(key.nonce(pn), Aad::from(hex("4200bff4")), &mut frames)
+        let (nonce, mut tag) = (key.nonce(pn), [0; TAG_LEN]);
+        key.aead
+            .seal_scatter_mut(&nonce, &mut frames, &mut tag, None, &hex("4200bff4"))
             .unwrap();
         assert_eq!(
-            [&frames[..], tag.as_ref()].concat(),
+            [&frames[..], &tag].concat(),
             hex("655e5cd55c41f69080575d7999c25a5bfb")
         );
         assert_eq!(
@@ -349,7 +352,7 @@ mod tests {
     }
 
     fn sealed(algorithm: Algorithm, pn: u64, frames: &[u8]) -> (PacketKey, Vec<u8>) {
-        let key = PacketKey::new(algorithm, &FlowSecret([7; 32])).unwrap();
+        let mut key = PacketKey::new(algorithm, &FlowSecret([7; 32])).unwrap();
         let mut packet = vec![0; HEADER_LEN];
         packet.extend_from_slice(frames);
         let end = packet.len();
@@ -366,7 +369,7 @@ mod tests {
         fn what_is_sealed_opens_and_nothing_else(pn in 0u64..1 << 40, behind in 0u64..1 << 30, frames in prop::collection::vec(any::<u8>(), 1..200),
             flip in any::<prop::sample::Index>(), bit in 0u8..8, chacha in any::<bool>()) {
             let algorithm = if chacha { Algorithm::ChaCha20Poly1305 } else { Algorithm::Aes128Gcm };
-            let (key, packet) = sealed(algorithm, pn, &frames);
+            let (mut key, packet) = sealed(algorithm, pn, &frames);
             prop_assert_eq!(peek_flow_id(&packet), Some(FlowId([3; 8])));
             let mut copy = packet.clone();
             let opened = key.open(pn.saturating_sub(behind), &mut copy).unwrap();

@@ -191,7 +191,7 @@ fn packet(vector: &Vector, algorithm: Algorithm, header: &'static quic::Algorith
         .unwrap();
     assert_eq!(mask[..], vector.bytes("mask"));
 
-    let key = PacketKey::new(algorithm, &FlowSecret(secret.try_into().unwrap())).unwrap();
+    let mut key = PacketKey::new(algorithm, &FlowSecret(secret.try_into().unwrap())).unwrap();
     let flow = FlowId(vector.bytes("flow-id").try_into().unwrap());
     let phase = vector.text("key-phase") == "1";
     let frames = vector.bytes("frames");

@@ -11,7 +11,8 @@ use crate::ack::PathAck;
 use crate::frame;
 use crate::pace::TokenBucket;
 use crate::protect::{
-    Algorithm, FlowSecret, HEADER_LEN, KeyError, MAX_PACKETS, PacketKey, TAG_LEN,
+    Algorithm, BLOCK_LEN, FlowSecret, HEADER_LEN, KeyError, MAX_PACKETS, OVERHEAD, PacketKey,
+    TAG_LEN,
 };
 use crate::{Cause, DEFAULT_UDP_PAYLOAD, FlowId, PathId};
 
@@ -33,7 +34,7 @@ pub struct FlowConfig {
     pub secret: FlowSecret,
     /// The AEAD.
     pub algorithm: Algorithm,
-    /// UDP payload of a full packet in bytes.
+    /// UDP payload of a full packet in bytes, at most: its frames end on a multiple of [`crate::protect::BLOCK_LEN`].
     pub udp_payload: usize,
     /// Pacing in bit/s of UDP payload; `None` sends as fast as it is polled.
     pub rate: Option<u64>,
@@ -415,7 +416,8 @@ impl FlowSender {
         {
             return false;
         }
-        let limit = self.config.udp_payload.saturating_sub(TAG_LEN);
+        let frames = self.config.udp_payload.saturating_sub(OVERHEAD);
+        let limit = HEADER_LEN + frames / BLOCK_LEN * BLOCK_LEN;
         out.resize(HEADER_LEN, 0);
         self.scratch.clear();
         while let Some(front) = self.queue.front_mut() {

@@ -222,11 +222,12 @@ impl Receiver {
         let Some(flow) = self.flows.get_mut(&id) else {
             return FlowInput::UnknownFlow;
         };
-        let Some((key, packet_key)) = &flow.key else {
+        let largest = flow.largest();
+        let Some((key, packet_key)) = &mut flow.key else {
             return FlowInput::UnknownFlow;
         };
         let channel = &mut self.channels[flow.channel];
-        let expected = flow.largest().map_or(key.first_pn, |pn| pn + 1);
+        let expected = largest.map_or(key.first_pn, |pn| pn + 1);
         let Ok(packet) = packet_key.open(expected, datagram) else {
             channel.stats.flow_invalid += 1;
             return FlowInput::Unverified;
