@@ -28,16 +28,18 @@ impl Figures {
     }
 
     /// Whether any of these names is asked for.
-    pub fn wants(&self, names: &[String]) -> bool {
-        names.iter().any(|name| name.starts_with(&self.prefix))
+    pub fn wants(&self, names: &[impl AsRef<str>]) -> bool {
+        names
+            .iter()
+            .any(|name| name.as_ref().starts_with(&self.prefix))
     }
 
     /// Prints and keeps a figure, if it is asked for.
-    pub fn take(&mut self, name: String, value: f64, unit: &'static str) {
+    pub fn take(&mut self, name: &str, value: f64, unit: &'static str) {
         if name.starts_with(&self.prefix) {
             let value = (value * 100.0).round() / 100.0;
             println!("{name} {value:.2} {unit}");
-            self.taken.insert(name, Figure { value, unit });
+            self.taken.insert(name.to_owned(), Figure { value, unit });
         }
     }
 
@@ -80,8 +82,8 @@ mod tests {
     #[test]
     fn only_what_was_asked_for_is_taken() {
         let mut figures = Figures::new("gen_a".into());
-        figures.take("gen_a_n1".into(), 1.234, "ratio");
-        figures.take("gen_b".into(), 1.0, "ratio");
+        figures.take("gen_a_n1", 1.234, "ratio");
+        figures.take("gen_b", 1.0, "ratio");
         assert_eq!(
             serde_json::to_string(&figures.taken).unwrap(),
             r#"{"gen_a_n1":{"value":1.23,"unit":"ratio"}}"#

@@ -74,10 +74,14 @@ pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> R
             for (seq, piece) in pieces.drain(..) {
                 flow.push(seq, piece);
             }
-            packets
-                .iter_mut()
-                .take_while(|packet| flow.queued_bytes() > 0 && flow.poll_transmit(now, packet))
-                .count()
+            let mut made = 0;
+            for packet in &mut packets {
+                if flow.queued_bytes() == 0 || !flow.poll_transmit(now, packet) {
+                    break;
+                }
+                made += 1;
+            }
+            made
         });
         ensure!(made > 0, "the flow has stopped sending");
         for packet in &mut packets[..made] {

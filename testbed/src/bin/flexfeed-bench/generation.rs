@@ -63,6 +63,9 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
         "gen_flow_ns",
         "gen_quiche_ns",
     ];
+    if !figures.wants(&NAMES) {
+        return Ok(());
+    }
     let parcel = Parcel::new(STREAM);
     for (receivers, runs) in SIZES {
         let names = kinds.map(|kind| format!("{kind}_n{receivers}"));
@@ -91,7 +94,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
             .zip(taken)
             .zip(["ratio", "ratio", "ns", "ns"])
         {
-            figures.take(name, median(values), unit);
+            figures.take(&name, median(values), unit);
         }
     }
     Ok(())

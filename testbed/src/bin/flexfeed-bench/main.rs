@@ -7,6 +7,7 @@ mod cpu;
 mod figures;
 mod flow;
 mod generation;
+mod ladder;
 mod pair;
 mod parcel;
 mod unicast;
@@ -27,20 +28,22 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let prefix = Arguments::parse().prefix;
-    if !generation::NAMES
-        .iter()
-        .any(|name| name.starts_with(&prefix))
-    {
-        let names = generation::NAMES.join(", ");
+    let names = [&generation::NAMES[..], &ladder::NAMES].concat();
+    if !names.iter().any(|name| name.starts_with(&prefix)) {
+        let names = names.join(", ");
         eprintln!("flexfeed-bench: no figure begins with \"{prefix}\"; there are {names}");
         return ExitCode::from(2);
     }
     let mut figures = Figures::new(prefix);
-    let measured = generation::measure(&mut figures);
-    let written = figures.write();
-    for error in [measured.err(), written.err()].into_iter().flatten() {
+    let generation = generation::measure(&mut figures);
+    let ladder = ladder::measure(&mut figures);
+    let failed = [generation, ladder, figures.write()]
+        .into_iter()
+        .filter_map(Result::err);
+    let mut code = ExitCode::SUCCESS;
+    for error in failed {
         eprintln!("flexfeed-bench: {error:#}");
-        return ExitCode::FAILURE;
+        code = ExitCode::FAILURE;
     }
-    ExitCode::SUCCESS
+    code
 }

@@ -3,8 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
 use flexicast::protect::Algorithm;
-use quiche::{Config, Connection, ConnectionId, RecvInfo};
+use quiche::{BufFactory, Config, Connection, ConnectionId, RecvInfo};
 use rand::RngExt;
 
 use crate::parcel::UDP_PAYLOAD;
@@ -60,7 +61,13 @@ impl Maker {
         let [client, server] = ids.each_ref().map(|id| ConnectionId::from_ref(id));
         let mut pair = Pair {
             client: quiche::connect(None, &client, CLIENT, SERVER, &mut self.client)?,
-            server: quiche::accept(&server, None, SERVER, CLIENT, &mut self.server)?,
+            server: quiche::accept_with_buf_factory(
+                &server,
+                None,
+                SERVER,
+                CLIENT,
+                &mut self.server,
+            )?,
         };
         for _ in 0..20 {
             pair.settle()?;
@@ -74,12 +81,29 @@ impl Maker {
     }
 }
 
+/// Lets the server's streams take the application's buffers as they are, without a copy.
+#[derive(Debug, Clone, Default)]
+pub struct Shared;
+
+impl BufFactory for Shared {
+    type Buf = Bytes;
+    type DgramBuf = Vec<u8>;
+
+    fn buf_from_slice(buf: &[u8]) -> Bytes {
+        Bytes::copy_from_slice(buf)
+    }
+
+    fn dgram_buf_from_slice(buf: &[u8]) -> Vec<u8> {
+        buf.to_vec()
+    }
+}
+
 /// One receiver of the unicast side, or the unicast path of a member of the flow.
 pub struct Pair {
     /// The receiver's end.
     pub client: Connection,
     /// The source's end.
-    pub server: Connection,
+    pub server: Connection<Shared>,
 }
 
 impl Pair {
@@ -133,7 +157,10 @@ pub fn to_server() -> RecvInfo {
 }
 
 /// Makes a connection's next packet; `None` when there is none.
-pub fn send(connection: &mut Connection, out: &mut [u8]) -> Result<Option<usize>> {
+pub fn send<F: BufFactory>(
+    connection: &mut Connection<F>,
+    out: &mut [u8],
+) -> Result<Option<usize>> {
     match connection.send(out) {
         Ok((len, _)) => Ok(Some(len)),
         Err(quiche::Error::Done) => Ok(None),

@@ -51,5 +51,7 @@ impl Parcel {
 
 /// A buffer for each packet of a train.
 pub fn train() -> Vec<Vec<u8>> {
-    vec![Vec::with_capacity(UDP_PAYLOAD * 2); TRAIN]
+    (0..TRAIN)
+        .map(|_| Vec::with_capacity(UDP_PAYLOAD))
+        .collect()
 }

@@ -1,6 +1,7 @@
 //! The side that is compared with: quiche sends the parcel to each client on a connection of its own, all in one thread.
 
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use ring::digest::{self, SHA256};
 
 use crate::cpu::Stopwatch;
@@ -15,11 +16,13 @@ struct Client {
     pair: Pair,
     offered: usize,
     received: usize,
+    /// What the application has made and not handed over yet; the flag marks the last piece.
+    pieces: Vec<(Bytes, bool)>,
     hash: digest::Context,
 }
 
-/// Sends the parcel to every client, a train of packets at a time, one client after the other. Timed are the server's calls of `send` that make the packets, and
-/// apart from them its reading of the acknowledgements.
+/// Sends the parcel to every client, a train of packets at a time, one client after the other. Timed are the server's calls
+/// that take the stream's bytes and make the packets, and apart from them its reading of the acknowledgements.
 ///
 /// # Errors
 /// When quiche fails, or a client did not get the parcel.
@@ -28,6 +31,7 @@ pub fn deliver(pairs: Vec<Pair>, parcel: &Parcel) -> Result<Cost> {
         pair,
         offered: 0,
         received: 0,
+        pieces: Vec::new(),
         hash: digest::Context::new(&SHA256),
     });
     let mut clients: Vec<Client> = clients.collect();
@@ -38,12 +42,12 @@ pub fn deliver(pairs: Vec<Pair>, parcel: &Parcel) -> Result<Cost> {
     let mut made = 0;
     while clients.iter().any(|c| c.received < parcel.len()) {
         for client in clients.iter_mut().filter(|c| c.received < parcel.len()) {
-            client.offer(parcel)?;
+            client.prepare(parcel);
             lengths.clear();
-            let server = &mut client.pair.server;
             generate.time(|| -> Result<()> {
+                client.write()?;
                 for packet in &mut packets {
-                    match send(server, packet)? {
+                    match send(&mut client.pair.server, packet)? {
                         Some(len) => lengths.push(len),
                         None => break,
                     }
@@ -77,16 +81,21 @@ pub fn deliver(pairs: Vec<Pair>, parcel: &Parcel) -> Result<Cost> {
 }
 
 impl Client {
-    /// The application writes until a train and a piece are waiting.
-    fn offer(&mut self, parcel: &Parcel) -> Result<()> {
-        while self.offered - self.received < TRAIN * UDP_PAYLOAD {
-            let Some(piece) = parcel.piece(self.offered) else {
-                break;
-            };
-            let fin = self.offered + piece.len() == parcel.len();
-            let taken = self.pair.server.stream_send(STREAM, &piece, fin)?;
-            ensure!(taken == piece.len(), "quiche's windows are not wide open");
-            self.offered += taken;
+    /// The application makes pieces until a train is waiting.
+    fn prepare(&mut self, parcel: &Parcel) {
+        while self.offered - self.received < TRAIN * UDP_PAYLOAD
+            && let Some(piece) = parcel.piece(self.offered)
+        {
+            self.offered += piece.len();
+            self.pieces.push((piece, self.offered == parcel.len()));
+        }
+    }
+
+    /// The application hands its pieces over, without a copy.
+    fn write(&mut self) -> Result<()> {
+        for (piece, fin) in self.pieces.drain(..) {
+            let (_, rest) = self.pair.server.stream_send_zc(STREAM, piece, fin)?;
+            ensure!(rest.is_none(), "quiche's windows are not wide open");
         }
         Ok(())
     }
