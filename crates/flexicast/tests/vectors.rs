@@ -63,7 +63,7 @@ fn hello() -> Hello {
         name: "r1".into(),
         software: "flexfeed-receiver/0.1.0".into(),
         credential: Credential::Token(b"secret-token".to_vec()),
-        channels: vec![("lore".into(), Some(cursor(300))), ("news".into(), None)],
+        channels: vec![("lore".into(), Some(cursor(300)))],
         capabilities: vec![CAPABILITY_MULTICAST_IPV4],
     }
 }
@@ -247,7 +247,7 @@ const CHECKS: &[(&str, Check)] = &[
                 name: String::new(),
                 software: String::new(),
                 credential: Credential::None,
-                channels: vec![("lore".into(), None)],
+                channels: vec![("lore".into(), None), ("news".into(), None)],
                 capabilities: vec![],
             }),
         );
