@@ -351,3 +351,21 @@ fn no_busy_timers() {
         "{per_second} steps a second for three idle members"
     );
 }
+
+/// A store that was restored from a backup numbers new updates as it numbered others before: never taken for those.
+#[test]
+fn a_source_that_has_gone_back_is_a_resync() {
+    let mut lab = joined(14, 1);
+    (0..100).for_each(|_| lab.publish(300));
+    lab.run(SECOND);
+    lab.store.truncate(50);
+    lab.restart_source(15);
+    (0..10).for_each(|_| lab.publish(77));
+    lab.connect(0);
+    lab.run(SECOND);
+    (0..10).for_each(|_| lab.publish(78));
+    lab.run(SECOND);
+    let seqs: Vec<u64> = lab.nodes[0].got.iter().map(|g| g.0).collect();
+    let expected: Vec<u64> = (1..=100).chain(1..=70).collect();
+    assert_eq!(seqs, expected);
+}

@@ -246,17 +246,20 @@ impl Engine {
         if self.stopped {
             return;
         }
+        let mut reason = end.reason;
         if end.code == Some(close::REFUSED) && self.refused {
             // REFUSED said why, and that another attempt may help: not at once.
             self.pause = self.pause.max(RETRY_FIRST * 8);
+        } else if end.code == Some(close::SUPERSEDED) {
+            // Two receivers with one id would throw each other out for ever.
+            self.pause = RETRY_MAX;
+            reason.push_str(". Another receiver uses this receiver's id: if the data folder is a copy, remove the receiver's id in one of them");
         }
         let retry_in = self.pause.mul_f64(rand::rng().random_range(0.5..1.0));
         self.pause = (self.pause * 2).min(RETRY_MAX);
         self.retry_at = Some(Instant::now() + retry_in);
-        self.held.push_back(Event::Disconnected {
-            reason: end.reason,
-            retry_in,
-        });
+        self.held
+            .push_back(Event::Disconnected { reason, retry_in });
     }
 
     fn core_events(&mut self) {

@@ -226,18 +226,21 @@ impl Receiver {
             let Some(channel) = self.channels.iter_mut().find(|c| c.name == w.name) else {
                 continue;
             };
-            if w.first == 0 {
+            if w.first == 0 || w.first > w.head + 1 {
                 return Err(WireError::invalid(
                     "WELCOME",
-                    "a delivery that begins at seq 0",
+                    "a delivery that begins at seq 0 or beyond the head",
                 ));
             }
             channel.number = Some(w.channel);
             channel.stats.head = w.head;
+            // A source that is behind us has lost updates that we have, as from an older backup: what it numbers from here on is not what we know by these
+            // numbers.
+            let behind = w.head + 1 < channel.merge.next();
             let resync = channel
                 .incarnation
-                .is_some_and(|known| known != w.incarnation);
-            if channel.incarnation != Some(w.incarnation) {
+                .is_some_and(|known| known != w.incarnation || behind);
+            if resync || channel.incarnation.is_none() {
                 channel.incarnation = Some(w.incarnation);
                 channel.merge = Merge::new(w.first, self.config.dedupe_off);
             }

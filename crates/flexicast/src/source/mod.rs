@@ -17,12 +17,12 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use uuid::Uuid;
 
-use crate::WireError;
 use crate::ack::{PATH_ACK, PathAck};
 use crate::control::{Control, Refusal, WelcomeChannel};
 use crate::flow::{FlowConfig, FlowSender};
 use crate::protect::KeyError;
 use crate::wire::Reader;
+use crate::{Cursor, WireError};
 use membership::FLOW_INDEX;
 use recent::Recent;
 use session::Session;
@@ -186,19 +186,19 @@ impl Source {
                 }
                 Control::Hello(hello) => {
                     session.hello = Some(hello.clone());
-                    if hello
-                        .channels
-                        .iter()
-                        .any(|(name, _)| *name == self.config.channel)
-                    {
-                        self.events
-                            .push_back(SourceEvent::Authorise { session: id, hello });
-                    } else {
-                        let reason = format!(
-                            "this source has only the channel \"{}\"",
-                            self.config.channel
-                        );
-                        self.refuse(id, Refusal::UnknownChannel, reason);
+                    let ours = &self.config.channel;
+                    match hello.channels.iter().find(|(name, _)| name != ours) {
+                        None if !hello.channels.is_empty() => self
+                            .events
+                            .push_back(SourceEvent::Authorise { session: id, hello }),
+                        None => {
+                            self.refuse(id, Refusal::BadHello, "no channel is asked for".into())
+                        }
+                        Some((name, _)) => {
+                            let reason =
+                                format!("there is no channel \"{name}\" here, only \"{ours}\"");
+                            self.refuse(id, Refusal::UnknownChannel, reason);
+                        }
                     }
                 }
                 _ if !session.served => {
@@ -265,7 +265,7 @@ impl Source {
             .find(|(name, _)| *name == self.config.channel)
             .and_then(|(_, cursor)| *cursor);
         let first = match cursor {
-            // A cursor beyond the head is from a history that this store does not have; the incarnation should have changed, so it starts over as well.
+            // A cursor beyond the head is from a history that this store does not have: the receiver sees that by the head, and starts over.
             Some(c) if c.incarnation == self.config.incarnation && c.seq <= self.head => {
                 (c.seq + 1).max(self.config.first)
             }
@@ -278,7 +278,8 @@ impl Source {
         };
         session.served = true;
         session.since = now;
-        session.cursor = cursor.filter(|c| c.incarnation == self.config.incarnation);
+        let known = |c: &Cursor| c.incarnation == self.config.incarnation && c.seq <= self.head;
+        session.cursor = cursor.filter(known);
         session.backlog.start(first, self.head);
         let welcome = WelcomeChannel {
             channel: CHANNEL,
