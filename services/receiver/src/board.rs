@@ -88,7 +88,8 @@ impl Board {
             rung: Rung::Unicast,
             rung_since_ms: since,
             cursor: cursor.map_or(0, |c| c.seq),
-            head: cursor.map_or(0, |c| c.seq),
+            // Only the source knows.
+            head: 0,
             paths: Paths::default(),
             latencies: Latencies::default(),
             flow_packets: 0,
@@ -144,17 +145,17 @@ impl Board {
                 channel,
                 incarnation,
                 head,
+                first,
                 resync,
-                ..
             } => {
                 state.connected = true;
                 state.connection_error = None;
                 if let Some(channel) = state.channel(channel) {
                     if *resync {
-                        channel.cursor = 0;
+                        channel.cursor = first.saturating_sub(1);
                     }
                     channel.incarnation = Some(*incarnation);
-                    channel.head = (*head).max(channel.cursor);
+                    channel.head = *head;
                 }
             }
             Event::Gap { channel, from, to } => {
@@ -189,8 +190,13 @@ impl Board {
                     channel.mismatches = *mismatches;
                 }
             }
-            // Counted once the outputs hold it.
-            Event::Update { .. } => return,
+            // Counted once the outputs hold it; but the source has it.
+            Event::Update { channel, seq, .. } => {
+                if let Some(channel) = state.channel(channel) {
+                    channel.head = channel.head.max(*seq);
+                }
+                return;
+            }
         }
         drop(state);
         self.changed.notify_one();
@@ -200,6 +206,17 @@ impl Board {
     #[must_use]
     pub fn rung(&self, channel: &str) -> Option<Rung> {
         self.lock().channel(channel).map(|channel| channel.rung)
+    }
+
+    /// How far a channel's outputs are, and in which numbering.
+    #[must_use]
+    pub fn cursor(&self, channel: &str) -> Option<Cursor> {
+        let mut state = self.lock();
+        let channel = state.channel(channel)?;
+        Some(Cursor {
+            incarnation: channel.incarnation?,
+            seq: channel.cursor,
+        })
     }
 
     /// A batch is in the outputs.
@@ -223,7 +240,6 @@ impl Board {
                 && channel.incarnation.is_none_or(|i| i == cursor.incarnation)
             {
                 channel.cursor = cursor.seq;
-                channel.head = channel.head.max(cursor.seq);
             }
         }
         drop(state);

@@ -72,7 +72,7 @@ fn connected_means_welcomed() {
         addr: ([127, 0, 0, 1], 4433).into(),
     });
     let status = board.status();
-    assert_eq!((status.connected, status.channels[0].head), (false, 5));
+    assert_eq!((status.connected, status.channels[0].head), (false, 0));
     board.apply(&welcome(7, 9, false));
     let status = board.status();
     assert!(status.connected);
@@ -133,7 +133,7 @@ fn updates_are_counted_by_path_and_only_live_ones_have_latency() {
     assert_eq!((channel.updates, channel.via), (3, paths));
     assert_eq!(
         (channel.cursor, channel.head, channel.undecodable),
-        (8, 8, 3)
+        (8, 0, 3)
     );
     let latency = Latency {
         last: Some(7.5),
@@ -153,6 +153,23 @@ fn a_resync_begins_a_new_count() {
     assert_eq!((channel.cursor, channel.head), (0, 3));
     board.delivered(LORE, &outcome(8, 2, Via::Unicast, false, 1.0));
     assert_eq!(board.status().channels[0].cursor, 2);
+}
+
+#[test]
+fn the_head_is_what_the_source_says_even_below_the_cursor() {
+    let board = board();
+    board.apply(&welcome(7, 3, true));
+    let channel = board.status().channels.remove(0);
+    assert_eq!((channel.cursor, channel.head), (0, 3));
+    board.apply(&Event::Update {
+        channel: LORE.into(),
+        incarnation: Uuid::from_u128(7),
+        seq: 4,
+        encoded: bytes::Bytes::new(),
+        via: Via::Unicast,
+    });
+    let channel = board.status().channels.remove(0);
+    assert_eq!((channel.cursor, channel.head), (0, 4));
 }
 
 #[test]

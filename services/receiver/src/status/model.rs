@@ -45,7 +45,7 @@ pub struct Channel {
     pub rung_since_ms: u64,
     /// The last `seq` up to which the outputs are complete; 0 for none.
     pub cursor: u64,
-    /// The source's last `seq`, as far as it is known.
+    /// The last `seq` that the source told of since this process started; 0 before the first.
     pub head: u64,
     /// Updates put out.
     pub updates: u64,

@@ -67,14 +67,16 @@ pub(super) fn render(
     if let Some(error) = &status.error {
         let _ = writeln!(out, "Problem: {}", plain(error));
     }
+    // Whoever has ended knows nothing of what the source has since stored.
+    let connected = status.connected && life != Life::Ended;
     for channel in &status.channels {
         out.push('\n');
-        render_channel(&mut out, channel, data, &clock);
+        render_channel(&mut out, channel, connected, data, &clock);
     }
     out
 }
 
-fn render_channel(out: &mut String, c: &Channel, data: &Path, clock: &Clock<'_>) {
+fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, clock: &Clock<'_>) {
     let name = plain(&c.channel);
     let _ = writeln!(
         out,
@@ -82,9 +84,16 @@ fn render_channel(out: &mut String, c: &Channel, data: &Path, clock: &Clock<'_>)
         plain(&c.rung),
         clock.ago(c.rung_since_ms)
     );
-    let _ = match c.head.saturating_sub(c.cursor) {
-        0 => writeln!(out, "  progress   up to date, at update {}", c.cursor),
-        behind => writeln!(
+    let _ = match (c.incarnation, connected, c.head.saturating_sub(c.cursor)) {
+        // Neither a cursor nor a welcome.
+        (None, ..) => writeln!(out, "  progress   nothing received yet"),
+        (_, false, _) => writeln!(
+            out,
+            "  progress   at update {}; the source's last is unknown (not connected)",
+            c.cursor
+        ),
+        (_, true, 0) => writeln!(out, "  progress   up to date, at update {}", c.cursor),
+        (_, true, behind) => writeln!(
             out,
             "  progress   at update {}, {behind} behind the source's {}",
             c.cursor, c.head
@@ -208,7 +217,7 @@ mod tests {
             error: None,
             channels: vec![Channel {
                 channel: "lore".into(),
-                incarnation: None,
+                incarnation: Some(Uuid::from_u128(2)),
                 rung: "multicast".into(),
                 rung_since_ms: NOW - 240_000,
                 cursor: 1230,
@@ -275,6 +284,7 @@ mod tests {
         );
         assert!(ended.contains("11:57:00 (3 min ago)"), "{ended}");
         assert!(ended.contains("It was connected to"), "{ended}");
+        assert!(ended.contains("last is unknown"), "{ended}");
         let silent = text(&status, Life::Silent);
         assert!(
             silent.contains("has not written its status since 11:57:00"),
@@ -300,6 +310,24 @@ mod tests {
         assert!(text.contains("7 updates were gone at the source"), "{text}");
         assert!(text.contains("clocks"), "{text}");
         assert!(text.contains("2025-09-02 12:00:00 (3 days ago)"), "{text}");
+    }
+
+    #[test]
+    fn nobody_is_up_to_date_with_a_source_that_cannot_be_asked() {
+        let mut status = status();
+        status.channels[0].cursor = 1234;
+        assert!(text(&status, Life::Running).contains("up to date, at update 1234"));
+        status.connected = false;
+        let apart = text(&status, Life::Running);
+        assert!(
+            apart.contains("at update 1234; the source's last is unknown (not connected)"),
+            "{apart}"
+        );
+        status.channels[0].incarnation = None;
+        for life in [Life::Running, Life::Ended] {
+            let never = text(&status, life);
+            assert!(never.contains("progress   nothing received yet"), "{never}");
+        }
     }
 
     #[test]
