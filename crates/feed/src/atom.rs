@@ -238,6 +238,22 @@ impl AtomFile {
         }
     }
 
+    /// Entries of this incarnation with a greater seq than `after` count as of unknown origin from
+    /// here on: their source was restored from an older backup and gives these numbers again,
+    /// perhaps to others. They stay until a new version comes. Only memory changes; see
+    /// [`AtomFile::write`].
+    pub fn forget_numbers(&mut self, incarnation: Uuid, after: u64) {
+        for slot in &mut self.slots {
+            if slot
+                .origin
+                .is_some_and(|(i, seq)| i == incarnation && seq > after)
+            {
+                slot.origin = None;
+                self.dirty = true;
+            }
+        }
+    }
+
     /// Drops the oldest entries past the limits. Says whether there were any.
     fn trim(&mut self) -> bool {
         let before = self.slots.len();

@@ -20,8 +20,8 @@ pub struct Item {
     pub incarnation: Uuid,
     /// The number up to which the outputs are complete with this.
     pub seq: u64,
-    /// The update of this number. `None` marks where delivery begins: a receiver that is killed
-    /// before its first update must not begin somewhere else at the next start.
+    /// The update of this number. `None` marks where delivery begins, or begins again: a receiver
+    /// that is killed before its first update must not begin somewhere else at the next start.
     pub update: Option<Received>,
 }
 
@@ -88,8 +88,13 @@ impl Delivery {
                 .map_or(0, |c| c.seq);
             Some(Cursor {
                 incarnation: item.incarnation,
-                // It never goes back, even if an update came twice.
-                seq: before.max(item.seq),
+                seq: match item.update {
+                    // An update that came twice does not take it back.
+                    Some(_) => before.max(item.seq),
+                    // Where the source says that delivery begins counts, also before where it was:
+                    // a store that was restored from an older backup gives its numbers again.
+                    None => item.seq,
+                },
             })
         });
         Self {
@@ -143,6 +148,10 @@ impl Delivery {
     fn take(&mut self, sink: &mut impl Sink) {
         for item in &self.items {
             let Some(received) = &item.update else {
+                sink.begin(Cursor {
+                    incarnation: item.incarnation,
+                    seq: item.seq,
+                });
                 continue;
             };
             let reason = match payload::decode(&received.encoded) {
@@ -186,14 +195,20 @@ impl Delivery {
     }
 }
 
-/// Tells of a storage that fails and works again, once for each change.
+/// Whether a failure that stays the same is logged again at this attempt: each time after twice as
+/// many as before, and not in the first seconds, where attempts are close together.
+fn is_told_again(tries: u64) -> bool {
+    tries >= 8 && tries.is_power_of_two()
+}
+
+/// Tells of a storage that fails, ever more seldom while it stays so, and that works again.
 #[derive(Debug, Default)]
 pub struct StorageReport {
     failing: Option<(String, u64)>,
 }
 
 impl StorageReport {
-    /// A step failed. Logs it unless it is the same as before.
+    /// A step failed. Logs it; the same as before only at growing intervals.
     pub fn failed(&mut self, error: &anyhow::Error) -> String {
         let text = plain(&error.to_string());
         let tries = match &self.failing {
@@ -203,9 +218,13 @@ impl StorageReport {
                 error!(
                     "{text}; nothing is lost: new updates wait at the source, and writing is tried again until it works"
                 );
-                tries
+                self.failing = Some((text.clone(), tries));
+                return text;
             }
         };
+        if is_told_again(tries) {
+            error!("{text}: still so after {tries} attempts; it is tried again until it works");
+        }
         self.failing = Some((text.clone(), tries));
         text
     }

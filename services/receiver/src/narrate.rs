@@ -59,22 +59,31 @@ impl Narrator {
                 }
             }
             Event::Welcome {
-                channel,
+                channel: name,
                 incarnation,
                 head,
                 first,
                 resync,
             } => {
                 self.trouble = None;
-                let channel = plain(channel);
+                let channel = plain(name);
                 info!(
                     "connected to {}: channel {channel} is at update {head}, delivery goes on with update {first}",
                     self.source
                 );
                 if *resync {
+                    let known = board.cursor(name).filter(|c| c.incarnation == *incarnation);
+                    let what = match known {
+                        Some(cursor) => format!(
+                            "the source's last update is {head}, but this receiver is at {}: the source's store was restored from an older backup",
+                            cursor.seq
+                        ),
+                        None => {
+                            format!("the source's store was replaced (incarnation {incarnation})")
+                        }
+                    };
                     warn!(
-                        "channel {channel} begins anew (incarnation {incarnation}): the source's store was replaced or restored; \
-                         delivery starts over at update {first}, into the same Atom file"
+                        "channel {channel} begins anew: {what}; delivery starts over at update {first}, into the same Atom file"
                     );
                 }
             }

@@ -195,12 +195,14 @@ impl<S: Sink> Loop<'_, S> {
                 incarnation,
                 head,
                 first,
-                ..
+                resync,
             } => {
                 let index = self.index(&channel)?;
                 let outlet = self.outlets.get_mut(index)?;
                 outlet.live_after = Some(head);
-                if outlet.incarnation.replace(incarnation) != Some(incarnation) {
+                let renumbered = outlet.incarnation.replace(incarnation) != Some(incarnation);
+                // The incarnation stays where an older backup was restored.
+                if renumbered || resync {
                     batch.urgent = true;
                     batch.items.get_mut(index)?.push(Item {
                         incarnation,

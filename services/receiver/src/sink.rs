@@ -13,6 +13,9 @@ use crate::delivery_log::{DeliveryLog, Record};
 /// The outputs of one channel. [`crate::deliver`] calls these in the order that makes a crash
 /// harmless. All but the first block for the disk, and can be called again where they failed.
 pub trait Sink: Send + 'static {
+    /// Updates come with the numbers after `cursor` from here on. What has such a number already
+    /// is known by it no longer: the source gives the numbers again. In memory.
+    fn begin(&mut self, cursor: Cursor);
     /// Takes an update in, in memory. Taking it again changes nothing.
     fn take(&mut self, update: &Update);
     /// Makes what was taken in durable.
@@ -114,6 +117,10 @@ impl ChannelFiles {
 }
 
 impl Sink for ChannelFiles {
+    fn begin(&mut self, cursor: Cursor) {
+        self.atom.forget_numbers(cursor.incarnation, cursor.seq);
+    }
+
     fn take(&mut self, update: &Update) {
         self.atom.upsert(update);
     }

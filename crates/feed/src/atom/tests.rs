@@ -284,3 +284,25 @@ proptest! {
         prop_assert_eq!(split(&text, None, limits).unwrap().entries.len(), 1);
     }
 }
+
+#[test]
+fn numbers_that_are_given_again_replace_what_had_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path(&folder);
+    let mut file = open(&path);
+    for seq in 1..=4 {
+        file.upsert(&good(seq, &format!("urn:{seq}")));
+    }
+    file.write().unwrap();
+    file.forget_numbers(INCARNATION, 2);
+    file.write().unwrap();
+    // It survives a restart.
+    let mut file = open(&path);
+    assert_eq!(ids(&file), ["urn:4", "urn:3", "urn:2", "urn:1"]);
+    assert_eq!(file.upsert(&good(2, "urn:2")), Upserted::Unchanged);
+    // What was update 4 comes as update 3, and something new as update 4.
+    assert_eq!(file.upsert(&good(3, "urn:4")), Upserted::Replaced);
+    assert_eq!(file.upsert(&good(4, "urn:new")), Upserted::Added);
+    assert_eq!(ids(&file), ["urn:new", "urn:4", "urn:3", "urn:2", "urn:1"]);
+    assert_eq!(file.upsert(&good(3, "urn:4")), Upserted::Unchanged);
+}

@@ -10,6 +10,7 @@ use super::*;
 /// One call of a sink.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Call {
+    Begin(u64),
     Take(u64),
     Output,
     Log(Vec<u64>),
@@ -50,6 +51,9 @@ impl FakeSink {
 }
 
 impl Sink for FakeSink {
+    fn begin(&mut self, cursor: Cursor) {
+        self.calls.lock().unwrap().push(Call::Begin(cursor.seq));
+    }
     fn take(&mut self, update: &Update) {
         self.calls.lock().unwrap().push(Call::Take(update.seq));
     }
@@ -186,6 +190,16 @@ fn the_cursor_takes_a_new_incarnation_and_never_goes_back() {
         seq: 3,
     };
     assert_eq!(resync.cursor, Some(expected));
+
+    // Unless the source says that it gives the numbers of this incarnation again.
+    let again = Item {
+        update: None,
+        ..item(3)
+    };
+    let restored = Delivery::new(vec![item(9), again.clone()], at(8), ORDER);
+    assert_eq!(restored.cursor, at(3));
+    let restored = Delivery::new(vec![again, item(4)], at(8), ORDER);
+    assert_eq!(restored.cursor, at(4));
 }
 
 #[test]
@@ -209,6 +223,8 @@ fn storage_trouble_is_told_once_for_each_change() {
     assert_eq!(report.failed(&anyhow::anyhow!("no\nroom")), "no room");
     report.failed(&anyhow::anyhow!("no\nroom"));
     assert_eq!(report.failing, Some(("no room".to_owned(), 2)));
+    let again: Vec<u64> = (1..100).filter(|tries| is_told_again(*tries)).collect();
+    assert_eq!(again, [8, 16, 32, 64]);
     assert!(report.succeeded());
     assert!(!report.succeeded());
 }

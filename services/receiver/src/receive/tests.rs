@@ -116,6 +116,7 @@ async fn what_is_there_goes_out_as_one_batch_and_is_confirmed_after_the_cursor()
         bench.sink.calls(),
         [
             // Where it begins, before anything else.
+            Call::Begin(0),
             Call::Output,
             Call::Log(vec![]),
             Call::Cursor(0),
@@ -155,6 +156,49 @@ async fn where_delivery_begins_is_stored_at_the_welcome() {
     bench.confirmed(40).await;
     assert_eq!(bench.sink.calls().last(), Some(&Call::Cursor(40)));
     assert_eq!(bench.end().await.0, End::Stopped);
+}
+
+#[tokio::test]
+async fn a_store_from_an_older_backup_is_followed_again() {
+    let restored = Event::Welcome {
+        channel: LORE.into(),
+        incarnation: incarnation(),
+        head: 4,
+        first: 3,
+        resync: true,
+    };
+    let before = [welcome(0)].into_iter().chain((1..=6).map(update));
+    let bench = bench(32, before);
+    bench.confirmed(6).await;
+    for event in [restored, update(3), update(4), update(5)] {
+        bench.events.send(event).await.unwrap();
+    }
+    bench.confirmed(5).await;
+    let calls = bench.sink.calls();
+    let at = calls.iter().position(|c| *c == Call::Begin(2)).unwrap();
+    assert_eq!(
+        calls[at..at + 4],
+        [
+            Call::Begin(2),
+            Call::Output,
+            Call::Log(vec![]),
+            Call::Cursor(2)
+        ]
+    );
+    let logged = calls[at..].iter().filter_map(|call| match call {
+        Call::Log(seqs) => Some(seqs.clone()),
+        _ => None,
+    });
+    assert_eq!(logged.flatten().collect::<Vec<_>>(), [3, 4, 5]);
+    let confirmed = bench.confirmed.lock().unwrap().clone();
+    assert!(confirmed.contains(&2), "{confirmed:?}");
+    bench
+        .until("status", |b| {
+            let channel = b.board.status().channels.remove(0);
+            (channel.cursor, channel.head, channel.updates) == (5, 5, 9)
+        })
+        .await;
+    bench.end().await;
 }
 
 #[tokio::test]
