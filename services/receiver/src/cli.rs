@@ -29,8 +29,8 @@ FLEXFEED_LINK, FLEXFEED_LINK_FILE, FLEXFEED_DATA and so on. Flags win over varia
 
 const STATUS_HELP: &str = "\
 Exit codes:
-  0  a receiver runs on the data folder and is connected
-  1  it does not run, is not connected, or none has ever run there";
+  0  a receiver runs on the data folder, is connected and reports no problem
+  1  it does not run, is not connected or reports a problem, or none has ever run there";
 
 /// Said where no link is given.
 pub const NO_LINK: &str = "\

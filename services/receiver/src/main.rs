@@ -54,7 +54,7 @@ fn show_status(data: &Path, json: bool) -> ExitCode {
         Ok(answer) => {
             // Nobody reads it any more: what it says about the receiver still counts.
             let _ = std::io::stdout().write_all(answer.text.as_bytes());
-            ExitCode::from(if answer.connected { 0 } else { FAILURE })
+            ExitCode::from(if answer.well { 0 } else { FAILURE })
         }
         Err(error) => complain(FAILURE, &error.to_string()),
     }

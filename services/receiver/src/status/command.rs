@@ -24,8 +24,8 @@ const READ_PAUSE: Duration = Duration::from_millis(50);
 pub struct Answer {
     /// For standard output.
     pub text: String,
-    /// A receiver runs on the folder and is connected.
-    pub connected: bool,
+    /// A receiver runs on the folder, is connected, and reports no problem.
+    pub well: bool,
 }
 
 /// Looks at the data folder. As JSON, it is the status file with `"running"` added, and with
@@ -53,7 +53,7 @@ pub fn status(data: &Path, as_json: bool) -> anyhow::Result<Answer> {
         true if now.saturating_sub(status.updated_ms) > SILENT_MS => Life::Silent,
         true => Life::Running,
     };
-    let connected = life == Life::Running && status.connected;
+    let well = life == Life::Running && status.connected && status.error.is_none();
     let text = if as_json {
         let mut value = serde_json::to_value(&status)?;
         if let Value::Object(members) = &mut value {
@@ -64,7 +64,7 @@ pub fn status(data: &Path, as_json: bool) -> anyhow::Result<Answer> {
     } else {
         render(&status, life, data, now, &TimeZone::system())
     };
-    Ok(Answer { text, connected })
+    Ok(Answer { text, well })
 }
 
 fn read(data: &Path) -> anyhow::Result<Option<Status>> {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_receiver_that_runs_is_connected() {
+    fn only_a_receiver_that_runs_is_connected_and_has_no_problem_is_well() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path();
         let error = status(data, false).unwrap_err().to_string();
@@ -122,7 +122,7 @@ mod tests {
         let mut written = connected();
         write(data, &written);
         let answer = status(data, false).unwrap();
-        assert!(answer.connected, "{}", answer.text);
+        assert!(answer.well, "{}", answer.text);
         let answer = status(data, true).unwrap();
         let value: Value = serde_json::from_str(&answer.text).unwrap();
         assert_eq!(
@@ -131,11 +131,21 @@ mod tests {
         );
         assert_eq!(value["channels"][0]["channel"], "lore");
 
+        written.error = Some("no room".into());
+        write(data, &written);
+        let answer = status(data, false).unwrap();
+        assert!(
+            !answer.well && answer.text.contains("Problem: no room"),
+            "{}",
+            answer.text
+        );
+        written.error = None;
+
         written.updated_ms -= 60_000;
         write(data, &written);
         let answer = status(data, false).unwrap();
         assert!(
-            !answer.connected && answer.text.contains("has not written"),
+            !answer.well && answer.text.contains("has not written"),
             "{}",
             answer.text
         );
@@ -143,7 +153,7 @@ mod tests {
         drop(lock);
         let answer = status(data, false).unwrap();
         assert!(
-            !answer.connected && answer.text.contains("NOT RUNNING"),
+            !answer.well && answer.text.contains("NOT RUNNING"),
             "{}",
             answer.text
         );
