@@ -110,9 +110,14 @@ impl Default for AckTracker {
 impl AckTracker {
     /// Nothing received yet.
     pub fn new() -> Self {
+        Self::starting_at(0)
+    }
+
+    /// Nothing received yet, and everything below `floor` counts as received.
+    pub fn starting_at(floor: u64) -> Self {
         AckTracker {
             received: RangeSet::new(),
-            floor: 0,
+            floor,
             largest_at: None,
             fresh_ranges: 0,
             copies_due: 0,
@@ -167,12 +172,6 @@ impl AckTracker {
             now + hold
         };
         self.deadline = Some(self.deadline.map_or(at, |d| d.min(at)));
-    }
-
-    /// Stops acknowledging: the receiver is no member any more.
-    pub fn hush(&mut self) {
-        self.copies_due = 0;
-        self.deadline = None;
     }
 
     /// When the next acknowledgement is due.

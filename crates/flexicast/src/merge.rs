@@ -1,6 +1,7 @@
 //! The receiver's merge: bytes of updates from the flow and from the unicast path come together by (`seq`, offset), each update leaves once and in order.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use bytes::Bytes;
 
@@ -50,13 +51,9 @@ impl Assembly {
                 if self.total.is_some_and(|known| known != total)
                     || self.have.max().is_some_and(|max| max >= total)
                 {
-                    // What the flow said cannot be true: begin again with what the source says itself.
-                    let (from_flow, from_unicast) = (self.from_flow, self.from_unicast);
-                    *self = Assembly {
-                        from_flow: from_flow.min(1),
-                        from_unicast,
-                        ..Assembly::default()
-                    };
+                    // What the flow said of the length cannot be true. What lies within the true one stays: it is acknowledged, so nobody sends it again.
+                    self.have.remove_from(total);
+                    self.bytes.truncate(total as usize);
                     mismatches += 1;
                 }
                 self.total = Some(total);
@@ -203,12 +200,25 @@ impl Merge {
         self.buffered + self.ready_bytes >= MAX_BUFFERED
     }
 
-    /// Whether a packet with these bytes may be acknowledged: they are wanted and fit, or are not needed any more.
-    pub fn accepts(&self, seq: u64, offset: u64, len: usize) -> bool {
+    /// Whether a packet with these bytes may be acknowledged: they are wanted, fit and contradict nothing, or are not needed any more. What is not acknowledged is
+    /// repaired on the unicast path, which is right where both differ. A packet's ranges are asked for together and added together: it may overshoot
+    /// [`MAX_BUFFERED`] by itself.
+    pub fn accepts(&self, seq: u64, range: Range<u64>, ends: bool) -> bool {
         if seq < self.next || self.whole.contains_key(&seq) {
             return true;
         }
-        seq - self.next < WINDOW && offset + len as u64 <= MAX_UPDATE as u64 && !self.is_crowded()
+        let part = self.parts.get(&seq);
+        let known = part.and_then(|p| p.total);
+        let beyond = part
+            .and_then(|p| p.have.max())
+            .is_some_and(|max| max >= range.end);
+        let contradicts = known
+            .is_some_and(|total| range.end > total || (ends && range.end != total))
+            || (ends && beyond);
+        seq - self.next < WINDOW
+            && range.end <= MAX_UPDATE as u64
+            && !contradicts
+            && !self.is_crowded()
     }
 
     /// Takes bytes of an update; `total` is the whole update's length where it is known. What [`Merge::accepts`] refuses is dropped.
@@ -221,7 +231,7 @@ impl Merge {
         // The unicast path has flow control of its own; it is never dropped for want of room, only not read on (see `is_full`).
         let in_bounds = offset + data.len() as u64 <= MAX_UPDATE as u64
             && (past || seq - self.next < WINDOW || origin == Origin::Unicast);
-        if !in_bounds || (origin == Origin::Flow && self.is_crowded()) {
+        if !in_bounds {
             return;
         }
         let part = self.parts.entry(seq).or_default();
@@ -331,14 +341,45 @@ mod tests {
         assert_eq!((merge.pop(), merge.stats.duplicates), (None, 1));
     }
 
+    /// What was asked for together is taken together: it is acknowledged, so nobody would send it again.
+    #[test]
+    fn a_packet_that_fills_the_merge_is_taken_whole() {
+        let mut merge = Merge::new(1, false);
+        for seq in 2..10 {
+            let all = vec![0; MAX_UPDATE - 100];
+            merge.add(seq, 0, &all, None, Origin::Flow);
+        }
+        let room = MAX_BUFFERED - merge.buffered;
+        assert!(merge.accepts(10, 0..room as u64, false) && merge.accepts(11, 0..1, true));
+        merge.add(10, 0, &vec![0; room], None, Origin::Flow);
+        merge.add(11, 0, b"x", Some(1), Origin::Flow);
+        assert!(merge.whole.contains_key(&11));
+        assert!(!merge.accepts(12, 0..1, true));
+    }
+
+    /// A forged end does not keep the true bytes out for ever: they are not acknowledged, and the repair settles it.
+    #[test]
+    fn a_forged_end_is_overruled() {
+        let mut merge = Merge::new(1, false);
+        let right = update(1, 1000);
+        merge.add(1, 0, &right[..100], None, Origin::Flow);
+        merge.add(1, 150, b"x", Some(151), Origin::Flow);
+        assert!(!merge.accepts(1, 100..1000, true));
+        merge.add(1, 100, &right[100..], Some(1000), Origin::Unicast);
+        assert_eq!(merge.pop().map(|d| d.encoded), Some(right.into()));
+    }
+
     #[test]
     fn memory_is_bounded_against_the_flow() {
         let mut merge = Merge::new(1, false);
-        assert!(!merge.accepts(1 + WINDOW, 0, 1), "too far ahead");
-        assert!(!merge.accepts(1, MAX_UPDATE as u64, 1), "too long");
+        assert!(!merge.accepts(1 + WINDOW, 0..1, false), "too far ahead");
+        assert!(
+            !merge.accepts(1, MAX_UPDATE as u64..MAX_UPDATE as u64 + 1, false),
+            "too long"
+        );
         let far = MAX_UPDATE as u64 - 1;
         let mut seq = 1;
-        while merge.accepts(seq, far, 1) {
+        while merge.accepts(seq, far..far + 1, false) {
             merge.add(seq, far, b"x", None, Origin::Flow);
             seq += 1;
             assert!(seq < WINDOW, "it must get full before the window ends");

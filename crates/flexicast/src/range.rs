@@ -129,6 +129,15 @@ impl RangeSet {
         }
     }
 
+    /// Forgets every member from `ceiling` on.
+    pub fn remove_from(&mut self, ceiling: u64) {
+        let whole = self.ranges.partition_point(|r| r.start < ceiling);
+        self.ranges.truncate(whole);
+        if let Some(last) = self.ranges.last_mut() {
+            last.end = last.end.min(ceiling);
+        }
+    }
+
     /// Forgets the lowest ranges until at most `most` are left; returns the lowest value that is still remembered as a border, if any were dropped.
     pub fn truncate_low(&mut self, most: usize) -> Option<u64> {
         if self.ranges.len() <= most {

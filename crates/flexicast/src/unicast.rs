@@ -177,6 +177,15 @@ impl StreamReader {
         }
     }
 
+    /// Whether the stream may end here: behind a header, and not inside an item.
+    pub fn may_end(&self) -> bool {
+        match self.state {
+            State::Start => false,
+            State::Range { .. } => true,
+            State::CatchUp { .. } => self.buffer.is_empty(),
+        }
+    }
+
     fn header(r: &mut Reader<'_>) -> Result<State, WireError> {
         const WHAT: &str = "unicast stream";
         Ok(match r.varint()? {

@@ -369,3 +369,99 @@ fn a_source_that_has_gone_back_is_a_resync() {
     let expected: Vec<u64> = (1..=100).chain(1..=70).collect();
     assert_eq!(seqs, expected);
 }
+
+/// Data behind an idle time is watched as closely as data in a stream: a heartbeat's timer does not stand in for it.
+#[test]
+fn a_cut_after_an_idle_time_is_noticed_as_fast() {
+    for phase in 0..10 {
+        let mut lab = joined(20 + phase, 2);
+        lab.run(SECOND * 3 + 100 * MS * phase as u32);
+        lab.nodes[0].multicast = false;
+        lab.publish(100);
+        lab.run(SECOND / 2);
+        lab.assert_complete(1);
+        let late = lab.nodes[0].got[0].2 - lab.published[0];
+        assert!(late < 200 * MS, "phase {phase}: {late:?}");
+        assert_eq!(
+            lab.moves(0).last(),
+            Some(&(Rung::Unicast, Cause::AckTimeout))
+        );
+    }
+}
+
+#[test]
+fn a_fall_back_before_anything_is_published_replays_nothing() {
+    let mut lab = Lab::new(40, 0);
+    (0..3000).for_each(|_| lab.publish(50));
+    lab.restart_source(41);
+    lab.add_node(
+        0,
+        Some(Cursor {
+            incarnation: INCARNATION,
+            seq: 3000,
+        }),
+    );
+    lab.connect(0);
+    lab.run(SECOND * 3);
+    lab.nodes[0].multicast = false;
+    lab.run(SECOND * 6);
+    assert_eq!(
+        lab.moves(0).last(),
+        Some(&(Rung::Unicast, Cause::HeartbeatLost))
+    );
+    assert_eq!(lab.nodes[0].core.stats(lab::CHANNEL).unwrap().duplicates, 0);
+}
+
+/// Whoever holds the flow's key can forge a packet with a number far ahead. Its victims leave the flow for a while; no connection ends by it.
+#[test]
+fn a_forged_packet_number_closes_no_connection() {
+    use flexicast::protect::{HEADER_LEN, PacketKey, TAG_LEN};
+    let mut lab = joined(50, 2);
+    let mut packet = vec![0; HEADER_LEN];
+    packet.push(1);
+    packet.resize(HEADER_LEN + 1 + TAG_LEN, 0);
+    let mut key = PacketKey::new(lab.config.algorithm, &lab.config.secret).unwrap();
+    key.seal(lab.config.flow, 1 << 20, false, &mut packet, HEADER_LEN + 1)
+        .unwrap();
+    let now = lab.now;
+    lab.nodes[0]
+        .core
+        .on_flow_datagram(Rung::Multicast, &mut packet, now);
+    for _ in 0..200 {
+        lab.publish(500);
+        lab.run(20 * MS);
+    }
+    lab.run(SECOND);
+    lab.assert_complete(1);
+    assert_eq!(lab.source.sessions().count(), 2);
+    assert_eq!(lab.source.invalid_acks(), 1);
+    assert!(lab.moves(0).contains(&(Rung::Unicast, Cause::FlowInvalid)));
+    assert_eq!(lab.moves(1).len(), 1, "the other is not disturbed");
+}
+
+#[test]
+fn a_replaced_flow_loses_nothing_and_closes_no_connection() {
+    let mut lab = joined(60, 3);
+    for n in 0..400u64 {
+        if n % 100 == 50 {
+            lab.config = flexicast::flow::FlowConfig {
+                flow: flexicast::FlowId((1000 + n).to_be_bytes()),
+                ..lab.config.clone()
+            };
+            let (config, now) = (lab.config.clone(), lab.now);
+            lab.source.replace_flow(config, now).unwrap();
+        }
+        lab.publish(1500);
+        lab.run(3 * MS);
+    }
+    lab.run(SECOND * 20);
+    lab.assert_complete(1);
+    assert_eq!(
+        lab.source
+            .sessions()
+            .filter(|s| s.rung == Rung::Multicast)
+            .count(),
+        3
+    );
+    assert_eq!(lab.source.invalid_acks(), 0);
+}

@@ -106,7 +106,7 @@ pub struct FlowStats {
     pub pings: u64,
 }
 
-/// An acknowledgement that cannot be right: a violation of the protocol by the member.
+/// An acknowledgement that cannot be right: the member made it up, or somebody with the flow's key forged a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AckError {
     /// It acknowledges a packet that was never sent.
@@ -296,15 +296,15 @@ impl FlowSender {
     /// Takes an acknowledgement. One from a receiver that is no member, or for a path by which it is none, is ignored: it was under way at the cut.
     pub fn on_ack(&mut self, id: MemberId, ack: &PathAck, now: Instant) -> Result<(), AckError> {
         let next = self.next_pn();
+        let Some(member) = self.members.get_mut(&id).filter(|m| m.path == ack.path) else {
+            return Ok(());
+        };
         if ack.largest() >= next {
             return Err(AckError::Unsent {
                 pn: ack.largest(),
                 next,
             });
         }
-        let Some(member) = self.members.get_mut(&id).filter(|m| m.path == ack.path) else {
-            return Ok(());
-        };
         let mut lost = Vec::new();
         member.on_ack(ack, &self.delays, &mut self.ledger, now, &mut lost);
         self.tail_probe = self.tail_probe.max(member.rtt.pto(self.delays.ack));
@@ -480,9 +480,9 @@ impl FlowSender {
             self.tail_ping_at = owed.then(|| now + self.tail_delay());
         }
         self.ledger.push(now, contents, self.members.len());
-        if self.ledger.len() > 0 && self.check_at.is_none() {
-            // Nobody can be late before the acknowledgement delay is over.
-            self.check_at = Some(now + self.config.ack_delay.max(MIN_TAIL_PROBE));
+        if self.ledger.len() > 0 {
+            // Nobody can be late before the acknowledgement delay is over. A look that is due later, as behind a heartbeat, comes forward.
+            self.check_by(Some(now + self.config.ack_delay.max(MIN_TAIL_PROBE)));
         }
     }
 

@@ -169,16 +169,9 @@ impl Receiver {
             flow.member = None;
             flow.proof_from = notice.first_pn;
             flow.ready_sent.clear();
-            flow.trackers.values_mut().for_each(AckTracker::hush);
-            let proved = |(path, t): (&PathId, &AckTracker)| {
-                t.largest()
-                    .is_some_and(|pn| pn >= notice.first_pn)
-                    .then_some(*path)
-            };
-            let paths: Vec<PathId> = flow.trackers.iter().filter_map(proved).collect();
-            for path in paths {
-                flow.ready_sent.insert(path);
-                send_state(flow, &mut self.control_out, Action::Ready, path, None);
+            // What arrived before proves nothing any more and is acknowledged no more: should a forged number have been among it, it is forgotten here.
+            for tracker in flow.trackers.values_mut() {
+                *tracker = AckTracker::starting_at(notice.first_pn);
             }
         } else {
             flow.member = Some(notice.path);
@@ -248,9 +241,14 @@ impl Receiver {
                 Ok(frame) => {
                     ack_eliciting |= frame.is_ack_eliciting();
                     if let Frame::Stream {
-                        seq, offset, data, ..
+                        seq,
+                        offset,
+                        data,
+                        fin,
                     } = frame
-                        && !channel.merge.accepts(seq, offset, data.len())
+                        && !channel
+                            .merge
+                            .accepts(seq, offset..offset + data.len() as u64, fin)
                     {
                         return FlowInput::NoRoom;
                     }

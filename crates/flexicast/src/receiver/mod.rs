@@ -61,7 +61,10 @@ impl Receiver {
         let channels = config.channels.iter().map(|(name, cursor)| Channel {
             name: name.clone(),
             incarnation: cursor.map(|c| c.incarnation),
-            merge: Merge::new(cursor.map_or(1, |c| c.seq + 1), config.dedupe_off),
+            merge: Merge::new(
+                cursor.map_or(1, |c| c.seq.saturating_add(1)),
+                config.dedupe_off,
+            ),
             number: None,
             stats: ChannelStats::default(),
             cursor: None,
@@ -297,8 +300,12 @@ impl Receiver {
                 }
             }
         }
-        if fin {
-            self.streams.remove(&stream);
+        let may_end = |reader: StreamReader| reader.may_end();
+        if fin && !self.streams.remove(&stream).is_some_and(may_end) {
+            return Err(WireError::invalid(
+                "unicast stream",
+                "an end inside an item",
+            ));
         }
         Ok(())
     }

@@ -13,8 +13,6 @@ use crate::{Cause, PathId, Rung};
 
 /// A membership shorter than this counts as flapping.
 const FLAP: Duration = Duration::from_secs(10);
-/// The index of its flow in path ids.
-pub(super) const FLOW_INDEX: u64 = 1;
 /// FC_KEY sequence of the one epoch.
 const KEY_SEQUENCE: u64 = 0;
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
@@ -28,7 +26,7 @@ impl Source {
             sequence: self.announce_sequence,
             endpoints: self.config.endpoints.clone(),
             ack_delay: config.ack_delay,
-            flow_index: FLOW_INDEX,
+            flow_index: self.flow_index,
             channel: CHANNEL,
             heartbeat: config.heartbeat,
         })
@@ -50,7 +48,10 @@ impl Source {
         session.state_sequence = Some(state.sequence);
         match state.action {
             Action::Join => {
-                session.joined = true;
+                // Answered once: the answer is larger than the question.
+                if std::mem::replace(&mut session.joined, true) {
+                    return;
+                }
                 let key = Key {
                     flow: config.flow,
                     sequence: KEY_SEQUENCE,
@@ -64,11 +65,12 @@ impl Source {
             }
             Action::Ready => {
                 let known_path = state.path.rung() == Some(Rung::Multicast)
-                    && state.path.flow_index() == FLOW_INDEX;
+                    && state.path.flow_index() == self.flow_index;
                 let backing_off = session.backoff_until.is_some_and(|until| now < until);
                 if session.joined
                     && known_path
                     && state.key_sequence == KEY_SEQUENCE
+                    && session.member.is_none()
                     && !backing_off
                 {
                     session.ready = Some(state.path);
@@ -108,12 +110,14 @@ impl Source {
             return;
         };
         let Some(path) = session.ready else { return };
-        if session.member.is_some() || session.backlog.len() > LIVE_WITHIN {
+        let backing_off = session.backoff_until.is_some_and(|until| now < until);
+        if session.member.is_some() || backing_off || session.backlog.len() > LIVE_WITHIN {
             return;
         }
         let cut = flow.admit(id, path, session.rtt);
         session.ready = None;
         session.member = Some(path);
+        session.cut_head = self.head;
         session.since = now;
         session.backlog.set_live(false);
         let notice = session.notice(flow.config().flow, path, cut, Cause::Joined);
@@ -128,7 +132,13 @@ impl Source {
     }
 
     /// The other end of a membership: everything that the flow did not bring goes to the unicast path.
-    fn fell_back(&mut self, id: SessionId, cause: Cause, departure: Departure, now: Instant) {
+    pub(super) fn fell_back(
+        &mut self,
+        id: SessionId,
+        cause: Cause,
+        departure: Departure,
+        now: Instant,
+    ) {
         let (Some(flow), Some(session)) = (&mut self.flow, self.sessions.get_mut(&id)) else {
             return;
         };
@@ -136,7 +146,10 @@ impl Source {
             return;
         };
         session.backlog.repair(departure.owed);
-        session.backlog.insert(departure.resume, self.head);
+        session
+            .backlog
+            .insert(departure.resume.max(session.cut_head + 1), self.head);
+        session.ready = None;
         session.backlog.set_live(true);
         // A first membership that ends soon is a failure, only one after a return is flapping.
         let flapped = session.returned && now.saturating_duration_since(session.since) < FLAP;
@@ -230,6 +243,8 @@ impl Source {
             }
         }
         self.flow = Some(fresh);
+        // Path ids of its own: acknowledgements of the old flow that are under way mean nothing for this one.
+        self.flow_index += 1;
         self.worn_out = false;
         let announce = self.announcement();
         for (id, session) in self.sessions.iter_mut().filter(|(_, s)| s.served) {

@@ -22,8 +22,7 @@ use crate::control::{Control, Refusal, WelcomeChannel};
 use crate::flow::{FlowConfig, FlowSender};
 use crate::protect::KeyError;
 use crate::wire::Reader;
-use crate::{Cursor, WireError};
-use membership::FLOW_INDEX;
+use crate::{Cause, Cursor, WireError};
 use recent::Recent;
 use session::Session;
 pub use session::Unicast;
@@ -46,6 +45,10 @@ pub struct Source {
     head: u64,
     flow: Option<FlowSender>,
     announce_sequence: u64,
+    /// The flow's part of its path ids; each flow has another one.
+    flow_index: u64,
+    /// Acknowledgements of packets that were never sent.
+    invalid_acks: u64,
     sessions: BTreeMap<SessionId, Session>,
     recent: Recent,
     dirty: BTreeSet<SessionId>,
@@ -63,6 +66,8 @@ impl Source {
             head: config.head,
             flow: flow.map(FlowSender::new).transpose()?,
             announce_sequence: 1,
+            flow_index: 1,
+            invalid_acks: 0,
             sessions: BTreeMap::new(),
             recent: Recent::new(config.head + 1),
             dirty: BTreeSet::new(),
@@ -89,6 +94,11 @@ impl Source {
         self.flow
             .as_ref()
             .is_none_or(|f| f.queued_bytes() < 8 << 20)
+    }
+
+    /// Acknowledgements of packets that were never sent, since the beginning.
+    pub fn invalid_acks(&self) -> u64 {
+        self.invalid_acks
     }
 
     /// A new connection whose handshake is complete.
@@ -332,14 +342,15 @@ impl Source {
         else {
             return Ok(());
         };
-        if ack.path.flow_index() != FLOW_INDEX {
+        if ack.path.flow_index() != self.flow_index {
             return Ok(());
         }
         if flow.on_ack(id, &ack, now).is_err() {
-            return Err(WireError::invalid(
-                "PATH_ACK",
-                "acknowledges a packet that was never sent",
-            ));
+            // Perhaps not its own fault: whoever holds the flow's key can forge packets, and nothing that arrives on the flow may close a connection.
+            self.invalid_acks += 1;
+            if let Some(departure) = flow.dismiss(id) {
+                self.fell_back(id, Cause::FlowInvalid, departure, now);
+            }
         }
         self.flow_events(now);
         Ok(())

@@ -63,6 +63,8 @@ pub(super) struct Session {
     /// The path that it proved, until it is promoted.
     pub(super) ready: Option<PathId>,
     pub(super) member: Option<PathId>,
+    /// The head when it became a member: everything up to there is its unicast path's.
+    pub(super) cut_head: u64,
     /// Since when it stands where it stands.
     pub(super) since: Instant,
     pub(super) state_sequence: Option<u64>,
@@ -91,6 +93,7 @@ impl Session {
             joined: false,
             ready: None,
             member: None,
+            cut_head: 0,
             since: now,
             state_sequence: None,
             notice_sequence: 0,
