@@ -1,12 +1,12 @@
 //! The `run` command: from settings to an exit.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flexicast_tokio::receiver::{Receiver, ReceiverConfig, Verify};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::board::{Board, Identity};
 use crate::cli::{Interface, Name, RunArguments, unknown_variables};
@@ -22,6 +22,10 @@ const GOODBYE: Duration = Duration::from_secs(3);
 
 /// How long the last status may take.
 const LAST_STATUS: Duration = Duration::from_secs(2);
+
+/// So soon after the first, a signal is the same wish once more: `timeout` sends its own to the
+/// program and then to the program's group.
+const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// The name of a machine that does not tell its own.
 const NAMELESS: &str = "receiver";
@@ -174,24 +178,34 @@ async fn serve(
     }
 }
 
-/// True from the first SIGTERM or SIGINT on. A second one ends the process at once.
+/// True from the first SIGTERM or SIGINT on. A second one ends the process at once, if it is not so
+/// soon after the first that it is the same wish.
 fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
     let (stop, stopped) = watch::channel(false);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(async move {
+        let mut first: Option<Instant> = None;
         loop {
             let name = tokio::select! {
                 Some(()) = terminate.recv() => "SIGTERM",
                 Some(()) = interrupt.recv() => "SIGINT",
                 else => return,
             };
-            if *stop.borrow() {
-                error!("{name} again: stopping at once");
-                std::process::exit(1);
+            match first {
+                None => {
+                    first = Some(Instant::now());
+                    info!("{name}: finishing what is in hand, then stopping");
+                    let _ = stop.send(true);
+                }
+                Some(first) if first.elapsed() < SAME_WISH => {
+                    debug!("{name} again, too soon to be another wish");
+                }
+                Some(_) => {
+                    error!("{name} again: stopping at once");
+                    std::process::exit(1);
+                }
             }
-            info!("{name}: finishing what is in hand, then stopping");
-            let _ = stop.send(true);
         }
     });
     Ok(stopped)

@@ -161,6 +161,8 @@ fn it_runs_alone_on_its_folder_until_it_is_told_to_stop() {
         serde_json::from_str::<serde_json::Value>(&line).is_ok(),
         "{line}"
     );
+    // As `timeout` does: to the program, and at once to its group.
+    second.signal("-INT");
     second.signal("-INT");
     assert_eq!(second.exit_code(), Some(0));
 }
