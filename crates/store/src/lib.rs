@@ -37,6 +37,14 @@ pub async fn open(database_url: &str) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(sqlite::SqliteStore::open(location).await?))
 }
 
+/// Whether [`open`] understands `database_url`. Opens and makes nothing.
+///
+/// # Errors
+/// [`StoreError::Url`] if it does not; the text repeats nothing that may be a password.
+pub fn check_url(database_url: &str) -> Result<(), StoreError> {
+    location::Location::parse(database_url).map(|_| ())
+}
+
 /// Opens the SQLite store in the file `path`: [`open`] for a path that may hold any character.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use clap::builder::FalseyValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use thiserror::Error;
 
 use crate::durable::FileError;
@@ -266,24 +266,22 @@ pub fn usage_error(error: &clap::Error) -> String {
 #[must_use]
 pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     const PREFIX: &str = "FLEXFEED_";
-    const KNOWN: &[&str] = &[
-        "LINK",
-        "LINK_FILE",
-        "DATA",
-        "NAME",
-        "INTERFACE",
-        "NO_MULTICAST",
-        "DELIVERY_LOG",
-        "LOG_FORMAT",
-        "LOG_LEVEL",
+    /// Those that clap does not know of.
+    const OTHERS: &[&str] = &[
+        "FLEXFEED_LINK",
+        "FLEXFEED_LINK_FILE",
         #[cfg(feature = "sabotage")]
-        "SABOTAGE",
+        "FLEXFEED_SABOTAGE",
     ];
+    let command = Arguments::command();
+    let known: Vec<_> = std::iter::once(&command)
+        .chain(command.get_subcommands())
+        .flat_map(clap::Command::get_arguments)
+        .filter_map(clap::Arg::get_env)
+        .collect();
     let mut unknown: Vec<String> = names
-        .filter(|name| {
-            let setting = name.strip_prefix(PREFIX);
-            setting.is_some_and(|setting| !KNOWN.contains(&setting))
-        })
+        .filter(|name| name.starts_with(PREFIX) && !OTHERS.contains(&name.as_str()))
+        .filter(|name| !known.iter().any(|known| *known == name.as_str()))
         .map(|name| plain(&name))
         .collect();
     unknown.sort();
@@ -294,7 +292,6 @@ pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use clap::CommandFactory;
 
     fn run(arguments: &[&str]) -> RunArguments {
         let line = std::iter::once(&"flexfeed-receiver").chain(arguments);
@@ -408,6 +405,8 @@ mod tests {
         let names = [
             "PATH",
             "FLEXFEED_DATA",
+            "FLEXFEED_LINK_FILE",
+            "FLEXFEED_DELIVERY_LOG",
             "FLEXFEED_LINKS",
             "FLEXFEED_",
             "XFLEXFEED_A",

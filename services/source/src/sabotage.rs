@@ -4,7 +4,8 @@
 use flexicast_tokio::source::Sabotage;
 use tracing::warn;
 
-const VARIABLE: &str = "FLEXFEED_SABOTAGE";
+/// The variable; it warns by itself where it has no effect.
+pub const VARIABLE: &str = "FLEXFEED_SABOTAGE";
 
 /// What FLEXFEED_SABOTAGE says.
 pub fn from_environment() -> Sabotage {

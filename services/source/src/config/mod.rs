@@ -14,10 +14,15 @@ use clap::error::ErrorKind;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use url::Url;
 
+use crate::sabotage;
+
 pub use values::PublicAddress;
 
 /// Groups that routers take to be source-specific (RFC 4607).
 const SSM_FIRST_OCTET: u8 = 232;
+
+/// What the variables of all settings begin with.
+const PREFIX: &str = "FLEXFEED_";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,7 +46,8 @@ pub struct Arguments {
     #[arg(value_name = "run", value_parser = ["run"], hide_possible_values = true)]
     command: Option<String>,
 
-    /// The feed to read: Atom, RSS or JSON Feed, by http or https
+    /// The feed to read: Atom, RSS or JSON Feed, by http or https. Its address is shown to
+    /// receivers with its query, which must hold no secret; a user name and password are left out
     #[arg(
         long,
         value_name = "URL",
@@ -236,8 +242,27 @@ impl Config {
     /// What clap prints: help and version as well as wrong usage.
     pub fn from_command_line() -> Result<Config, clap::Error> {
         let command = Arguments::command().mut_args(without_empty_variable);
-        Arguments::from_arg_matches(&command.try_get_matches()?)?.check()
+        let mut config = Arguments::from_arg_matches(&command.try_get_matches()?)?.check()?;
+        let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+        let unknown = unknown_variables(names).into_iter().map(|name| {
+            format!("the environment variable {name} is no setting of this program and is ignored")
+        });
+        config.warnings.extend(unknown);
+        Ok(config)
     }
+}
+
+/// Those variables that look like settings and are none, such as typing errors, fit for a log line.
+fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+    let command = Arguments::command();
+    let known: Vec<_> = command.get_arguments().filter_map(Arg::get_env).collect();
+    let mut unknown: Vec<String> = names
+        .filter(|name| name.starts_with(PREFIX) && name != sabotage::VARIABLE)
+        .filter(|name| !known.iter().any(|known| *known == name.as_str()))
+        .map(|name| name.escape_debug().to_string())
+        .collect();
+    unknown.sort();
+    unknown
 }
 
 /// An empty variable counts as none: container files pass on variables that nobody has set. Only
@@ -267,6 +292,10 @@ impl Arguments {
                 .parse::<tracing_subscriber::EnvFilter>()
                 .map_err(|error| usage(format!("--log-level {level:?}: {error}")))?;
         }
+        let database_url = self.database_url.filter(|url| !url.is_empty());
+        if let Some(url) = &database_url {
+            store::check_url(url).map_err(|error| usage(error.to_string()))?;
+        }
         let flow = self.group.0.map(|group| FlowSettings {
             group,
             source: self.flow_source,
@@ -289,7 +318,7 @@ impl Arguments {
             allow_private_feed: self.allow_private_feed,
             poll_interval: self.poll_interval,
             data: self.data,
-            database_url: self.database_url.filter(|url| !url.is_empty()),
+            database_url,
             listen: self.listen,
             public_address: self.public_address,
             channel: self.channel,

@@ -233,3 +233,28 @@ fn the_help_shows_how() {
     assert!(help.contains("Examples:"), "{help}");
     assert!(help.contains("FLEXFEED_FEED"), "{help}");
 }
+
+#[test]
+fn database_urls_are_checked() {
+    let config = with_feed(&["--database-url", "sqlite:///var/lib/f.db"]).unwrap();
+    assert!(config.database_url.is_some());
+    for bad in ["postgres://h/d", "f.db", "sqlite://", "sqlite://:memory:"] {
+        let text = refused(&["--database-url", bad]);
+        assert!(text.contains("--database-url sqlite://PATH"), "{text}");
+    }
+}
+
+#[test]
+fn variables_that_are_no_settings_are_found() {
+    let names = [
+        "PATH",
+        "FLEXFEED_RATE",
+        "FLEXFEED_SABOTAGE",
+        "FLEXFEED_RATES",
+        "FLEXFEED_",
+        "FLEXFEED_A\nB",
+        "XFLEXFEED_A",
+    ];
+    let unknown = unknown_variables(names.iter().map(|name| (*name).to_owned()));
+    assert_eq!(unknown, ["FLEXFEED_", "FLEXFEED_A\\nB", "FLEXFEED_RATES"]);
+}
