@@ -1,12 +1,13 @@
 //! What `/metrics` shows, in the OpenMetrics text format.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use flexicast_tokio::Rung;
 use flexicast_tokio::source::{Move, SourceStatus};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -23,6 +24,36 @@ const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Un
 
 /// A gauge of a number that need not be whole.
 type Real = Gauge<f64, AtomicU64>;
+
+/// A point in time that is absent until it is known: 1970 would look like an outage.
+#[derive(Debug, Clone, Default)]
+struct Moment {
+    seconds: Real,
+    known: Arc<AtomicBool>,
+}
+
+impl Moment {
+    fn set(&self, unix_ms: Option<u64>) {
+        if let Some(ms) = unix_ms {
+            self.seconds.set(ms as f64 / 1e3);
+            self.known.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl EncodeMetric for Moment {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        if self.known.load(Ordering::Acquire) {
+            self.seconds.encode(encoder)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Gauge
+    }
+}
 
 /// All metrics of the source. The ingest counts its own as things happen; those of the transport
 /// are taken over from its status by [`Metrics::observe`].
@@ -43,7 +74,8 @@ pub struct Metrics {
     pub store_failures: Counter,
     head: Gauge,
     feed_state: Family<StateLabels, Gauge>,
-    last_poll: Real,
+    last_poll: Moment,
+    last_success: Moment,
     receivers: Family<RungLabels, Gauge>,
     receiver_lag: Gauge,
     moves: Family<MoveLabels, Counter>,
@@ -104,7 +136,8 @@ impl Default for Metrics {
             store_failures: Counter::default(),
             head: Gauge::default(),
             feed_state: Family::default(),
-            last_poll: Real::default(),
+            last_poll: Moment::default(),
+            last_success: Moment::default(),
             receivers: Family::default(),
             receiver_lag: Gauge::default(),
             moves: Family::default(),
@@ -136,6 +169,9 @@ impl Metrics {
         let help = "Unix time of the last poll's end";
         let unit = Unit::Seconds;
         r.register_with_unit("last_poll_timestamp", help, unit, self.last_poll.clone());
+        let help = "Unix time of the end of the last poll that could read the feed";
+        let (name, unit) = ("feed_last_success_timestamp", Unit::Seconds);
+        r.register_with_unit(name, help, unit, self.last_success.clone());
         let help = "How the last poll went: 1 for the state that holds";
         r.register("feed_state", help, self.feed_state.clone());
         let help = "Documents that shared no entry with the one before: entries may be missing";
@@ -149,8 +185,7 @@ impl Metrics {
         let t = &self.transport;
         let help = "Connected receivers by rung";
         r.register("receivers", help, self.receivers.clone());
-        let help =
-            "Updates between the head and the cursor of the connected receiver furthest behind";
+        let help = "Updates between the head and the last confirmed cursor furthest behind it, of connected receivers";
         r.register("receiver_lag_max_updates", help, self.receiver_lag.clone());
         let help = "Moves of receivers between rungs";
         r.register("moves", help, self.moves.clone());
@@ -188,8 +223,9 @@ impl Metrics {
                 .get_or_create(&RungLabels { rung })
                 .set(whole(count as u64));
         }
-        let behind = |cursor: Option<u64>| status.head.saturating_sub(cursor.unwrap_or(0));
-        let lags = status.receivers.iter().map(|r| behind(r.cursor));
+        // One that has just connected has not said yet how far it is.
+        let cursors = status.receivers.iter().filter_map(|r| r.cursor);
+        let lags = cursors.map(|cursor| status.head.saturating_sub(cursor));
         self.receiver_lag.set(whole(lags.max().unwrap_or(0)));
         let t = &self.transport;
         if let Some(flow) = &status.flow {
@@ -239,8 +275,8 @@ impl Metrics {
     /// The text cannot be made; it is only memory, so this does not happen.
     pub fn text(&self, ingest: &IngestStatus) -> Result<String, std::fmt::Error> {
         self.head.set(whole(ingest.head));
-        self.last_poll
-            .set(ingest.last_poll_ms.unwrap_or(0) as f64 / 1e3);
+        self.last_poll.set(ingest.last_poll_ms);
+        self.last_success.set(ingest.last_success_ms);
         let (present, _) = ingest.feed();
         for state in FeedState::ALL {
             let labels = StateLabels {
@@ -324,6 +360,7 @@ mod tests {
                 receiver("multicast", Some(9)),
                 receiver("multicast", Some(10)),
                 receiver("unicast", Some(4)),
+                receiver("unicast", None),
             ],
             moves: vec![],
             counters: Counters {
@@ -337,6 +374,7 @@ mod tests {
             head: 10,
             feed: FeedState::NotAFeed,
             last_poll_ms: Some(1500),
+            last_success_ms: Some(500),
             ..IngestStatus::default()
         };
         let text = metrics.text(&ingest).unwrap();
@@ -344,7 +382,7 @@ mod tests {
             ("flexfeed_source_updates_total", 5.0),
             ("flexfeed_source_head_seq", 10.0),
             ("flexfeed_source_receivers{rung=\"multicast\"}", 2.0),
-            ("flexfeed_source_receivers{rung=\"unicast\"}", 1.0),
+            ("flexfeed_source_receivers{rung=\"unicast\"}", 2.0),
             ("flexfeed_source_receivers{rung=\"amt\"}", 0.0),
             ("flexfeed_source_receiver_lag_max_updates", 6.0),
             ("flexfeed_source_flow_packets_total", 7.0),
@@ -354,6 +392,7 @@ mod tests {
             ("flexfeed_source_feed_state{state=\"not-a-feed\"}", 1.0),
             ("flexfeed_source_feed_state{state=\"ok\"}", 0.0),
             ("flexfeed_source_last_poll_timestamp_seconds", 1.5),
+            ("flexfeed_source_feed_last_success_timestamp_seconds", 0.5),
             ("flexfeed_source_suspected_gaps_total", 0.0),
         ] {
             assert_eq!(value(&text, name), Some(expected), "{name} in\n{text}");
@@ -362,6 +401,22 @@ mod tests {
         // Each metric is explained.
         let count = |word: &str| text.lines().filter(|l| l.starts_with(word)).count();
         assert_eq!(count("# HELP"), count("# TYPE"));
+    }
+
+    #[test]
+    fn times_are_absent_until_they_are_known() {
+        let metrics = Metrics::default();
+        let poll = "flexfeed_source_last_poll_timestamp_seconds";
+        let success = "flexfeed_source_feed_last_success_timestamp_seconds";
+        let mut ingest = IngestStatus::default();
+        let text = metrics.text(&ingest).unwrap();
+        assert_eq!((value(&text, poll), value(&text, success)), (None, None));
+        ingest.last_poll_ms = Some(2000);
+        let text = metrics.text(&ingest).unwrap();
+        assert_eq!(
+            (value(&text, poll), value(&text, success)),
+            (Some(2.0), None)
+        );
     }
 
     #[test]

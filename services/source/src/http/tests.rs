@@ -141,6 +141,7 @@ fn good() -> IngestStatus {
         feed: FeedState::Ok,
         detail: "25 entries".into(),
         last_poll_ms: Some(1234),
+        last_success_ms: Some(1234),
         store_failure: None,
     }
 }

@@ -114,17 +114,17 @@ impl Ingest {
         metrics: Arc<Metrics>,
     ) -> Result<Self, StoreError> {
         let feed = store.feed(&settings.channel, &settings.url).await?;
-        let was_read = feed.as_ref().is_some_and(|feed| {
-            let good = [FeedState::Ok.word(), FeedState::NotModified.word()];
-            feed.validators != Validators::default()
-                || feed
-                    .last_poll
-                    .as_ref()
-                    .is_some_and(|poll| good.contains(&poll.state.as_str()))
-        });
+        let good = [FeedState::Ok.word(), FeedState::NotModified.word()];
+        let last_poll = feed.as_ref().and_then(|feed| feed.last_poll.as_ref());
+        let last_success = last_poll.filter(|poll| good.contains(&poll.state.as_str()));
+        let was_read = last_success.is_some()
+            || feed
+                .as_ref()
+                .is_some_and(|feed| feed.validators != Validators::default());
         let status = IngestStatus {
             head: settings.head,
             detail: "not polled yet".into(),
+            last_success_ms: last_success.and_then(|poll| u64::try_from(poll.at_ms).ok()),
             ..IngestStatus::default()
         };
         Ok(Self {
@@ -300,6 +300,9 @@ impl Ingest {
             status.feed = state;
             status.detail.clone_from(&detail);
             status.last_poll_ms = Some(at_ms);
+            if state.is_good() {
+                status.last_success_ms = Some(at_ms);
+            }
         });
         let due = self.recorded.is_none_or(|(at, recorded)| {
             recorded.is_good() != state.is_good() || at.elapsed() >= RECORD_INTERVAL

@@ -61,6 +61,9 @@ pub struct IngestStatus {
     pub detail: String,
     /// When it ended, in Unix milliseconds; `None` before the first.
     pub last_poll_ms: Option<u64>,
+    /// When the last one ended that could read the feed, perhaps of an earlier run; `None` if
+    /// that is not known.
+    pub last_success_ms: Option<u64>,
     /// Why updates cannot be stored at the moment.
     pub store_failure: Option<String>,
 }

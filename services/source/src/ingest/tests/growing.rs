@@ -45,6 +45,7 @@ async fn every_entry_is_published_once_in_order_as_the_feed_grows() {
     let status = life.state(FeedState::NotModified).await;
     assert_eq!((status.head, status.store_failure), (9, None));
     assert!(status.last_poll_ms.is_some());
+    assert_eq!(status.last_success_ms, status.last_poll_ms);
     assert_eq!(life.metrics.updates.get(), 9);
     assert_eq!(life.metrics.suspected_gaps.get(), 0);
     life.end().await;
