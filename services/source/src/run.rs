@@ -72,7 +72,7 @@ pub async fn run(config: Config) -> Result<(), Failure> {
     let listener = listen(config.http).await?;
     let local = source.local_addr();
     let address = public.with_port(local.port());
-    enrol(&folder, &*store, &identity, &address, &channel.name).await?;
+    enrol(&folder, &*store, &identity, &address, &channel).await?;
     let parts = Parts::start(&config, source, fetcher, listener, store, channel).await?;
     info!(
         "serving channel {:?} on UDP {local}{}; status pages on http://{}",
@@ -174,19 +174,25 @@ async fn enrol(
     store: &dyn Store,
     identity: &Identity,
     address: &str,
-    channel: &str,
+    channel: &Channel,
 ) -> Result<()> {
-    let token = match Token::load(folder)? {
-        Some(token) => token,
-        None => Token::make()?,
+    let (token, given_out) = match Token::load(folder)? {
+        Some(token) => (token, true),
+        None => (Token::make()?, false),
     };
     let hash = token.hash();
     if !store.token_valid(&hash).await? {
         // Before the link is written: one that is there always works. A database that was made
         // anew is told of the link that its operator has already given out.
+        if given_out && channel.head == 0 {
+            warn!(
+                "the database is new although this data folder is not: receivers start over; \
+                 restore a backup if this is not meant"
+            );
+        }
         store.add_token(&hash, "first enrolment link").await?;
     }
-    let link = token.link(address, &identity.pin, channel);
+    let link = token.link(address, &identity.pin, &channel.name);
     let saved = enrolment::save(folder, &link)?;
     let file = enrolment::link_file(folder);
     match saved {

@@ -68,9 +68,7 @@ impl Backlog for StoreBacklog {
         match self.store.token_valid(&token_hash(token)).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Denied::Token(
-                "the enrolment token is not valid at this source: ask its operator for the present \
-                 enrolment link"
-                    .into(),
+                "the enrolment token is not valid here".into(),
             )),
             Err(failure) => {
                 // The receiver needs no details of our disk.
@@ -134,7 +132,7 @@ mod tests {
         assert_eq!(authorise(&presented).await, Ok(()));
         for wrong in [&b""[..], b"wrong", &presented[..presented.len() - 1]] {
             match authorise(wrong).await {
-                Err(Denied::Token(text)) => assert!(text.contains("link"), "{text}"),
+                Err(Denied::Token(text)) => assert!(text.contains("not valid here"), "{text}"),
                 other => panic!("{other:?}"),
             }
         }

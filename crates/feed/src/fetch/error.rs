@@ -1,5 +1,6 @@
 //! Why a poll brought nothing.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -20,8 +21,8 @@ pub enum FetchError {
     Client(String),
     /// The address leads into a network that feeds may not reach.
     #[error(
-        "{url} is refused: {host} is {address}, which is not a public address; \
-         allow private addresses for this feed if it is meant"
+        "{url} is refused: {}; allow private addresses for this feed if it is meant",
+        not_public(host, *address)
     )]
     Private {
         /// The address, perhaps of a redirect.
@@ -29,7 +30,7 @@ pub enum FetchError {
         /// Its host.
         host: String,
         /// What the host is or resolves to.
-        address: std::net::IpAddr,
+        address: IpAddr,
     },
     /// No connection, no name, no TLS, or the connection broke.
     #[error("{url} cannot be fetched: {why}")]
@@ -102,6 +103,16 @@ impl FetchError {
     }
 }
 
+/// Why a host may not be fetched from. One that is given as an address is not named twice.
+pub(super) fn not_public(host: &str, address: IpAddr) -> String {
+    let literal = host.trim_start_matches('[').trim_end_matches(']');
+    if literal.parse() == Ok(address) {
+        format!("{address} is not a public address")
+    } else {
+        format!("{host} is {address}, which is not a public address")
+    }
+}
+
 fn about(seen: Option<&str>) -> String {
     seen.map(|s| format!(" with {s}")).unwrap_or_default()
 }
@@ -110,4 +121,26 @@ fn retry(after: Option<Duration>) -> String {
     after
         .map(|a| format!("; it asks to wait {} s", a.as_secs()))
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_named_once() {
+        let address = IpAddr::from([127, 0, 0, 1]);
+        assert_eq!(
+            not_public("127.0.0.1", address),
+            "127.0.0.1 is not a public address"
+        );
+        assert_eq!(
+            not_public("[::1]", IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16])),
+            "::1 is not a public address"
+        );
+        assert_eq!(
+            not_public("localhost", address),
+            "localhost is 127.0.0.1, which is not a public address"
+        );
+    }
 }

@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
+use super::error::not_public;
+
 /// A name that leads only to addresses that are not public.
 #[derive(Debug)]
 pub(super) struct Forbidden {
@@ -16,7 +18,7 @@ pub(super) struct Forbidden {
 
 impl fmt::Display for Forbidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}, not a public address", self.host, self.address)
+        f.write_str(&not_public(&self.host, self.address))
     }
 }
 

@@ -95,10 +95,40 @@ fn a_first_start_a_restart_and_their_files() {
 }
 
 #[test]
+fn a_new_database_in_an_old_folder_is_warned_about() {
+    const WARNING: &str = "the database is new although this data folder is not";
+    let folder = tempfile::tempdir().unwrap();
+    let feed = Feed::with(1);
+    let mut first = Running::start(source(folder.path(), &feed));
+    first.until("one update", |running| {
+        running.page("/status.json").1.contains("\"head\":1,")
+    });
+    let (_, log, _) = first.terminate();
+    assert!(!log.contains(WARNING), "{log}");
+    let (_, log, _) = Running::start(source(folder.path(), &feed)).terminate();
+    assert!(!log.contains(WARNING), "{log}");
+    for file in fs::read_dir(folder.path()).unwrap() {
+        let file = file.unwrap();
+        if file
+            .file_name()
+            .to_string_lossy()
+            .starts_with("flexfeed.db")
+        {
+            fs::remove_file(file.path()).unwrap();
+        }
+    }
+    let (_, log, _) = Running::start(source(folder.path(), &feed)).terminate();
+    assert!(log.contains(WARNING), "{log}");
+}
+
+#[test]
 fn garbage_on_the_quic_port_disturbs_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let running = Running::start(source(folder.path(), &Feed::with(1)));
+    let mut command = source(folder.path(), &Feed::with(1));
+    command.env("FLEXFEED_TYPO", "1");
+    let running = Running::start(command);
     let log = running.log();
+    assert!(log.contains("FLEXFEED_TYPO is no setting"), "{log}");
     let port = log
         .split("on UDP ")
         .nth(1)
@@ -129,6 +159,8 @@ fn an_interrupt_ends_it_as_well_and_json_lines_are_json() {
     let mut command = source(folder.path(), &Feed::with(1));
     command.args(["--log-format", "json"]);
     let running = Running::start(command);
+    // As `timeout` does: to the program, and at once to its group.
+    running.signal(Signal::INT);
     running.signal(Signal::INT);
     let (status, log, _) = running.end();
     assert_eq!(status.code(), Some(0), "{log}");
@@ -152,6 +184,18 @@ fn wrong_usage_is_explained() {
     let (code, said) = fails(private);
     assert_eq!(code, 2);
     assert!(said.contains("--allow-private-feed"), "{said}");
+
+    let mut database = program();
+    let missing = folder.path().join("data");
+    database
+        .args(["--feed", "https://example.org/f"])
+        .args(["--database-url", "postgres://u:hidden@h/d", "--data"])
+        .arg(&missing);
+    let (code, said) = fails(database);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("--database-url"), "{said}");
+    assert!(!said.contains("hidden"), "{said}");
+    assert!(!missing.exists());
 
     let mut unicast_group = program();
     unicast_group.args(["--feed", "https://example.org/f", "--group", "10.0.0.1:1"]);

@@ -155,7 +155,7 @@ async fn a_wrong_token_and_a_wrong_pin_are_turned_away_and_disturb_nobody() {
             _ => None,
         })
         .await;
-    assert!(fatal && reason.contains("enrolment link"), "{reason}");
+    assert!(fatal && reason.contains("not valid here"), "{reason}");
     assert_eq!(stranger.seqs, Vec::<u64>::new());
 
     let mut careful = Listening::start(ReceiverConfig {
