@@ -15,6 +15,8 @@ const TRAIN: usize = 10;
 /// Streams and bytes that wait inside a link before it takes more.
 const MAX_WAITING: usize = 64;
 const MAX_WAITING_BYTES: usize = 512 << 10;
+/// Bytes of the control stream that may wait for a peer to read them.
+const MAX_CONTROL: usize = 256 << 10;
 /// What a session may send at once after a pause, in bytes.
 const BURST: usize = 32 * UDP_PAYLOAD;
 
@@ -55,6 +57,11 @@ impl Link {
     /// Queues bytes of the control stream.
     pub(crate) fn control(&mut self, bytes: &[u8]) {
         self.control.extend(bytes);
+    }
+
+    /// Whether the peer leaves so much of its control stream unread that it cannot be served.
+    pub(crate) fn is_choked(&self) -> bool {
+        self.control.len() > MAX_CONTROL
     }
 
     /// Whether more streams may be queued.
@@ -112,9 +119,11 @@ impl Link {
         self.write();
         self.held_until = None;
         let mut train = Train::default();
+        // Last words are not held back: nobody comes back to send them.
+        let closing = self.conn.local_error().is_some();
         loop {
             let ready = self.bucket.ready_at(now);
-            if ready > now {
+            if ready > now && !closing {
                 self.held_until = Some(ready);
                 break;
             }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use data_encoding::BASE64URL_NOPAD;
 use flexicast::Rung;
 use flexicast::receiver::Receiver as Core;
+use flexicast::source::close;
 use netio::{RecvBatch, UdpSocket};
 use tracing::debug;
 
@@ -16,6 +17,8 @@ use crate::link::Link;
 
 /// The handshake has to be done by then.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+/// The HELLO has to be answered by then.
+const WELCOME_WITHIN: Duration = Duration::from_secs(25);
 /// Receivers send little: acknowledgements and control frames.
 const RATE: u64 = 10_000_000;
 /// Silent heartbeats after which the source is given up.
@@ -39,6 +42,8 @@ pub(super) struct End {
     pub(super) reason: String,
     /// The source closed with this code of protocol.md section 2.
     pub(super) code: Option<u64>,
+    /// What the source is told, if it still listens.
+    pub(super) say: u64,
 }
 
 impl End {
@@ -46,6 +51,7 @@ impl End {
         End {
             reason: reason.into(),
             code: None,
+            say: close::DONE,
         }
     }
 }
@@ -149,8 +155,10 @@ impl Connection {
             core.connected();
         }
         if self.verified {
-            let violation = |e: flexicast::WireError| {
-                End::new(format!("the source violates the protocol: {e}"))
+            let violation = |e: flexicast::WireError| End {
+                reason: format!("the source violates the protocol: {e}"),
+                code: None,
+                say: close::PROTOCOL_VIOLATION,
             };
             let conn = &mut self.link.conn;
             while let Ok((n, _)) = conn.stream_recv(CONTROL_STREAM, &mut self.buffer) {
@@ -219,6 +227,7 @@ impl Connection {
                 End {
                     reason,
                     code: error.is_app.then_some(error.error_code),
+                    say: close::DONE,
                 }
             }
             (None, Some(error)) => End::new(format!(
@@ -247,6 +256,12 @@ impl Connection {
                     .conn
                     .dgram_purge_outgoing(|queued: &[u8]| queued.starts_with(&ack[..head]));
                 let _ = self.link.conn.dgram_send(&ack);
+            }
+            if !core.is_welcomed() && now >= self.started + WELCOME_WITHIN {
+                return Err(End::new(format!(
+                    "the source at {} does not answer the HELLO",
+                    self.peer
+                )));
             }
             self.keep_alive(core, now)?;
         } else if now >= self.started + HANDSHAKE_WITHIN {
@@ -288,6 +303,15 @@ impl Connection {
             self.started + HANDSHAKE_WITHIN
         };
         Some(self.link.deadline().map_or(own, |at| at.min(own)))
+    }
+
+    /// Tells the source that this is the end, and why.
+    pub(super) async fn close(&mut self, code: u64, reason: &str) {
+        let _ = self.link.conn.close(true, code, reason.as_bytes());
+        let _ = self
+            .link
+            .transmit(&self.socket, &mut self.buffer, Instant::now())
+            .await;
     }
 
     /// The link's timers.

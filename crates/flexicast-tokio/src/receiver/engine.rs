@@ -1,6 +1,6 @@
 //! The receiver's loop: one task owns the connection, the groups and the state machine.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 
 use flexicast::control::{Credential, Refusal};
@@ -11,7 +11,7 @@ use flexicast::source::close;
 use flexicast::{Cursor, Rung};
 use netio::RecvBatch;
 use rand::RngExt;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
 use super::connection::{Connection, End};
@@ -20,20 +20,20 @@ use super::{Event, ReceiverConfig};
 
 /// The first pause after a failed attempt; it doubles up to the maximum.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
+/// A connection that was served for so long was a good one: the next pause is short again.
+const SETTLED: Duration = Duration::from_secs(10);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// With so many events that the application does not take, no further connection is made.
 const MAX_HELD: usize = 64;
 const STATS_EVERY: Duration = Duration::from_secs(1);
 
-pub(super) enum Command {
-    Confirm { channel: String, cursor: Cursor },
-    Shutdown,
-}
+/// The last cursor of each channel that the application confirmed.
+pub(super) type Cursors = BTreeMap<String, Cursor>;
 
 enum Woken {
     Unicast(std::io::Result<()>),
     Flow,
-    Command(Option<Command>),
+    Cursors(bool),
     Room(bool),
     Timer,
 }
@@ -44,11 +44,17 @@ pub(super) struct Engine {
     groups: Groups,
     connection: Option<Connection>,
     events: mpsc::Sender<Event>,
-    inbox: mpsc::Receiver<Command>,
+    /// Confirmed cursors; the end of it is the application's goodbye.
+    cursors: watch::Receiver<Cursors>,
+    told: Cursors,
     /// Events that did not fit into the channel yet: few, for updates are taken from the state machine only when there is room.
     held: VecDeque<Event>,
     retry_at: Option<Instant>,
     pause: Duration,
+    /// A connection that is given up and still has to be told.
+    leaving: Option<(Connection, u64, String)>,
+    /// When the source began to serve this connection.
+    welcomed_at: Option<Instant>,
     /// REFUSED came, so the close that follows says nothing new.
     refused: bool,
     stopped: bool,
@@ -61,7 +67,7 @@ impl Engine {
     pub(super) fn new(
         config: ReceiverConfig,
         events: mpsc::Sender<Event>,
-        inbox: mpsc::Receiver<Command>,
+        cursors: watch::Receiver<Cursors>,
     ) -> Self {
         let core = Core::new(CoreConfig {
             receiver: config.receiver_id,
@@ -83,10 +89,13 @@ impl Engine {
             groups: Groups::new(config.interface),
             connection: None,
             events,
-            inbox,
+            cursors,
+            told: Cursors::new(),
             held: VecDeque::new(),
             retry_at: Some(now),
             pause: RETRY_FIRST,
+            leaving: None,
+            welcomed_at: None,
             refused: false,
             stopped: false,
             stats_at: now + STATS_EVERY,
@@ -104,7 +113,7 @@ impl Engine {
             let woken = tokio::select! {
                 ready = readable(self.connection.as_ref()) => Woken::Unicast(ready),
                 () = self.groups.readable() => Woken::Flow,
-                command = self.inbox.recv() => Woken::Command(command),
+                changed = self.cursors.changed() => Woken::Cursors(changed.is_ok()),
                 room = self.events.reserve(), if full => Woken::Room(room.is_ok()),
                 () = tokio::time::sleep_until(deadline.into()) => Woken::Timer,
             };
@@ -114,17 +123,26 @@ impl Engine {
                     self.disconnected(End::new(format!("the UDP socket failed: {error}")))
                 }
                 Woken::Flow => self.receive_flow(&mut batch),
-                Woken::Command(Some(Command::Confirm { channel, cursor })) => {
-                    self.core.confirm(&channel, cursor, Instant::now());
-                }
+                Woken::Cursors(true) => self.confirm(Instant::now()),
                 // The application is done, or does not read events any more.
-                Woken::Command(Some(Command::Shutdown) | None) | Woken::Room(false) => {
+                Woken::Cursors(false) | Woken::Room(false) => {
                     return self.say_goodbye().await;
                 }
                 Woken::Room(true) | Woken::Timer => {}
             }
             self.drive().await;
         }
+    }
+
+    fn confirm(&mut self, now: Instant) {
+        let cursors = self.cursors.borrow_and_update().clone();
+        for (channel, cursor) in cursors
+            .iter()
+            .filter(|(name, cursor)| self.told.get(*name) != Some(cursor))
+        {
+            self.core.confirm(channel, *cursor, now);
+        }
+        self.told = cursors;
     }
 
     fn deadline(&self) -> Instant {
@@ -150,7 +168,6 @@ impl Engine {
         let addr = connection.peer;
         match connection.receive(batch, &self.config, &mut self.core, Instant::now()) {
             Ok(true) => {
-                self.pause = RETRY_FIRST;
                 self.held.push_back(Event::Connected { addr });
             }
             Ok(false) => {}
@@ -180,6 +197,9 @@ impl Engine {
 
     async fn drive(&mut self) {
         let now = Instant::now();
+        if let Some((mut connection, code, reason)) = self.leaving.take() {
+            connection.close(code, &reason).await;
+        }
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
             if self.held.len() < MAX_HELD {
@@ -238,7 +258,17 @@ impl Engine {
     }
 
     fn disconnected(&mut self, end: End) {
-        self.connection = None;
+        self.leaving = self
+            .connection
+            .take()
+            .map(|connection| (connection, end.say, end.reason.clone()));
+        if self
+            .welcomed_at
+            .take()
+            .is_some_and(|at| at.elapsed() >= SETTLED)
+        {
+            self.pause = RETRY_FIRST;
+        }
         self.core_events();
         self.core.disconnected();
         self.core_events();
@@ -287,6 +317,7 @@ impl Engine {
                     first,
                     resync,
                 } => {
+                    self.welcomed_at = Some(Instant::now());
                     self.held.push_back(Event::Welcome {
                         channel,
                         incarnation,
@@ -373,9 +404,7 @@ impl Engine {
     async fn say_goodbye(mut self) {
         let now = Instant::now();
         // Cursors that were confirmed just before are still told.
-        while let Ok(Command::Confirm { channel, cursor }) = self.inbox.try_recv() {
-            self.core.confirm(&channel, cursor, now);
-        }
+        self.confirm(now);
         self.core.handle_timeout(now + Duration::from_secs(2));
         if let Some(mut connection) = self.connection.take() {
             let _ = connection.flush(&mut self.core, now).await;

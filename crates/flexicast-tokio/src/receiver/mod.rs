@@ -9,14 +9,13 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use flexicast::{Cause, Cursor, Rung, Via};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
-use engine::{Command, Engine};
+use engine::{Cursors, Engine};
 
 /// Events that wait for the application; when they are that many, the receiver takes no more from the network.
 const EVENTS: usize = 256;
-const COMMANDS: usize = 256;
 
 /// How the source proves who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,31 +148,29 @@ impl Receiver {
     /// who does not read them stops the transport, and loses nothing.
     pub fn start(config: ReceiverConfig) -> (ReceiverHandle, mpsc::Receiver<Event>) {
         let (events, outbox) = mpsc::channel(EVENTS);
-        let (commands, inbox) = mpsc::channel(COMMANDS);
-        let task = tokio::spawn(Engine::new(config, events, inbox).run());
-        (ReceiverHandle { commands, task }, outbox)
+        let (cursors, confirmed) = watch::channel(Cursors::new());
+        let task = tokio::spawn(Engine::new(config, events, confirmed).run());
+        (ReceiverHandle { cursors, task }, outbox)
     }
 }
 
 /// Talks to a running receiver.
 pub struct ReceiverHandle {
-    commands: mpsc::Sender<Command>,
+    cursors: watch::Sender<Cursors>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl ReceiverHandle {
     /// The outputs hold everything up to `cursor` of the channel, durably. The source is told within about a second.
     pub fn confirm(&self, channel: &str, cursor: Cursor) {
-        // A cursor that finds no room is covered by the next one: cursors only grow.
-        let _ = self.commands.try_send(Command::Confirm {
-            channel: channel.to_owned(),
-            cursor,
+        self.cursors.send_modify(|cursors| {
+            cursors.insert(channel.to_owned(), cursor);
         });
     }
 
     /// Says goodbye to the source, with the last confirmed cursors, and ends the receiver.
     pub async fn shutdown(self) {
-        let _ = self.commands.send(Command::Shutdown).await;
+        drop(self.cursors);
         let _ = self.task.await;
     }
 }

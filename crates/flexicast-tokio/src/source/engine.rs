@@ -31,6 +31,8 @@ const MAX_UNSERVED: usize = 1_000;
 const FETCH_BYTES: usize = 1 << 20;
 /// Answers of the store that wait for the engine.
 const ANSWERS: usize = 256;
+/// The store has to answer by then.
+const STORE_WITHIN: Duration = Duration::from_secs(10);
 /// Moves that are kept for the status.
 const MOVES: usize = 256;
 /// Batches of datagrams that are read before anything is sent.
@@ -415,7 +417,14 @@ impl Engine {
                 Credential::Token(token) => token.as_slice(),
                 Credential::None => &[],
             };
-            let verdict = backlog.authorise(token, hello.receiver, &hello.name).await;
+            let asked = backlog.authorise(token, hello.receiver, &hello.name);
+            let late = || {
+                Err(Denied::Unavailable(
+                    "the source's store does not answer".into(),
+                ))
+            };
+            let answer = tokio::time::timeout(STORE_WITHIN, asked).await;
+            let verdict = answer.unwrap_or_else(|_| late());
             let _ = answers.send(Answer::Authorised { session, verdict }).await;
         });
     }
@@ -423,7 +432,12 @@ impl Engine {
     fn fetch(&self, session: u64, from: u64, limit: usize) {
         let (backlog, answers) = (self.backlog.clone(), self.answers.0.clone());
         tokio::spawn(async move {
-            let updates = match backlog.updates(from, limit, FETCH_BYTES).await {
+            let asked = backlog.updates(from, limit, FETCH_BYTES);
+            let late = || Err("no answer in time".into());
+            let answer = tokio::time::timeout(STORE_WITHIN, asked)
+                .await
+                .unwrap_or_else(|_| late());
+            let updates = match answer {
                 Ok(updates) => Some(updates),
                 Err(error) => {
                     warn!(from, error = %error, "the store does not answer; trying again");
@@ -450,6 +464,10 @@ impl Engine {
             let (taken, wanted) = peer.fill(session, &mut self.core, now);
             self.counters.unicast_bytes += taken;
             wish = wanted;
+        }
+        if peer.link.is_choked() {
+            self.counters.violations += 1;
+            peer.close(close::PROTOCOL_VIOLATION, "the control stream is not read");
         }
         let failed = || Error::io("the QUIC socket failed");
         peer.link
@@ -551,7 +569,10 @@ impl Engine {
             flow,
             receivers: receivers.collect(),
             moves: self.moves.iter().cloned().collect(),
-            counters: self.counters,
+            counters: Counters {
+                invalid_acks: self.core.invalid_acks(),
+                ..self.counters
+            },
         }
     }
 }

@@ -89,6 +89,8 @@ pub struct Counters {
     pub resets: u64,
     /// Connections that were closed because the receiver violated the protocol.
     pub violations: u64,
+    /// Acknowledgements of flow packets that were never sent: a receiver made them up, or somebody with the flow's key forges packets.
+    pub invalid_acks: u64,
     /// Connections that were turned away because there are too many.
     pub over_limit: u64,
     /// Bytes of updates that were handed to unicast sessions, repairs included.
