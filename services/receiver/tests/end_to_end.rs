@@ -331,6 +331,44 @@ async fn a_new_store_and_a_gap_are_told_and_survived() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_older_backup_at_the_source_is_followed_again() {
+    let mut site = Site::start().await;
+    let home = Home::new(site.link());
+    let running = home.start();
+    running.wait_for("connected to");
+    for seq in 1..=8 {
+        site.publish(seq).await;
+    }
+    home.cursor(8).await;
+
+    // The same incarnation, but numbers that the receiver has come again.
+    site.stop().await;
+    site.restore(5);
+    site.again().await;
+    let line = running.wait_for("restored from an older backup");
+    assert!(line.contains("WARN") && line.contains("is at 8"), "{line}");
+    site.publish(6).await;
+    site.publish(7).await;
+    let status = home.cursor(7).await;
+    assert_eq!(status["channels"][0]["head"], 7);
+    assert_eq!(home.logged()[..8], in_order(8));
+    assert!(home.logged()[8..].ends_with(&[6, 7]), "{:?}", home.logged());
+    stop(running);
+    let entries = entries(&home.data());
+    assert_eq!(entries[..2], [7, 6]);
+    let mut each = entries.clone();
+    each.sort_unstable();
+    assert_eq!(each, in_order(8), "{entries:?}");
+
+    // Where it is now survives a restart.
+    let running = home.start();
+    home.cursor(7).await;
+    site.publish(8).await;
+    home.cursor(8).await;
+    stop(running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn damaged_files_are_begun_anew_and_filled_again() {
     let site = Site::start().await;
     for seq in 1..=9 {

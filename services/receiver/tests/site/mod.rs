@@ -141,6 +141,11 @@ impl Site {
         self.store.0.lock().unwrap().retain(|seq, _| *seq >= first);
     }
 
+    /// Forgets the updates after `last`, as an older backup does, while it is stopped.
+    pub fn restore(&self, last: u64) {
+        self.store.0.lock().unwrap().retain(|seq, _| *seq <= last);
+    }
+
     /// Begins a new store, while it is stopped.
     pub fn begin_anew(&mut self) {
         self.store = Arc::default();
