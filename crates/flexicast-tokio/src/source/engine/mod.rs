@@ -1,9 +1,12 @@
 //! The source's loop: one task owns the sockets, all connections and the state machine.
 
+mod door;
+mod report;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use flexicast::control::{Credential, Hello, Refusal};
@@ -13,20 +16,15 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use super::peer::{Peer, Wish};
-use super::{
-    Backlog, Counters, Denied, FlowStatus, Move, ReceiverStatus, SourceConfig, SourceStatus,
-    fresh_flow,
-};
+use super::{Backlog, Counters, Denied, Move, SourceConfig, SourceStatus, fresh_flow};
+use report::{address, end_of, unix_ms};
+
 use crate::Error;
 use crate::config::CID_LEN;
 use crate::link::Link;
 use crate::reset::Resets;
 use crate::timers::Timers;
 
-/// Connections at once; further ones are not answered.
-const MAX_PEERS: usize = 20_000;
-/// Connections whose receivers are not served yet.
-const MAX_UNSERVED: usize = 1_000;
 /// Bytes of one read of the store for one session.
 const FETCH_BYTES: usize = 1 << 20;
 /// Answers of the store that wait for the engine.
@@ -205,62 +203,6 @@ impl Engine {
             peer.close(close::PROTOCOL_VIOLATION, &violation.to_string());
         }
         self.touched.insert(session);
-    }
-
-    /// A packet for a connection that does not exist: a new receiver, one of an earlier life, or noise.
-    fn stranger(
-        &mut self,
-        from: SocketAddr,
-        header: &quiche::Header<'_>,
-        data: &[u8],
-        now: Instant,
-    ) -> Option<u64> {
-        if header.ty == quiche::Type::Short {
-            self.counters.stray_datagrams += 1;
-            if let Some(reset) = self.resets.answer(data, now) {
-                self.counters.resets += 1;
-                // A full socket buffer is no reason to keep a reset: the next packet provokes another.
-                let _ = self.socket.try_send(from, &reset, None);
-            }
-            return None;
-        }
-        if header.ty != quiche::Type::Initial || data.len() < 1200 {
-            self.counters.stray_datagrams += 1;
-            return None;
-        }
-        if !quiche::version_is_supported(header.version) {
-            let mut out = [0; 256];
-            if let Ok(len) = quiche::negotiate_version(&header.scid, &header.dcid, &mut out) {
-                let _ = self.socket.try_send(from, &out[..len], None);
-            }
-            return None;
-        }
-        if self.peers.len() >= MAX_PEERS || self.unserved >= MAX_UNSERVED {
-            self.counters.over_limit += 1;
-            return None;
-        }
-        let id = self.resets.connection_id().ok()?;
-        self.quic
-            .set_stateless_reset_token(Some(u128::from_be_bytes(self.resets.token(&id))));
-        let scid = quiche::ConnectionId::from_ref(&id);
-        let conn = match quiche::accept(&scid, None, self.local, from, &mut self.quic) {
-            Ok(conn) => conn,
-            Err(error) => {
-                warn!(%from, %error, "cannot accept a connection");
-                return None;
-            }
-        };
-        let session = self.next_session;
-        self.next_session += 1;
-        let original = header.dcid.to_vec();
-        self.by_id.insert(id.to_vec(), session);
-        self.by_id.insert(original.clone(), session);
-        self.unserved += 1;
-        self.peers.insert(
-            session,
-            Peer::new(Link::new(conn, self.config.rate_bps), id, original, now),
-        );
-        Some(session)
     }
 
     fn publish(&mut self, seq: u64, encoded: Bytes) {
@@ -527,83 +469,4 @@ impl Engine {
         }
         Ok(())
     }
-
-    fn status(&self, now: Instant) -> SourceStatus {
-        let wall = SystemTime::now();
-        let since = |at: Instant| {
-            unix_ms(
-                wall.checked_sub(now.saturating_duration_since(at))
-                    .unwrap_or(UNIX_EPOCH),
-            )
-        };
-        let flow = self
-            .core
-            .flow()
-            .zip(self.config.flow)
-            .map(|(flow, endpoint)| FlowStatus {
-                id: flow.config().flow.to_string(),
-                group: endpoint.group.to_string(),
-                source: (!endpoint.asm).then(|| endpoint.interface.to_string()),
-                next_pn: flow.next_pn(),
-                members: flow.members(),
-                packets: flow.stats().packets,
-                bytes: flow.stats().bytes,
-                outstanding: flow.outstanding(),
-            });
-        let receivers = self.core.sessions().map(|s| ReceiverStatus {
-            id: s.receiver.to_string(),
-            name: s.name,
-            addr: self
-                .peers
-                .get(&s.session)
-                .map(|p| address(p).to_string())
-                .unwrap_or_default(),
-            rung: s.rung.to_string(),
-            since_ms: since(s.since),
-            cursor: s.cursor.map(|c| c.seq),
-            backlog: s.backlog,
-            rtt_ms: s.rtt.as_secs_f64() * 1e3,
-        });
-        SourceStatus {
-            head: self.core.head(),
-            flow,
-            receivers: receivers.collect(),
-            moves: self.moves.iter().cloned().collect(),
-            counters: Counters {
-                invalid_acks: self.core.invalid_acks(),
-                ..self.counters
-            },
-        }
-    }
-}
-
-fn address(peer: &Peer) -> SocketAddr {
-    peer.link
-        .conn
-        .path_stats()
-        .find(|p| p.active)
-        .map_or(SocketAddr::from(([0, 0, 0, 0], 0)), |p| p.peer_addr)
-}
-
-/// Why a connection ended, for people.
-fn end_of(conn: &quiche::Connection) -> String {
-    let said = |e: &quiche::ConnectionError| String::from_utf8_lossy(&e.reason).into_owned();
-    if conn.is_timed_out() {
-        return "nothing was heard from it any more".into();
-    }
-    match (conn.peer_error(), conn.local_error()) {
-        (Some(error), _) => format!(
-            "closed by the receiver: {} (code {})",
-            said(error),
-            error.error_code
-        ),
-        (None, Some(error)) => format!("closed: {} (code {})", said(error), error.error_code),
-        (None, None) => "closed".into(),
-    }
-}
-
-fn unix_ms(at: SystemTime) -> u64 {
-    at.duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_millis() as u64
 }
