@@ -20,9 +20,9 @@ pub const NAMES: [&str; 4] = [
 ];
 
 const RUNS: usize = 3;
-/// Updates per second while it happens, and how often the source looks for them, in seconds.
-const RATE: f64 = 50.0;
-const POLL_INTERVAL: f64 = 0.02;
+/// Updates per second while it happens, and how often the source looks for them, in seconds: as often as it may.
+const RATE: f64 = 40.0;
+const POLL_INTERVAL: f64 = 0.05;
 /// `D_fb`, the default.
 const FALL_BACK_MS: u32 = 150;
 /// How long things are left alone before the cut, between cut and restoration, and after it. The middle one is longer than the back-off after a short membership.
