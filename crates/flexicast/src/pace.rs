@@ -24,6 +24,10 @@ impl TokenBucket {
     }
 
     fn refill(&mut self, now: Instant) {
+        // A train of packets is made at one instant.
+        if self.at == Some(now) {
+            return;
+        }
         if let Some(at) = self.at {
             let gained = now.saturating_duration_since(at).as_secs_f64() * self.bytes_per_s;
             self.tokens = (self.tokens + gained).min(self.burst);
