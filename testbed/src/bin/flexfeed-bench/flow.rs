@@ -1,5 +1,6 @@
 //! Our side: one flow sends the parcel once, as updates, for all its members.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -58,15 +59,18 @@ pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> R
         flow.admit(member as u64, path, Duration::from_millis(10));
     }
     let mut packets = train();
-    let (mut generate, mut acks) = (Stopwatch::default(), Stopwatch::default());
+    let (mut generate, mut acks) = (Stopwatch::new(), Stopwatch::new());
     let (mut offered, mut seq) = (0, 0);
     let mut pieces = Vec::new();
+    let mut recent = VecDeque::new();
     while opener.received < parcel.len() {
         while offered - opener.received < TRAIN * UDP_PAYLOAD
             && let Some(piece) = parcel.piece(offered)
         {
             offered += piece.len();
             seq += 1;
+            // As in a source: it keeps what it published for repairs, so the flow never frees an update's bytes.
+            recent.push_back(piece.clone());
             pieces.push((seq, piece));
         }
         let made = generate.time(|| {
@@ -94,6 +98,9 @@ pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> R
         };
         for (member, pair) in pairs.iter_mut().enumerate() {
             acknowledge(&mut flow, member as u64, pair, &ack, now, &mut acks)?;
+        }
+        while recent.len() > 4 {
+            recent.pop_front();
         }
         now += TRAIN_TIME;
     }

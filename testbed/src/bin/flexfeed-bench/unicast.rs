@@ -38,7 +38,7 @@ pub fn deliver(pairs: Vec<Pair>, parcel: &Parcel) -> Result<Cost> {
     let mut packets = vec![[0; UDP_PAYLOAD]; TRAIN];
     let mut lengths = Vec::with_capacity(TRAIN);
     let mut scratch = vec![0; PIECE];
-    let (mut generate, mut acks) = (Stopwatch::default(), Stopwatch::default());
+    let (mut generate, mut acks) = (Stopwatch::new(), Stopwatch::new());
     let mut made = 0;
     while clients.iter().any(|c| c.received < parcel.len()) {
         for client in clients.iter_mut().filter(|c| c.received < parcel.len()) {
