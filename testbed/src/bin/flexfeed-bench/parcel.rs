@@ -55,3 +55,23 @@ pub fn train() -> Vec<Vec<u8>> {
         .map(|_| Vec::with_capacity(UDP_PAYLOAD))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parcel_is_recognised_whole_and_only_then() {
+        let parcel = Parcel::new(PIECE * 2 + 1);
+        let pieces: Vec<Bytes> = [0, PIECE, PIECE * 2]
+            .into_iter()
+            .filter_map(|offset| parcel.piece(offset))
+            .collect();
+        assert_eq!(parcel.piece(parcel.len()), None);
+        let mut all = Context::new(&SHA256);
+        pieces.iter().for_each(|piece| all.update(piece));
+        let mut first = Context::new(&SHA256);
+        first.update(&pieces[0]);
+        assert!(parcel.arrived(all) && !parcel.arrived(first));
+    }
+}
