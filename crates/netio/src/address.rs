@@ -14,30 +14,35 @@ const UNUSED_PORT: u16 = 9;
 ///
 /// # Errors
 /// There is no route towards `to`; the text names it and says what to do.
-pub fn route_source(to: Ipv4Addr) -> io::Result<Ipv4Addr> {
+pub fn route_source(to: IpAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match to {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
     let look_up = || {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let socket = UdpSocket::bind((any, 0))?;
         socket.connect((to, UNUSED_PORT))?;
         socket.local_addr()
     };
-    let local = look_up().map_err(|error| match error.kind() {
-        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => io::Error::new(
-            error.kind(),
+    let no_route = |kind| {
+        io::Error::new(
+            kind,
             format!(
                 "this machine has no route towards {to}; name the local address to use, or add a route"
             ),
-        ),
+        )
+    };
+    let local = look_up().map_err(|error| match error.kind() {
+        // Without any IPv6 address, the kernel says the last one.
+        kind @ (io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::AddrNotAvailable) => no_route(kind),
         _ => context(
             error,
             format_args!("cannot find the local address towards {to}"),
         ),
     })?;
-    match local.ip() {
-        IpAddr::V4(ip) => Ok(ip),
-        IpAddr::V6(ip) => Err(io::Error::other(format!(
-            "the kernel answered the IPv6 address {ip} for the way towards {to}"
-        ))),
-    }
+    Ok(local.ip())
 }
 
 /// Whether hosts elsewhere on the Internet can reach `ip`, as far as the address itself tells.
@@ -146,8 +151,12 @@ mod tests {
     #[test]
     fn the_way_to_this_machine_is_loopback() {
         assert_eq!(
-            route_source(Ipv4Addr::LOCALHOST).unwrap(),
+            route_source(Ipv4Addr::LOCALHOST.into()).unwrap(),
             Ipv4Addr::LOCALHOST
         );
+        // A machine without IPv6 says so.
+        if let Ok(ip) = route_source(Ipv6Addr::LOCALHOST.into()) {
+            assert_eq!(ip, Ipv6Addr::LOCALHOST);
+        }
     }
 }
