@@ -29,7 +29,7 @@ machine() {
 	machines=$((machines + 1))
 	machine=$work/$machines
 	mkdir -p "$machine/bin" "$machine/home" "$machine/tmp" "$machine/root/proc/sys/kernel" "$machine/root/proc/sys/user"
-	for program in sh cat cp dirname env find grep mkdir mktemp readlink rm sed uname; do
+	for program in sh cat cp dirname env find grep mkdir mktemp readlink rm rmdir sed uname; do
 		ln -s "$(command -v "$program")" "$machine/bin/$program"
 	done
 	stand_in id 'echo 1000'
@@ -194,7 +194,7 @@ ends 0
 says './dev demo'
 dev images
 ends 2
-says "unknown command 'images'" 'demo, test, test-all, simulate, bench, lint, sabotage and help'
+says "unknown command 'images'" 'demo, test, test-all, simulate, bench, fuzz, lint, sabotage and help'
 dev test --fast
 ends 2
 says "unknown option '--fast'"
