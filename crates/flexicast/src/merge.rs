@@ -205,6 +205,11 @@ impl Merge {
         self.buffered
     }
 
+    /// Bytes of all updates that were not handed out yet.
+    pub fn held(&self) -> usize {
+        self.buffered + self.ready_bytes
+    }
+
     /// Whether so much waits for the application that the unicast streams should not be read on. What is not in order yet does not count: only the unicast
     /// path can fill its gaps.
     pub fn is_full(&self) -> bool {

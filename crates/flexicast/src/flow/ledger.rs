@@ -88,6 +88,8 @@ impl Ledger {
         if self.packets.is_empty() {
             self.skipped.clear();
             self.base = pn;
+        } else if let Some(last) = self.skipped.back_mut().filter(|s| s.end == next) {
+            last.end = pn;
         } else {
             self.skipped.push_back(next..pn);
         }

@@ -157,6 +157,14 @@ impl Receiver {
         self.welcomed && self.channels.iter().all(|c| !c.merge.is_full())
     }
 
+    /// Bytes that are held for the application and for what is still missing: updates in order that were not polled yet, parts of others, and unicast
+    /// streams that end in the middle of an item.
+    pub fn buffered(&self) -> usize {
+        let merges = self.channels.iter().map(|c| c.merge.held());
+        let streams = self.streams.values().map(StreamReader::buffered);
+        merges.chain(streams).sum()
+    }
+
     /// Whether the source has answered the HELLO of this connection.
     pub fn is_welcomed(&self) -> bool {
         self.welcomed
