@@ -167,7 +167,7 @@ impl World {
         for (i, node) in self.nodes.iter().enumerate() {
             let unread = node.path.and_then(|s| self.paths.get(&s));
             let unread = unread.map_or(0, |p| p.unread.len());
-            let held = 0; // buffered
+            let held = node.core.buffered();
             if node.presence == Presence::Here && held + unread > 0 {
                 return memory(format!(
                     "receiver {i} holds {held} bytes, {unread} pieces are unread"

@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     // A panic is a violation like others, and printed as one.
     std::panic::set_hook(Box::new(|_| {}));
     let summary = run(&plan, |summary, violation| match violation {
-        Some(violation) => println!("{violation}"),
+        Some(violation) => eprintln!("{violation}"),
         None => eprintln!("{}", progress(summary, &seeds)),
     });
     report(&summary, &seeds, arguments.verbose)

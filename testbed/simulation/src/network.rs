@@ -177,6 +177,7 @@ impl World {
         }
         node.path = None;
         node.core.disconnected();
+        node.readings.values_mut().for_each(|r| r.rung = None);
         if node.presence == Presence::Here {
             self.connect_later(receiver);
         }

@@ -16,7 +16,7 @@ pub(crate) const PIECE: usize = 16 << 10;
 pub(crate) enum Down {
     Control(Vec<u8>),
     Stream { bytes: Vec<u8>, fin: bool },
-    Closed(u64),
+    Closed,
 }
 
 /// From the receiver to the source.

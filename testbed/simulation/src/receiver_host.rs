@@ -14,6 +14,7 @@ use crate::path::{Down, Unread, Up};
 use crate::sabotage::Sabotage;
 use crate::trace::Kind;
 use crate::violation::{Broken, Promise, broken};
+use crate::wake::Moved;
 use crate::world::{Event, Host, World};
 
 const MS: Duration = Duration::from_millis(1);
@@ -53,13 +54,21 @@ impl World {
         let node = &mut self.nodes[i];
         let next = node.core.poll_timeout();
         let channels = node.readings.len();
-        node.wake
-            .rang(&format!("receiver {i}"), channels, moved, next, now)
+        node.wake.rang(
+            &format!("receiver {i}"),
+            channels,
+            Moved::Nothing.or(moved),
+            next,
+            now,
+        )
     }
 
     /// Moves everything that is ready at a receiver; returns whether there was anything.
     pub(crate) fn pump_receiver(&mut self, i: usize) -> Result<bool, Broken> {
         let mut moved = false;
+        if self.nodes[i].presence != Presence::Here {
+            return Ok(false);
+        }
         for round in 0.. {
             if round > 100_000 {
                 return broken(
@@ -80,10 +89,8 @@ impl World {
             }
             moved = true;
         }
-        if self.nodes[i].presence == Presence::Here {
-            let deadline = self.nodes[i].core.poll_timeout();
-            self.arm(Host::Receiver(i), deadline);
-        }
+        let deadline = self.nodes[i].core.poll_timeout();
+        self.arm(Host::Receiver(i), deadline);
         Ok(moved)
     }
 
@@ -310,7 +317,7 @@ impl World {
                     fin,
                 });
             }
-            Down::Closed(_) => return self.end(session, Host::Receiver(i)),
+            Down::Closed => return self.end(session, Host::Receiver(i)),
         }
         self.pump_receiver(i).map(|_| ())
     }

@@ -85,7 +85,8 @@ fn channel(rng: &mut SmallRng) -> ChannelPlan {
         rate: (rng.random_bool(0.9)).then(|| rng.random_range(1..20) * 1_000_000),
         ack_delay: MS * rng.random_range(5..50),
         fall_back: MS * rng.random_range(100..400),
-        heartbeat: MS * rng.random_range(200..1000),
+        // Long enough for the flow to have nothing under way between two of them.
+        heartbeat: MS * rng.random_range(400..1200),
         epoch_packets: rng
             .random_bool(0.2)
             .then(|| rng.random_range(2_000..20_000)),

@@ -12,6 +12,7 @@ use crate::sabotage::Sabotage;
 use crate::store::secret;
 use crate::trace::Kind;
 use crate::violation::{Broken, Promise, broken};
+use crate::wake::Moved;
 use crate::world::{Event, Host, World};
 
 impl World {
@@ -52,9 +53,9 @@ impl World {
         self.origin.wake.rang("the source", peers, moved, next, now)
     }
 
-    /// Moves everything that is ready at the source; returns whether there was anything.
-    pub(crate) fn pump_source(&mut self) -> Result<bool, Broken> {
-        let mut moved = false;
+    /// Moves everything that is ready at the source; returns what that was.
+    pub(crate) fn pump_source(&mut self) -> Result<Moved, Broken> {
+        let mut moved = Moved::Nothing;
         for round in 0.. {
             if round > 100_000 {
                 return broken(Promise::Timers, "the source always has something to do");
@@ -65,14 +66,15 @@ impl World {
                 self.source_event(event)?;
             }
             while let Some(session) = self.origin.core.as_mut().and_then(|c| c.poll_dirty()) {
+                moved = moved.max(Moved::Looked);
                 busy |= self.fill(session)?;
             }
             busy |= self.transmit()?;
             busy |= self.feed();
+            moved = moved.or(busy);
             if !busy {
                 break;
             }
-            moved = true;
         }
         let now = self.now;
         let deadline = self
@@ -152,7 +154,7 @@ impl World {
 
     /// The source closes a connection.
     fn hang_up(&mut self, session: SessionId, code: u64) -> Result<(), Broken> {
-        self.send_down(session, CONTROL, 40, Down::Closed(code));
+        self.send_down(session, CONTROL, 40, Down::Closed);
         let Some(path) = self.paths.get_mut(&session) else {
             return Ok(());
         };

@@ -8,6 +8,21 @@ use crate::violation::{Broken, Promise, broken};
 const IDLE_PER_SECOND: u32 = 200;
 const IDLE_PER_PEER: u32 = 25;
 
+/// What came of handling a host's timer or input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Moved {
+    Nothing,
+    /// Somebody was looked after who had nothing to say.
+    Looked,
+    Something,
+}
+
+impl Moved {
+    pub(crate) fn or(self, something: bool) -> Moved {
+        if something { Moved::Something } else { self }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     /// When the timer rings.
@@ -21,18 +36,22 @@ pub(crate) struct Wake {
 }
 
 impl Wake {
-    /// The timer rang and was handled; `moved` says whether anything came of it, `next` when it wants to ring again.
+    /// The timer rang and was handled; `moved` says what came of it, `next` when it wants to ring again.
     pub(crate) fn rang(
         &mut self,
         who: &str,
         peers: usize,
-        moved: bool,
+        moved: Moved,
         next: Option<Instant>,
         now: Instant,
     ) -> Result<(), Broken> {
         self.rings += 1;
         let past = next.is_some_and(|at| at <= now);
-        self.stuck = if past && !moved { self.stuck + 1 } else { 0 };
+        self.stuck = if past && moved == Moved::Nothing {
+            self.stuck + 1
+        } else {
+            0
+        };
         if self.stuck >= 2 {
             return broken(
                 Promise::Timers,
@@ -46,7 +65,7 @@ impl Wake {
             self.second = Some(now);
             self.idle = 0;
         }
-        self.idle += u32::from(!moved);
+        self.idle += u32::from(moved != Moved::Something);
         if self.idle > IDLE_PER_SECOND + IDLE_PER_PEER * peers as u32 {
             let idle = self.idle;
             return broken(
