@@ -88,10 +88,6 @@ impl Session {
         }
     }
 
-    pub(super) fn is(&self, receiver: Uuid) -> bool {
-        self.served && self.receiver() == Some(receiver)
-    }
-
     pub(super) fn receiver(&self) -> Option<Uuid> {
         self.hello.as_ref().map(|h| h.receiver)
     }
