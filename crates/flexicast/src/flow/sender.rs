@@ -286,7 +286,9 @@ impl FlowSender {
     }
 
     /// How many receivers listen. While nobody does, the flow is silent and what is published is not queued: all receivers get it on their unicast paths.
+    /// Members count as listeners in any case: what they would miss by silence nobody would repair.
     pub fn set_listeners(&mut self, listeners: usize, now: Instant) {
+        let listeners = listeners.max(self.members.len());
         if listeners > self.listeners {
             self.probe_until = Some(now + PROBE_FOR);
         }
