@@ -109,7 +109,7 @@ async fn what_was_on_its_way_when_a_nat_changed_arrives() {
     let mut probe = site.start_receiver(config);
     for (round, count) in [2, 5, 60].into_iter().enumerate() {
         site.publish(&source.handle, 20).await;
-        let head = source.status().await.channels[0].head;
+        let head = site.store.head("lore");
         probe.until_seq(head).await;
         nat.cut.store(true, Ordering::Relaxed);
         site.publish(&source.handle, count).await;
@@ -117,7 +117,7 @@ async fn what_was_on_its_way_when_a_nat_changed_arrives() {
         nat.rebind().await;
         nat.cut.store(false, Ordering::Relaxed);
         site.publish(&source.handle, 5).await;
-        let head = source.status().await.channels[0].head;
+        let head = site.store.head("lore");
         probe.until_seq(head).await;
         assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
         source
@@ -129,7 +129,7 @@ async fn what_was_on_its_way_when_a_nat_changed_arrives() {
     site.publish(&source.handle, 30).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     nat.cut.store(false, Ordering::Relaxed);
-    let head = source.status().await.channels[0].head;
+    let head = site.store.head("lore");
     probe.until_seq(head).await;
 }
 
@@ -155,7 +155,7 @@ async fn copies_stop_when_nothing_comes_back() {
         () = source.until("no copies", |s| replicas(s) == 0) => {}
     }
     nat.cut.store(false, Ordering::Relaxed);
-    let head = source.status().await.channels[0].head;
+    let head = site.store.head("lore");
     probe.until_seq(head).await;
     probe.until_rung(Rung::Replicated).await;
 }
@@ -232,7 +232,7 @@ async fn multicast_by_ipv6() {
     for server in [format!("[fd00:1::1]:{port}"), format!("10.1.0.1:{port}")] {
         let mut config = site.receiver_config(&server);
         config.interface = Some("fd00:1::1".parse().unwrap());
-        let head = source.status().await.channels[0].head;
+        let head = site.store.head("lore");
         config.channels[0].1 = site.cursor(head);
         let mut probe = site.start_receiver(config);
         probe.until_rung(Rung::Multicast).await;
@@ -286,7 +286,7 @@ async fn copies_by_both_families() {
         let addr = format!("{server}:{port}").parse().unwrap();
         let mut probe = behind(&site, addr);
         probe.until_rung(Rung::Replicated).await;
-        let head = source.status().await.channels[0].head;
+        let head = site.store.head("lore");
         site.publish(&source.handle, 50).await;
         probe.until_seq(head + 50).await;
         assert!(probe.by_flow("lore") >= 40, "{server}");

@@ -33,7 +33,7 @@ pub struct Store {
 }
 
 impl Store {
-    fn head(&self, channel: &str) -> u64 {
+    pub fn head(&self, channel: &str) -> u64 {
         let updates = self.updates.lock().unwrap();
         let last = updates.get(channel).and_then(|u| u.last_key_value());
         last.map_or(0, |(seq, _)| *seq)
