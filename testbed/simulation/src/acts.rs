@@ -46,6 +46,20 @@ impl World {
                 multicast,
                 loss,
             } => self.link(receiver, multicast).quality.loss = loss,
+            Act::Distance {
+                receiver,
+                flow,
+                unicast,
+            } => {
+                let node = &mut self.nodes[receiver];
+                node.multicast.quality.delay = flow;
+                node.copied.quality.delay = unicast;
+                node.unicast.quality.delay = unicast;
+                let (session, rtt) = (node.path, node.rtt());
+                if let (Some(session), Some(core)) = (session, self.source_awake()) {
+                    core.set_rtt(session, rtt);
+                }
+            }
             Act::Cut {
                 receiver,
                 copies,

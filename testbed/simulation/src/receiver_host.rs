@@ -140,7 +140,9 @@ impl World {
             acks.extend(arrivals[0].map(|at| (at, ack)));
         }
         if !control.is_empty() {
-            self.send_up(session, Up::Control(control.to_vec()));
+            for piece in self.pieces(&control) {
+                self.send_up(session, Up::Control(piece));
+            }
         }
         for (at, bytes) in acks {
             self.schedule(at, Event::Datagram { session, bytes });

@@ -134,7 +134,7 @@ fn quality(rng: &mut SmallRng, rough: f64) -> Quality {
             0 => MS / 20,
             _ => MS * rng.random_range(1..60),
         },
-        jitter: [MS / 5, MS, MS * 5, MS * 30][rng.random_range(0..4)],
+        jitter: [MS / 5, MS, MS, MS * 5, MS * 5, MS * 30, MS * 150][rng.random_range(0..7)],
         loss,
         duplicates: if rng.random_bool(0.3) {
             0.05 * rough
@@ -272,7 +272,12 @@ fn flapping(
 fn disturbance(rng: &mut SmallRng, channels: usize, receiver: usize) -> Act {
     let channel = rng.random_range(0..channels);
     match rng.random_range(0..100) {
-        0..10 => Act::Weather {
+        0..4 => Act::Distance {
+            receiver,
+            flow: span(rng, 0.0001, 0.3),
+            unicast: span(rng, 0.0001, 0.3),
+        },
+        4..10 => Act::Weather {
             receiver,
             multicast: rng.random_bool(0.7),
             loss: quality(rng, 2.0).loss,

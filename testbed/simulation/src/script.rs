@@ -115,6 +115,15 @@ pub enum Act {
         /// How it is from now on.
         loss: Loss,
     },
+    /// A receiver's paths take longer, or shorter, from now on.
+    Distance {
+        /// Whose.
+        receiver: usize,
+        /// Of the flow's packets, one way.
+        flow: Duration,
+        /// Of the unicast path, one way.
+        unicast: Duration,
+    },
     /// The flow does not reach a receiver.
     Cut {
         /// Whom.
