@@ -10,34 +10,48 @@ const UNUSED_PORT: u16 = 9;
 
 /// The local address that the kernel would send from towards `to` (a host or a multicast group).
 ///
-/// Nothing is sent; the kernel only looks up its routes.
+/// Nothing is sent; the kernel only looks up its routes. For an IPv6 group it takes the first
+/// interface that does IPv6 multicast, unless a route says otherwise.
 ///
 /// # Errors
-/// There is no route towards `to`; the text names it and says what to do.
-pub fn route_source(to: Ipv4Addr) -> io::Result<Ipv4Addr> {
+/// There is no route towards `to`, or its link-local scope leaves open on which interface; the text
+/// names it and says what to do.
+pub fn route_source(to: IpAddr) -> io::Result<IpAddr> {
+    let to = to.to_canonical();
     let look_up = || {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let any: IpAddr = match to {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0))?;
         socket.connect((to, UNUSED_PORT))?;
         socket.local_addr()
     };
-    let local = look_up().map_err(|error| match error.kind() {
-        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => io::Error::new(
-            error.kind(),
-            format!(
-                "this machine has no route towards {to}; name the local address to use, or add a route"
+    let (kind, text) = match look_up() {
+        Ok(local) => return Ok(local.ip().to_canonical()),
+        Err(error) => match error.raw_os_error() {
+            // The last is the answer to a link-local address, which needs an interface.
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL) => (
+                error.kind(),
+                format!(
+                    "this machine has no route towards {to}; name the local address to use, or add a route"
+                ),
             ),
-        ),
-        _ => context(
-            error,
-            format_args!("cannot find the local address towards {to}"),
-        ),
-    })?;
-    match local.ip() {
-        IpAddr::V4(ip) => Ok(ip),
-        IpAddr::V6(ip) => Err(io::Error::other(format!(
-            "the kernel answered the IPv6 address {ip} for the way towards {to}"
-        ))),
-    }
+            Some(libc::EADDRNOTAVAIL) => (
+                error.kind(),
+                format!(
+                    "this machine's route towards {to} leads over an interface without an address to use; name the local address to use, or add a route over another interface"
+                ),
+            ),
+            _ => {
+                return Err(context(
+                    error,
+                    format_args!("cannot find the local address towards {to}"),
+                ));
+            }
+        },
+    };
+    Err(io::Error::new(kind, text))
 }
 
 /// Whether hosts elsewhere on the Internet can reach `ip`, as far as the address itself tells.
@@ -145,9 +159,16 @@ mod tests {
 
     #[test]
     fn the_way_to_this_machine_is_loopback() {
-        assert_eq!(
-            route_source(Ipv4Addr::LOCALHOST).unwrap(),
-            Ipv4Addr::LOCALHOST
-        );
+        for text in ["127.0.0.1", "::ffff:127.0.0.1"] {
+            let ip = route_source(text.parse().unwrap()).unwrap();
+            assert_eq!(ip, IpAddr::from(Ipv4Addr::LOCALHOST));
+        }
+    }
+
+    #[test]
+    fn a_link_local_address_alone_leads_nowhere() {
+        let error = route_source("fe80::1234".parse().unwrap()).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("no route towards fe80::1234"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! UDP sockets for flexfeed: batched and segmented input and output, and IPv4 multicast.
+//! UDP sockets for flexfeed: batched and segmented input and output, and multicast over IPv4 and IPv6.
 //!
 //! - [`UdpSocket`]: a non-blocking socket under tokio that sends trains of equal datagrams in one
 //!   system call (GSO) and receives many at once (`recvmmsg` and GRO, split again into datagrams).
@@ -13,12 +13,15 @@
 
 mod address;
 mod batch;
+mod interface;
+mod join;
 mod loss;
 mod multicast;
 mod udp;
 
 pub use address::{is_routable, route_source};
 pub use batch::{Datagram, RecvBatch};
+pub use join::join;
 pub use loss::Counters;
-pub use multicast::{MulticastSender, join};
+pub use multicast::MulticastSender;
 pub use udp::{BindOptions, UdpSocket};

@@ -1,16 +1,16 @@
-//! Real joins and real multicast on the loopback interface.
+//! Real joins and real IPv4 multicast on the loopback interface.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use netio::{MulticastSender, RecvBatch, UdpSocket, join};
 use tokio::time::timeout;
 
-const LO: Ipv4Addr = Ipv4Addr::LOCALHOST;
+const LO: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Also an address of the loopback interface, as all of 127.0.0.0/8 is.
-const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Receives until the datagram `last` came; the payloads, with it.
@@ -35,7 +35,10 @@ async fn until(socket: &UdpSocket, last: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Whether the kernel lists `group` as joined on any interface.
-fn joined(group: Ipv4Addr) -> bool {
+fn joined(group: IpAddr) -> bool {
+    let IpAddr::V4(group) = group else {
+        return false;
+    };
     let listed = format!("{:08X}", u32::from_ne_bytes(group.octets()));
     std::fs::read_to_string("/proc/net/igmp")
         .unwrap()
@@ -44,12 +47,12 @@ fn joined(group: Ipv4Addr) -> bool {
 
 #[tokio::test]
 async fn two_receivers_of_an_ssm_group_get_its_source_and_no_other() {
-    let group: SocketAddrV4 = "232.70.70.11:47011".parse().unwrap();
+    let group: SocketAddr = "232.70.70.11:47011".parse().unwrap();
     let receivers = [(); 2].map(|()| join(group, Some(LO), Some(LO)).unwrap());
     let sender = MulticastSender::bind(LO, 1, true).unwrap();
     let stranger = MulticastSender::bind(OTHER, 1, true).unwrap();
     assert_eq!(sender.source(), LO);
-    assert_eq!(stranger.socket().local_addr().ip(), IpAddr::V4(OTHER));
+    assert_eq!(stranger.socket().local_addr().ip(), OTHER);
     for number in 0..10_u8 {
         stranger.send(group, b"stranger", None).await.unwrap();
         sender.send(group, &[number], None).await.unwrap();
@@ -62,7 +65,7 @@ async fn two_receivers_of_an_ssm_group_get_its_source_and_no_other() {
 
 #[tokio::test]
 async fn an_asm_group_takes_any_source() {
-    let group: SocketAddrV4 = "239.70.70.12:47012".parse().unwrap();
+    let group: SocketAddr = "239.70.70.12:47012".parse().unwrap();
     let receivers = [(); 2].map(|()| join(group, None, Some(LO)).unwrap());
     let first = MulticastSender::bind(LO, 1, true).unwrap();
     let second = MulticastSender::bind(OTHER, 1, true).unwrap();
@@ -76,8 +79,8 @@ async fn an_asm_group_takes_any_source() {
 #[tokio::test]
 async fn only_the_group_that_was_joined_arrives() {
     // Both on one port: without IP_MULTICAST_ALL=0 and the bind to the group they would mix.
-    let ours: SocketAddrV4 = "239.70.70.13:47013".parse().unwrap();
-    let theirs: SocketAddrV4 = "239.70.71.13:47013".parse().unwrap();
+    let ours: SocketAddr = "239.70.70.13:47013".parse().unwrap();
+    let theirs: SocketAddr = "239.70.71.13:47013".parse().unwrap();
     let we = join(ours, None, Some(LO)).unwrap();
     let they = join(theirs, None, Some(LO)).unwrap();
     let sender = MulticastSender::bind(LO, 1, true).unwrap();
@@ -89,7 +92,7 @@ async fn only_the_group_that_was_joined_arrives() {
 
 #[tokio::test]
 async fn trains_are_split_at_each_receiver() {
-    let group: SocketAddrV4 = "232.70.70.14:47014".parse().unwrap();
+    let group: SocketAddr = "232.70.70.14:47014".parse().unwrap();
     let receivers = [(); 2].map(|()| join(group, Some(LO), Some(LO)).unwrap());
     let sender = MulticastSender::bind(LO, 1, true).unwrap();
     let mut train: Vec<u8> = (0..40_u8).flat_map(|number| [number; 1180]).collect();
@@ -104,19 +107,19 @@ async fn trains_are_split_at_each_receiver() {
 
 #[tokio::test]
 async fn dropping_the_socket_leaves_the_group() {
-    let group: SocketAddrV4 = "232.70.70.15:47015".parse().unwrap();
-    assert!(!joined(*group.ip()));
+    let group: SocketAddr = "232.70.70.15:47015".parse().unwrap();
+    assert!(!joined(group.ip()));
     let socket = join(group, Some(LO), Some(LO)).unwrap();
-    assert!(joined(*group.ip()));
+    assert!(joined(group.ip()));
     drop(socket);
-    assert!(!joined(*group.ip()));
+    assert!(!joined(group.ip()));
 }
 
 #[tokio::test]
 async fn what_cannot_be_joined_is_explained() {
-    let group: SocketAddrV4 = "232.70.70.16:47016".parse().unwrap();
+    let group: SocketAddr = "232.70.70.16:47016".parse().unwrap();
     // An address for documentation: no interface has it.
-    let nowhere = Ipv4Addr::new(203, 0, 113, 77);
+    let nowhere = IpAddr::from([203, 0, 113, 77]);
     let text = join(group, Some(LO), Some(nowhere))
         .unwrap_err()
         .to_string();
@@ -134,7 +137,7 @@ async fn what_cannot_be_joined_is_explained() {
         .unwrap_err()
         .to_string();
     assert!(text.contains("203.0.113.77"), "{text}");
-    for bad in [Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(232, 1, 1, 1)] {
+    for bad in [IpAddr::from([0, 0, 0, 0]), IpAddr::from([232, 1, 1, 1])] {
         let error = MulticastSender::bind(bad, 1, true).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }

@@ -1,7 +1,7 @@
 //! Putting the parts together, and taking them apart again.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,6 +100,14 @@ fn fetcher(config: &Config) -> Result<Fetcher, Failure> {
     })
 }
 
+/// The address of the interface by which the way to an IPv4 group leaves.
+fn source_towards(group: Ipv4Addr) -> Result<Ipv4Addr> {
+    match netio::route_source(group.into())? {
+        IpAddr::V4(ip) => Ok(ip),
+        IpAddr::V6(ip) => Err(anyhow!("the way towards {group} leaves from {ip}")),
+    }
+}
+
 async fn open_store(config: &Config, folder: &DataFolder) -> Result<Arc<dyn Store>> {
     let opened = match &config.database_url {
         Some(url) => store::open(url).await,
@@ -119,7 +127,7 @@ async fn bind(
         Some(flow) => {
             let interface = match flow.source {
                 Some(ip) => ip,
-                None => netio::route_source(*flow.group.ip()).with_context(|| {
+                None => source_towards(*flow.group.ip()).with_context(|| {
                     format!(
                         "cannot find the interface that the flow to {} should leave by; name its \
                          address with --flow-source, or give --group '' to do without a flow",

@@ -48,7 +48,11 @@ impl Groups {
             None => None,
         };
         let from = source.map_or("*".into(), |s| s.to_string());
-        match netio::join(group, source, self.interface) {
+        match netio::join(
+            group.into(),
+            source.map(IpAddr::V4),
+            self.interface.map(IpAddr::V4),
+        ) {
             Ok(socket) => {
                 info!("listening to ({from}, {group})");
                 Some(socket)

@@ -139,7 +139,7 @@ impl Source {
                     flow.interface, flow.group
                 );
                 Some(
-                    MulticastSender::bind(flow.interface, flow.ttl, true)
+                    MulticastSender::bind(flow.interface.into(), flow.ttl, true)
                         .map_err(Error::io(what))?,
                 )
             }

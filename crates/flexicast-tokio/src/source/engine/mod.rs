@@ -300,7 +300,7 @@ impl Engine {
         };
         while self.core.poll_transmit(now, packet) {
             multicast
-                .send(endpoint.group, packet, None)
+                .send(endpoint.group.into(), packet, None)
                 .await
                 .map_err(Error::io("the flow's socket failed"))?;
         }

@@ -1,0 +1,179 @@
+//! Finding an interface by one of its addresses, as IPv6 multicast names interfaces by number.
+
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ptr::NonNull;
+
+/// One address of one interface of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Assigned {
+    name: String,
+    index: u32,
+    ip: IpAddr,
+}
+
+/// The number of the interface that has the address `ip`.
+///
+/// # Errors
+/// `AddrNotAvailable` when none has it; `InvalidInput` when several have it, as is common for
+/// link-local addresses. The text says which address to give instead.
+pub(crate) fn index_of(ip: IpAddr) -> io::Result<u32> {
+    index_among(&assigned()?, ip.to_canonical())
+}
+
+fn index_among(all: &[Assigned], ip: IpAddr) -> io::Result<u32> {
+    let mut owners: Vec<&Assigned> = all.iter().filter(|one| one.ip == ip).collect();
+    if owners.is_empty() && ip.is_loopback() {
+        // All of 127.0.0.0/8 is local, but only 127.0.0.1 is listed.
+        owners.extend(all.iter().filter(|one| one.ip.is_loopback()));
+    }
+    owners.sort_by_key(|one| one.index);
+    owners.dedup_by_key(|one| one.index);
+    match owners.as_slice() {
+        [one] => Ok(one.index),
+        [] => Err(io::Error::new(
+            io::ErrorKind::AddrNotAvailable,
+            no_such_address(ip),
+        )),
+        several => {
+            let names: Vec<&str> = several.iter().map(|one| one.name.as_str()).collect();
+            Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "the interfaces {} all have the address {ip}; give an address that only one of them has",
+                    names.join(", ")
+                ),
+            ))
+        }
+    }
+}
+
+/// What to say when no interface has an address.
+pub(crate) fn no_such_address(ip: IpAddr) -> String {
+    let family = if ip.is_ipv4() { 4 } else { 6 };
+    format!(
+        "no interface of this machine has the address {ip}; choose one that `ip -{family} addr` lists"
+    )
+}
+
+/// Every address of every interface.
+fn assigned() -> io::Result<Vec<Assigned>> {
+    let list = List::get()?;
+    let mut found = Vec::new();
+    let mut next = list.0;
+    while let Some(entry) = next {
+        // SAFETY: `entry` comes from a list of getifaddrs(3) that `list` keeps alive; its entries are
+        // initialised and are not changed by anybody.
+        let entry = unsafe { entry.as_ref() };
+        next = NonNull::new(entry.ifa_next);
+        // SAFETY: as above; `ifa_addr` is null or points to a socket address of the list, as large as
+        // its family says.
+        let Some(ip) = (unsafe { ip_of(entry.ifa_addr) }) else {
+            continue;
+        };
+        // SAFETY: `ifa_name` of an entry is a string of the list that ends with a zero byte.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+        // SAFETY: as above; if_nametoindex(3) only reads the string.
+        let index = unsafe { libc::if_nametoindex(entry.ifa_name) };
+        // 0: the interface went away meanwhile.
+        if index != 0 {
+            found.push(Assigned {
+                name: name.to_string_lossy().into_owned(),
+                index,
+                ip,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// The address in a `sockaddr`, if it is one of IPv4 or IPv6.
+///
+/// # Safety
+/// `address` is null, or points to an initialised socket address of the size that its family has.
+unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so a socket address by the caller's promise; each has a family.
+    let family = unsafe { (*address).sa_family };
+    match i32::from(family) {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is a `sockaddr_in`; read without regard to alignment.
+            let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            let octets = address.sin_addr.s_addr.to_ne_bytes();
+            Some(Ipv4Addr::from(octets).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says that it is a `sockaddr_in6`; read without regard to alignment.
+            let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
+
+/// A list of getifaddrs(3); freed when dropped.
+struct List(Option<NonNull<libc::ifaddrs>>);
+
+impl List {
+    fn get() -> io::Result<List> {
+        let mut first = std::ptr::null_mut();
+        // SAFETY: `first` is a place for one pointer, which getifaddrs(3) sets when it answers 0.
+        if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+            return Err(crate::udp::context(
+                io::Error::last_os_error(),
+                format_args!("cannot list this machine's addresses"),
+            ));
+        }
+        Ok(List(NonNull::new(first)))
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        if let Some(first) = self.0 {
+            // SAFETY: the pointer is from getifaddrs(3) and is freed once, here.
+            unsafe { libc::freeifaddrs(first.as_ptr()) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_found_by_any_of_its_addresses() {
+        let lo = index_of(Ipv4Addr::LOCALHOST.into()).unwrap();
+        assert!(lo > 0);
+        for other in ["127.0.0.2", "127.9.9.9", "::ffff:127.0.0.1"] {
+            assert_eq!(index_of(other.parse().unwrap()).unwrap(), lo, "{other}");
+        }
+        let listed = assigned().unwrap();
+        assert!(listed.iter().any(|one| one.name == "lo"), "{listed:?}");
+    }
+
+    #[test]
+    fn an_address_of_no_or_of_several_interfaces_is_explained() {
+        let one = |name: &str, index, ip: &str| Assigned {
+            name: name.into(),
+            index,
+            ip: ip.parse().unwrap(),
+        };
+        let all = [
+            one("eth0", 2, "fe80::1"),
+            one("eth1", 3, "fe80::1"),
+            one("eth1", 3, "fd00::1"),
+            one("eth1", 3, "fd00::1"),
+        ];
+        assert_eq!(index_among(&all, "fd00::1".parse().unwrap()).unwrap(), 3);
+        let error = index_among(&all, "fe80::1".parse().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("eth0, eth1"), "{error}");
+        let error = index_among(&all, "fd00::9".parse().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+        assert!(error.to_string().contains("`ip -6 addr`"), "{error}");
+    }
+}
