@@ -46,7 +46,7 @@ pub fn count_arrivals(
     interface: IpAddr,
     join: bool,
     time: Duration,
-) -> Result<usize> {
+) -> Result<u64> {
     with_runtime(async {
         let socket = if join {
             netio::join(group, source, Some(interface))?
@@ -56,19 +56,51 @@ pub fn count_arrivals(
             };
             netio::UdpSocket::bind_with(group, options)?
         };
-        let end = tokio::time::Instant::now() + time;
-        let mut batch = RecvBatch::new();
         let mut arrived = 0;
-        while let Ok(readable) = tokio::time::timeout_at(end, socket.readable()).await {
-            readable?;
-            match socket.try_recv(&mut batch, |_| {}) {
-                Ok(datagrams) => arrived += datagrams,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error).context("receiving"),
-            }
-        }
+        receive(&socket, time, |_| arrived += 1).await?;
         Ok(arrived)
     })
+}
+
+/// Joins a group and returns a digest of each datagram that arrives within a time, in order: the same for the same bytes, of fixed length.
+///
+/// # Errors
+/// When the join is refused.
+pub fn record(
+    group: SocketAddr,
+    source: Option<IpAddr>,
+    interface: IpAddr,
+    time: Duration,
+) -> Result<Vec<String>> {
+    with_runtime(async {
+        let socket = netio::join(group, source, Some(interface))?;
+        let mut digests = Vec::new();
+        receive(&socket, time, |data| {
+            let digest = ring::digest::digest(&ring::digest::SHA256, data);
+            let short = digest.as_ref().iter().take(16);
+            digests.push(short.map(|byte| format!("{byte:02x}")).collect());
+        })
+        .await?;
+        Ok(digests)
+    })
+}
+
+async fn receive(
+    socket: &netio::UdpSocket,
+    time: Duration,
+    mut each: impl FnMut(&[u8]),
+) -> Result<()> {
+    let end = tokio::time::Instant::now() + time;
+    let mut batch = RecvBatch::new();
+    while let Ok(readable) = tokio::time::timeout_at(end, socket.readable()).await {
+        readable?;
+        match socket.try_recv(&mut batch, |datagram| each(datagram.data)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error).context("receiving"),
+        }
+    }
+    Ok(())
 }
 
 /// Answers each datagram with the address that it came from, in words, for a time.

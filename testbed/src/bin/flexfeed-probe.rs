@@ -50,6 +50,21 @@ enum What {
         #[arg(long, default_value_t = 1000)]
         for_ms: u64,
     },
+    /// Join a multicast group and print a digest of each datagram, in order
+    Record {
+        /// The group and port
+        #[arg(long)]
+        group: SocketAddr,
+        /// Join (S,G) with this S; without it, (*,G)
+        #[arg(long)]
+        source: Option<IpAddr>,
+        /// The address of the interface to join on
+        #[arg(long)]
+        interface: IpAddr,
+        /// How long, in milliseconds
+        #[arg(long, default_value_t = 1000)]
+        for_ms: u64,
+    },
     /// Answer each datagram with the address that it came from
     Tell {
         /// Where to listen
@@ -106,6 +121,18 @@ fn main() -> Result<()> {
             let time = Duration::from_millis(for_ms);
             let arrived = probing::count_arrivals(group, source, interface, !no_join, time)?;
             println!("{arrived}");
+            Ok(())
+        }
+        What::Record {
+            group,
+            source,
+            interface,
+            for_ms,
+        } => {
+            let time = Duration::from_millis(for_ms);
+            for digest in probing::record(group, source, interface, time)? {
+                println!("{digest}");
+            }
             Ok(())
         }
         What::Tell { listen, for_ms } => {
