@@ -236,6 +236,9 @@ pub(super) fn source_launch(
     if plan.asm {
         args.push("--asm".to_owned());
     }
+    if !plan.replicate {
+        args.push("--no-replicate".to_owned());
+    }
     let env = match plan.sabotage {
         Some(sabotage) if sabotage.at_source() => vec![switch(sabotage)],
         _ => Vec::new(),
