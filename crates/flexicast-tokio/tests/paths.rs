@@ -264,3 +264,37 @@ async fn the_first_address_that_answers_wins() {
         "HELLO is said once by each"
     );
 }
+
+fn ip(arguments: &str) {
+    let done = std::process::Command::new("ip")
+        .args(arguments.split(' '))
+        .status();
+    assert!(done.unwrap().success(), "ip {arguments}");
+}
+
+/// A receiver whose own address changes goes on at once, on the same connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_that_moves_goes_on() {
+    if !inside("a_receiver_that_moves_goes_on", NETWORK) {
+        return;
+    }
+    let site = Site::new();
+    let source = start_with(&site, "[::]:0", vec![four(&site)]).await;
+    let server = format!("10.1.0.1:{}", source.addr.port());
+    let mut config = site.receiver_config(server);
+    config.interface = None;
+    let mut probe = site.start_receiver(config);
+    site.publish(&source.handle, 10).await;
+    probe.until_seq(10).await;
+    ip("addr add 10.1.0.7/24 dev a1");
+    ip("route replace local 10.1.0.1 dev a1 table local src 10.1.0.7");
+    source
+        .until("the receiver is seen elsewhere", |s| {
+            s.receivers[0].addr.starts_with("10.1.0.7:")
+        })
+        .await;
+    site.publish(&source.handle, 10).await;
+    probe.until_seq(20).await;
+    assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
+    assert_eq!(source.status().await.counters.migrations, 1);
+}

@@ -223,9 +223,6 @@ impl Engine {
 
     async fn drive(&mut self, batch: &mut RecvBatch) {
         let now = Instant::now();
-        for (mut connection, code, reason) in std::mem::take(&mut self.leaving) {
-            connection.close(code, &reason).await;
-        }
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
             if self.held.len() < MAX_HELD {
@@ -249,6 +246,9 @@ impl Engine {
                 self.disconnected(end);
             }
         }
+        for (mut connection, code, reason) in std::mem::take(&mut self.leaving) {
+            connection.close(code, &reason).await;
+        }
         self.core_events();
         self.hand_out();
         if let Some(qlog) = &mut self.qlog {
@@ -268,6 +268,9 @@ impl Engine {
         let standing = race
             .drive(batch, &self.config, self.qlog.as_ref(), now)
             .await;
+        for (connection, end) in race.take_over() {
+            self.leaving.push((connection, end.say, end.reason));
+        }
         match standing {
             Standing::Going => {}
             Standing::Won(winner, losers) => {
