@@ -95,6 +95,42 @@ async fn a_nat_that_changes_its_port_loses_nothing() {
     probe.until_seq(490).await;
 }
 
+/// What was on its way to the old address is sent to the new one, however much it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_on_its_way_when_a_nat_changed_arrives() {
+    let site = Site::new();
+    let mut config = site.config(any_port());
+    config.heartbeat = Duration::from_secs(1);
+    let source = site.start(config).await;
+    let mut nat = Nat::new(source.addr).await;
+    let mut config = site.receiver_config(nat.addr);
+    config.multicast = false;
+    let mut probe = site.start_receiver(config);
+    for (round, count) in [2, 5, 60].into_iter().enumerate() {
+        site.publish(&source.handle, 20).await;
+        let head = source.status().await.channels[0].head;
+        probe.until_seq(head).await;
+        nat.cut.store(true, Ordering::Relaxed);
+        site.publish(&source.handle, count).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        nat.rebind().await;
+        nat.cut.store(false, Ordering::Relaxed);
+        site.publish(&source.handle, 5).await;
+        let head = source.status().await.channels[0].head;
+        probe.until_seq(head).await;
+        assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
+        let migrations = source.status().await.counters.migrations;
+        assert!(migrations > round as u64, "{migrations} in {round}");
+    }
+    // Nor does it matter that somebody else tried in between.
+    let (_thief, _) = nat.steal().await;
+    site.publish(&source.handle, 30).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    nat.cut.store(false, Ordering::Relaxed);
+    let head = source.status().await.channels[0].head;
+    probe.until_seq(head).await;
+}
+
 /// Until a receiver has proved a new address, copies do not go there: an attacker who writes in its name makes nobody a target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_stop_when_nothing_comes_back() {

@@ -132,9 +132,21 @@ impl World {
             Act::Stall { receiver, span } => {
                 self.nodes[receiver].stalled_until = Some(now + span);
             }
+            Act::Abandon { channel } => {
+                let seq = self.origin.stores[channel].published;
+                if let Some(core) = self.source_awake() {
+                    core.abandon(channel, seq, now);
+                    self.pump_source()?;
+                }
+            }
+            Act::Leap { span } => {
+                self.stand_still(span);
+                for receiver in 0..self.nodes.len() {
+                    self.suspend(receiver, span);
+                }
+            }
             Act::SuspendSource { span } => {
-                self.origin.suspended_until = self.origin.suspended_until.max(Some(now + span));
-                self.schedule(now + span, Event::Resume(Host::Source));
+                self.stand_still(span);
                 self.unanswered(span);
             }
             Act::Suspend { receiver, span } => self.suspend(receiver, span),
@@ -189,6 +201,12 @@ impl World {
             let (at, host) = (now + self.script.source_patience, Host::Source);
             self.schedule(at, Event::End { session, host });
         }
+    }
+
+    fn stand_still(&mut self, span: Duration) {
+        let until = self.now + span;
+        self.origin.suspended_until = self.origin.suspended_until.max(Some(until));
+        self.schedule(until, Event::Resume(Host::Source));
     }
 
     /// The source does not answer for a while: receivers that are less patient than that give their connections up.

@@ -43,7 +43,7 @@ impl World {
                 self.schedule(now + MS * (10 + 371 * n), Event::Act(act));
             }
         }
-        let limit = now + CATCH_UP + self.owed();
+        let limit = now + CATCH_UP + self.owed() + self.queued();
         self.advance(3 * Duration::from_secs(1))?;
         while let Some(missing) = self.missing() {
             if self.now >= limit {
@@ -52,6 +52,20 @@ impl World {
             self.advance(100 * MS)?;
         }
         Ok(())
+    }
+
+    /// How long the flows' own rates take for what waits to be sent on them.
+    fn queued(&self) -> Duration {
+        let Some(core) = &self.origin.core else {
+            return Duration::ZERO;
+        };
+        let mut longest = Duration::ZERO;
+        for (channel, plan) in self.script.channels.iter().enumerate() {
+            let bytes = core.flow(channel).map_or(0, |f| f.queued_bytes());
+            let rate = plan.rate.unwrap_or(u64::MAX);
+            longest = longest.max(Duration::from_millis(bytes as u64 * 8 * 1100 / rate));
+        }
+        longest
     }
 
     /// How long the rate of all unicast paths together takes for what is missing.
@@ -92,12 +106,13 @@ impl World {
     /// Nothing may be held for anybody, and both ends must agree where everybody stands.
     pub(crate) fn settle(&mut self) -> Result<(), Broken> {
         self.say(|| "everybody has everything".to_owned());
-        let limit = self.now + SETTLE;
+        let limit = self.now + SETTLE + self.queued();
         // What is right at every instant of quiet is right at one of them: heartbeats are always about to be acknowledged.
         while let Some((promise, held)) = self.held() {
             if self.now >= limit {
                 return broken(promise, held);
             }
+            self.say(|| held);
             self.advance(37 * MS)?;
         }
         self.advance(2 * Duration::from_secs(1))?;
@@ -195,6 +210,10 @@ impl World {
                     }
                 });
                 let copies = self.script.channels[channel].copies && node.plan.copies;
+                if !multicast && copies && self.script.copies < self.nodes.len() {
+                    // There are not enough copies for everybody.
+                    continue;
+                }
                 let best = match (flow, multicast, copies) {
                     (true, true, _) => Rung::Multicast,
                     (true, false, true) => Rung::Replicated,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use flexicast::Rung;
 use flexicast::protect::peek_flow_id;
-use flexicast::receiver::{FlowInput, ReceiverEvent};
+use flexicast::receiver::{FlowInput, Output, ReceiverEvent};
 use flexicast::source::SessionId;
 use rand::RngExt;
 
@@ -164,6 +164,9 @@ impl World {
                         .welcomed(&channel, incarnation, head, first, resync, store)
                         .map_err(|b| b.at_receiver(i))?;
                 }
+                if resync {
+                    self.count("resyncs");
+                }
                 self.say(|| {
                     format!("receiver {i} is welcome to {channel}: head {head}, from {first}")
                 });
@@ -204,6 +207,7 @@ impl World {
                     );
                 }
                 self.note(Kind::Delivered, i as u64, &data);
+                self.count("messages");
             }
         }
         if let Some(flow) = join
@@ -252,6 +256,9 @@ impl World {
             let Some(store) = self.origin.store_of(&channel) else {
                 continue;
             };
+            if matches!(output, Output::Gap { .. }) {
+                *self.seen.entry("gaps".to_owned()).or_default() += 1;
+            }
             node.takes(&channel, incarnation, &output, store)
                 .map_err(|b| b.at_receiver(i))?;
             if !std::mem::replace(&mut node.confirm_due, true) {
@@ -350,6 +357,7 @@ impl World {
                 format!("receiver {i} finds a packet of the source invalid"),
             );
         }
+        self.say(|| format!("receiver {i} gets a packet by {rung}: {input:?}"));
         self.note(Kind::FlowArrived, i as u64, &[rung as u8]);
         self.pump_receiver(i).map(|_| ())
     }

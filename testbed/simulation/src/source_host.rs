@@ -108,7 +108,7 @@ impl World {
                 to,
                 cause,
             } => {
-                self.moves += 1;
+                self.count(format!("{to}: {cause}"));
                 let about = [channel as u8, from as u8, to as u8, cause as u8];
                 self.note(Kind::Moved, session, &about);
                 self.say(|| {
@@ -121,7 +121,10 @@ impl World {
                 channel,
                 members,
                 cause,
-            } => self.say(|| format!("{members} fall back in channel {channel}: {cause}")),
+            } => {
+                self.count("many at once");
+                self.say(|| format!("{members} fall back in channel {channel}: {cause}"));
+            }
             SourceEvent::SecretWanted { channel } => {
                 if self.sabotage != Some(Sabotage::NoRekey) {
                     let secret = secret(&mut self.rng);
@@ -145,6 +148,7 @@ impl World {
                         format!("the source closes session {session} with {code}: {reason}"),
                     );
                 }
+                self.count(format!("closed with {code}"));
                 self.fill(session)?;
                 self.hang_up(session, code)?;
             }
@@ -272,6 +276,12 @@ impl World {
     ) {
         use rand::RngExt;
         bytes.extend_from_slice(body);
+        self.say(|| {
+            format!(
+                "session {session} gets {} bytes on stream {stream}",
+                bytes.len()
+            )
+        });
         let mut head = [0; 32];
         let shown = bytes.len().min(32);
         head[..shown].copy_from_slice(&bytes[..shown]);
@@ -374,7 +384,18 @@ impl World {
             );
         };
         let store = &self.origin.stores[channel];
-        for (seq, offset, data, fin) in self.watch.packet(channel, packet, now)?.streams {
+        let seen = self.watch.packet(channel, packet, now)?;
+        self.trace.say(now - self.start, || {
+            let parts = seen.streams.iter();
+            let parts =
+                parts.map(|(seq, offset, data, _)| format!(" {seq}@{offset}+{}", data.len()));
+            format!(
+                "channel {channel} sends {}:{}",
+                seen.pn,
+                parts.collect::<String>()
+            )
+        });
+        for (seq, offset, data, fin) in seen.streams {
             let update = store.get(seq).map_or(&[][..], |b| &b[..]);
             let (start, end) = (offset as usize, offset as usize + data.len());
             let right = update.get(start..end) == Some(data) && (!fin || end == update.len());

@@ -96,6 +96,7 @@ impl Channel {
 
 /// What of a packet the others want to know.
 pub(crate) struct Seen<'a> {
+    pub(crate) pn: u64,
     /// STREAM frames: seq, offset, bytes, whether the update ends.
     pub(crate) streams: Vec<(u64, u64, &'a [u8], bool)>,
 }
@@ -362,6 +363,6 @@ impl Watch {
                 streams.push((seq, offset, data, fin));
             }
         }
-        Ok(Seen { streams })
+        Ok(Seen { pn, streams })
     }
 }
