@@ -78,10 +78,11 @@ async fn a_nat_that_changes_its_port_loses_nothing() {
         };
         tokio::join!(publish, probe.until_seq(round * 60));
         probe.until_rung(Rung::Replicated).await;
-        let status = source.status().await;
-        assert_ne!(status.receivers[0].addr, before, "round {round}");
-        let migrations = status.counters.migrations;
-        assert!(migrations >= round, "{migrations} in round {round}");
+        source
+            .until("it is elsewhere", |s| {
+                s.receivers[0].addr != before && s.counters.migrations >= round
+            })
+            .await;
     }
     assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
     assert!(probe.by_flow("lore") >= 240, "{}", probe.by_flow("lore"));
@@ -119,8 +120,9 @@ async fn what_was_on_its_way_when_a_nat_changed_arrives() {
         let head = source.status().await.channels[0].head;
         probe.until_seq(head).await;
         assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
-        let migrations = source.status().await.counters.migrations;
-        assert!(migrations > round as u64, "{migrations} in {round}");
+        source
+            .until("it is there", |s| s.counters.migrations > round as u64)
+            .await;
     }
     // Nor does it matter that somebody else tried in between.
     let (_thief, _) = nat.steal().await;

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod document;
+#[path = "document/packet.rs"]
+mod packet;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,11 +19,10 @@ use flexicast::control::{
     RungNotice, State, WelcomeChannel, Window,
 };
 use flexicast::frame::{self, Frame, Frames};
-use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, PacketKey, TAG_LEN, peek_flow_id};
+use flexicast::protect::{Algorithm, FlowSecret};
 use flexicast::unicast::{Piece, RangeHeader, StreamReader, put_catch_up, put_catch_up_item};
 use flexicast::{ALPN, Cause, Cursor, FlowId, PathId, Rung};
 use ring::aead::quic;
-use ring::hkdf;
 use uuid::Uuid;
 
 const INCARNATION: Uuid = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
@@ -186,70 +187,6 @@ fn stream_frame(vector: &Vector, seq: u64, offset: u64, data: &[u8], ends: bool,
     );
 }
 
-struct Length(usize);
-
-impl hkdf::KeyType for Length {
-    fn len(&self) -> usize {
-        self.0
-    }
-}
-
-fn expand(secret: &[u8], label: &str, len: usize) -> Vec<u8> {
-    let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, secret);
-    let label = format!("tls13 {label}");
-    let info = [
-        &(len as u16).to_be_bytes()[..],
-        &[label.len() as u8],
-        label.as_bytes(),
-        &[0],
-    ];
-    let mut out = vec![0; len];
-    prk.expand(&info, Length(len))
-        .unwrap()
-        .fill(&mut out)
-        .unwrap();
-    out
-}
-
-/// A whole packet: every intermediate value, then sealing and opening.
-fn packet(vector: &Vector, algorithm: Algorithm, header: &'static quic::Algorithm) {
-    let suite = u64::from_str_radix(vector.text("algorithm"), 16).unwrap();
-    assert_eq!(Algorithm::from_suite(suite), Some(algorithm));
-    let secret = vector.bytes("secret");
-    let keyed = header.key_len();
-    assert_eq!(expand(&secret, "quic key", keyed), vector.bytes("key"));
-    assert_eq!(expand(&secret, "quic iv", 12), vector.bytes("iv"));
-    assert_eq!(expand(&secret, "quic hp", keyed), vector.bytes("hp"));
-    let pn: u64 = vector.text("pn").parse().unwrap();
-    let mut nonce = vector.bytes("iv");
-    for (n, p) in nonce[4..].iter_mut().zip(pn.to_be_bytes()) {
-        *n ^= p;
-    }
-    assert_eq!(nonce, vector.bytes("nonce"));
-    let sealed = vector.bytes("packet");
-    let mask = quic::HeaderProtectionKey::new(header, &vector.bytes("hp"))
-        .unwrap()
-        .new_mask(&sealed[HEADER_LEN..HEADER_LEN + 16])
-        .unwrap();
-    assert_eq!(mask[..], vector.bytes("mask"));
-
-    let mut key = PacketKey::new(algorithm, &FlowSecret(secret.try_into().unwrap())).unwrap();
-    let flow = FlowId(vector.bytes("flow-id").try_into().unwrap());
-    let phase = vector.text("key-phase") == "1";
-    let frames = vector.bytes("frames");
-    let end = HEADER_LEN + frames.len();
-    let mut made = vec![0; end + TAG_LEN];
-    made[HEADER_LEN..end].copy_from_slice(&frames);
-    assert_eq!(key.seal(flow, pn, phase, &mut made, end), Some(made.len()));
-    assert_eq!(HEXLOWER.encode(&made), vector.text("packet"));
-
-    assert_eq!(peek_flow_id(&sealed), Some(flow));
-    let mut copy = sealed;
-    let opened = key.open(pn - 5, &mut copy).unwrap();
-    assert_eq!((opened.pn, opened.key_phase), (pn, phase));
-    assert_eq!(opened.frames, frames);
-}
-
 /// The vector is a stream's head and the bytes from `offset` of the update.
 fn range(vector: &Vector, offset: usize) {
     let header = RangeHeader {
@@ -306,6 +243,23 @@ const CHECKS: &[(&str, Check)] = &[
             }]),
         );
     }),
+    ("welcome-several", |v| {
+        let lore = WelcomeChannel {
+            channel: 1,
+            name: "lore".into(),
+            incarnation: INCARNATION,
+            head: 70_000,
+            first: 301,
+        };
+        let news = WelcomeChannel {
+            channel: 2,
+            name: "news".into(),
+            incarnation: Uuid::from_u128(0x8d1f_2ce0_7a5b_4c0e_9d6f_3b2a_10c4_e5d7),
+            head: 0,
+            first: 1,
+        };
+        control(v, Control::Welcome(vec![lore, news]));
+    }),
     ("refused", |v| {
         let code = Refusal::BadCredential as u64;
         let reason = "no such token".into();
@@ -354,6 +308,20 @@ const CHECKS: &[(&str, Check)] = &[
                 ..announce()
             }),
         );
+    }),
+    ("fc-announce-ipv6", |v| {
+        let endpoint = Endpoint {
+            group: "[ff3e::46:4601]:4434".parse().unwrap(),
+            source: Some("2001:db8::10".parse().unwrap()),
+        };
+        let expected = Announce {
+            sequence: 4,
+            endpoints: vec![endpoint],
+            copies: false,
+            ack_delay: 50 * MS,
+            ..announce()
+        };
+        control(v, Control::Announce(expected));
     }),
     ("fc-announce-withdraw", |v| {
         control(
@@ -413,19 +381,19 @@ const CHECKS: &[(&str, Check)] = &[
     ("packet-ping", |v| {
         assert_eq!(v.bytes("secret"), secret().0);
         assert_eq!(v.bytes("frames"), named("frame-ping"));
-        packet(v, Algorithm::Aes128Gcm, &quic::AES_128);
+        packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
     }),
     ("packet-aes-128-gcm", |v| {
         assert_eq!(v.bytes("secret"), secret().0);
         assert_eq!(v.bytes("frames"), named("frame-stream-whole"));
-        packet(v, Algorithm::Aes128Gcm, &quic::AES_128);
+        packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
     }),
     ("packet-next-epoch", |v| {
         assert_eq!(v.bytes("secret"), next_secret().0);
-        packet(v, Algorithm::Aes128Gcm, &quic::AES_128);
+        packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
     }),
     ("packet-chacha20-poly1305", |v| {
-        packet(v, Algorithm::ChaCha20Poly1305, &quic::CHACHA20);
+        packet::check(v, Algorithm::ChaCha20Poly1305, &quic::CHACHA20);
     }),
     ("frame-ping", |v| {
         let mut out = Vec::new();

@@ -21,6 +21,7 @@ impl World {
         if !matches!(act, Act::Publish { .. } | Act::Message { .. }) {
             self.say(|| format!("{act:?}"));
         }
+        self.inspect()?;
         let now = self.now;
         match act {
             Act::Publish { channel, len } => {

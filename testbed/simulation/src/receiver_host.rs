@@ -57,6 +57,7 @@ impl World {
         node.wake.rang(
             &format!("receiver {i}"),
             channels,
+            0,
             Moved::Nothing.or(moved),
             next,
             now,
@@ -204,6 +205,12 @@ impl World {
                     return broken(
                         Promise::Bytes,
                         format!("receiver {i} gets a message of {channel} that nobody sent"),
+                    );
+                }
+                if !self.nodes[i].messages.insert(data.clone()) {
+                    return broken(
+                        Promise::Order,
+                        format!("receiver {i} gets a message of {channel} twice"),
                     );
                 }
                 self.note(Kind::Delivered, i as u64, &data);

@@ -33,12 +33,15 @@ impl Script {
             6..9 => 2,
             _ => 3,
         };
-        let channels: Vec<_> = (0..channels).map(|_| channel(rng)).collect();
+        let mut channels: Vec<_> = (0..channels).map(|_| channel(rng)).collect();
         let rough = [0.0, 0.5, 1.0][rng.random_range(0..3)];
         let receivers: Vec<_> = (0..count)
             .map(|_| receiver(rng, channels.len(), duration, rough))
             .collect();
         let mut acts = traffic(rng, &channels, count, duration);
+        if count < 6 && rng.random_bool(0.02) {
+            flood(rng, &mut channels, count, duration, &mut acts);
+        }
         let disturbances = match rng.random_range(0..10) {
             0 => 0,
             1..6 => rng.random_range(1..6),
@@ -110,7 +113,7 @@ fn channel(rng: &mut SmallRng) -> ChannelPlan {
         stored: [0, 0, 50, 150, 700][rng.random_range(0..5)],
         max_len: match rng.random_range(0..100) {
             0..96 => [200, 900, 3_000, 12_000, 60_000][rng.random_range(0..5)],
-            _ => 1_500_000,
+            _ => 400_000,
         },
     }
 }
@@ -219,6 +222,29 @@ fn span(rng: &mut SmallRng, from: f64, to: f64) -> Duration {
     Duration::from_secs_f64(from * (to / from).powf(rng.random_range(0.0..1.0)))
 }
 
+/// More than fits into a receiver's window while its application does not read.
+fn flood(
+    rng: &mut SmallRng,
+    channels: &mut [ChannelPlan],
+    receivers: usize,
+    duration: Duration,
+    acts: &mut Vec<(Duration, Act)>,
+) {
+    let channel = rng.random_range(0..channels.len());
+    channels[channel].rate = [None, Some(20_000_000), Some(50_000_000)][rng.random_range(0..3)];
+    let at = duration.mul_f64(rng.random_range(0.1..0.5));
+    for receiver in 0..receivers {
+        if rng.random_bool(0.5) {
+            let span = span(rng, 4.0, 20.0);
+            acts.push((at, Act::Stall { receiver, span }));
+        }
+    }
+    for _ in 0..rng.random_range(4..20) {
+        let len = rng.random_range(500_000..1_500_000);
+        acts.push((at, Act::Publish { channel, len }));
+    }
+}
+
 /// The flow comes and goes for one receiver after the other.
 fn flapping(
     rng: &mut SmallRng,
@@ -296,7 +322,7 @@ fn disturbance(rng: &mut SmallRng, channels: usize, receiver: usize) -> Act {
         },
         75..78 => Act::Retain {
             channel,
-            keep: rng.random_range(1..200),
+            keep: [1, 5, 30, 200][rng.random_range(0..4)],
         },
         78..83 => Act::Stall {
             receiver,

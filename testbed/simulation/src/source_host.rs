@@ -50,7 +50,9 @@ impl World {
             .as_mut()
             .and_then(|core| core.poll_timeout(now));
         let peers = self.paths.len() * self.script.channels.len();
-        self.origin.wake.rang("the source", peers, moved, next, now)
+        self.origin
+            .wake
+            .rang("the source", peers, self.watch.packets, moved, next, now)
     }
 
     /// Moves everything that is ready at the source; returns what that was.

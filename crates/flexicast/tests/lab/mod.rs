@@ -2,6 +2,7 @@
 //!
 //! The unicast path is modelled as what QUIC gives: an ordered control stream, ordered server streams and unreliable datagrams, all with a delay. The flow's
 //! packets take a link per receiver that can lose, reorder and be cut.
+#![allow(dead_code)] // each test file uses a part
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -489,15 +490,15 @@ impl Lab {
 
     /// Bytes that a receiver's own state machine would not say on its control stream.
     pub fn say(&mut self, i: usize, bytes: Vec<u8>) {
-        self.to_source(i, Up::Control(bytes));
+        self.send_up(i, Up::Control(bytes));
     }
 
     /// A DATAGRAM that a receiver's own state machine would not send.
     pub fn send_datagram(&mut self, i: usize, bytes: Vec<u8>) {
-        self.to_source(i, Up::Datagram(bytes));
+        self.send_up(i, Up::Datagram(bytes));
     }
 
-    fn to_source(&mut self, node: usize, what: Up) {
+    fn send_up(&mut self, node: usize, what: Up) {
         let (at, life) = (self.now + self.delay, self.nodes[node].life);
         self.schedule(at, Event::ToSource { node, life, what });
     }
