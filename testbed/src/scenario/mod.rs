@@ -5,6 +5,8 @@
 
 mod bad_input;
 mod blocked;
+mod ccr;
+mod ccr_figures;
 mod checks;
 mod crash;
 mod cut;
@@ -18,6 +20,8 @@ mod watch;
 
 pub use bad_input::bad_input_disturbs_nothing;
 pub use blocked::a_blocked_receiver_gets_all_by_unicast;
+pub use ccr::{CcrPlan, links_fail_in_turn, play as play_ccr};
+pub use ccr_figures::{Cut, Failure, Seen as CcrSeen};
 pub use checks::{check_outputs, require_no_panic};
 pub use crash::crashes_lose_nothing_and_repeat_nothing;
 pub use cut::a_cut_receiver_falls_back_and_returns;
