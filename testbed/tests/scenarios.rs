@@ -61,3 +61,8 @@ fn f_bad_input_disturbs_nothing() {
 fn g_flapping_backs_off() {
     require(scenario::flapping_backs_off(None));
 }
+
+#[test]
+fn k_links_fail_in_turn() {
+    require(scenario::links_fail_in_turn(None));
+}

@@ -44,6 +44,9 @@ enum What {
         /// How long flow data may stay unacknowledged
         #[arg(long, default_value_t = 150)]
         fall_back_ms: u64,
+        /// How long receivers may hold acknowledgements back
+        #[arg(long, default_value_t = 25)]
+        ack_delay_ms: u64,
         /// Bits per second that the flow and each session may send
         #[arg(long, default_value_t = 50_000_000)]
         pace: u64,
@@ -85,6 +88,7 @@ fn main() -> Result<()> {
             size,
             rate,
             fall_back_ms,
+            ack_delay_ms,
             pace,
             report,
             fallback_off,
@@ -98,6 +102,7 @@ fn main() -> Result<()> {
             size,
             rate_bps: rate,
             fall_back: Duration::from_millis(fall_back_ms),
+            ack_delay: Duration::from_millis(ack_delay_ms),
             pace_bps: pace,
             report,
             fall_back_off: fallback_off,

@@ -6,6 +6,7 @@
 mod echo;
 mod line;
 mod port;
+mod urgent;
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -28,8 +29,6 @@ pub struct Report {
     pub back: Counts,
 }
 
-/// The scheduling priority (`nice`) asked for.
-const PRIORITY: i32 = -15;
 /// How many frames of one direction are read before those of the other have their turn.
 const TURN: usize = 64;
 
@@ -49,7 +48,9 @@ pub fn carry(
     let ports = [open(interfaces[0])?, open(interfaces[1])?];
     let mut lines = [Line::new(delay, limit), Line::new(delay, limit)];
     // A cable does not wait for a processor. Only the machine's own administrator may ask for that; without it, a busy machine adds to the delay.
-    let _ = rustix::process::setpriority_process(None, PRIORITY);
+    if let Err(error) = urgent::run_before_others() {
+        eprintln!("frames may be late when the machine is busy: {error}");
+    }
     let mut buffer = vec![0; MAX_FRAME];
     up()?;
     while !wait(&ports, &lines, stop)? {

@@ -21,6 +21,8 @@ const GROUP: &str = "232.70.70.1:4434";
 const ONE_WAY: Duration = Duration::from_millis(10);
 const SIZE: usize = 1_100;
 const RATE: u64 = 5_000_000;
+/// Less than half of what a `D_fb` of 50 ms leaves after a round trip: an acknowledgement that is a little late is no failure.
+const ACK_DELAY_MS: u32 = 10;
 /// How long starting, and delivering the rest after the last message, may take.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -41,6 +43,8 @@ pub struct CcrPlan {
     pub seed: u64,
     /// `D_fb`, in ms.
     pub fall_back_ms: u32,
+    /// How long receivers may hold acknowledgements back, in ms.
+    pub ack_delay_ms: u32,
     /// A promise to break.
     pub sabotage: Option<Sabotage>,
 }
@@ -56,6 +60,7 @@ impl CcrPlan {
             chance: 0.5,
             seed: 2,
             fall_back_ms,
+            ack_delay_ms: ACK_DELAY_MS,
             sabotage: None,
         }
     }
@@ -157,6 +162,7 @@ impl Network {
                 ("--size", &SIZE.to_string()),
                 ("--rate", &RATE.to_string()),
                 ("--fall-back-ms", &plan.fall_back_ms.to_string()),
+                ("--ack-delay-ms", &plan.ack_delay_ms.to_string()),
                 ("--report", &format!("{source_data}/report.json")),
             ]),
             env: Vec::new(),

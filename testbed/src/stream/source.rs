@@ -41,6 +41,8 @@ pub struct SourceSettings {
     pub rate_bps: u64,
     /// `D_fb`.
     pub fall_back: Duration,
+    /// How long receivers may hold acknowledgements back.
+    pub ack_delay: Duration,
     /// What the transport may send per second, in bits: the flow, and each session.
     pub pace_bps: u64,
     /// The report to write, first when the stream begins and again when it is over.
@@ -105,8 +107,7 @@ pub async fn publish(settings: SourceSettings) -> Result<()> {
             ttl: 8,
         }),
         rate_bps: settings.pace_bps,
-        // Everything but `D_fb` as flexfeed-source has it by default.
-        ack_delay: Duration::from_millis(25),
+        ack_delay: settings.ack_delay,
         fall_back: settings.fall_back,
         heartbeat: Duration::from_secs(1),
         sabotage: Sabotage {
