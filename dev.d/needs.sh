@@ -65,6 +65,15 @@ has_reader() {
 	return 1
 }
 
+# has_decoder: sets `decoder` to a python3 that decodes flows: one with the package cryptography.
+has_decoder() {
+	for decoder in python3 "$sysroot/usr/bin/python3"; do
+		have "$decoder" || continue
+		"$decoder" -c 'import cryptography' >/dev/null 2>&1 && return 0
+	done
+	return 1
+}
+
 # at_least VERSION NEEDED: whether a.b.c is not older than NEEDED; no version at all is.
 at_least() {
 	[ -n "$1" ] || return 1
@@ -155,6 +164,10 @@ look_for_network() {
 
 look_for_reader() {
 	has_reader || lack 'an independent reader of Atom files (Python'\''s feedparser; newsboat would do)' python3-feedparser
+}
+
+look_for_decoder() {
+	has_decoder || lack 'cryptography for Python (docs/decode_flow.py decodes a flow with it)' python3-cryptography
 }
 
 look_for_lint() {

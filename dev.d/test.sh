@@ -14,6 +14,9 @@ clone="$work/a clone of flexfeed"
 mkdir -p "$clone"
 cp -R "$source_root/dev" "$source_root/dev.d" "$clone/"
 printf '[workspace.package]\nrust-version = "1.94"\n' >"$clone/Cargo.toml"
+mkdir -p "$clone/fuzz/targets" "$clone/docs"
+: >"$clone/fuzz/targets/control.rs"
+: >"$clone/fuzz/targets/feed.rs"
 
 checks=0
 failures=0
@@ -26,7 +29,7 @@ machine() {
 	machines=$((machines + 1))
 	machine=$work/$machines
 	mkdir -p "$machine/bin" "$machine/home" "$machine/tmp" "$machine/root/proc/sys/kernel" "$machine/root/proc/sys/user"
-	for program in sh cat cp dirname env find grep mkdir mktemp readlink rm sed uname; do
+	for program in sh cat cp dirname env find grep mkdir mktemp readlink rm rmdir sed uname; do
 		ln -s "$(command -v "$program")" "$machine/bin/$program"
 	done
 	stand_in id 'echo 1000'
@@ -65,6 +68,7 @@ rust() {
 mkdir -p "$CARGO_TARGET_DIR/debug"
 cd "$CARGO_TARGET_DIR/debug"
 printf "#!/bin/sh\necho the demo ran with \$DEMO_SECONDS\nexit 7\n" >flexfeed-demo
+printf "#!/bin/sh\necho simulated \"\$@\"\nexit 1\n" >flexfeed-simulate
 printf "#!/bin/sh\necho sabotage ran on \$FLEXFEED_BIN_DIR\n" >flexfeed-sabotage
 for program in flexfeed-source flexfeed-receiver; do
 	case $* in
@@ -190,13 +194,19 @@ ends 0
 says './dev demo'
 dev images
 ends 2
-says "unknown command 'images'" 'demo, test, test-all, bench, lint, sabotage and help'
+says "unknown command 'images'" 'demo, test, test-all, simulate, bench, fuzz, lint, sabotage and help'
 dev test --fast
 ends 2
 says "unknown option '--fast'"
 dev demo now
 ends 2
 says "'demo' takes no 'now'"
+dev fuzz control 5 more
+ends 2
+says "'fuzz' takes no 'more'"
+dev fuzz nothing
+ends 2
+says "no fuzz target 'nothing'" 'there are: control feed'
 
 # --- an ordinary user without sudo: everything is named, and one line brings it
 machine
@@ -337,6 +347,16 @@ install newsboat
 dev demo
 ends 7
 
+# --- only the tests need what decodes flows
+stand_in python3 '[ "$2" != "import cryptography" ]'
+dev test
+ends 2
+says 'cryptography for Python' 'python3-cryptography'
+says_not 'feedparser'
+dev demo
+ends 7
+install feedparser
+
 # --- virtual networks are refused
 stand_in unshare '! echo "$*" | grep -q bridge'
 dev test
@@ -400,6 +420,44 @@ stand_in cargo 'case $* in install*) exit 101 ;; esac'
 dev lint
 called 'cargo install --locked --debug'
 says 'Building cargo-deny'
+ends 101
+
+# --- simulate gets what stands behind it, and its exit code is the command's
+machine
+# shellcheck disable=SC2086 # a list
+install $all_build
+rust 1.94.0
+dev simulate --seed 17 -v --yes
+ends 1
+called 'cargo build --locked -p flexfeed-simulation'
+says 'simulated --seed 17 -v'
+says_not '--yes'
+dev simulate
+ends 1
+says 'simulated'
+dev simulate --help
+ends 0
+says './dev simulate'
+
+# --- fuzz runs a target with a nightly compiler, or with one that is told to do as one, and says what it found
+rust 1.94.0
+stand_in cargo 'echo "cargo bootstrap=${RUSTC_BOOTSTRAP:-} toolchain=${RUSTUP_TOOLCHAIN:-} $*"'
+dev fuzz control 5
+ends 0
+says 'Fuzzing control for 5 s' 'bootstrap=1 toolchain= fuzz run' '-max_total_time=5'
+says_not 'Fuzzing feed'
+[ ! -e "$clone/fuzz/found" ] || wrong 'left an empty fuzz/found behind'
+stand_in rustup ''
+dev fuzz 7
+ends 0
+says 'Fuzzing control for 7 s' 'Fuzzing feed for 7 s' 'bootstrap= toolchain=nightly fuzz run' '-dict=dictionaries/feed.dict'
+stand_in cargo 'case $* in "fuzz run"*) exit 77 ;; esac'
+dev fuzz feed
+ends 1
+says 'Fuzzing feed for 60 s' 'fuzz/found/feed'
+stand_in cargo 'case $* in "fuzz --version") exit 1 ;; install*) exit 101 ;; esac'
+dev fuzz feed
+called 'cargo install --locked --debug --force'
 ends 101
 
 # --- nothing is left behind

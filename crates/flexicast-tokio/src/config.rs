@@ -7,6 +7,9 @@ use crate::Error;
 
 /// Length of the connection IDs that this crate issues, in bytes.
 pub(crate) const CID_LEN: usize = 16;
+/// Connection IDs of the peer that each end keeps, and the paths that quiche follows for one connection. A receiver behind a NAT can change its address so often
+/// before it has to connect anew.
+pub(crate) const ACTIVE_IDS: u64 = 16;
 /// UDP payload of unicast packets in bytes: fits an IPv6 path of the minimum MTU.
 pub(crate) const UDP_PAYLOAD: usize = 1232;
 /// The control stream (protocol.md section 4).
@@ -31,6 +34,7 @@ pub(crate) fn quic() -> Result<quiche::Config, Error> {
     config.set_initial_max_stream_data_bidi_remote(CONTROL_WINDOW);
     config.set_initial_max_stream_data_uni(STREAM_WINDOW);
     config.set_max_stream_window(STREAM_WINDOW * 4);
+    config.set_active_connection_id_limit(ACTIVE_IDS);
     config.enable_dgram(true, DATAGRAMS, DATAGRAMS);
     // Sessions are paced by a token bucket of their own, which also holds when quiche's congestion window would let more pass.
     config.enable_pacing(false);

@@ -31,6 +31,9 @@ pub enum Error {
     /// The flow's key could not be made.
     #[error(transparent)]
     Key(#[from] flexicast::protect::KeyError),
+    /// Channels are told apart by their names.
+    #[error("two channels are called {0:?}; each needs a name of its own")]
+    TwoChannels(String),
     /// The system gave no random bytes.
     #[error("the system gave no random bytes")]
     Entropy,

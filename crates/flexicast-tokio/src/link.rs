@@ -1,14 +1,17 @@
 //! One QUIC connection with what both ends do with it: a control stream, streams to be written, packets out under a token bucket.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use bytes::Bytes;
 use flexicast::pace::TokenBucket;
 use netio::UdpSocket;
+use zeroize::Zeroizing;
 
 use crate::config::{CONTROL_STREAM, UDP_PAYLOAD};
+use crate::control::Outbox;
+use crate::train::{send_train, source_ip};
 
 /// Packets that go out in one system call at most.
 const TRAIN: usize = 10;
@@ -29,12 +32,14 @@ struct Outgoing {
 /// A connection and its outgoing work.
 pub(crate) struct Link {
     pub(crate) conn: quiche::Connection,
-    control: VecDeque<u8>,
+    control: Outbox,
     waiting: VecDeque<Outgoing>,
     waiting_bytes: usize,
     bucket: TokenBucket,
     /// Pacing holds packets back until then.
     held_until: Option<Instant>,
+    /// Trains that the kernel refused because of their destination.
+    pub(crate) refused: u64,
 }
 
 /// Why a link's socket cannot go on.
@@ -46,17 +51,18 @@ impl Link {
         let bucket = TokenBucket::new(rate, BURST);
         Link {
             conn,
-            control: VecDeque::new(),
+            control: Outbox::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             bucket,
             held_until: None,
+            refused: 0,
         }
     }
 
     /// Queues bytes of the control stream.
-    pub(crate) fn control(&mut self, bytes: &[u8]) {
-        self.control.extend(bytes);
+    pub(crate) fn control(&mut self, bytes: Zeroizing<Vec<u8>>) {
+        self.control.push(bytes);
     }
 
     /// Whether the peer leaves so much of its control stream unread that it cannot be served.
@@ -83,19 +89,29 @@ impl Link {
         self.waiting.push_back(Outgoing { stream, parts, fin });
     }
 
+    /// The 4-tuple that the connection uses, and whether the peer has proved that it receives there.
+    pub(crate) fn path(&self) -> Option<Path> {
+        let path = self.conn.path_stats().find(|p| p.active)?;
+        let validated = self.conn.is_path_validated(path.local_addr, path.peer_addr);
+        Some(Path {
+            local: path.local_addr,
+            peer: path.peer_addr,
+            validated: validated == Ok(true),
+        })
+    }
+
     /// Moves queued bytes into quiche as far as flow and congestion control allow.
     fn write(&mut self) {
         if !self.conn.is_established() {
             return;
         }
-        while !self.control.is_empty() {
+        while let Some(front) = self.control.front() {
             // Control frames overtake the updates.
             let _ = self.conn.stream_priority(CONTROL_STREAM, 0, false);
-            let (front, _) = self.control.as_slices();
             match self.conn.stream_send(CONTROL_STREAM, front, false) {
-                Ok(n) => drop(self.control.drain(..n)),
+                Ok(n) if n > 0 => self.control.advance(n),
                 // No capacity now, or the connection is on its way out.
-                Err(_) => break,
+                _ => break,
             }
         }
         while let Some(out) = self.waiting.front_mut() {
@@ -128,7 +144,7 @@ impl Link {
                 break;
             }
             if train.packets == TRAIN {
-                train.flush(socket, buffer).await?;
+                self.refused += train.flush(socket, buffer).await?;
             }
             let room = &mut buffer[train.len..train.len + UDP_PAYLOAD];
             // Done is the usual end; any other error has closed the connection, which its owner sees.
@@ -136,18 +152,20 @@ impl Link {
                 break;
             };
             self.bucket.take(len);
-            if train.packets > 0 && (info.to != train.to || len > train.segment) {
+            let from = source_ip(socket, info.from);
+            if train.packets > 0 && !train.takes(len, from, info.to) {
                 let start = train.len;
-                train.flush(socket, buffer).await?;
+                self.refused += train.flush(socket, buffer).await?;
                 buffer.copy_within(start..start + len, 0);
             }
-            train.add(len, info.to);
+            train.add(len, from, info.to);
             if len < train.segment {
                 // A shorter packet can only be the last of its train.
-                train.flush(socket, buffer).await?;
+                self.refused += train.flush(socket, buffer).await?;
             }
         }
-        train.flush(socket, buffer).await
+        self.refused += train.flush(socket, buffer).await?;
+        Ok(())
     }
 
     /// When the connection has to be looked at again.
@@ -160,6 +178,15 @@ impl Link {
 
     /// Bytes that [`Link::transmit`] needs.
     pub(crate) const BUFFER: usize = TRAIN * UDP_PAYLOAD;
+}
+
+/// A 4-tuple of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Path {
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    /// The peer has shown that it receives there.
+    pub(crate) validated: bool,
 }
 
 impl Outgoing {
@@ -197,40 +224,36 @@ impl Outgoing {
     }
 }
 
-/// Packets of one size to one address, for one system call.
+/// Packets of one size on one path, for one system call.
+#[derive(Default)]
 struct Train {
-    to: SocketAddr,
+    path: Option<(Option<IpAddr>, SocketAddr)>,
     segment: usize,
     len: usize,
     packets: usize,
 }
 
-impl Default for Train {
-    fn default() -> Self {
-        Train {
-            to: SocketAddr::from(([0, 0, 0, 0], 0)),
-            segment: 0,
-            len: 0,
-            packets: 0,
-        }
-    }
-}
-
 impl Train {
-    fn add(&mut self, len: usize, to: SocketAddr) {
+    fn takes(&self, len: usize, from: Option<IpAddr>, to: SocketAddr) -> bool {
+        self.path == Some((from, to)) && len <= self.segment
+    }
+
+    fn add(&mut self, len: usize, from: Option<IpAddr>, to: SocketAddr) {
         if self.packets == 0 {
-            (self.segment, self.to) = (len, to);
+            (self.segment, self.path) = (len, Some((from, to)));
         }
         self.len += len;
         self.packets += 1;
     }
 
-    async fn flush(&mut self, socket: &UdpSocket, buffer: &[u8]) -> SendResult {
+    /// Returns 1 if the kernel refused the destination.
+    async fn flush(&mut self, socket: &UdpSocket, buffer: &[u8]) -> std::io::Result<u64> {
         let train = std::mem::take(self);
-        if train.packets == 0 {
-            return Ok(());
-        }
+        let Some((from, to)) = train.path else {
+            return Ok(0);
+        };
         let segment = (train.packets > 1).then_some(train.segment);
-        socket.send(train.to, &buffer[..train.len], segment).await
+        let taken = send_train(socket, to, from, &buffer[..train.len], segment).await?;
+        Ok(u64::from(!taken))
     }
 }

@@ -22,6 +22,17 @@ pub(crate) struct Resets {
     bucket: TokenBucket,
 }
 
+/// What becomes of a packet that belongs to no connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Send this.
+    Reset(Vec<u8>),
+    /// It would be answered, but so many were already.
+    TooMany,
+    /// Too small to be answered.
+    NotAPacket,
+}
+
 impl Resets {
     pub(crate) fn new(key: &[u8; 32], shard: u8) -> Self {
         // One token per reset: eight "bits" each, so that the bucket counts packets.
@@ -48,22 +59,29 @@ impl Resets {
     }
 
     /// The answer to a short-header packet for a connection that this source does not have: always smaller than what provoked it, and not too many per second.
-    pub(crate) fn answer(&mut self, packet: &[u8], now: Instant) -> Option<Vec<u8>> {
-        let id = packet.get(1..1 + CID_LEN)?;
-        let len = (packet.len() - 1).min(MAX_RESET);
-        if len < MIN_RESET || self.bucket.ready_at(now) > now {
-            return None;
+    pub(crate) fn answer(&mut self, packet: &[u8], now: Instant) -> Answer {
+        let len = packet.len().saturating_sub(1).min(MAX_RESET);
+        let id = packet.get(1..1 + CID_LEN);
+        let Some(id) = id.filter(|_| len >= MIN_RESET) else {
+            return Answer::NotAPacket;
+        };
+        if self.bucket.ready_at(now) > now {
+            return Answer::TooMany;
         }
         self.bucket.take(1);
-        let mut out = random::<MAX_RESET>().ok()?[..len].to_vec();
+        let Ok(random) = random::<MAX_RESET>() else {
+            return Answer::TooMany;
+        };
+        let mut out = random[..len].to_vec();
         out[0] = 0x40 | (out[0] & 0x3f);
         out[len - TOKEN_LEN..].copy_from_slice(&self.token(id));
-        Some(out)
+        Answer::Reset(out)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
 
     #[test]
@@ -74,18 +92,21 @@ mod tests {
         let mut packet = vec![0x41];
         packet.extend_from_slice(&id);
         packet.resize(60, 9);
-        let reset = resets.answer(&packet, now).unwrap();
+        let Answer::Reset(reset) = resets.answer(&packet, now) else {
+            panic!("no answer");
+        };
         assert!(reset.len() < packet.len() && reset[0] & 0xc0 == 0x40);
         let reborn = Resets::new(&[7; 32], 0);
         assert_eq!(reset[reset.len() - 16..], reborn.token(&id));
         assert_eq!(
             resets.answer(&packet[..20], now),
-            None,
+            Answer::NotAPacket,
             "too small to be answered"
         );
         let answered = (0..10_000)
-            .filter(|_| resets.answer(&packet, now).is_some())
+            .filter(|_| matches!(resets.answer(&packet, now), Answer::Reset(_)))
             .count();
         assert!(answered <= RESETS_PER_SECOND as usize, "{answered}");
+        assert_eq!(resets.answer(&packet, now), Answer::TooMany);
     }
 }

@@ -4,17 +4,31 @@ use crate::wire::{Put, Reader, VARINT_MAX, WireError, varint_len};
 
 const PADDING: u64 = 0x00;
 const PING: u64 = 0x01;
+const RESET_STREAM: u64 = 0x04;
 const STREAM: u64 = 0x08;
 const STREAM_LAST: u64 = 0x0f;
 const STREAM_FIN: u64 = 0x01;
 const STREAM_LEN: u64 = 0x02;
 const STREAM_OFF: u64 = 0x04;
+const DATAGRAM: u64 = 0x30;
+const DATAGRAM_LEN: u64 = 0x31;
 /// Types from here on carry their length and may be skipped; those below have the fixed encodings of RFC 9000.
 const FIRST_EXTENSION: u64 = 0x40;
 
 /// The stream that carries the update `seq` (protocol.md section 7): a server-initiated unidirectional stream.
 pub fn stream_id(seq: u64) -> u64 {
     seq.saturating_mul(4).saturating_add(3)
+}
+
+/// The update that a stream carries.
+fn update_of(id: u64) -> Result<u64, WireError> {
+    if id % 4 != 3 || id < stream_id(1) {
+        return Err(WireError::invalid(
+            "flow frame",
+            "not the stream of an update",
+        ));
+    }
+    Ok(id / 4)
 }
 
 /// A frame as it stands in a packet.
@@ -34,6 +48,20 @@ pub enum Frame<'a> {
         data: &'a [u8],
         /// Whether the encoded update ends with these bytes.
         fin: bool,
+    },
+    /// The source sends no more of this update on the flow; what is missing comes on the unicast path (RFC 9000 section 19.4).
+    Reset {
+        /// The update's number in its channel.
+        seq: u64,
+        /// Why, as an application error code.
+        code: u64,
+        /// Length of the whole encoded update in bytes.
+        size: u64,
+    },
+    /// A message that is not repaired (RFC 9221 section 4).
+    Datagram {
+        /// The bytes.
+        data: &'a [u8],
     },
     /// An extension frame that this version does not know.
     Unknown {
@@ -74,14 +102,20 @@ impl<'a> Frames<'a> {
                 return Ok(Frame::Padding);
             }
             PING => Frame::Ping,
-            STREAM..=STREAM_LAST => {
-                let id = r.varint()?;
-                if id % 4 != 3 || id < stream_id(1) {
-                    return Err(WireError::invalid(
-                        "STREAM on a flow",
-                        "not the stream of an update",
-                    ));
+            RESET_STREAM => Frame::Reset {
+                seq: update_of(r.varint()?)?,
+                code: r.varint()?,
+                size: r.varint()?,
+            },
+            DATAGRAM => Frame::Datagram { data: r.rest() },
+            DATAGRAM_LEN => {
+                let len = r.varint()?;
+                Frame::Datagram {
+                    data: r.bytes(usize::try_from(len).unwrap_or(usize::MAX))?,
                 }
+            }
+            STREAM..=STREAM_LAST => {
+                let seq = update_of(r.varint()?)?;
                 let offset = if kind & STREAM_OFF != 0 {
                     r.varint()?
                 } else {
@@ -100,7 +134,7 @@ impl<'a> Frames<'a> {
                     ));
                 }
                 Frame::Stream {
-                    seq: id / 4,
+                    seq,
                     offset,
                     data,
                     fin: kind & STREAM_FIN != 0,
@@ -141,6 +175,25 @@ impl<'a> Iterator for Frames<'a> {
 /// Appends a PING.
 pub fn put_ping(out: &mut Vec<u8>) {
     out.push(PING as u8);
+}
+
+/// Appends a RESET_STREAM for an update of `size` bytes.
+pub fn put_reset(out: &mut Vec<u8>, seq: u64, code: u64, size: u64) {
+    out.push(RESET_STREAM as u8);
+    out.put_varint(stream_id(seq));
+    out.put_varint(code);
+    out.put_varint(size);
+}
+
+/// Appends a DATAGRAM frame with a length field, if it fits until `out` is `limit` bytes long; returns whether it did.
+pub fn put_datagram(out: &mut Vec<u8>, limit: usize, data: &[u8]) -> bool {
+    let len = 1 + varint_len(data.len() as u64) + data.len();
+    if out.len() + len > limit {
+        return false;
+    }
+    out.push(DATAGRAM_LEN as u8);
+    out.put_prefixed(data);
+    true
 }
 
 /// Appends a STREAM frame with as much of `data` as fits until `out` is `limit` bytes long; returns how many bytes of `data` went in, `None` if it is not
@@ -219,6 +272,30 @@ mod tests {
             prop_assert!(frames.len() <= bytes.len());
             prop_assert!(frames.iter().rev().skip(1).all(|f| f.is_ok()), "nothing is read behind an error");
         }
+    }
+
+    #[test]
+    fn resets_and_datagrams_round_trip() {
+        let mut out = Vec::new();
+        put_reset(&mut out, 7, 3, 99_999);
+        assert!(put_datagram(&mut out, 100, b"hello"));
+        let limit = out.len() + 6;
+        assert!(!put_datagram(&mut out, limit, b"hello"));
+        out.extend_from_slice(&[DATAGRAM as u8, b'x']);
+        let frames: Vec<_> = Frames::new(&out).collect();
+        let reset = Frame::Reset {
+            seq: 7,
+            code: 3,
+            size: 99_999,
+        };
+        assert_eq!(
+            frames,
+            [
+                Ok(reset),
+                Ok(Frame::Datagram { data: b"hello" }),
+                Ok(Frame::Datagram { data: b"x" })
+            ]
+        );
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod range;
 pub mod receiver;
 pub mod rtt;
 pub mod source;
+pub mod trace;
 pub mod unicast;
 mod wire;
 

@@ -13,6 +13,9 @@ pub const WINDOW: u64 = 4096;
 /// How many bytes of undelivered updates a receiver holds per channel. Flow packets that do not fit are not acknowledged, unicast streams are not read on.
 pub const MAX_BUFFERED: usize = 32 << 20;
 
+/// Separate ranges of updates that are gone, which a receiver remembers until it comes to them.
+const MAX_GONE: usize = 1024;
+
 /// A whole update, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivered {
@@ -22,6 +25,20 @@ pub struct Delivered {
     pub encoded: Bytes,
     /// How it came.
     pub via: Via,
+}
+
+/// What comes out of a merge, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// An update.
+    Update(Delivered),
+    /// Updates that are gone for good stood here.
+    Gap {
+        /// The first `seq` that is missing.
+        from: u64,
+        /// The last `seq` that is missing.
+        to: u64,
+    },
 }
 
 /// Where bytes come from.
@@ -136,9 +153,11 @@ pub struct Merge {
     next: u64,
     parts: BTreeMap<u64, Assembly>,
     whole: BTreeMap<u64, (Bytes, Via)>,
+    /// Updates that will not come.
+    gone: RangeSet,
     /// Bytes of everything that is not in order yet.
     buffered: usize,
-    ready: VecDeque<Delivered>,
+    ready: VecDeque<Output>,
     /// Bytes of what is in order and waits for the application.
     ready_bytes: usize,
     stats: MergeStats,
@@ -152,6 +171,7 @@ impl Merge {
             next,
             parts: BTreeMap::new(),
             whole: BTreeMap::new(),
+            gone: RangeSet::new(),
             buffered: 0,
             ready: VecDeque::new(),
             ready_bytes: 0,
@@ -170,23 +190,24 @@ impl Merge {
         self.stats
     }
 
-    /// Goes on at `next`: what was before it is delivered or gone, what was collected beyond it is kept.
-    pub fn skip_to(&mut self, next: u64) {
-        self.next = next;
-        let freed: usize = self
-            .parts
-            .range(..next)
-            .map(|(_, a)| a.bytes.len())
-            .sum::<usize>()
-            + self
-                .whole
-                .range(..next)
-                .map(|(_, (b, _))| b.len())
-                .sum::<usize>();
-        self.buffered -= freed.min(self.buffered);
-        self.parts = self.parts.split_off(&next);
-        self.whole = self.whole.split_off(&next);
+    /// These updates are gone for good: those that are not here already are passed over in their place. Returns whether there was room to remember that.
+    pub fn pass_over(&mut self, gone: Range<u64>) -> bool {
+        if self.gone.len() >= MAX_GONE {
+            return false;
+        }
+        self.gone.insert(gone.start.max(self.next)..gone.end);
         self.release();
+        true
+    }
+
+    /// Bytes of updates that are not in order yet.
+    pub fn buffered(&self) -> usize {
+        self.buffered
+    }
+
+    /// Bytes of all updates that were not handed out yet.
+    pub fn held(&self) -> usize {
+        self.buffered + self.ready_bytes
     }
 
     /// Whether so much waits for the application that the unicast streams should not be read on. What is not in order yet does not count: only the unicast
@@ -253,7 +274,8 @@ impl Merge {
         if self.dedupe_off && seq < self.next {
             self.buffered -= encoded.len().min(self.buffered);
             self.ready_bytes += encoded.len();
-            self.ready.push_back(Delivered { seq, encoded, via });
+            let update = Delivered { seq, encoded, via };
+            self.ready.push_back(Output::Update(update));
             return;
         }
         self.whole.insert(seq, (encoded, via));
@@ -261,23 +283,47 @@ impl Merge {
     }
 
     fn release(&mut self) {
-        while let Some((encoded, via)) = self.whole.remove(&self.next) {
-            self.buffered -= encoded.len().min(self.buffered);
-            self.ready_bytes += encoded.len();
-            self.ready.push_back(Delivered {
-                seq: self.next,
-                encoded,
-                via,
-            });
-            self.next += 1;
+        loop {
+            if let Some((encoded, via)) = self.whole.remove(&self.next) {
+                self.buffered -= encoded.len().min(self.buffered);
+                self.ready_bytes += encoded.len();
+                self.ready.push_back(Output::Update(Delivered {
+                    seq: self.next,
+                    encoded,
+                    via,
+                }));
+                self.next += 1;
+            } else if self.gone.contains(self.next) {
+                self.pass();
+            } else {
+                break;
+            }
         }
+        self.gone.remove_below(self.next);
     }
 
-    /// The next update in order.
-    pub fn pop(&mut self) -> Option<Delivered> {
-        let update = self.ready.pop_front()?;
-        self.ready_bytes -= update.encoded.len();
-        Some(update)
+    /// Passes over what is gone, up to the next update that is here or may still come.
+    fn pass(&mut self) {
+        let from = self.next;
+        let gone = self.gone.iter().find(|r| r.contains(&from));
+        let end = gone.map_or(from, |r| r.end);
+        let here = self.whole.range(from..).next().map(|(seq, _)| *seq);
+        self.next = end.min(here.unwrap_or(end));
+        let kept = self.parts.split_off(&self.next);
+        let dropped = std::mem::replace(&mut self.parts, kept);
+        let freed: usize = dropped.values().map(|part| part.bytes.len()).sum();
+        self.buffered -= freed.min(self.buffered);
+        let to = self.next - 1;
+        self.ready.push_back(Output::Gap { from, to });
+    }
+
+    /// The next update in order, or the gap in its place.
+    pub fn pop(&mut self) -> Option<Output> {
+        let output = self.ready.pop_front()?;
+        if let Output::Update(update) = &output {
+            self.ready_bytes -= update.encoded.len();
+        }
+        Some(output)
     }
 }
 
@@ -286,6 +332,38 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn pop(merge: &mut Merge) -> Option<Delivered> {
+        match merge.pop()? {
+            Output::Update(update) => Some(update),
+            Output::Gap { from, to } => panic!("a gap from {from} to {to}"),
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_passed_over_and_what_is_here_is_not() {
+        let mut merge = Merge::new(1, false);
+        for seq in [3, 7] {
+            merge.add(seq, 0, b"x", Some(1), Origin::Flow);
+        }
+        merge.add(4, 0, b"part", Some(9), Origin::Flow);
+        assert!(merge.pass_over(2..6));
+        assert_eq!(merge.pop(), None, "1 may still come");
+        merge.add(1, 0, b"x", Some(1), Origin::Unicast);
+        let got: Vec<_> = std::iter::from_fn(|| merge.pop())
+            .map(|o| match o {
+                Output::Update(u) => (u.seq, u.seq),
+                Output::Gap { from, to } => (from, to),
+            })
+            .collect();
+        assert_eq!(got, [(1, 1), (2, 2), (3, 3), (4, 5)]);
+        merge.add(6, 0, b"x", Some(1), Origin::Unicast);
+        assert_eq!(std::iter::from_fn(|| merge.pop()).count(), 2);
+        assert_eq!(
+            (merge.next(), merge.buffered(), merge.gone.len()),
+            (8, 0, 0)
+        );
+    }
 
     fn update(seq: u64, len: usize) -> Vec<u8> {
         (0..len).map(|i| (i as u64 * 31 + seq) as u8).collect()
@@ -305,7 +383,7 @@ mod tests {
                 let origin = if unicast { Origin::Unicast } else { Origin::Flow };
                 let total = (unicast || end == len).then_some(len as u64);
                 merge.add(seq, start as u64, &whole[start..end], total, origin);
-                got.extend(std::iter::from_fn(|| merge.pop()));
+                got.extend(std::iter::from_fn(|| pop(&mut merge)));
             }
             prop_assert_eq!(got.iter().map(|d| d.seq).collect::<Vec<_>>(), vec![1, 2, 3, 4, 5]);
             prop_assert!(got.iter().all(|d| d.encoded == update(d.seq, len)));
@@ -319,11 +397,11 @@ mod tests {
             for (offset, data, fin) in forged {
                 merge.add(1, offset, &data, fin.then_some(offset + data.len() as u64), Origin::Flow);
                 // A forgery that is whole at once is delivered: until source authentication is on, docs/security.md says so.
-                if merge.pop().is_some() { return Ok(()); }
+                if pop(&mut merge).is_some() { return Ok(()); }
             }
             let right = update(1, len);
             merge.add(1, 0, &right, Some(len as u64), Origin::Unicast);
-            prop_assert_eq!(merge.pop().map(|d| d.encoded), Some(right.into()));
+            prop_assert_eq!(pop(&mut merge).map(|d| d.encoded), Some(right.into()));
         }
     }
 
@@ -333,12 +411,12 @@ mod tests {
         merge.add(1, 0, b"xx", None, Origin::Flow);
         merge.add(1, 0, b"abcd", Some(4), Origin::Unicast);
         assert_eq!(
-            merge.pop().map(|d| (d.encoded, d.via)),
+            pop(&mut merge).map(|d| (d.encoded, d.via)),
             Some(("abcd".into(), Via::Repaired))
         );
         assert_eq!(merge.stats.mismatches, 1);
         merge.add(1, 0, b"abcd", Some(4), Origin::Unicast);
-        assert_eq!((merge.pop(), merge.stats.duplicates), (None, 1));
+        assert_eq!((pop(&mut merge), merge.stats.duplicates), (None, 1));
     }
 
     /// What was asked for together is taken together: it is acknowledged, so nobody would send it again.
@@ -366,7 +444,7 @@ mod tests {
         merge.add(1, 150, b"x", Some(151), Origin::Flow);
         assert!(!merge.accepts(1, 100..1000, true));
         merge.add(1, 100, &right[100..], Some(1000), Origin::Unicast);
-        assert_eq!(merge.pop().map(|d| d.encoded), Some(right.into()));
+        assert_eq!(pop(&mut merge).map(|d| d.encoded), Some(right.into()));
     }
 
     #[test]

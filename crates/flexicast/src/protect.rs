@@ -192,6 +192,26 @@ impl PacketKey {
         Some(())
     }
 
+    /// What the header would say under this key: packet number and key phase bit. `None` if it cannot be this version's. Changes nothing.
+    pub fn peek(&self, expected_pn: u64, packet: &[u8]) -> Option<(u64, bool)> {
+        let mask = self
+            .header
+            .new_mask(packet.get(HEADER_LEN..HEADER_LEN + TAG_LEN)?)
+            .ok()?;
+        let flags = packet[0] ^ (mask[0] & SHORT_HEADER_PROTECTED_BITS);
+        if flags & !KEY_PHASE_BIT != FIXED_BIT | (PN_LEN as u8 - 1) {
+            return None;
+        }
+        let truncated = packet[PN_OFFSET..HEADER_LEN]
+            .iter()
+            .zip(&mask[1..])
+            .fold(0, |pn, (p, m)| pn << 8 | u64::from(p ^ m));
+        Some((
+            decode_pn(expected_pn, truncated),
+            flags & KEY_PHASE_BIT != 0,
+        ))
+    }
+
     /// Opens a packet in place; `expected_pn` is the next packet number if nothing were lost. On failure the buffer's contents are unspecified.
     pub fn open<'a>(
         &mut self,
@@ -223,6 +243,13 @@ impl PacketKey {
             key_phase,
             frames,
         })
+    }
+}
+
+impl Drop for PacketKey {
+    fn drop(&mut self) {
+        // BoringSSL erases the AEAD key's memory when it frees it.
+        self.iv.zeroize();
     }
 }
 

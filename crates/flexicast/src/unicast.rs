@@ -110,6 +110,11 @@ impl StreamReader {
         self.buffer.extend_from_slice(bytes);
     }
 
+    /// Bytes that were taken and are no whole item yet.
+    pub fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// The next piece. An error is a violation of the protocol by the source.
     pub fn next_piece(&mut self) -> Result<Option<Piece>, WireError> {
         const WHAT: &str = "unicast stream";

@@ -45,7 +45,7 @@ fn members_get_everything_by_the_flow_alone() {
         assert!(late < 40 * MS, "{late:?} for one way of 5 ms and pacing");
     }
     assert_eq!(
-        lab.source.flow().unwrap().outstanding(),
+        lab.source.flow(0).unwrap().outstanding(),
         0,
         "everything is acknowledged and released"
     );
@@ -54,10 +54,10 @@ fn members_get_everything_by_the_flow_alone() {
 #[test]
 fn the_flow_is_paced() {
     let mut lab = joined(2, 1);
-    let before = lab.source.flow().unwrap().stats().bytes;
+    let before = lab.source.flow(0).unwrap().stats().bytes;
     (0..100).for_each(|_| lab.publish(20_000));
     lab.run(SECOND);
-    let sent = (lab.source.flow().unwrap().stats().bytes - before) as f64 * 8.0;
+    let sent = (lab.source.flow(0).unwrap().stats().bytes - before) as f64 * 8.0;
     assert!(
         (9_500_000.0..10_500_000.0).contains(&sent),
         "{sent} bits in the first second of 10 Mbit/s"
@@ -179,7 +179,10 @@ fn an_idle_member_that_loses_the_flow_says_so_after_three_heartbeats() {
     lab.run(SECOND * 5);
     assert_eq!(lab.moves(0)[1..], [(Rung::Unicast, Cause::HeartbeatLost)]);
     assert_eq!(
-        lab.source.sessions().map(|s| s.rung).collect::<Vec<_>>(),
+        lab.source
+            .sessions()
+            .map(|s| s.channels[0].rung)
+            .collect::<Vec<_>>(),
         [Rung::Unicast, Rung::Multicast]
     );
     lab.publish(10);
@@ -421,7 +424,7 @@ fn a_forged_packet_number_closes_no_connection() {
     packet.push(1);
     packet.resize(HEADER_LEN + 1 + TAG_LEN, 0);
     let mut key = PacketKey::new(lab.config.algorithm, &lab.config.secret).unwrap();
-    key.seal(lab.config.flow, 1 << 20, false, &mut packet, HEADER_LEN + 1)
+    key.seal(lab.config.flow, 1 << 20, true, &mut packet, HEADER_LEN + 1)
         .unwrap();
     let now = lab.now;
     lab.nodes[0]
@@ -434,7 +437,7 @@ fn a_forged_packet_number_closes_no_connection() {
     lab.run(SECOND);
     lab.assert_complete(1);
     assert_eq!(lab.source.sessions().count(), 2);
-    assert_eq!(lab.source.invalid_acks(), 1);
+    assert_eq!(lab.source.counters().invalid_acks, 1);
     assert!(lab.moves(0).contains(&(Rung::Unicast, Cause::FlowInvalid)));
     assert_eq!(lab.moves(1).len(), 1, "the other is not disturbed");
 }
@@ -449,7 +452,7 @@ fn a_replaced_flow_loses_nothing_and_closes_no_connection() {
                 ..lab.config.clone()
             };
             let (config, now) = (lab.config.clone(), lab.now);
-            lab.source.replace_flow(config, now).unwrap();
+            lab.source.replace_flow(0, config, now).unwrap();
         }
         lab.publish(1500);
         lab.run(3 * MS);
@@ -459,9 +462,9 @@ fn a_replaced_flow_loses_nothing_and_closes_no_connection() {
     assert_eq!(
         lab.source
             .sessions()
-            .filter(|s| s.rung == Rung::Multicast)
+            .filter(|s| s.channels[0].rung == Rung::Multicast)
             .count(),
         3
     );
-    assert_eq!(lab.source.invalid_acks(), 0);
+    assert_eq!(lab.source.counters().invalid_acks, 0);
 }

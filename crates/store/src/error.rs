@@ -1,5 +1,7 @@
 //! What can go wrong with the store, in words that say what to do.
 
+use std::path::PathBuf;
+
 use sqlx::migrate::MigrateError;
 
 // Primary result codes of SQLite (https://www.sqlite.org/rescode.html).
@@ -89,6 +91,17 @@ pub enum StoreError {
     ChannelName {
         /// The name, cut if it is too long.
         name: String,
+    },
+    /// The head mark cannot be read or written.
+    #[error(
+        "the head mark {} cannot be used: {reason}; the file and its folder must be readable and writable for this user, and the disk must have room",
+        path.display()
+    )]
+    Mark {
+        /// Its file.
+        path: PathBuf,
+        /// What failed.
+        reason: String,
     },
     /// Anything else that the database reports.
     #[error("cannot {doing} in {url}: {source}")]

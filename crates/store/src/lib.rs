@@ -8,6 +8,7 @@
 
 mod error;
 mod location;
+mod mark;
 mod model;
 mod sqlite;
 
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 pub use error::StoreError;
+pub use mark::{Adopted, HeadMark, Renewal};
 pub use model::{
     Channel, Draft, EncodeUpdate, Feed, Hash, Kind, PollRecord, StoredUpdate, Validators,
 };
@@ -62,6 +64,22 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// The name is empty or longer than 255 bytes, or the database fails.
     async fn open_channel(&self, name: &str) -> Result<Channel, StoreError>;
+
+    /// Gives a channel a new incarnation, whatever it holds: its receivers start over. For a
+    /// database that has been set back, see [`HeadMark`].
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    async fn renew_channel(&self, name: &str) -> Result<Channel, StoreError>;
+
+    /// Forgets all updates of a channel but the last `keep`, and returns the oldest seq that is
+    /// left (the head + 1 if none is). The entries' hashes stay, so what was forgotten does not
+    /// come back as new. Long work is done in parts, between which others can write; when the
+    /// future is dropped, some of it may be done.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    async fn retain(&self, channel: &str, keep: u64) -> Result<u64, StoreError>;
 
     /// What is recorded about a feed of a channel; `None` if it was never polled.
     ///

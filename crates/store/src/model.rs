@@ -14,12 +14,16 @@ pub type EncodeUpdate<'a> = dyn Fn(u64, &Draft) -> Vec<u8> + Send + Sync + 'a;
 pub struct Channel {
     /// Its unique name.
     pub name: String,
-    /// Made at random with the channel; the seqs of one incarnation say nothing about another's.
+    /// Made at random with the channel, and again by
+    /// [`Store::renew_channel`](crate::Store::renew_channel); the seqs of one incarnation say
+    /// nothing about another's.
     pub incarnation: Uuid,
     /// The last seq given out, 0 if none was.
     pub head: u64,
     /// The oldest seq still stored; `head + 1` if none is.
     pub first: u64,
+    /// Whether it was made just now, by being asked for.
+    pub is_new: bool,
 }
 
 /// What a feed's server gave to ask "has it changed?" with (RFC 9110, section 8.8).

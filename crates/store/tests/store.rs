@@ -386,3 +386,56 @@ async fn a_new_file_is_readable_by_its_owner_only() {
     }
     assert!(path.exists());
 }
+
+#[tokio::test]
+async fn a_channel_keeps_its_last_updates_and_tells_the_oldest() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = fresh(folder.path()).await;
+    let other = store.open_channel("other").await.unwrap();
+    assert!(other.is_new);
+    assert!(!store.open_channel("other").await.unwrap().is_new);
+    // More than are deleted in one part.
+    let drafts: Vec<_> = (0..2500).map(|n| draft(&format!("e{n}"), 1)).collect();
+    for channel in ["lore", "other"] {
+        let stored = store.append(channel, URL, &drafts, None, &encode).await;
+        assert_eq!(stored.unwrap().len(), 2500);
+    }
+    assert_eq!(store.retain("lore", 5000).await.unwrap(), 1);
+    assert_eq!(store.retain("lore", 2500).await.unwrap(), 1);
+    assert_eq!(store.retain("lore", 30).await.unwrap(), 2471);
+    assert_eq!(store.retain("lore", 30).await.unwrap(), 2471);
+    let channel = store.open_channel("lore").await.unwrap();
+    assert_eq!((channel.first, channel.head), (2471, 2500));
+    let left = store.updates("lore", 1, 100, 1 << 20).await.unwrap();
+    assert_eq!((left.len(), left[0].seq), (30, 2471));
+    // What was forgotten is still known.
+    let again = store.append("lore", URL, &drafts[..9], None, &encode).await;
+    assert!(again.unwrap().is_empty());
+    assert_eq!(store.retain("lore", 0).await.unwrap(), 2501);
+    let stored = store
+        .append("lore", URL, &[draft("e0", 2)], None, &encode)
+        .await
+        .unwrap();
+    assert_eq!(stored[0].seq, 2501);
+    assert_eq!(store.open_channel("lore").await.unwrap().first, 2501);
+    assert_eq!(store.open_channel("other").await.unwrap().first, 1);
+    assert!(store.retain("nope", 1).await.is_err());
+}
+
+#[tokio::test]
+async fn a_renewed_channel_keeps_everything_but_its_incarnation() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = fresh(folder.path()).await;
+    store
+        .append("lore", URL, &[draft("a", 1), draft("b", 1)], None, &encode)
+        .await
+        .unwrap();
+    let before = store.open_channel("lore").await.unwrap();
+    let renewed = store.renew_channel("lore").await.unwrap();
+    assert_ne!(renewed.incarnation, before.incarnation);
+    assert_eq!((renewed.head, renewed.first), (2, 1));
+    store.close().await;
+    let store = fresh(folder.path()).await;
+    assert_eq!(store.open_channel("lore").await.unwrap(), renewed);
+    assert!(store.renew_channel("nope").await.is_err());
+}

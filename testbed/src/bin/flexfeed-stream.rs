@@ -1,6 +1,6 @@
 //! Both ends of a stream, to be run inside a lab's nodes.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ enum What {
         listen: SocketAddr,
         /// Where the flow goes to
         #[arg(long)]
-        group: SocketAddrV4,
+        group: SocketAddr,
         /// The address of the interface it leaves by
         #[arg(long)]
-        interface: Ipv4Addr,
+        interface: IpAddr,
         /// How many receivers have to be members
         #[arg(long)]
         receivers: usize,
@@ -50,6 +50,12 @@ enum What {
         /// Bits per second that the flow and each session may send
         #[arg(long, default_value_t = 50_000_000)]
         pace: u64,
+        /// Copy the flow's packets to receivers that multicast does not reach
+        #[arg(long)]
+        replicate: bool,
+        /// A folder for qlog files
+        #[arg(long)]
+        qlog: Option<PathBuf>,
         /// The report to write
         #[arg(long)]
         report: PathBuf,
@@ -90,6 +96,8 @@ fn main() -> Result<()> {
             fall_back_ms,
             ack_delay_ms,
             pace,
+            replicate,
+            qlog,
             report,
             fallback_off,
             repair_off,
@@ -104,6 +112,8 @@ fn main() -> Result<()> {
             fall_back: Duration::from_millis(fall_back_ms),
             ack_delay: Duration::from_millis(ack_delay_ms),
             pace_bps: pace,
+            replicate,
+            qlog,
             report,
             fall_back_off: fallback_off,
             repair_off,

@@ -44,6 +44,8 @@ pub async fn receive(settings: ReceiverSettings) -> Result<()> {
         channels: vec![(STREAM.to_owned(), None)],
         interface: None,
         multicast: true,
+        replicated: true,
+        qlog: None,
         sabotage_dedupe_off: settings.dedupe_off,
     });
     loop {

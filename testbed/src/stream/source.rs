@@ -1,6 +1,6 @@
 //! The sending end of a stream.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
-    Backlog, BoxError, Denied, FlowEndpoint, Sabotage, Source, SourceConfig, SourceHandle,
-    SourceStatus,
+    Backlog, BoxError, ChannelConfig, Denied, FlowEndpoint, FlowSettings, ReceiverStatus, Sabotage,
+    Source, SourceConfig, SourceHandle, SourceStatus,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
@@ -28,9 +28,9 @@ pub struct SourceSettings {
     /// Where receivers connect to.
     pub listen: SocketAddr,
     /// Where the flow goes to.
-    pub group: SocketAddrV4,
+    pub group: SocketAddr,
     /// The address of the interface it leaves by.
-    pub interface: Ipv4Addr,
+    pub interface: IpAddr,
     /// How many receivers have to be members before it begins.
     pub receivers: usize,
     /// How many messages.
@@ -45,6 +45,10 @@ pub struct SourceSettings {
     pub ack_delay: Duration,
     /// What the transport may send per second, in bits: the flow, and each session.
     pub pace_bps: u64,
+    /// Whether receivers that multicast does not reach get copies of the flow's packets.
+    pub replicate: bool,
+    /// A folder for qlog files.
+    pub qlog: Option<PathBuf>,
     /// The report to write, first when the stream begins and again when it is over.
     pub report: PathBuf,
     /// Members stay on a flow that does not reach them.
@@ -59,6 +63,7 @@ struct Store(Arc<Messages>);
 impl Backlog for Store {
     async fn updates(
         &self,
+        _channel: &str,
         from: u64,
         limit: usize,
         max_bytes: usize,
@@ -96,20 +101,29 @@ pub async fn publish(settings: SourceSettings) -> Result<()> {
         cert,
         key,
         reset_key: rand::random(),
-        channel: STREAM.to_owned(),
-        incarnation: Uuid::new_v4(),
-        head: 0,
-        first: 1,
-        flow: Some(FlowEndpoint {
-            group: settings.group,
-            interface: settings.interface,
-            asm: false,
-            ttl: 8,
-        }),
+        channels: vec![ChannelConfig {
+            name: STREAM.to_owned(),
+            incarnation: Uuid::new_v4(),
+            head: 0,
+            first: 1,
+            private: false,
+            flow: Some(FlowSettings {
+                endpoints: vec![FlowEndpoint {
+                    group: settings.group,
+                    interface: settings.interface,
+                    asm: false,
+                    ttl: 8,
+                }],
+                replicate: settings.replicate,
+                rate_bps: settings.pace_bps,
+            }),
+        }],
         rate_bps: settings.pace_bps,
+        unicast_rate_bps: None,
         ack_delay: settings.ack_delay,
         fall_back: settings.fall_back,
         heartbeat: Duration::from_secs(1),
+        qlog: settings.qlog.clone(),
         sabotage: Sabotage {
             repair_off: settings.repair_off,
             fallback_off: settings.fall_back_off,
@@ -166,11 +180,13 @@ async fn drive(
     loop {
         let now = status(handle).await?;
         history.look(&now);
-        let confirmed = |cursor: Option<u64>| cursor == Some(settings.count);
-        report.complete = now.receivers.len() == settings.receivers
-            && now.receivers.iter().all(|one| confirmed(one.cursor));
+        let last = Some(settings.count);
+        let confirmed =
+            |one: &ReceiverStatus| one.channels.iter().all(|channel| channel.cursor == last);
+        report.complete =
+            now.receivers.len() == settings.receivers && now.receivers.iter().all(confirmed);
         report.unicast_bytes = now.counters.unicast_bytes;
-        report.flow_packets = now.flow.map_or(0, |flow| flow.packets);
+        report.flow_packets = flow_packets(&now);
         if report.complete || Instant::now() > deadline {
             break;
         }
@@ -195,7 +211,7 @@ async fn publish_all(
         sleep_until(due).await;
         latest = latest.max(due.elapsed());
         let (seq, message) = messages.add(now_ns());
-        handle.publish(seq, message).await;
+        handle.publish(STREAM, seq, message).await;
         due += step;
     }
     latest
@@ -206,12 +222,16 @@ async fn status(handle: &SourceHandle) -> Result<SourceStatus> {
 }
 
 fn members(status: &SourceStatus) -> usize {
-    let member = |rung: &str| rung == "multicast";
-    status
-        .receivers
-        .iter()
-        .filter(|one| member(&one.rung))
-        .count()
+    let member = |one: &&ReceiverStatus| {
+        let mut channels = one.channels.iter();
+        channels.any(|channel| channel.rung == "multicast")
+    };
+    status.receivers.iter().filter(member).count()
+}
+
+fn flow_packets(status: &SourceStatus) -> u64 {
+    let flows = status.channels.iter().filter_map(|one| one.flow.as_ref());
+    flows.map(|flow| flow.packets).sum()
 }
 
 /// All moves, though the source shows only the latest: those with a newer time than any seen before are added.

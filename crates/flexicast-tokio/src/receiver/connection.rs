@@ -9,11 +9,14 @@ use flexicast::receiver::Receiver as Core;
 use flexicast::source::close;
 use netio::{RecvBatch, UdpSocket};
 use tracing::debug;
+use zeroize::Zeroize;
 
 use super::{ReceiverConfig, Verify};
 use crate::Error;
-use crate::config::{CID_LEN, CONTROL_STREAM, quic_client, random, spki_pin};
+use crate::config::{ACTIVE_IDS, CID_LEN, CONTROL_STREAM, quic_client, random, spki_pin};
+use crate::ids::replenish;
 use crate::link::Link;
+use crate::qlog::Qlog;
 
 /// The handshake has to be done by then.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
@@ -21,6 +24,8 @@ const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 const WELCOME_WITHIN: Duration = Duration::from_secs(25);
 /// Receivers send little: acknowledgements and control frames.
 const RATE: u64 = 10_000_000;
+/// After the network has changed, the source has to be heard again within this time.
+const ANSWER_WITHIN: Duration = Duration::from_millis(1500);
 /// Silent heartbeats after which the source is given up.
 const SILENT_HEARTBEATS: u32 = 3;
 
@@ -30,10 +35,12 @@ pub(super) struct Connection {
     pub(super) peer: SocketAddr,
     local: SocketAddr,
     started: Instant,
-    /// Handshake done, source verified, HELLO said.
-    verified: bool,
+    /// Something arrived from the source.
+    answered: bool,
     last_heard: Instant,
     last_asked: Instant,
+    /// The network has changed: the source has to be heard by then.
+    answer_by: Option<Instant>,
     buffer: Vec<u8>,
 }
 
@@ -61,6 +68,7 @@ impl Connection {
     pub(super) fn open(
         config: &ReceiverConfig,
         peer: SocketAddr,
+        qlog: Option<&Qlog>,
         now: Instant,
     ) -> Result<Self, Error> {
         let any: SocketAddr = if peer.is_ipv4() {
@@ -80,34 +88,85 @@ impl Connection {
             .rsplit_once(':')
             .map_or(config.server.as_str(), |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let conn = quiche::connect(
+        let mut conn = quiche::connect(
             Some(host),
             &quiche::ConnectionId::from_ref(&id),
             local,
             peer,
             &mut quic,
         )?;
+        if let Some(qlog) = qlog {
+            qlog.attach(&mut conn, &id, &peer.to_string());
+        }
         Ok(Connection {
             link: Link::new(conn, RATE),
             socket,
             peer,
             local,
             started: now,
-            verified: false,
+            answered: false,
             last_heard: now,
             last_asked: now,
+            answer_by: None,
             buffer: vec![0; 65_536.max(Link::BUFFER)],
         })
+    }
+
+    /// Takes the handshake a step further; nothing is said to the source before it is done and the source has proved who it is. Returns whether that is so.
+    pub(super) async fn handshake(
+        &mut self,
+        batch: &mut RecvBatch,
+        config: &ReceiverConfig,
+        now: Instant,
+    ) -> Result<bool, End> {
+        self.on_timeout();
+        self.receive_datagrams(batch, None, now)?;
+        if self.link.conn.is_established() {
+            self.verify(config)?;
+            return Ok(true);
+        }
+        self.check_end()?;
+        if now >= self.started + HANDSHAKE_WITHIN {
+            let within = HANDSHAKE_WITHIN.as_secs();
+            return Err(End::new(format!(
+                "no answer from {} within {within} s",
+                self.peer
+            )));
+        }
+        self.transmit(now).await?;
+        if self.link.refused > 0 && !self.answered {
+            return Err(End::new(format!(
+                "this machine has no way to {}",
+                self.peer
+            )));
+        }
+        Ok(false)
+    }
+
+    /// When the handshake has to be looked at again.
+    pub(super) fn handshake_deadline(&self) -> Instant {
+        let last = self.started + HANDSHAKE_WITHIN;
+        self.link.deadline().map_or(last, |at| at.min(last))
     }
 
     /// Reads the socket, then quiche, into the state machine. An error ends the connection.
     pub(super) fn receive(
         &mut self,
         batch: &mut RecvBatch,
-        config: &ReceiverConfig,
         core: &mut Core,
         now: Instant,
-    ) -> Result<bool, End> {
+    ) -> Result<(), End> {
+        self.receive_datagrams(batch, Some(core), now)?;
+        self.read(core, now)
+    }
+
+    /// Reads the socket: packets of flows into the state machine, all others into quiche.
+    fn receive_datagrams(
+        &mut self,
+        batch: &mut RecvBatch,
+        mut core: Option<&mut Core>,
+        now: Instant,
+    ) -> Result<(), End> {
         let (conn, peer, local) = (&mut self.link.conn, self.peer, self.local);
         let mut heard = false;
         loop {
@@ -115,7 +174,9 @@ impl Connection {
                 if datagram.from != peer {
                     return;
                 }
-                if core.knows_flow(datagram.data) {
+                if let Some(core) = &mut core
+                    && core.knows_flow(datagram.data)
+                {
                     core.on_flow_datagram(Rung::Replicated, datagram.data, now);
                     return;
                 }
@@ -136,53 +197,64 @@ impl Connection {
         }
         if heard {
             self.last_heard = now;
+            self.answered = true;
+            self.answer_by = None;
         }
-        self.read(config, core, now)
+        Ok(())
     }
 
-    /// Moves what quiche has into the state machine. Returns whether the source was verified just now.
-    pub(super) fn read(
-        &mut self,
-        config: &ReceiverConfig,
-        core: &mut Core,
-        now: Instant,
-    ) -> Result<bool, End> {
-        let mut fresh = false;
-        if self.link.conn.is_established() && !self.verified {
-            self.verify(config)?;
-            self.verified = true;
-            fresh = true;
-            core.connected();
+    /// Moves what quiche has into the state machine.
+    pub(super) fn read(&mut self, core: &mut Core, now: Instant) -> Result<(), End> {
+        let violation = |e: flexicast::WireError| End {
+            reason: format!("the source violates the protocol: {e}"),
+            code: None,
+            say: close::PROTOCOL_VIOLATION,
+        };
+        let conn = &mut self.link.conn;
+        while let Ok((n, _)) = conn.stream_recv(CONTROL_STREAM, &mut self.buffer) {
+            let taken = core.on_control(&self.buffer[..n], now);
+            // There may be a flow's key in it.
+            self.buffer[..n].zeroize();
+            taken.map_err(violation)?;
         }
-        if self.verified {
-            let violation = |e: flexicast::WireError| End {
-                reason: format!("the source violates the protocol: {e}"),
-                code: None,
-                say: close::PROTOCOL_VIOLATION,
+        while core.wants_unicast() {
+            let Some(stream) = conn.stream_readable_next() else {
+                break;
             };
-            let conn = &mut self.link.conn;
-            while let Ok((n, _)) = conn.stream_recv(CONTROL_STREAM, &mut self.buffer) {
-                core.on_control(&self.buffer[..n], now).map_err(violation)?;
+            if stream == CONTROL_STREAM {
+                continue;
             }
             while core.wants_unicast() {
-                let Some(stream) = conn.stream_readable_next() else {
+                let Ok((n, fin)) = conn.stream_recv(stream, &mut self.buffer) else {
                     break;
                 };
-                if stream == CONTROL_STREAM {
-                    continue;
-                }
-                while core.wants_unicast() {
-                    let Ok((n, fin)) = conn.stream_recv(stream, &mut self.buffer) else {
-                        break;
-                    };
-                    core.on_unicast(stream, &self.buffer[..n], fin)
-                        .map_err(violation)?;
-                }
+                core.on_unicast(stream, &self.buffer[..n], fin)
+                    .map_err(violation)?;
             }
-            // This version has no use for datagrams from the source.
-            while conn.dgram_recv(&mut self.buffer).is_ok() {}
         }
-        self.check_end().map(|()| fresh)
+        // This version has no use for datagrams from the source.
+        while conn.dgram_recv(&mut self.buffer).is_ok() {}
+        self.renew_ids(core);
+        self.check_end()
+    }
+
+    /// Gives the source spare connection IDs: it needs one when this end's address changes. None begins with the ID of a flow, whose packets arrive here too.
+    fn renew_ids(&mut self, core: &Core) {
+        let conn = &mut self.link.conn;
+        while conn.retired_scid_next().is_some() {}
+        replenish(conn, ACTIVE_IDS as usize, || {
+            let id: [u8; CID_LEN] = random().ok()?;
+            let mut packet = [0x40; 1 + CID_LEN];
+            packet[1..].copy_from_slice(&id);
+            // The token is never used: a receiver that restarts has another port.
+            (!core.knows_flow(&packet)).then_some((id, random().ok()?))
+        });
+    }
+
+    /// This end's network has changed: the source learns of it by the next packet from here, and has to answer it.
+    pub(super) fn network_changed(&mut self, now: Instant) {
+        let _ = self.link.conn.send_ack_eliciting();
+        self.answer_by = Some(now + ANSWER_WITHIN);
     }
 
     fn verify(&self, config: &ReceiverConfig) -> Result<(), End> {
@@ -244,42 +316,38 @@ impl Connection {
 
     /// Moves the state machine's words to the wire.
     pub(super) async fn flush(&mut self, core: &mut Core, now: Instant) -> Result<(), End> {
-        if self.verified {
-            let control = core.take_control();
-            if !control.is_empty() {
-                self.link.control(&control);
-            }
-            while let Some((_, ack)) = core.poll_datagram(now) {
-                // An older acknowledgement of the same path that did not leave yet is covered by this one: the bytes of type and path id are the same.
-                let head = ack_head(&ack);
-                self.link
-                    .conn
-                    .dgram_purge_outgoing(|queued: &[u8]| queued.starts_with(&ack[..head]));
-                let _ = self.link.conn.dgram_send(&ack);
-            }
-            if !core.is_welcomed() && now >= self.started + WELCOME_WITHIN {
-                return Err(End::new(format!(
-                    "the source at {} does not answer the HELLO",
-                    self.peer
-                )));
-            }
-            self.keep_alive(core, now)?;
-        } else if now >= self.started + HANDSHAKE_WITHIN {
+        self.link.control(core.take_control());
+        while let Some((_, ack)) = core.poll_datagram(now) {
+            // An older acknowledgement of the same path that did not leave yet is covered by this one: the bytes of type and path id are the same.
+            let head = ack_head(&ack);
+            self.link
+                .conn
+                .dgram_purge_outgoing(|queued: &[u8]| queued.starts_with(&ack[..head]));
+            let _ = self.link.conn.dgram_send(&ack);
+        }
+        if !core.is_welcomed() && now >= self.started + WELCOME_WITHIN {
             return Err(End::new(format!(
-                "no answer from {} within {} s",
-                self.peer,
-                HANDSHAKE_WITHIN.as_secs()
+                "the source at {} does not answer the HELLO",
+                self.peer
             )));
         }
-        let sent = self
-            .link
-            .transmit(&self.socket, &mut self.buffer, now)
-            .await;
+        self.keep_alive(core, now)?;
+        self.transmit(now).await
+    }
+
+    async fn transmit(&mut self, now: Instant) -> Result<(), End> {
+        let (socket, buffer) = (&self.socket, &mut self.buffer);
+        let sent = self.link.transmit(socket, buffer, now).await;
         sent.map_err(|error| End::new(format!("cannot send to {}: {error}", self.peer)))
     }
 
     /// A source that is silent is asked each heartbeat for a sign of life, and given up after three.
     fn keep_alive(&mut self, core: &Core, now: Instant) -> Result<(), End> {
+        if self.answer_by.is_some_and(|at| at <= now) {
+            return Err(End::new(
+                "this machine's network has changed, and the source does not answer from there",
+            ));
+        }
         let heartbeat = core.heartbeat();
         if now >= self.last_heard + heartbeat * SILENT_HEARTBEATS + heartbeat / 2 {
             return Err(End::new(format!(
@@ -295,23 +363,24 @@ impl Connection {
 
     /// When to look at the connection again.
     pub(super) fn deadline(&self, core: &Core) -> Option<Instant> {
-        let own = if self.verified {
-            let heartbeat = core.heartbeat();
-            let ask = self.last_heard.max(self.last_asked) + heartbeat;
-            ask.min(self.last_heard + heartbeat * SILENT_HEARTBEATS + heartbeat / 2)
-        } else {
-            self.started + HANDSHAKE_WITHIN
-        };
-        Some(self.link.deadline().map_or(own, |at| at.min(own)))
+        let heartbeat = core.heartbeat();
+        let ask = self.last_heard.max(self.last_asked) + heartbeat;
+        let silent = self.last_heard + heartbeat * SILENT_HEARTBEATS + heartbeat / 2;
+        [
+            self.link.deadline(),
+            self.answer_by,
+            Some(ask),
+            Some(silent),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Tells the source that this is the end, and why.
     pub(super) async fn close(&mut self, code: u64, reason: &str) {
         let _ = self.link.conn.close(true, code, reason.as_bytes());
-        let _ = self
-            .link
-            .transmit(&self.socket, &mut self.buffer, Instant::now())
-            .await;
+        let _ = self.transmit(Instant::now()).await;
     }
 
     /// The link's timers.

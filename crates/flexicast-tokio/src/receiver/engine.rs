@@ -5,18 +5,22 @@ use std::time::{Duration, Instant, SystemTime};
 
 use flexicast::control::{Credential, Refusal};
 use flexicast::receiver::{
-    ChannelStats, Receiver as Core, ReceiverConfig as CoreConfig, ReceiverEvent,
+    ChannelStats, FlowInput, Output, Receiver as Core, ReceiverConfig as CoreConfig, ReceiverEvent,
+    Rungs,
 };
 use flexicast::source::close;
 use flexicast::{Cursor, Rung};
 use netio::RecvBatch;
 use rand::RngExt;
 use tokio::sync::{mpsc, watch};
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::connection::{Connection, End};
 use super::groups::Groups;
+use super::race::{Race, Standing};
+use super::route::Route;
 use super::{Event, ReceiverConfig};
+use crate::qlog::{End as Vantage, Qlog};
 
 /// The first pause after a failed attempt; it doubles up to the maximum.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
@@ -25,13 +29,15 @@ const SETTLED: Duration = Duration::from_secs(10);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// With so many events that the application does not take, no further connection is made.
 const MAX_HELD: usize = 64;
-const STATS_EVERY: Duration = Duration::from_secs(1);
+/// How often counters are told and the way to the source is looked at.
+const TICK: Duration = Duration::from_secs(1);
 
 /// The last cursor of each channel that the application confirmed.
 pub(super) type Cursors = BTreeMap<String, Cursor>;
 
 enum Woken {
     Unicast(std::io::Result<()>),
+    Race,
     Flow,
     Cursors(bool),
     Room(bool),
@@ -43,6 +49,9 @@ pub(super) struct Engine {
     core: Core,
     groups: Groups,
     connection: Option<Connection>,
+    /// Attempts to connect.
+    race: Option<Race>,
+    route: Route,
     events: mpsc::Sender<Event>,
     /// Confirmed cursors; the end of it is the application's goodbye.
     cursors: watch::Receiver<Cursors>,
@@ -51,16 +60,16 @@ pub(super) struct Engine {
     held: VecDeque<Event>,
     retry_at: Option<Instant>,
     pause: Duration,
-    /// A connection that is given up and still has to be told.
-    leaving: Option<(Connection, u64, String)>,
+    /// Connections that are given up and still have to be told.
+    leaving: Vec<(Connection, u64, String)>,
     /// When the source began to serve this connection.
     welcomed_at: Option<Instant>,
     /// REFUSED came, so the close that follows says nothing new.
     refused: bool,
     stopped: bool,
-    stats_at: Instant,
+    tick_at: Instant,
     last_stats: Vec<Option<ChannelStats>>,
-    attempt: usize,
+    qlog: Option<Qlog>,
 }
 
 impl Engine {
@@ -69,7 +78,7 @@ impl Engine {
         events: mpsc::Sender<Event>,
         cursors: watch::Receiver<Cursors>,
     ) -> Self {
-        let core = Core::new(CoreConfig {
+        let mut core = Core::new(CoreConfig {
             receiver: config.receiver_id,
             name: config.name.clone(),
             software: config.software.clone(),
@@ -79,28 +88,40 @@ impl Engine {
                 Credential::Token(config.token.clone())
             },
             channels: config.channels.clone(),
-            multicast: config.multicast,
+            rungs: Rungs {
+                multicast_v4: config.multicast,
+                multicast_v6: config.multicast,
+                replicated: config.replicated,
+            },
             seed: rand::rng().random(),
             dedupe_off: config.sabotage_dedupe_off,
         });
+        let who = format!("receiver-{}", config.receiver_id);
+        let qlog = config
+            .qlog
+            .clone()
+            .map(|path| Qlog::new(path, Vantage::Receiver, who));
+        core.set_tracing(qlog.is_some());
         let now = Instant::now();
         Engine {
             core,
             groups: Groups::new(config.interface),
             connection: None,
+            race: None,
+            route: Route::default(),
             events,
             cursors,
             told: Cursors::new(),
             held: VecDeque::new(),
             retry_at: Some(now),
             pause: RETRY_FIRST,
-            leaving: None,
+            leaving: Vec::new(),
             welcomed_at: None,
             refused: false,
             stopped: false,
-            stats_at: now + STATS_EVERY,
+            tick_at: now + TICK,
             last_stats: vec![None; config.channels.len()],
-            attempt: 0,
+            qlog,
             config,
         }
     }
@@ -112,6 +133,7 @@ impl Engine {
             let full = !self.held.is_empty();
             let woken = tokio::select! {
                 ready = readable(self.connection.as_ref()) => Woken::Unicast(ready),
+                () = woken(self.race.as_mut()) => Woken::Race,
                 () = self.groups.readable() => Woken::Flow,
                 changed = self.cursors.changed() => Woken::Cursors(changed.is_ok()),
                 room = self.events.reserve(), if full => Woken::Room(room.is_ok()),
@@ -128,9 +150,9 @@ impl Engine {
                 Woken::Cursors(false) | Woken::Room(false) => {
                     return self.say_goodbye().await;
                 }
-                Woken::Room(true) | Woken::Timer => {}
+                Woken::Race | Woken::Room(true) | Woken::Timer => {}
             }
-            self.drive().await;
+            self.drive(&mut batch).await;
         }
     }
 
@@ -154,69 +176,72 @@ impl Engine {
             .connection
             .as_ref()
             .and_then(|_| self.core.poll_timeout());
-        [connection, core, self.retry_at, Some(self.stats_at)]
+        let race = self.race.as_ref().and_then(Race::deadline);
+        [connection, core, race, self.retry_at]
             .into_iter()
             .flatten()
-            .min()
-            .unwrap_or(self.stats_at)
+            .fold(self.tick_at, Instant::min)
     }
 
     fn receive(&mut self, batch: &mut RecvBatch) {
         let Some(connection) = &mut self.connection else {
             return;
         };
-        let addr = connection.peer;
-        match connection.receive(batch, &self.config, &mut self.core, Instant::now()) {
-            Ok(true) => {
-                self.held.push_back(Event::Connected { addr });
-            }
-            Ok(false) => {}
-            Err(end) => self.disconnected(end),
+        if let Err(end) = connection.receive(batch, &mut self.core, Instant::now()) {
+            self.disconnected(end);
         }
     }
 
     fn receive_flow(&mut self, batch: &mut RecvBatch) {
         let (now, core) = (Instant::now(), &mut self.core);
-        let mut failed = Vec::new();
-        for (flow, socket) in self.groups.sockets() {
+        let (mut failed, mut works) = (Vec::new(), Vec::new());
+        for (flow, place, socket) in self.groups.sockets() {
+            let mut taken = false;
             let read = socket.try_recv(batch, |datagram| {
                 let input = core.on_flow_datagram(Rung::Multicast, datagram.data, now);
+                taken |= input == FlowInput::Accepted;
                 debug!(from = %datagram.from, ?input, "flow datagram");
             });
             match read {
                 Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => {
-                    failed.push((flow, error))
+                    failed.push((flow, place, error))
                 }
+                _ if taken => works.push((flow, place)),
                 _ => {}
             }
         }
-        for (flow, error) in failed {
-            self.groups.failed(flow, &error);
+        // At most one of each in a round: the places of the others have changed by then.
+        if let Some((flow, place, error)) = failed.first() {
+            self.groups.failed(*flow, *place, error);
+            return;
+        }
+        works.dedup_by_key(|(flow, _)| *flow);
+        for (flow, place) in works {
+            self.groups.works(flow, place);
         }
     }
 
-    async fn drive(&mut self) {
+    async fn drive(&mut self, batch: &mut RecvBatch) {
         let now = Instant::now();
-        if let Some((mut connection, code, reason)) = self.leaving.take() {
+        for (mut connection, code, reason) in std::mem::take(&mut self.leaving) {
             connection.close(code, &reason).await;
         }
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
             if self.held.len() < MAX_HELD {
-                self.connect().await;
+                self.refused = false;
+                self.race = Some(Race::begin(&self.config.server, now));
             } else {
                 // Each connection brings a few events: an application that reads none gets no further connections.
-                self.retry_at = Some(now + STATS_EVERY);
+                self.retry_at = Some(now + TICK);
             }
         }
+        self.run_race(batch, now).await;
         if let Some(connection) = &mut self.connection {
             connection.on_timeout();
             self.core.handle_timeout(now);
             // Streams that were left unread while the application was slow may go on now.
-            let read = connection
-                .read(&self.config, &mut self.core, now)
-                .map(|_| ());
-            let done = match read {
+            let done = match connection.read(&mut self.core, now) {
                 Ok(()) => connection.flush(&mut self.core, now).await,
                 Err(end) => Err(end),
             };
@@ -226,42 +251,61 @@ impl Engine {
         }
         self.core_events();
         self.hand_out();
-        if now >= self.stats_at {
-            self.stats_at = now + STATS_EVERY;
+        if let Some(qlog) = &mut self.qlog {
+            qlog.packets(self.core.take_trace());
+        }
+        if now >= self.tick_at {
+            self.tick_at = now + TICK;
             self.stats();
+            if self.route.has_changed() {
+                self.network_changed(now);
+            }
         }
     }
 
-    async fn connect(&mut self) {
-        let found = tokio::net::lookup_host(&self.config.server)
-            .await
-            .map(|addresses| addresses.collect::<Vec<_>>());
-        let found = match found {
-            Ok(found) => found,
-            Err(error) => {
-                return self.disconnected(End::new(format!(
-                    "cannot find {}: {error}",
-                    self.config.server
-                )));
+    async fn run_race(&mut self, batch: &mut RecvBatch, now: Instant) {
+        let Some(race) = &mut self.race else { return };
+        let standing = race
+            .drive(batch, &self.config, self.qlog.as_ref(), now)
+            .await;
+        match standing {
+            Standing::Going => {}
+            Standing::Won(winner, losers) => {
+                self.race = None;
+                let reason = "another address of the source was faster";
+                let losers = losers.into_iter();
+                self.leaving
+                    .extend(losers.map(|loser| (loser, close::DONE, reason.to_owned())));
+                let addr = winner.peer;
+                self.route.watch(addr.ip());
+                self.held.push_back(Event::Connected { addr });
+                self.connection = Some(*winner);
+                self.core.connected();
             }
-        };
-        // Another address at each attempt, so that one that does not work is not in the way of one that does.
-        let Some(peer) = found.get(self.attempt % found.len().max(1)).copied() else {
-            return self.disconnected(End::new(format!("{} has no address", self.config.server)));
-        };
-        self.attempt += 1;
-        self.refused = false;
-        match Connection::open(&self.config, peer, Instant::now()) {
-            Ok(connection) => self.connection = Some(connection),
-            Err(error) => self.disconnected(End::new(error.to_string())),
+            Standing::Lost(end) => {
+                self.race = None;
+                self.disconnected(end);
+            }
+        }
+    }
+
+    /// Packets leave from another address than before.
+    fn network_changed(&mut self, now: Instant) {
+        info!("this machine's network has changed");
+        self.pause = RETRY_FIRST;
+        if let Some(connection) = &mut self.connection {
+            self.core.network_changed(now);
+            connection.network_changed(now);
+        } else if let Some(at) = &mut self.retry_at {
+            // What did not work before may work now.
+            *at = now;
         }
     }
 
     fn disconnected(&mut self, end: End) {
-        self.leaving = self
-            .connection
-            .take()
-            .map(|connection| (connection, end.say, end.reason.clone()));
+        if let Some(connection) = self.connection.take() {
+            self.leaving.push((connection, end.say, end.reason.clone()));
+        }
         if self
             .welcomed_at
             .take()
@@ -280,6 +324,9 @@ impl Engine {
         if end.code == Some(close::REFUSED) && self.refused {
             // REFUSED said why, and that another attempt may help: not at once.
             self.pause = self.pause.max(RETRY_FIRST * 8);
+        } else if end.code == Some(close::EJECTED) {
+            // Somebody decided so: this receiver comes back no sooner than it must.
+            self.pause = RETRY_MAX;
         } else if end.code == Some(close::SUPERSEDED) {
             // Two receivers with one id would throw each other out for ever.
             self.pause = RETRY_MAX;
@@ -326,12 +373,17 @@ impl Engine {
                         resync,
                     });
                 }
-                ReceiverEvent::Gap { channel, from, to } => {
-                    self.held.push_back(Event::Gap { channel, from, to })
+                ReceiverEvent::Datagram { channel, data } => {
+                    // Nobody promised that it arrives.
+                    if self.held.len() < MAX_HELD {
+                        self.held.push_back(Event::Datagram { channel, data });
+                    }
                 }
                 ReceiverEvent::Refused { code, reason } => {
                     self.refused = true;
-                    let fatal = Refusal::from_number(code) != Some(Refusal::Unavailable);
+                    let later = [Refusal::Unavailable, Refusal::TooMany, Refusal::IdInUse];
+                    let refusal = Refusal::from_number(code);
+                    let fatal = !refusal.is_some_and(|refusal| later.contains(&refusal));
                     if fatal {
                         // The same words would be refused again.
                         self.stopped = true;
@@ -349,34 +401,36 @@ impl Engine {
 
     /// Hands out events and updates while the application takes them. What it does not take stays in the state machine, which then takes no more either.
     fn hand_out(&mut self) {
-        while let Ok(permit) = self.events.try_reserve() {
-            if let Some(event) = self.held.pop_front() {
-                permit.send(event);
-                continue;
+        loop {
+            if self.held.is_empty() {
+                // Without room, one update that waits here makes the loop wait for room.
+                let event = self.next_output();
+                self.held.extend(event);
             }
-            let Some((channel, incarnation, update)) = self.core.poll_update() else {
-                return;
-            };
-            permit.send(Event::Update {
-                channel: channel.to_owned(),
+            match (self.held.is_empty(), self.events.try_reserve()) {
+                (false, Ok(permit)) => {
+                    if let Some(event) = self.held.pop_front() {
+                        permit.send(event);
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn next_output(&mut self) -> Option<Event> {
+        let (channel, incarnation, output) = self.core.poll_update()?;
+        let channel = channel.to_owned();
+        Some(match output {
+            Output::Update(update) => Event::Update {
+                channel,
                 incarnation,
                 seq: update.seq,
                 encoded: update.encoded,
                 via: update.via,
-            });
-        }
-        if self.held.is_empty() {
-            // An update may wait in the state machine: taking one out makes the loop wait for room.
-            if let Some((channel, incarnation, update)) = self.core.poll_update() {
-                self.held.push_back(Event::Update {
-                    channel: channel.to_owned(),
-                    incarnation,
-                    seq: update.seq,
-                    encoded: update.encoded,
-                    via: update.via,
-                });
-            }
-        }
+            },
+            Output::Gap { from, to } => Event::Gap { channel, from, to },
+        })
     }
 
     fn stats(&mut self) {
@@ -406,13 +460,22 @@ impl Engine {
         // Cursors that were confirmed just before are still told.
         self.confirm(now);
         self.core.handle_timeout(now + Duration::from_secs(2));
+        let reason = "the receiver shuts down";
         if let Some(mut connection) = self.connection.take() {
             let _ = connection.flush(&mut self.core, now).await;
-            let _ = connection
-                .link
-                .conn
-                .close(true, close::DONE, b"the receiver shuts down");
-            let _ = connection.flush(&mut self.core, now).await;
+            connection.close(close::DONE, reason).await;
+        }
+        if let Some(mut race) = self.race.take() {
+            for mut connection in race.stop() {
+                connection.close(close::DONE, reason).await;
+            }
+        }
+        for (mut connection, code, reason) in std::mem::take(&mut self.leaving) {
+            connection.close(code, &reason).await;
+        }
+        if let Some(mut qlog) = self.qlog.take() {
+            qlog.packets(self.core.take_trace());
+            qlog.finish().await;
         }
     }
 }
@@ -420,6 +483,13 @@ impl Engine {
 async fn readable(connection: Option<&Connection>) -> std::io::Result<()> {
     match connection {
         Some(connection) => connection.socket.readable().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn woken(race: Option<&mut Race>) {
+    match race {
+        Some(race) => race.woken().await,
         None => std::future::pending().await,
     }
 }

@@ -3,71 +3,77 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::Poll;
 
 use flexicast::FlowId;
 use flexicast::control::Endpoint;
 use netio::UdpSocket;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
+
+struct Joined {
+    endpoint: Endpoint,
+    socket: UdpSocket,
+}
 
 struct Group {
     endpoints: Vec<Endpoint>,
-    socket: Option<UdpSocket>,
+    joined: Vec<Joined>,
 }
 
-/// One socket per flow that is listened to.
+/// The sockets of the flows that are listened to: at first one per address family, then the one that packets come by.
 #[derive(Default)]
 pub(super) struct Groups {
-    interface: Option<Ipv4Addr>,
+    interface: Option<IpAddr>,
     groups: BTreeMap<FlowId, Group>,
 }
 
 impl Groups {
-    pub(super) fn new(interface: Option<Ipv4Addr>) -> Self {
+    pub(super) fn new(interface: Option<IpAddr>) -> Self {
         Groups {
             interface,
             groups: BTreeMap::new(),
         }
     }
 
-    /// Listens to the first endpoint that works.
+    /// Listens to the first endpoint of each address family that works: which of them packets arrive by is not known yet, and what arrives twice is dropped.
     pub(super) fn join(&mut self, flow: FlowId, endpoints: Vec<Endpoint>) {
-        let socket = endpoints.iter().find_map(|endpoint| self.open(endpoint));
-        self.groups.insert(flow, Group { endpoints, socket });
-    }
-
-    fn open(&self, endpoint: &Endpoint) -> Option<UdpSocket> {
-        let SocketAddr::V4(group) = endpoint.group else {
-            return None;
+        let mut group = Group {
+            endpoints,
+            joined: Vec::new(),
         };
-        let source = match endpoint.source {
-            Some(IpAddr::V4(source)) => Some(source),
-            Some(IpAddr::V6(_)) => return None,
-            None => None,
-        };
-        let from = source.map_or("*".into(), |s| s.to_string());
-        match netio::join(
-            group.into(),
-            source.map(IpAddr::V4),
-            self.interface.map(IpAddr::V4),
-        ) {
-            Ok(socket) => {
-                info!("listening to ({from}, {group})");
-                Some(socket)
-            }
-            Err(error) => {
-                warn!("cannot listen to ({from}, {group}), so updates come by unicast: {error}");
-                None
+        let mut failures = Vec::new();
+        for v4 in [false, true] {
+            let of_family = group.endpoints.iter().filter(|e| e.group.is_ipv4() == v4);
+            for endpoint in of_family {
+                match netio::join(endpoint.group, endpoint.source, self.interface) {
+                    Ok(socket) => {
+                        info!("listening to {}", name(endpoint));
+                        let endpoint = *endpoint;
+                        group.joined.push(Joined { endpoint, socket });
+                        break;
+                    }
+                    Err(error) => failures.push(format!("{}: {error}", name(endpoint))),
+                }
             }
         }
+        let failures = failures.join("; ");
+        if group.joined.is_empty() {
+            warn!(
+                failures,
+                "cannot listen to the flow by multicast, so updates come in other ways"
+            );
+        } else if !failures.is_empty() {
+            debug!(failures, "cannot listen to some of the flow's groups");
+        }
+        self.groups.insert(flow, group);
     }
 
     /// Leaves and joins again: some networks forget who listens.
     pub(super) fn rejoin(&mut self, flow: FlowId) {
         if let Some(group) = self.groups.remove(&flow) {
-            drop(group.socket);
+            drop(group.joined);
             self.join(flow, group.endpoints);
         }
     }
@@ -80,25 +86,43 @@ impl Groups {
         self.groups.clear();
     }
 
-    /// The sockets.
-    pub(super) fn sockets(&self) -> impl Iterator<Item = (FlowId, &UdpSocket)> {
-        self.groups
-            .iter()
-            .filter_map(|(flow, group)| Some((*flow, group.socket.as_ref()?)))
+    /// The sockets, each with the flow and its place there.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = (FlowId, usize, &UdpSocket)> {
+        self.groups.iter().flat_map(|(flow, group)| {
+            let sockets = group.joined.iter().enumerate();
+            sockets.map(|(place, joined)| (*flow, place, &joined.socket))
+        })
+    }
+
+    /// The flow's packets come by this socket: the others are not needed. A rejoin opens them again.
+    pub(super) fn works(&mut self, flow: FlowId, place: usize) {
+        if let Some(group) = self.groups.get_mut(&flow)
+            && group.joined.len() > 1
+            && place < group.joined.len()
+        {
+            let joined = group.joined.swap_remove(place);
+            info!("the flow arrives by {}", name(&joined.endpoint));
+            group.joined = vec![joined];
+        }
     }
 
     /// Gives up a socket that failed; the next rejoin opens another.
-    pub(super) fn failed(&mut self, flow: FlowId, error: &io::Error) {
-        warn!("a multicast socket failed, so updates come by unicast: {error}");
-        if let Some(group) = self.groups.get_mut(&flow) {
-            group.socket = None;
+    pub(super) fn failed(&mut self, flow: FlowId, place: usize, error: &io::Error) {
+        if let Some(group) = self.groups.get_mut(&flow)
+            && place < group.joined.len()
+        {
+            let joined = group.joined.remove(place);
+            warn!(
+                "the socket for {} failed, so updates come in other ways: {error}",
+                name(&joined.endpoint)
+            );
         }
     }
 
     /// Waits until one of the sockets has something; for ever if there is none.
     pub(super) async fn readable(&self) {
         let mut waits: Vec<Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>>> = Vec::new();
-        for (_, socket) in self.sockets() {
+        for (_, _, socket) in self.sockets() {
             waits.push(Box::pin(socket.readable()));
         }
         std::future::poll_fn(|cx| {
@@ -107,4 +131,10 @@ impl Groups {
         })
         .await;
     }
+}
+
+/// (S,G) or (*,G) with the port.
+fn name(endpoint: &Endpoint) -> String {
+    let source = endpoint.source.map_or("*".into(), |s| s.to_string());
+    format!("({source}, {})", endpoint.group)
 }

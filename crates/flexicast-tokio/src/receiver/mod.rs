@@ -3,8 +3,11 @@
 mod connection;
 mod engine;
 mod groups;
+mod race;
+mod route;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -31,7 +34,7 @@ pub enum Verify {
 /// What a receiver needs.
 #[derive(Debug, Clone)]
 pub struct ReceiverConfig {
-    /// `host:port` of the source; the name is looked up at each attempt.
+    /// `host:port` of the source; the name is looked up at each attempt, and all its addresses are tried.
     pub server: String,
     /// How the source proves who it is.
     pub verify: Verify,
@@ -45,10 +48,14 @@ pub struct ReceiverConfig {
     pub software: String,
     /// The channels, each with how far the outputs are.
     pub channels: Vec<(String, Option<Cursor>)>,
-    /// The address of the interface to join multicast groups on; `None` leaves it to the routing table.
-    pub interface: Option<Ipv4Addr>,
-    /// Whether to try native multicast.
+    /// An address of the interface to join multicast groups on, of either family; `None` leaves it to the routing table.
+    pub interface: Option<IpAddr>,
+    /// Whether to try native multicast, by IPv4 and IPv6.
     pub multicast: bool,
+    /// Whether to have the source copy flows to this receiver where multicast does not reach (rung 3).
+    pub replicated: bool,
+    /// A folder for qlog files of all connections and flows.
+    pub qlog: Option<PathBuf>,
     /// Test-only: what arrives twice is delivered twice.
     pub sabotage_dedupe_off: bool,
 }
@@ -90,7 +97,7 @@ pub enum Event {
         /// The channel is not the one of the cursor any more: delivery starts over.
         resync: bool,
     },
-    /// Updates that are gone for good.
+    /// Updates that are gone for good; it comes where they would have come.
     Gap {
         /// The channel.
         channel: String,
@@ -111,6 +118,13 @@ pub enum Event {
         encoded: Bytes,
         /// How it came.
         via: Via,
+    },
+    /// A message to all who listen to the channel's flow. It may get lost.
+    Datagram {
+        /// The channel.
+        channel: String,
+        /// What it says.
+        data: Bytes,
     },
     /// The receiver stands on another rung.
     Rung {

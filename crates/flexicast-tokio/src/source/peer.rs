@@ -1,47 +1,85 @@
 //! One receiver's connection at the source.
 
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use flexicast::source::{Source, Unicast, close};
+use flexicast::source::{ChannelIndex, Source, Unicast, close};
+use zeroize::Zeroize;
 
 use crate::config::{CID_LEN, CONTROL_STREAM};
-use crate::link::Link;
+use crate::ids::replenish;
+use crate::link::{Link, Path};
+use crate::reset::Resets;
 
 /// Handshake and HELLO have to be done by then.
 pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(10);
+/// Connection IDs that a receiver is given: receivers here use a second one only when they move on purpose.
+const KEEP_IDS: usize = 3;
 
 pub(super) struct Peer {
     pub(super) link: Link,
+    /// Where its first packet came from.
+    pub(super) ip: IpAddr,
     /// The connection IDs that lead here.
-    pub(super) ids: [Vec<u8>; 2],
+    pub(super) ids: Vec<Vec<u8>>,
     pub(super) accepted_at: Instant,
     /// The state machine knows it.
     pub(super) known: bool,
     /// Its receiver was welcomed.
     pub(super) served: bool,
+    /// To be forgotten without waiting for the end of its connection.
+    pub(super) abandoned: bool,
     /// To be closed once its control frames are out.
     pub(super) closing: Option<(u64, String)>,
+    /// The 4-tuple in use; copies go there.
+    pub(super) path: Option<Path>,
     next_stream: u64,
-    catch_up: Option<u64>,
+    catch_up: BTreeMap<ChannelIndex, u64>,
 }
 
 /// What a peer asks the engine to do.
-pub(super) enum Wish {
-    Fetch { from: u64, limit: usize },
+pub(super) struct Wish {
+    pub(super) channel: ChannelIndex,
+    pub(super) from: u64,
+    pub(super) limit: usize,
+}
+
+/// What happened to a connection's paths.
+#[derive(Default)]
+pub(super) struct PathNews {
+    pub(super) migrations: u64,
+    pub(super) failed: u64,
+}
+
+/// Connection IDs that lead to a peer from now on, and those that do not any more.
+#[derive(Default)]
+pub(super) struct IdNews {
+    pub(super) added: Vec<Vec<u8>>,
+    pub(super) gone: Vec<Vec<u8>>,
 }
 
 impl Peer {
-    pub(super) fn new(link: Link, id: [u8; CID_LEN], original: Vec<u8>, now: Instant) -> Self {
+    pub(super) fn new(
+        link: Link,
+        ip: IpAddr,
+        id: [u8; CID_LEN],
+        original: Vec<u8>,
+        now: Instant,
+    ) -> Self {
         Peer {
             link,
-            ids: [id.to_vec(), original],
+            ip,
+            ids: vec![id.to_vec(), original],
             accepted_at: now,
             known: false,
             served: false,
+            abandoned: false,
             closing: None,
+            path: None,
             next_stream: 3,
-            catch_up: None,
+            catch_up: BTreeMap::new(),
         }
     }
 
@@ -61,7 +99,10 @@ impl Peer {
             core.accept(session, now);
         }
         while let Ok((n, _)) = conn.stream_recv(CONTROL_STREAM, buffer) {
-            core.on_control(session, &buffer[..n], now)?;
+            let taken = core.on_control(session, &buffer[..n], now);
+            // There may be a token in it.
+            buffer[..n].zeroize();
+            taken?;
         }
         while let Ok(n) = conn.dgram_recv(buffer) {
             core.on_datagram(session, &buffer[..n], now)?;
@@ -72,18 +113,59 @@ impl Peer {
         Ok(())
     }
 
+    /// Follows the receiver to another address: until it has proved that it receives there, no copies go to it.
+    pub(super) fn follow(&mut self, session: u64, core: &mut Source, now: Instant) -> PathNews {
+        let mut news = PathNews::default();
+        while let Some(event) = self.link.conn.path_event_next() {
+            match event {
+                quiche::PathEvent::PeerMigrated(..) => news.migrations += 1,
+                quiche::PathEvent::FailedValidation(..) => news.failed += 1,
+                _ => {}
+            }
+        }
+        let path = self.link.path();
+        if self.known && path != self.path {
+            core.set_validated(session, path.is_some_and(|p| p.validated), now);
+            self.path = path;
+        }
+        news
+    }
+
+    /// Whether the receiver is, or may be, at this address.
+    pub(super) fn is_at(&self, from: SocketAddr) -> bool {
+        let conn = &self.link.conn;
+        self.path.is_some_and(|path| path.peer == from)
+            || conn.path_stats().any(|path| path.peer_addr == from)
+    }
+
+    /// Gives the receiver spare connection IDs, and forgets those that it has retired.
+    pub(super) fn renew_ids(&mut self, resets: &Resets) -> IdNews {
+        let conn = &mut self.link.conn;
+        let mut news = IdNews::default();
+        while let Some(id) = conn.retired_scid_next() {
+            self.ids.retain(|known| known[..] != id[..]);
+            news.gone.push(id.to_vec());
+        }
+        let issued = replenish(conn, KEEP_IDS, || {
+            let id = resets.connection_id().ok()?;
+            Some((id, resets.token(&id)))
+        });
+        for id in issued {
+            self.ids.push(id.to_vec());
+            news.added.push(id.to_vec());
+        }
+        news
+    }
+
     /// Takes work from the state machine while there is room; returns the bytes of updates that were taken and what it cannot do itself.
     pub(super) fn fill(
         &mut self,
         session: u64,
         core: &mut Source,
         now: Instant,
-    ) -> (u64, Option<Wish>) {
-        let control = core.take_control(session);
-        if !control.is_empty() {
-            self.link.control(&control);
-        }
-        let mut taken = 0;
+    ) -> (u64, Vec<Wish>) {
+        self.link.control(core.take_control(session));
+        let (mut taken, mut wishes) = (0, Vec::new());
         while self.link.has_room() {
             match core.poll_unicast(session, now) {
                 Unicast::Stream { head, body } => {
@@ -91,27 +173,37 @@ impl Peer {
                     let stream = self.open();
                     self.link.stream(stream, [Bytes::from(head), body], true);
                 }
-                Unicast::CatchUp { head, body } => {
+                Unicast::CatchUp {
+                    channel,
+                    head,
+                    body,
+                } => {
                     taken += body.len() as u64;
-                    let stream = match self.catch_up {
-                        Some(stream) => stream,
+                    let stream = match self.catch_up.get(&channel) {
+                        Some(stream) => *stream,
                         None => self.open(),
                     };
-                    self.catch_up = Some(stream);
+                    self.catch_up.insert(channel, stream);
                     self.link.stream(stream, [Bytes::from(head), body], false);
                 }
-                Unicast::CatchUpEnd => {
-                    if let Some(stream) = self.catch_up.take() {
+                Unicast::CatchUpEnd { channel } => {
+                    if let Some(stream) = self.catch_up.remove(&channel) {
                         self.link.stream(stream, [], true);
                     }
                 }
-                Unicast::Fetch { from, limit } => {
-                    return (taken, Some(Wish::Fetch { from, limit }));
-                }
+                Unicast::Fetch {
+                    channel,
+                    from,
+                    limit,
+                } => wishes.push(Wish {
+                    channel,
+                    from,
+                    limit,
+                }),
                 Unicast::Idle => break,
             }
         }
-        (taken, None)
+        (taken, wishes)
     }
 
     fn open(&mut self) -> u64 {
@@ -130,8 +222,9 @@ impl Peer {
         now >= self.accepted_at + HELLO_WITHIN && core.receiver(session).is_none()
     }
 
-    /// Ends a connection that never said who it is.
+    /// Ends a connection that never said who it is. Before the handshake is done nothing may be left to send (RFC 9000 section 8.1): it is forgotten at once.
     pub(super) fn close_overdue(&mut self) {
+        self.abandoned = !self.link.conn.is_established();
         self.close(close::PROTOCOL_VIOLATION, "no HELLO within 10 s");
     }
 }

@@ -2,37 +2,56 @@
 
 use serde::Serialize;
 
+use super::Counters;
+
 /// A snapshot of a source.
 #[derive(Debug, Clone, Serialize)]
 pub struct SourceStatus {
-    /// The last published `seq`.
-    pub head: u64,
-    /// The flow; `None` for unicast only.
-    pub flow: Option<FlowStatus>,
+    /// The channels, as they were configured.
+    pub channels: Vec<ChannelStatus>,
     /// The receivers that are connected.
     pub receivers: Vec<ReceiverStatus>,
     /// The last moves between rungs, oldest first.
     pub moves: Vec<Move>,
+    /// The last times that many receivers fell back at once, oldest first.
+    pub mass_fall_backs: Vec<MassFallBack>,
     /// Counters since the start.
     pub counters: Counters,
 }
 
-/// The flow.
+/// A channel.
+#[derive(Debug, Clone, Serialize)]
+pub struct ChannelStatus {
+    /// Its name.
+    pub channel: String,
+    /// The last published `seq`.
+    pub head: u64,
+    /// Its flow; `None` for unicast only.
+    pub flow: Option<FlowStatus>,
+}
+
+/// A flow.
 #[derive(Debug, Clone, Serialize)]
 pub struct FlowStatus {
     /// Flow ID in hex.
     pub id: String,
-    /// Group and port.
+    /// Where it can be had by multicast: `(source, group:port)` each, with `*` for any source.
+    pub endpoints: Vec<String>,
+    /// Group and port of the first endpoint; empty without one.
     pub group: String,
-    /// The S of (S,G); `None` with any-source multicast.
+    /// The S of the first endpoint's (S,G); `None` with any-source multicast.
     pub source: Option<String>,
     /// The next packet number.
     pub next_pn: u64,
+    /// The key epoch that packets are sent in.
+    pub key_sequence: u64,
     /// Receivers that owe acknowledgements.
     pub members: usize,
-    /// Packets sent.
+    /// Receivers that are sent copies.
+    pub replicas: usize,
+    /// Packets sent, each counted once.
     pub packets: u64,
-    /// Bytes of UDP payload sent.
+    /// Bytes of UDP payload sent, each packet counted once.
     pub bytes: u64,
     /// Packets that somebody still owes an acknowledgement for.
     pub outstanding: usize,
@@ -47,7 +66,18 @@ pub struct ReceiverStatus {
     pub name: String,
     /// Where its connection comes from.
     pub addr: String,
-    /// Where it stands.
+    /// Smoothed round-trip time in milliseconds.
+    pub rtt_ms: f64,
+    /// The channels that it receives.
+    pub channels: Vec<ReceiverChannel>,
+}
+
+/// A receiver in one channel.
+#[derive(Debug, Clone, Serialize)]
+pub struct ReceiverChannel {
+    /// The channel.
+    pub channel: String,
+    /// Where the receiver stands.
     pub rung: String,
     /// Since when, in Unix milliseconds.
     pub since_ms: u64,
@@ -55,8 +85,8 @@ pub struct ReceiverStatus {
     pub cursor: Option<u64>,
     /// Updates that it still has to get on its unicast path.
     pub backlog: u64,
-    /// Smoothed round-trip time in milliseconds.
-    pub rtt_ms: f64,
+    /// The key epoch of the flow that it has confirmed.
+    pub key_sequence: Option<u64>,
 }
 
 /// A move between rungs.
@@ -64,6 +94,8 @@ pub struct ReceiverStatus {
 pub struct Move {
     /// When, in Unix milliseconds.
     pub at_ms: u64,
+    /// The channel.
+    pub channel: String,
     /// The receiver's id.
     pub receiver: String,
     /// The receiver's name.
@@ -76,23 +108,15 @@ pub struct Move {
     pub cause: String,
 }
 
-/// Counters since the start.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Counters {
-    /// Connections that completed their handshake.
-    pub connections: u64,
-    /// HELLOs that were refused.
-    pub refused: u64,
-    /// Datagrams on the QUIC port that belong to nothing.
-    pub stray_datagrams: u64,
-    /// Stateless resets that were sent.
-    pub resets: u64,
-    /// Connections that were closed because the receiver violated the protocol.
-    pub violations: u64,
-    /// Acknowledgements of flow packets that were never sent: a receiver made them up, or somebody with the flow's key forges packets.
-    pub invalid_acks: u64,
-    /// Connections that were turned away because there are too many.
-    pub over_limit: u64,
-    /// Bytes of updates that were handed to unicast sessions, repairs included.
-    pub unicast_bytes: u64,
+/// Many receivers fell back at once: something between the source and them broke.
+#[derive(Debug, Clone, Serialize)]
+pub struct MassFallBack {
+    /// When, in Unix milliseconds.
+    pub at_ms: u64,
+    /// The channel.
+    pub channel: String,
+    /// How many members fell back.
+    pub members: usize,
+    /// Why.
+    pub cause: String,
 }

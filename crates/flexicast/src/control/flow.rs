@@ -1,4 +1,4 @@
-//! The frames about flows: FC_ANNOUNCE, FC_STATE, FC_KEY, FC_RUNG (protocol.md sections 4.5 to 4.7).
+//! The frames about flows: FC_ANNOUNCE, FC_STATE, FC_KEY, FC_RUNG, FC_WINDOW (protocol.md sections 4.5 to 4.8).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -12,6 +12,9 @@ const TLV_FLOW_INDEX: u64 = 0x01;
 const TLV_CHANNEL: u64 = 0x02;
 const TLV_ENDPOINTS: u64 = 0x03;
 const TLV_HEARTBEAT: u64 = 0x05;
+const TLV_COPIES: u64 = 0x09;
+/// The most endpoints that one FC_ANNOUNCE lists.
+const MAX_ENDPOINTS: usize = 64;
 
 /// One way to reach a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +32,12 @@ pub struct Announce {
     pub flow: FlowId,
     /// A higher one replaces what was announced, a lower one is ignored.
     pub sequence: u64,
-    /// Where its packets can be had; empty withdraws the flow.
+    /// The flow is gone: receivers stop listening and forget it.
+    pub withdrawn: bool,
+    /// Where its packets can be had by multicast; empty for a flow that only exists as copies.
     pub endpoints: Vec<Endpoint>,
+    /// Whether the source copies the flow's packets to receivers that ask for it (rung 3).
+    pub copies: bool,
     /// How long an acknowledgement may be held back.
     pub ack_delay: Duration,
     /// The flow's part of its path ids.
@@ -62,7 +69,7 @@ impl Announce {
         out.extend_from_slice(&(self.ack_delay.as_millis() as u64).to_be_bytes());
         put_tlv(out, TLV_FLOW_INDEX, &varint_bytes(self.flow_index));
         put_tlv(out, TLV_CHANNEL, &varint_bytes(self.channel));
-        if !self.endpoints.is_empty() {
+        if !self.withdrawn {
             let mut list = Vec::new();
             for endpoint in &self.endpoints {
                 list.push(version_of(endpoint.group.ip()));
@@ -80,6 +87,9 @@ impl Announce {
             TLV_HEARTBEAT,
             &varint_bytes(self.heartbeat.as_millis() as u64),
         );
+        if self.copies {
+            put_tlv(out, TLV_COPIES, &[]);
+        }
     }
 
     pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -94,7 +104,9 @@ impl Announce {
         let mut announce = Announce {
             flow,
             sequence,
+            withdrawn: false,
             endpoints: Vec::new(),
+            copies: false,
             ack_delay,
             flow_index: 0,
             channel: 0,
@@ -110,9 +122,13 @@ impl Announce {
                 TLV_HEARTBEAT => {
                     announce.heartbeat = Duration::from_millis(value.varint()?.clamp(10, 3_600_000))
                 }
+                TLV_COPIES => announce.copies = true,
                 TLV_ENDPOINTS => {
                     listed = true;
                     while value.remaining() > 0 {
+                        if announce.endpoints.len() >= MAX_ENDPOINTS {
+                            return Err(WireError::invalid(WHAT, "more than 64 endpoints"));
+                        }
                         let version = value.u8()?;
                         let source = match value.u8()? {
                             0 => None,
@@ -131,12 +147,13 @@ impl Announce {
                 _ => {}
             }
         }
-        if !listed && !group.is_unspecified() {
-            let source = (!source.is_unspecified()).then_some(source);
-            announce.endpoints.push(Endpoint {
+        match (listed, group.is_unspecified()) {
+            (true, _) => {}
+            (false, true) => announce.withdrawn = true,
+            (false, false) => announce.endpoints.push(Endpoint {
                 group: SocketAddr::new(group, port),
-                source,
-            });
+                source: (!source.is_unspecified()).then_some(source),
+            }),
         }
         if announce
             .endpoints
@@ -284,6 +301,45 @@ pub struct RungNotice {
     pub first_pn: u64,
     /// Why.
     pub cause: Cause,
+    /// As a member: where the channel's bytes are counted from for FC_WINDOW.
+    pub anchor: Option<Anchor>,
+}
+
+/// A fixed point of a channel's byte count: the encoded update `seq` begins at `offset`, and each later one where the one before it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Anchor {
+    /// The update.
+    pub seq: u64,
+    /// Bytes of the channel before it.
+    pub offset: u64,
+}
+
+/// FC_WINDOW: how many bytes of a flow's channel the receiver grants, counted as [`Anchor`] says (protocol.md section 4.8).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Window {
+    /// The flow.
+    pub flow: FlowId,
+    /// Grows with each FC_WINDOW of the sender for this flow.
+    pub sequence: u64,
+    /// The channel offset up to which the flow may send.
+    pub offset: u64,
+}
+
+impl Window {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        put_flow(out, self.flow);
+        out.put_varint(self.sequence);
+        out.put_varint(self.offset);
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        const WHAT: &str = "FC_WINDOW";
+        Ok(Window {
+            flow: flow(r, WHAT)?,
+            sequence: r.varint()?,
+            offset: r.varint()?,
+        })
+    }
 }
 
 impl RungNotice {
@@ -293,6 +349,10 @@ impl RungNotice {
         out.put_varint(self.path.0);
         out.put_varint(self.first_pn);
         out.put_varint(self.cause as u64);
+        if let Some(anchor) = self.anchor {
+            out.put_varint(anchor.seq);
+            out.put_varint(anchor.offset);
+        }
     }
 
     pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -301,14 +361,23 @@ impl RungNotice {
         let sequence = r.varint()?;
         let path = PathId(r.varint()?);
         let first_pn = r.varint()?;
-        let cause =
-            Cause::from_number(r.varint()?).ok_or(WireError::invalid(WHAT, "an unknown cause"))?;
+        // A later version may know more causes; the move itself is what counts.
+        let cause = Cause::from_number(r.varint()?).unwrap_or(Cause::Ejected);
+        let anchor = if r.remaining() > 0 {
+            Some(Anchor {
+                seq: r.varint()?,
+                offset: r.varint()?,
+            })
+        } else {
+            None
+        };
         Ok(RungNotice {
             flow,
             sequence,
             path,
             first_pn,
             cause,
+            anchor,
         })
     }
 }

@@ -8,6 +8,10 @@ use crate::wire::{Put, Reader, WireError};
 
 /// A capability that a HELLO may list: the receiver can join IPv4 multicast groups.
 pub const CAPABILITY_MULTICAST_IPV4: u64 = 0x01;
+/// The receiver can join IPv6 multicast groups.
+pub const CAPABILITY_MULTICAST_IPV6: u64 = 0x02;
+/// The receiver takes copies of flow packets on its own connection's path (rung 3).
+pub const CAPABILITY_COPIES: u64 = 0x03;
 
 /// What proves that a receiver may have the group key.
 #[derive(Clone, PartialEq, Eq)]
@@ -127,6 +131,10 @@ pub enum Refusal {
     BadHello = 3,
     /// The source cannot answer now; try again later.
     Unavailable = 4,
+    /// The source serves as many receivers as it can; try again later.
+    TooMany = 5,
+    /// Another receiver uses this receiver's id.
+    IdInUse = 6,
 }
 
 impl Refusal {
@@ -137,6 +145,8 @@ impl Refusal {
             2 => Refusal::UnknownChannel,
             3 => Refusal::BadHello,
             4 => Refusal::Unavailable,
+            5 => Refusal::TooMany,
+            6 => Refusal::IdInUse,
             _ => return None,
         })
     }

@@ -4,9 +4,13 @@ mod flow;
 mod hello;
 
 use uuid::Uuid;
+use zeroize::{Zeroize, Zeroizing};
 
-pub use flow::{Action, Announce, Endpoint, Key, RungNotice, State};
-pub use hello::{CAPABILITY_MULTICAST_IPV4, Credential, Hello, Refusal, WelcomeChannel};
+pub use flow::{Action, Anchor, Announce, Endpoint, Key, RungNotice, State, Window};
+pub use hello::{
+    CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6, Credential, Hello,
+    Refusal, WelcomeChannel,
+};
 use hello::{count, cursor, put_cursor};
 
 use crate::Cursor;
@@ -23,9 +27,11 @@ const HELLO: u64 = 0x01;
 const WELCOME: u64 = 0x02;
 const REFUSED: u64 = 0x03;
 const CURSOR: u64 = 0x04;
+const GAP: u64 = 0x05;
 const FC_ANNOUNCE: u64 = 0x10;
 const FC_STATE: u64 = 0x11;
 const FC_KEY: u64 = 0x12;
+const FC_WINDOW: u64 = 0x13;
 const FC_RUNG: u64 = 0x14;
 
 /// A frame of the control stream.
@@ -52,12 +58,24 @@ pub enum Control {
     Key(Key),
     /// Source to receiver.
     Rung(RungNotice),
+    /// Receiver to source.
+    Window(Window),
+    /// Source to receiver: these updates of a channel are gone for good.
+    Gap {
+        /// The channel's number in WELCOME.
+        channel: u64,
+        /// The first `seq` that is gone.
+        first: u64,
+        /// The last `seq` that is gone.
+        last: u64,
+    },
 }
 
 impl Control {
     /// Appends the frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let mut body = Vec::new();
+        // Large enough for a key, so that no copy of one is left behind by growing.
+        let mut body = Zeroizing::new(Vec::with_capacity(128));
         let kind = match self {
             Control::Hello(hello) => {
                 hello.put(&mut body);
@@ -100,6 +118,20 @@ impl Control {
                 notice.put(&mut body);
                 FC_RUNG
             }
+            Control::Window(window) => {
+                window.put(&mut body);
+                FC_WINDOW
+            }
+            Control::Gap {
+                channel,
+                first,
+                last,
+            } => {
+                body.put_varint(*channel);
+                body.put_varint(*first);
+                body.put_varint(*last);
+                GAP
+            }
         };
         out.put_varint(kind);
         out.put_prefixed(&body);
@@ -138,6 +170,21 @@ impl Control {
             FC_STATE => Control::State(State::read(r)?),
             FC_KEY => Control::Key(Key::read(r)?),
             FC_RUNG => Control::Rung(RungNotice::read(r)?),
+            FC_WINDOW => Control::Window(Window::read(r)?),
+            GAP => {
+                let (channel, first, last) = (r.varint()?, r.varint()?, r.varint()?);
+                if first == 0 || last < first {
+                    return Err(WireError::invalid(
+                        "GAP",
+                        "a range that is empty or begins at 0",
+                    ));
+                }
+                Control::Gap {
+                    channel,
+                    first,
+                    last,
+                }
+            }
             _ => return Ok(None),
         }))
     }
@@ -153,14 +200,17 @@ fn name_of(kind: u64) -> &'static str {
         FC_STATE => "FC_STATE",
         FC_KEY => "FC_KEY",
         FC_RUNG => "FC_RUNG",
+        FC_WINDOW => "FC_WINDOW",
+        GAP => "GAP",
         _ => "control frame",
     }
 }
 
-/// Cuts the bytes of a control stream into frames; unknown types are skipped. Holds at most one frame of [`MAX_FRAME`] bytes.
-#[derive(Debug, Default)]
+/// Cuts the bytes of a control stream into frames; unknown types are skipped. Holds at most one frame of [`MAX_FRAME`] bytes, and erases what it has read: keys
+/// come this way.
+#[derive(Default)]
 pub struct ControlReader {
-    buffer: Vec<u8>,
+    buffer: Zeroizing<Vec<u8>>,
     /// What of an unknown frame is still to come and to be ignored.
     skip: u64,
 }
@@ -176,7 +226,21 @@ impl ControlReader {
         let skip = self.skip.min(bytes.len() as u64);
         self.skip -= skip;
         bytes = &bytes[skip as usize..];
+        if self.buffer.capacity() - self.buffer.len() < bytes.len() {
+            // Growing in place would leave the old allocation behind unerased.
+            let mut larger = Vec::with_capacity((self.buffer.len() + bytes.len()) * 2);
+            larger.extend_from_slice(&self.buffer);
+            self.buffer = Zeroizing::new(larger);
+        }
         self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Forgets the first `len` bytes and overwrites what moving the rest leaves behind.
+    fn consume(&mut self, len: usize) {
+        let rest = self.buffer.len() - len;
+        self.buffer.copy_within(len.., 0);
+        self.buffer[rest..].zeroize();
+        self.buffer.truncate(rest);
     }
 
     /// The next whole frame. An error is final: the stream cannot be read on.
@@ -192,7 +256,7 @@ impl ControlReader {
                 // Skipped without being held, however long it claims to be.
                 let here = len.min(r.remaining() as u64);
                 self.skip = len - here;
-                self.buffer.drain(..head + here as usize);
+                self.consume(head + here as usize);
                 continue;
             }
             if len > MAX_FRAME as u64 {
@@ -207,11 +271,20 @@ impl ControlReader {
                 return Ok(None);
             };
             let frame = Control::decode(kind, body)?;
-            self.buffer.drain(..end);
+            self.consume(end);
             if frame.is_some() {
                 return Ok(frame);
             }
         }
+    }
+}
+
+impl std::fmt::Debug for ControlReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ControlReader")
+            .field("buffered", &self.buffer.len())
+            .field("skip", &self.skip)
+            .finish()
     }
 }
 

@@ -50,6 +50,8 @@ pub(crate) fn samples() -> Vec<Control> {
         Control::Announce(Announce {
             flow,
             sequence: 1,
+            withdrawn: false,
+            copies: true,
             endpoints: vec![
                 Endpoint {
                     group: "232.70.70.1:4434".parse().unwrap(),
@@ -94,7 +96,29 @@ pub(crate) fn samples() -> Vec<Control> {
             path: PathId(13),
             first_pn: 1234,
             cause: Cause::Joined,
+            anchor: Some(Anchor {
+                seq: 70_001,
+                offset: 123_456_789,
+            }),
         }),
+        Control::Rung(RungNotice {
+            flow,
+            sequence: 2,
+            path: PathId::UNICAST,
+            first_pn: 2345,
+            cause: Cause::TooSlow,
+            anchor: None,
+        }),
+        Control::Window(Window {
+            flow,
+            sequence: 1,
+            offset: 140_000_000,
+        }),
+        Control::Gap {
+            channel: 1,
+            first: 5,
+            last: 900,
+        },
     ]
 }
 
@@ -123,6 +147,8 @@ fn frames_round_trip_in_pieces_of_any_size_and_unknown_ones_are_skipped() {
 fn an_announce_without_endpoints_withdraws() {
     let mut bytes = Vec::new();
     let withdrawn = Announce {
+        withdrawn: true,
+        copies: false,
         flow: FlowId([1; 8]),
         sequence: 9,
         endpoints: vec![],

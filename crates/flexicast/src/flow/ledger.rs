@@ -53,6 +53,8 @@ pub(crate) struct Ledger {
     /// The packet number of the front.
     base: u64,
     packets: VecDeque<Sent>,
+    /// Packet numbers at or above `base` that were never used, ascending: each new key epoch leaves some out.
+    skipped: VecDeque<Range<u64>>,
     /// How many members owe the last packet: the sum of all deltas.
     last_owed: i64,
 }
@@ -62,6 +64,7 @@ impl Ledger {
         Ledger {
             base: first_pn,
             packets: VecDeque::new(),
+            skipped: VecDeque::new(),
             last_owed: 0,
         }
     }
@@ -72,7 +75,42 @@ impl Ledger {
     }
 
     pub(crate) fn next_pn(&self) -> u64 {
-        self.base + self.packets.len() as u64
+        let skipped: u64 = self.skipped.iter().map(|s| s.end - s.start).sum();
+        self.base + self.packets.len() as u64 + skipped
+    }
+
+    /// The next packet gets the number `pn`, which is not below the one that it would have had. The numbers between are never sent and so never lost.
+    pub(crate) fn skip_to(&mut self, pn: u64) {
+        let next = self.next_pn();
+        if pn <= next {
+            return;
+        }
+        if self.packets.is_empty() {
+            self.skipped.clear();
+            self.base = pn;
+        } else if let Some(last) = self.skipped.back_mut().filter(|s| s.end == next) {
+            last.end = pn;
+        } else {
+            self.skipped.push_back(next..pn);
+        }
+    }
+
+    /// How many packets were sent with numbers from `base` up to and without `pn`.
+    fn index(&self, pn: u64) -> usize {
+        let mut index = pn.saturating_sub(self.base);
+        for gap in &self.skipped {
+            if pn <= gap.start {
+                break;
+            }
+            index -= pn.min(gap.end) - gap.start;
+        }
+        index as usize
+    }
+
+    /// How many packets were sent from `from` up to and without `to`.
+    pub(crate) fn sent_between(&self, from: u64, to: u64) -> u64 {
+        self.index(to.max(self.base))
+            .saturating_sub(self.index(from.max(self.base))) as u64
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -80,8 +118,10 @@ impl Ledger {
     }
 
     pub(crate) fn get(&self, pn: u64) -> Option<&Sent> {
-        self.packets
-            .get(usize::try_from(pn.checked_sub(self.base)?).ok()?)
+        if pn < self.base || self.skipped.iter().any(|s| s.contains(&pn)) {
+            return None;
+        }
+        self.packets.get(self.index(pn))
     }
 
     /// Notes the next packet, which `members` members owe from now on.
@@ -102,10 +142,11 @@ impl Ledger {
         if range.is_empty() {
             return;
         }
-        let (first, behind) = (
-            (range.start - self.base) as usize,
-            (range.end - self.base) as usize,
-        );
+        let (first, behind) = (self.index(range.start), self.index(range.end));
+        if first == behind {
+            // Only numbers that were skipped.
+            return;
+        }
         self.packets[first].delta -= 1;
         match self.packets.get_mut(behind) {
             Some(packet) => packet.delta += 1,
@@ -122,6 +163,10 @@ impl Ledger {
             }
             self.packets.pop_front();
             self.base += 1;
+            if let Some(gap) = self.skipped.front().filter(|s| s.start == self.base) {
+                self.base = gap.end;
+                self.skipped.pop_front();
+            }
         }
         if self.packets.is_empty() {
             self.last_owed = 0;
@@ -140,12 +185,13 @@ mod tests {
     proptest! {
         /// Against a plain set of (member, packet) debts: released exactly from the front up to the first packet that somebody owes.
         #[test]
-        fn agrees_with_a_plain_set_of_debts(ops in prop::collection::vec((0u8..4, 0usize..6, 0u64..20, 1u64..8), 1..120)) {
+        fn agrees_with_a_plain_set_of_debts(ops in prop::collection::vec((0u8..5, 0usize..6, 0u64..20, 1u64..8), 1..120)) {
             let now = Instant::now();
             let mut ledger = Ledger::new(5);
             let mut next = 5;
             let mut members = BTreeSet::new();
             let mut owed: BTreeSet<(usize, u64)> = BTreeSet::new();
+            let mut skipped: BTreeSet<u64> = BTreeSet::new();
             for (op, member, start, len) in ops {
                 match op {
                     0 | 1 => {
@@ -156,9 +202,15 @@ mod tests {
                     2 => {
                         // A range that the member owes in one piece.
                         let start = ledger.base() + start;
-                        let end = (start..start + len).find(|pn| !owed.contains(&(member, *pn))).unwrap_or(start + len);
+                        let owes = |pn: &u64| owed.contains(&(member, *pn)) || skipped.contains(pn);
+                        let end = (start..start + len).find(|pn| !owes(pn)).unwrap_or(start + len);
                         ledger.settle(start..end);
                         (start..end).for_each(|pn| { owed.remove(&(member, pn)); });
+                    }
+                    3 => {
+                        skipped.extend(next..next + start);
+                        next += start;
+                        ledger.skip_to(next);
                     }
                     _ => if !members.insert(member) {
                         members.remove(&member);
@@ -171,6 +223,9 @@ mod tests {
                 let oldest = owed.iter().map(|(_, pn)| *pn).min().unwrap_or(next);
                 prop_assert_eq!((ledger.base(), ledger.next_pn()), (oldest, next));
                 prop_assert_eq!(ledger.get(oldest).is_some(), oldest < next);
+                prop_assert!((oldest..next).all(|pn| ledger.get(pn).is_some() != skipped.contains(&pn)));
+                let sent = (oldest..next).filter(|pn| !skipped.contains(pn)).count() as u64;
+                prop_assert_eq!(ledger.sent_between(oldest, next), sent);
             }
         }
     }

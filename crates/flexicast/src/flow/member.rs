@@ -34,6 +34,12 @@ pub(crate) struct Member {
     /// When the first data packet was sent that this member did not acknowledge although it was repaired meanwhile.
     silent_since: Option<Instant>,
     loss_at: Option<Instant>,
+    /// The newest key epoch that it says it holds.
+    pub(crate) confirmed: u64,
+    /// Up to which byte of the channel it lets the flow send.
+    pub(crate) granted: u64,
+    /// Since when the flow waits for it to grant more.
+    pub(crate) blocking_since: Option<Instant>,
 }
 
 /// What a look at a member's timers found.
@@ -61,7 +67,13 @@ fn collect(lost: &mut Vec<StreamRange>, ranges: &[StreamRange]) {
 
 impl Member {
     /// A member from packet number `cut` on.
-    pub(crate) fn new(path: PathId, cut: u64, initial_rtt: Duration) -> Self {
+    pub(crate) fn new(
+        path: PathId,
+        cut: u64,
+        initial_rtt: Duration,
+        confirmed: u64,
+        granted: u64,
+    ) -> Self {
         Member {
             path,
             rtt: RttEstimator::new(initial_rtt),
@@ -70,7 +82,15 @@ impl Member {
             largest: None,
             silent_since: None,
             loss_at: None,
+            confirmed,
+            granted,
+            blocking_since: None,
         }
+    }
+
+    /// These packet numbers are never sent: nobody owes them.
+    pub(crate) fn skip(&mut self, range: Range<u64>, ledger: &mut Ledger) {
+        self.resolve(range, ledger);
     }
 
     /// The largest packet number that it acknowledged.
@@ -134,7 +154,7 @@ impl Member {
         'gaps: for gap in self.resolved.gaps(self.low..largest) {
             for pn in gap.clone() {
                 let Some(sent) = ledger.get(pn) else { continue };
-                if largest - pn < PACKET_THRESHOLD && sent.at + delay > now {
+                if ledger.sent_between(pn, largest) < PACKET_THRESHOLD && sent.at + delay > now {
                     self.loss_at = Some(sent.at + delay);
                     if pn > gap.start {
                         gone.push(gap.start..pn);

@@ -3,8 +3,15 @@
 //! [`FlowSender`] cuts updates into packets and paces them; [`ledger`] knows which packets somebody still owes an acknowledgement for; [`member`] holds what
 //! is particular to one receiver: round-trip time, losses, and when it has been silent for too long.
 
+mod epoch;
+mod grants;
 pub mod ledger;
 pub mod member;
+mod rekey;
 mod sender;
+mod transmit;
 
-pub use sender::{AckError, Departure, FlowConfig, FlowEvent, FlowSender, FlowStats, MemberId};
+pub use epoch::{Epoch, SWITCH_WITHIN};
+pub use sender::{
+    AckError, Departure, FlowConfig, FlowEvent, FlowSender, FlowStats, INITIAL_WINDOW, MemberId,
+};

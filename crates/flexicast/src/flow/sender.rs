@@ -5,15 +5,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::ledger::{Contents, Ledger, StreamRange};
+use super::epoch::Epochs;
+use super::ledger::{Ledger, StreamRange};
 use super::member::{Delays, Member};
 use crate::ack::PathAck;
-use crate::frame;
 use crate::pace::TokenBucket;
-use crate::protect::{
-    Algorithm, BLOCK_LEN, FlowSecret, HEADER_LEN, KeyError, MAX_PACKETS, OVERHEAD, PacketKey,
-    TAG_LEN,
-};
+use crate::protect::{Algorithm, FlowSecret, KeyError, MAX_PACKETS, SECRET_LEN};
+use crate::trace::TracedFrame;
 use crate::{Cause, DEFAULT_UDP_PAYLOAD, FlowId, PathId};
 
 /// The caller's number for a member: unique among the members of a flow.
@@ -23,14 +21,19 @@ pub type MemberId = u64;
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 const PROBE_FOR: Duration = Duration::from_secs(1);
 /// After data, probes for acknowledgements come no faster than this.
-const MIN_TAIL_PROBE: Duration = Duration::from_millis(5);
+pub(super) const MIN_TAIL_PROBE: Duration = Duration::from_millis(5);
+/// An epoch asks for its successor when so many packets are left to it, or an eighth of all if that is less.
+const EPOCH_RESERVE: u64 = 1 << 16;
+
+/// What a new member lets the flow send before its first FC_WINDOW, in bytes (protocol.md section 4.8).
+pub const INITIAL_WINDOW: u64 = 1 << 20;
 
 /// What does not change during a flow's life.
 #[derive(Debug, Clone)]
 pub struct FlowConfig {
     /// Fresh random for every flow.
     pub flow: FlowId,
-    /// Fresh random for every flow.
+    /// Of the first key epoch; fresh random for every flow.
     pub secret: FlowSecret,
     /// The AEAD.
     pub algorithm: Algorithm,
@@ -44,6 +47,8 @@ pub struct FlowConfig {
     pub fall_back: Duration,
     /// How often an idle flow sends a PING.
     pub heartbeat: Duration,
+    /// Packets that one key epoch protects at most (RFC 9001 section 6.6).
+    pub epoch_packets: u64,
     /// Test-only: members are never moved down for being silent.
     pub fall_back_off: bool,
 }
@@ -60,6 +65,7 @@ impl FlowConfig {
             ack_delay: Duration::from_millis(25),
             fall_back: Duration::from_millis(150),
             heartbeat: Duration::from_secs(1),
+            epoch_packets: MAX_PACKETS,
             fall_back_off: false,
         }
     }
@@ -84,6 +90,11 @@ pub enum FlowEvent {
         /// What must now reach it on its unicast path.
         departure: Departure,
     },
+    /// Another key epoch is in use.
+    Switched {
+        /// Its sequence.
+        sequence: u64,
+    },
 }
 
 /// The cut at the end of a membership: what the receiver did not get from the flow (design section 2).
@@ -104,6 +115,14 @@ pub struct FlowStats {
     pub bytes: u64,
     /// PINGs among the packets.
     pub pings: u64,
+    /// DATAGRAM frames sent.
+    pub datagrams: u64,
+    /// Updates that were taken off the flow before all of them was sent.
+    pub abandoned: u64,
+    /// Times that the flow had to wait for a member's window.
+    pub blocked: u64,
+    /// Key epochs that were begun, the first included.
+    pub epochs: u64,
 }
 
 /// An acknowledgement that cannot be right: the member made it up, or somebody with the flow's key forged a packet.
@@ -120,47 +139,62 @@ pub enum AckError {
 }
 
 #[derive(Debug)]
-struct Outgoing {
-    seq: u64,
-    bytes: Bytes,
-    offset: usize,
+pub(super) struct Outgoing {
+    pub(super) seq: u64,
+    pub(super) bytes: Bytes,
+    pub(super) offset: usize,
+    /// Bytes of the channel before this update.
+    pub(super) start: u64,
 }
 
 /// The sending end of one flow.
 #[derive(Debug)]
 pub struct FlowSender {
-    config: FlowConfig,
-    key: PacketKey,
-    delays: Delays,
-    queue: VecDeque<Outgoing>,
+    pub(super) config: FlowConfig,
+    pub(super) epochs: Epochs,
+    pub(super) delays: Delays,
+    pub(super) queue: VecDeque<Outgoing>,
+    pub(super) datagrams: VecDeque<Bytes>,
+    /// Updates that go no further on the flow: number and length.
+    pub(super) resets: VecDeque<(u64, u64)>,
     /// The `seq` behind the last one that was pushed.
     next_seq: u64,
-    queued_bytes: usize,
-    ledger: Ledger,
-    members: BTreeMap<MemberId, Member>,
+    /// Bytes of all updates that were pushed: the channel offset behind the last one.
+    pub(super) pushed: u64,
+    pub(super) queued_bytes: usize,
+    pub(super) ledger: Ledger,
+    pub(super) members: BTreeMap<MemberId, Member>,
+    /// The smallest grant of all members.
+    pub(super) granted: u64,
+    /// The flow stands still for want of a member's grant.
+    pub(super) blocked: bool,
     /// Receivers that listen, members or not: while there is none, nothing is sent.
     listeners: usize,
-    bucket: TokenBucket,
-    last_sent: Option<Instant>,
+    pub(super) bucket: TokenBucket,
+    pub(super) last_sent: Option<Instant>,
     /// When the acknowledgements of data are probed for.
-    tail_ping_at: Option<Instant>,
-    last_data: Option<u64>,
+    pub(super) tail_ping_at: Option<Instant>,
+    pub(super) last_data: Option<u64>,
     /// Members past their probe timeout were seen at the last look.
-    waiting: bool,
-    tail_probe: Duration,
+    pub(super) waiting: bool,
+    pub(super) tail_probe: Duration,
     probe_until: Option<Instant>,
     /// When the members' timers are looked at next. Never later than the earliest of them, so that nothing is done per packet and member.
     check_at: Option<Instant>,
-    events: VecDeque<FlowEvent>,
-    stats: FlowStats,
+    pub(super) events: VecDeque<FlowEvent>,
+    pub(super) stats: FlowStats,
     /// The stream ranges of the packet in the making.
-    scratch: Vec<StreamRange>,
+    pub(super) scratch: Vec<StreamRange>,
+    /// The last packet's frames, while somebody wants to know.
+    pub(super) traced: Option<Vec<TracedFrame>>,
 }
 
 impl FlowSender {
     /// A flow without members whose first packet number is 0.
-    pub fn new(config: FlowConfig) -> Result<Self, KeyError> {
-        let key = PacketKey::new(config.algorithm, &config.secret)?;
+    pub fn new(mut config: FlowConfig) -> Result<Self, KeyError> {
+        // The secret's only home is its epoch, which erases it at its end.
+        let secret = std::mem::replace(&mut config.secret, FlowSecret([0; SECRET_LEN]));
+        let epochs = Epochs::new(config.algorithm, secret)?;
         let rate = config.rate.unwrap_or(u64::MAX);
         // A few packets of burst: enough for the timers' grain, little enough for the smallest router.
         let bucket = TokenBucket::new(
@@ -174,13 +208,18 @@ impl FlowSender {
         };
         Ok(FlowSender {
             tail_probe: config.ack_delay * 2,
-            key,
+            epochs,
             delays,
             queue: VecDeque::new(),
+            datagrams: VecDeque::new(),
+            resets: VecDeque::new(),
             next_seq: 1,
+            pushed: 0,
             queued_bytes: 0,
             ledger: Ledger::new(0),
             members: BTreeMap::new(),
+            granted: u64::MAX,
+            blocked: false,
             listeners: 0,
             bucket,
             last_sent: None,
@@ -190,13 +229,17 @@ impl FlowSender {
             probe_until: None,
             check_at: None,
             events: VecDeque::new(),
-            stats: FlowStats::default(),
+            stats: FlowStats {
+                epochs: 1,
+                ..FlowStats::default()
+            },
             scratch: Vec::new(),
+            traced: None,
             config,
         })
     }
 
-    /// What it was made with.
+    /// What it was made with; the secret is blanked out.
     pub fn config(&self) -> &FlowConfig {
         &self.config
     }
@@ -226,9 +269,20 @@ impl FlowSender {
         self.members.len()
     }
 
-    /// Whether the flow must be replaced, because its key has protected nearly as many packets as it may (RFC 9001 section 6.6).
+    /// Whether the current key epoch has protected nearly as many packets as it may (RFC 9001 section 6.6) and another one has to be announced.
     pub fn is_worn_out(&self) -> bool {
-        self.next_pn() >= MAX_PACKETS - (1 << 16)
+        let most = self.config.epoch_packets;
+        self.epoch_used() >= most - EPOCH_RESERVE.min(most / 8)
+    }
+
+    /// Packets of the current epoch.
+    fn epoch_used(&self) -> u64 {
+        self.next_pn().saturating_sub(self.epochs.current.first_pn)
+    }
+
+    /// The current key has protected all the packets that it may, and there is no other one.
+    pub(super) fn is_spent(&self) -> bool {
+        self.epoch_used() >= self.config.epoch_packets
     }
 
     /// How many receivers listen. While nobody does, the flow is silent and what is published is not queued: all receivers get it on their unicast paths.
@@ -239,7 +293,10 @@ impl FlowSender {
         self.listeners = listeners;
         if listeners == 0 {
             self.queue.clear();
+            self.datagrams.clear();
+            self.resets.clear();
             self.queued_bytes = 0;
+            self.blocked = false;
             self.tail_ping_at = None;
             self.probe_until = None;
         }
@@ -248,23 +305,62 @@ impl FlowSender {
     /// Queues an encoded update, whose `seq` must be larger than all before it.
     pub fn push(&mut self, seq: u64, bytes: Bytes) {
         self.next_seq = seq + 1;
+        let start = self.pushed;
+        self.pushed += bytes.len() as u64;
         if self.listeners > 0 {
             self.queued_bytes += bytes.len();
             self.queue.push_back(Outgoing {
                 seq,
                 bytes,
                 offset: 0,
+                start,
             });
         }
     }
 
-    /// Makes a receiver a member from the next packet on (the cut), which is returned.
-    pub fn admit(&mut self, member: MemberId, path: PathId, rtt: Duration) -> u64 {
+    /// The `seq` behind the last one that was pushed.
+    pub(super) fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Whether to keep the frames of the last packet.
+    pub fn set_tracing(&mut self, on: bool) {
+        self.traced = on.then(Vec::new);
+    }
+
+    /// The frames of the last packet, if they are kept.
+    pub(crate) fn take_last_frames(&mut self) -> Vec<TracedFrame> {
+        self.traced.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Whether anybody listens.
+    pub(super) fn is_heard(&self) -> bool {
+        self.listeners > 0
+    }
+
+    /// PINGs come quickly for a while.
+    pub(super) fn probe_from(&mut self, now: Instant) {
+        if self.listeners > 0 {
+            self.probe_until = Some(now + PROBE_FOR);
+        }
+    }
+
+    /// How long members may hold acknowledgements back from now on.
+    pub fn set_ack_delay(&mut self, delay: Duration) {
+        self.config.ack_delay = delay;
+        self.delays.ack = delay;
+    }
+
+    /// Makes a receiver, who says that it holds the key epoch `confirmed`, a member from the next packet on (the cut), which is returned.
+    pub fn admit(&mut self, member: MemberId, path: PathId, rtt: Duration, confirmed: u64) -> u64 {
         let cut = self.next_pn();
-        if let Some(before) = self.members.insert(member, Member::new(path, cut, rtt)) {
+        let granted = self.pushed + INITIAL_WINDOW;
+        let new = Member::new(path, cut, rtt, confirmed, granted);
+        if let Some(before) = self.members.insert(member, new) {
             before.leave(&mut self.ledger);
             self.ledger.sweep();
         }
+        self.regrant();
         cut
     }
 
@@ -272,6 +368,7 @@ impl FlowSender {
     pub fn dismiss(&mut self, member: MemberId) -> Option<Departure> {
         let mut owed = self.members.remove(&member)?.leave(&mut self.ledger);
         self.ledger.sweep();
+        self.regrant();
         let mut resume = self.next_seq;
         if let Some(front) = self.queue.front() {
             resume = front.seq;
@@ -320,7 +417,7 @@ impl FlowSender {
         Ok(())
     }
 
-    fn check_by(&mut self, at: Option<Instant>) {
+    pub(super) fn check_by(&mut self, at: Option<Instant>) {
         self.check_at = [self.check_at, at].into_iter().flatten().min();
     }
 
@@ -330,12 +427,20 @@ impl FlowSender {
     }
 
     /// Whether there is something to send apart from pacing.
-    fn wants_to_send(&self, now: Instant) -> bool {
-        self.listeners > 0 && (!self.queue.is_empty() || self.ping_at().is_some_and(|at| at <= now))
+    pub(super) fn wants_to_send(&self, now: Instant) -> bool {
+        let first = self.last_sent.is_none();
+        self.listeners > 0
+            && (first || self.has_frames() || self.ping_at().is_some_and(|at| at <= now))
+    }
+
+    /// Whether there is more to send than a PING.
+    fn has_frames(&self) -> bool {
+        let data = !self.queue.is_empty() && !self.blocked;
+        data || !self.datagrams.is_empty() || !self.resets.is_empty()
     }
 
     /// When a PING is due: a heartbeat, a newcomer's proof, or a probe behind data.
-    fn ping_at(&self) -> Option<Instant> {
+    pub(super) fn ping_at(&self) -> Option<Instant> {
         if self.listeners == 0 {
             return None;
         }
@@ -353,9 +458,9 @@ impl FlowSender {
 
     /// When to call [`FlowSender::handle_timeout`] and then [`FlowSender::poll_transmit`] again.
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
-        let send_at = if self.listeners == 0 || self.next_pn() >= MAX_PACKETS {
+        let send_at = if self.listeners == 0 || (self.is_spent() && self.epochs.next.is_none()) {
             None
-        } else if !self.queue.is_empty() {
+        } else if self.has_frames() {
             Some(self.bucket.ready_at(now))
         } else {
             // The very first packet of a flow has no predecessor to be timed from.
@@ -363,11 +468,17 @@ impl FlowSender {
                 .or(Some(now))
                 .map(|at| at.max(self.bucket.ready_at(now)))
         };
-        [send_at, self.check_at].into_iter().flatten().min()
+        let switch = self.epochs.next.as_ref().map(|(_, by)| *by);
+        [send_at, self.check_at, switch, self.blocked_until()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Looks at the members' timers, if it is time: losses, tails, fall-backs.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.switch_if_due(now);
+        self.drop_blocking(now);
         if self.check_at.is_none_or(|at| at > now) {
             return;
         }
@@ -394,102 +505,20 @@ impl FlowSender {
         }
         self.tail_probe = pto;
         for (member, cause) in gone {
-            if let Some(departure) = self.dismiss(member) {
-                self.events.push_back(FlowEvent::FellBack {
-                    member,
-                    cause,
-                    departure,
-                });
-            }
+            self.drop_member(member, cause);
         }
         self.ledger.sweep();
         self.check_by(next);
     }
 
-    /// Makes the next packet in `out`, if there is something to send and pacing allows it. Returns whether it did.
-    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
-        out.clear();
-        let first = self.listeners > 0 && self.last_sent.is_none();
-        if !(first || self.wants_to_send(now))
-            || self.bucket.ready_at(now) > now
-            || self.next_pn() >= MAX_PACKETS
-        {
-            return false;
-        }
-        let frames = self.config.udp_payload.saturating_sub(OVERHEAD);
-        let limit = HEADER_LEN + frames / BLOCK_LEN * BLOCK_LEN;
-        out.resize(HEADER_LEN, 0);
-        self.scratch.clear();
-        while let Some(front) = self.queue.front_mut() {
-            let data = &front.bytes[front.offset..];
-            let Some(taken) =
-                frame::put_stream(out, limit, front.seq, front.offset as u64, data, true)
-            else {
-                break;
-            };
-            let start = front.offset as u64;
-            self.scratch.push(StreamRange {
-                seq: front.seq,
-                range: start..start + taken as u64,
+    /// Takes a member off the flow and says so.
+    pub(super) fn drop_member(&mut self, member: MemberId, cause: Cause) {
+        if let Some(departure) = self.dismiss(member) {
+            self.events.push_back(FlowEvent::FellBack {
+                member,
+                cause,
+                departure,
             });
-            front.offset += taken;
-            self.queued_bytes -= taken;
-            if front.offset < front.bytes.len() {
-                break;
-            }
-            self.queue.pop_front();
         }
-        let contents = match self.scratch.len() {
-            0 => {
-                frame::put_ping(out);
-                Contents::Ping
-            }
-            1 => self.scratch.pop().map_or(Contents::Ping, Contents::One),
-            _ => Contents::Many(self.scratch.drain(..).collect()),
-        };
-        let (pn, end) = (self.next_pn(), out.len());
-        // The tag is room enough for the 16 bytes behind the packet number that header protection samples.
-        out.resize(end + TAG_LEN, 0);
-        if self
-            .key
-            .seal(self.config.flow, pn, false, out, end)
-            .is_none()
-        {
-            out.clear();
-            return false;
-        }
-        self.bucket.take(out.len());
-        self.note_sent(pn, contents, now, out.len());
-        true
-    }
-
-    fn note_sent(&mut self, pn: u64, contents: Contents, now: Instant, len: usize) {
-        self.stats.packets += 1;
-        self.stats.bytes += len as u64;
-        self.last_sent = Some(now);
-        if contents.is_data() {
-            self.last_data = Some(pn);
-            // Restarted by each data packet, so that one PING follows the last of them.
-            self.tail_ping_at = (!self.members.is_empty()).then(|| now + self.tail_delay());
-        } else {
-            self.stats.pings += 1;
-            let owed = self.waiting
-                || self
-                    .last_data
-                    .is_some_and(|last| self.ledger.len() > 0 && self.ledger.base() <= last);
-            self.tail_ping_at = owed.then(|| now + self.tail_delay());
-        }
-        self.ledger.push(now, contents, self.members.len());
-        if self.ledger.len() > 0 {
-            // Nobody can be late before the acknowledgement delay is over. A look that is due later, as behind a heartbeat, comes forward.
-            self.check_by(Some(now + self.config.ack_delay.max(MIN_TAIL_PROBE)));
-        }
-    }
-
-    fn tail_delay(&self) -> Duration {
-        self.tail_probe.clamp(
-            MIN_TAIL_PROBE,
-            (self.config.fall_back / 3).max(MIN_TAIL_PROBE),
-        )
     }
 }

@@ -1,16 +1,21 @@
 //! What a receiver does about flows: joins, keys, packets, proofs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use rand::RngExt;
+use zeroize::Zeroizing;
 
-use super::{FlowInput, Receiver, ReceiverEvent};
+use super::keys::Keys;
+use super::{FlowInput, REJOIN_MAX, Receiver, ReceiverEvent};
 use crate::ack::AckTracker;
-use crate::control::{Action, Announce, Control, Key, RungNotice, State};
+use crate::control::{Action, Anchor, Announce, Control, Key, RungNotice, State, Window};
 use crate::frame::{Frame, Frames};
 use crate::merge::Origin;
-use crate::protect::{Algorithm, PacketKey, peek_flow_id};
+use crate::protect::peek_flow_id;
+use crate::trace::{Outcome, PacketTrace, TracedFrame};
+use crate::wire::VARINT_MAX;
 use crate::{Cause, FlowId, PathId, Rung, WireError};
 
 /// A receiver leaves a flow after so many verified packets with invalid frames.
@@ -22,12 +27,34 @@ const HEARTBEATS: u32 = 3;
 /// A join by which nothing arrives is made anew after this time, doubling up to the maximum.
 const REJOIN_FIRST: Duration = Duration::from_secs(3);
 
+/// Copies are asked for so long after the native join, so that they are not sent where that works.
+const STAGGER: Duration = Duration::from_secs(1);
+/// Behind a fall-back the flow may come back by itself; copies are asked for after this time.
+const COPIES_AFTER_FALL_BACK: Duration = Duration::from_secs(3);
+/// Copies that do not arrive are asked for again after this time, doubling up to the maximum.
+const COPIES_AGAIN: Duration = Duration::from_secs(5);
+/// A better rung that works is told again after this time, should the source not have moved this receiver to it.
+const READY_AGAIN: Duration = Duration::from_secs(5);
+/// How far ahead of what was handed out a receiver lets the flow send, in bytes.
+const WINDOW: u64 = 16 << 20;
+/// Messages that wait for the application.
+const MAX_DATAGRAMS: usize = 64;
+
+/// What a receiver grants a flow (protocol.md section 4.8).
+#[derive(Debug)]
+struct Grant {
+    anchor: Anchor,
+    /// Bytes of updates from the anchor on that were handed out.
+    consumed: u64,
+    told: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) announce: Announce,
     pub(super) channel: usize,
     pub(super) joined: bool,
-    pub(super) key: Option<(Key, PacketKey)>,
+    pub(super) keys: Keys,
     pub(super) trackers: BTreeMap<PathId, AckTracker>,
     /// The path by which the source counts on acknowledgements.
     pub(super) member: Option<PathId>,
@@ -35,86 +62,149 @@ pub(super) struct Flow {
     pub(super) state_sequence: u64,
     /// Packets from here on prove that the flow arrives.
     pub(super) proof_from: u64,
-    /// The paths by which it was proved since then, each told once.
-    pub(super) ready_sent: BTreeSet<PathId>,
+    /// The paths by which it was proved since then, and when that was told.
+    ready_sent: BTreeMap<PathId, Instant>,
     pub(super) last_packet: Instant,
     pub(super) invalid: u64,
+    /// It was left for good.
+    left: bool,
     pub(super) rejoin_after: Duration,
     pub(super) rejoin_at: Option<Instant>,
+    /// When copies are asked for.
+    copies_at: Option<Instant>,
+    copies_after: Duration,
+    grant: Option<Grant>,
+    window_sequence: u64,
 }
 
 impl Flow {
+    fn new(announce: Announce, channel: usize, now: Instant) -> Self {
+        Flow {
+            announce,
+            channel,
+            joined: false,
+            keys: Keys::default(),
+            trackers: BTreeMap::new(),
+            member: None,
+            notice_sequence: None,
+            state_sequence: 0,
+            proof_from: 0,
+            ready_sent: BTreeMap::new(),
+            last_packet: now,
+            invalid: 0,
+            left: false,
+            rejoin_after: REJOIN_FIRST,
+            rejoin_at: None,
+            copies_at: None,
+            copies_after: COPIES_AGAIN,
+            grant: None,
+            window_sequence: 0,
+        }
+    }
+
     fn largest(&self) -> Option<u64> {
         self.trackers.values().filter_map(AckTracker::largest).max()
+    }
+
+    fn rung(&self) -> Rung {
+        self.member.and_then(PathId::rung).unwrap_or(Rung::Unicast)
+    }
+
+    /// When something has to be done for it.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let ack = |path| self.trackers.get(&path).and_then(AckTracker::deadline);
+        let member = [
+            self.member.and_then(ack),
+            self.member.map(|_| silent_at(self)),
+        ];
+        let own = [self.rejoin_at, self.copies_at, self.keys.deadline()];
+        member.into_iter().chain(own).flatten().min()
+    }
+
+    /// Lets the flow send further once a good part of what was granted is used up.
+    fn grant(&mut self, out: &mut Zeroizing<Vec<u8>>) {
+        let Some(grant) = &mut self.grant else {
+            return;
+        };
+        let offset = grant.anchor.offset.saturating_add(grant.consumed);
+        let offset = offset.saturating_add(WINDOW).min(VARINT_MAX);
+        if offset < grant.told.saturating_add(WINDOW / 4) {
+            return;
+        }
+        grant.told = offset;
+        self.window_sequence += 1;
+        let window = Window {
+            flow: self.announce.flow,
+            sequence: self.window_sequence,
+            offset,
+        };
+        say(out, &Control::Window(window));
     }
 }
 
 impl Receiver {
+    /// Whether this receiver can join one of the endpoints.
+    fn can_join(&self, announce: &Announce) -> bool {
+        let rungs = &self.config.rungs;
+        announce.endpoints.iter().any(|e| match e.group.is_ipv4() {
+            true => rungs.multicast_v4,
+            false => rungs.multicast_v6,
+        })
+    }
+
     pub(super) fn on_announce(
         &mut self,
         announce: Announce,
         now: Instant,
     ) -> Result<(), WireError> {
         let id = announce.flow;
+        let joinable = self.can_join(&announce);
         if let Some(known) = self.flows.get_mut(&id) {
             if announce.sequence <= known.announce.sequence {
                 return Ok(());
             }
-            if announce.endpoints.is_empty() {
-                let joined = known.joined;
-                self.flows.remove(&id);
-                if joined {
-                    self.events.push_back(ReceiverEvent::Leave { flow: id });
+            if announce.withdrawn {
+                if let Some(gone) = self.flows.remove(&id) {
+                    self.forget(gone, Cause::FlowInvalid);
                 }
                 return Ok(());
             }
             let moved = known.announce.endpoints != announce.endpoints;
             known.announce = announce;
-            if moved && known.joined {
-                self.events.push_back(ReceiverEvent::Leave { flow: id });
-                self.events.push_back(ReceiverEvent::Join {
-                    flow: id,
-                    endpoints: known.announce.endpoints.clone(),
-                });
+            if moved && !known.left {
+                if std::mem::take(&mut known.joined) {
+                    self.events.push_back(ReceiverEvent::Leave { flow: id });
+                }
+                self.join(id, joinable, now);
             }
             return Ok(());
         }
-        let Some(channel) = self
-            .channels
-            .iter()
-            .position(|c| c.number == Some(announce.channel))
-        else {
+        let number = Some(announce.channel);
+        let channel = self.channels.iter().position(|c| c.number == number);
+        let Some(channel) = channel.filter(|_| !announce.withdrawn) else {
             return Ok(());
         };
-        if announce.endpoints.is_empty() {
-            return Ok(());
-        }
         if self.flows.len() >= MAX_FLOWS {
             return Err(WireError::invalid(
                 "FC_ANNOUNCE",
                 "more flows than a receiver takes",
             ));
         }
-        let joined = self.config.multicast && announce.endpoints.iter().any(|e| e.group.is_ipv4());
-        let mut flow = Flow {
-            channel,
-            joined,
-            key: None,
-            trackers: BTreeMap::new(),
-            member: None,
-            notice_sequence: None,
-            state_sequence: 0,
-            proof_from: 0,
-            ready_sent: BTreeSet::new(),
-            last_packet: now,
-            invalid: 0,
-            rejoin_after: REJOIN_FIRST,
-            rejoin_at: joined.then(|| now + REJOIN_FIRST),
-            announce,
+        self.flows.insert(id, Flow::new(announce, channel, now));
+        self.join(id, joinable, now);
+        Ok(())
+    }
+
+    /// Begins to listen to a flow by the ways that there are.
+    fn join(&mut self, id: FlowId, joinable: bool, now: Instant) {
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
         };
-        if joined {
+        if joinable {
+            flow.joined = true;
+            flow.rejoin_at = Some(now + REJOIN_FIRST);
             send_state(
-                &mut flow,
+                flow,
                 &mut self.control_out,
                 Action::Join,
                 PathId::UNICAST,
@@ -125,32 +215,58 @@ impl Receiver {
                 endpoints: flow.announce.endpoints.clone(),
             });
         }
-        self.flows.insert(id, flow);
-        Ok(())
+        let wait = if joinable { STAGGER } else { Duration::ZERO };
+        self.want_copies(id, now + wait);
+    }
+
+    /// Asks for copies at `at`, if nothing better comes before.
+    fn want_copies(&mut self, id: FlowId, at: Instant) {
+        if let Some(flow) = self.flows.get_mut(&id)
+            && flow.announce.copies
+            && self.config.rungs.replicated
+            && !flow.left
+        {
+            flow.copies_at = Some(at);
+        }
+    }
+
+    /// What follows from a flow that is gone.
+    pub(super) fn forget(&mut self, flow: Flow, cause: Cause) {
+        if flow.joined {
+            let id = flow.announce.flow;
+            self.events.push_back(ReceiverEvent::Leave { flow: id });
+        }
+        if flow.member.is_some() {
+            let channel = self.channels[flow.channel].name.clone();
+            self.events.push_back(ReceiverEvent::Moved {
+                channel,
+                rung: Rung::Unicast,
+                cause,
+            });
+        }
     }
 
     pub(super) fn on_key(&mut self, key: Key) {
         let Some(flow) = self.flows.get_mut(&key.flow) else {
             return;
         };
-        if flow
-            .key
-            .as_ref()
-            .is_some_and(|(known, _)| key.sequence <= known.sequence)
-        {
+        if flow.left || !flow.keys.insert(key) {
             return;
         }
-        // An algorithm that this receiver does not know leaves it on unicast: nothing verifies, nothing is proved.
-        let Some(algorithm) = Algorithm::from_suite(key.algorithm) else {
-            return;
+        self.channels[flow.channel].stats.keys += 1;
+        // The source waits for all members to say that they hold it before it uses it.
+        let (action, path) = match flow.member {
+            Some(path) => (Action::Ready, path),
+            None if flow.joined => (Action::Join, PathId::UNICAST),
+            None => return,
         };
-        if let Ok(made) = PacketKey::new(algorithm, &key.secret) {
-            flow.key = Some((key, made));
-        }
+        flow.ready_sent.clear();
+        send_state(flow, &mut self.control_out, action, path, None);
     }
 
     pub(super) fn on_rung(&mut self, notice: RungNotice, now: Instant) {
         let hold = self.hold(notice.flow);
+        let later = self.rng.random_range(0.75..1.25);
         let Some(flow) = self.flows.get_mut(&notice.flow) else {
             return;
         };
@@ -173,8 +289,21 @@ impl Receiver {
             for tracker in flow.trackers.values_mut() {
                 *tracker = AckTracker::starting_at(notice.first_pn);
             }
+            flow.grant = None;
+            if was.is_some() && flow.copies_at.is_none() {
+                let at = now + COPIES_AFTER_FALL_BACK.mul_f64(later);
+                self.want_copies(notice.flow, at);
+            }
         } else {
             flow.member = Some(notice.path);
+            flow.copies_at = None;
+            flow.copies_after = COPIES_AGAIN;
+            flow.grant = notice.anchor.map(|anchor| Grant {
+                anchor,
+                consumed: 0,
+                told: anchor.offset,
+            });
+            flow.grant(&mut self.control_out);
             // The heartbeats are counted from here: the proof came by a packet, but perhaps a while ago.
             flow.last_packet = now;
             let tracker = flow.trackers.entry(notice.path).or_default();
@@ -182,6 +311,9 @@ impl Receiver {
                 tracker.owe(now, hold);
             }
         }
+        let Some(flow) = self.flows.get(&notice.flow) else {
+            return;
+        };
         if was != flow.member {
             let channel = self.channels[flow.channel].name.clone();
             self.events.push_back(ReceiverEvent::Moved {
@@ -211,23 +343,50 @@ impl Receiver {
         let Some(id) = peek_flow_id(datagram) else {
             return FlowInput::UnknownFlow;
         };
+        let mut seen = Seen::default();
+        let len = datagram.len();
+        let input = self.take_packet(id, rung, datagram, now, &mut seen);
+        if let Some(flow) = self.flows.get(&id) {
+            let path = PathId::new(flow.announce.flow_index, rung);
+            self.tracer.note(|| PacketTrace {
+                at: now,
+                flow: id,
+                path,
+                outcome: match input {
+                    FlowInput::Accepted => Outcome::Received,
+                    other => Outcome::Dropped(other),
+                },
+                pn: seen.pn,
+                key_sequence: seen.key_sequence,
+                len,
+                frames: seen.frames,
+            });
+        }
+        input
+    }
+
+    fn take_packet(
+        &mut self,
+        id: FlowId,
+        rung: Rung,
+        datagram: &mut [u8],
+        now: Instant,
+        seen: &mut Seen,
+    ) -> FlowInput {
         let hold = self.hold(id);
-        let Some(flow) = self.flows.get_mut(&id) else {
-            return FlowInput::UnknownFlow;
-        };
-        let largest = flow.largest();
-        let Some((key, packet_key)) = &mut flow.key else {
+        let Some(flow) = self.flows.get_mut(&id).filter(|f| !f.keys.is_empty()) else {
             return FlowInput::UnknownFlow;
         };
         let channel = &mut self.channels[flow.channel];
-        let expected = largest.map_or(key.first_pn, |pn| pn + 1);
-        let Ok(packet) = packet_key.open(expected, datagram) else {
+        let expected = flow.largest().map_or(flow.keys.first_pn(), |pn| pn + 1);
+        let Some((packet, sequence)) = flow.keys.open(expected, datagram, now) else {
             channel.stats.flow_invalid += 1;
             return FlowInput::Unverified;
         };
-        if packet.pn < key.first_pn || packet.key_phase != (key.sequence & 1 == 1) {
-            channel.stats.flow_invalid += 1;
-            return FlowInput::Unverified;
+        if self.tracer.is_on() {
+            seen.pn = Some(packet.pn);
+            seen.key_sequence = sequence;
+            seen.frames = crate::trace::frames(packet.frames);
         }
         let path = PathId::new(flow.announce.flow_index, rung);
         let tracker = flow.trackers.entry(path).or_default();
@@ -250,6 +409,7 @@ impl Receiver {
                             .merge
                             .accepts(seq, offset..offset + data.len() as u64, fin)
                     {
+                        channel.stats.no_room += 1;
                         return FlowInput::NoRoom;
                     }
                 }
@@ -264,34 +424,50 @@ impl Receiver {
             }
         }
         for frame in Frames::new(packet.frames).flatten() {
-            if let Frame::Stream {
-                seq,
-                offset,
-                data,
-                fin,
-            } = frame
-            {
-                let total = fin.then_some(offset + data.len() as u64);
-                channel.stats.head = channel.stats.head.max(seq);
-                channel.merge.add(seq, offset, data, total, Origin::Flow);
+            match frame {
+                Frame::Stream {
+                    seq,
+                    offset,
+                    data,
+                    fin,
+                } => {
+                    let total = fin.then_some(offset + data.len() as u64);
+                    // A number that is far ahead is a forger's: no head is believed that could not be delivered.
+                    channel.stats.head = channel.stats.head.max(seq);
+                    channel.merge.add(seq, offset, data, total, Origin::Flow);
+                }
+                Frame::Reset { .. } => channel.stats.resets += 1,
+                Frame::Datagram { data } => {
+                    channel.stats.datagrams += 1;
+                    let waiting = self.events.iter().filter(|e| is_datagram(e)).count();
+                    if waiting < MAX_DATAGRAMS {
+                        self.events.push_back(ReceiverEvent::Datagram {
+                            channel: channel.name.clone(),
+                            data: Bytes::copy_from_slice(data),
+                        });
+                    }
+                }
+                Frame::Padding | Frame::Ping | Frame::Unknown { .. } => {}
             }
         }
         channel.stats.flow_packets += 1;
-        tracker.on_packet(
-            packet.pn,
-            now,
-            hold,
-            ack_eliciting,
-            flow.member == Some(path),
-        );
+        channel.stats.copied_packets += u64::from(rung == Rung::Replicated);
+        let owes = flow.member == Some(path);
+        tracker.on_packet(packet.pn, now, hold, ack_eliciting, owes);
         if flow.member.is_none_or(|member| member == path) {
             flow.last_packet = now;
         }
-        flow.rejoin_after = REJOIN_FIRST;
-        flow.rejoin_at = Some(now + REJOIN_FIRST.max(flow.announce.heartbeat * (HEARTBEATS + 1)));
-        let proves = flow.member.is_none() && packet.pn >= flow.proof_from;
-        if proves && flow.ready_sent.insert(path) {
-            send_state(flow, &mut self.control_out, Action::Ready, path, None);
+        if rung == Rung::Multicast {
+            let quiet = flow.announce.heartbeat * (HEARTBEATS + 1);
+            flow.rejoin_after = REJOIN_FIRST;
+            flow.rejoin_at = Some(now + REJOIN_FIRST.max(quiet));
+        }
+        if rung < flow.rung() && packet.pn >= flow.proof_from {
+            let told = flow.ready_sent.get(&path);
+            if told.is_none_or(|at| *at + READY_AGAIN <= now) {
+                flow.ready_sent.insert(path, now);
+                send_state(flow, &mut self.control_out, Action::Ready, path, None);
+            }
         }
         FlowInput::Accepted
     }
@@ -301,9 +477,10 @@ impl Receiver {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
-        flow.joined = false;
-        flow.key = None;
-        flow.rejoin_at = None;
+        let was_joined = std::mem::take(&mut flow.joined);
+        flow.left = true;
+        flow.keys.clear();
+        (flow.rejoin_at, flow.copies_at) = (None, None);
         send_state(
             flow,
             &mut self.control_out,
@@ -311,8 +488,95 @@ impl Receiver {
             PathId::UNICAST,
             Some(cause),
         );
-        self.events.push_back(ReceiverEvent::Leave { flow: id });
+        if was_joined {
+            self.events.push_back(ReceiverEvent::Leave { flow: id });
+        }
     }
+
+    /// An update of a channel was handed out: its flow may send further.
+    pub(super) fn consumed(&mut self, channel: usize, seq: u64, len: usize) {
+        for flow in self.flows.values_mut().filter(|f| f.channel == channel) {
+            if let Some(grant) = &mut flow.grant
+                && seq >= grant.anchor.seq
+            {
+                grant.consumed = grant.consumed.saturating_add(len as u64);
+                flow.grant(&mut self.control_out);
+            }
+        }
+    }
+
+    /// What is due for the flows: missed heartbeats, joins that brought nothing, copies, old keys.
+    pub(super) fn flow_timeouts(&mut self, now: Instant) {
+        for (id, flow) in &mut self.flows {
+            flow.keys.handle_timeout(now);
+            if flow.member.is_some() && silent_at(flow) <= now {
+                // The source's FC_RUNG answers this; until then nothing is owed, for nothing arrives.
+                let path = flow.member.take().unwrap_or(PathId::UNICAST);
+                send_state(
+                    flow,
+                    &mut self.control_out,
+                    Action::Leave,
+                    path,
+                    Some(Cause::HeartbeatLost),
+                );
+                if flow.announce.copies && self.config.rungs.replicated {
+                    flow.copies_at = Some(now + COPIES_AFTER_FALL_BACK);
+                }
+                let channel = self.channels[flow.channel].name.clone();
+                self.events.push_back(ReceiverEvent::Moved {
+                    channel,
+                    rung: Rung::Unicast,
+                    cause: Cause::HeartbeatLost,
+                });
+            }
+            if flow.copies_at.is_some_and(|at| at <= now) {
+                let path = PathId::new(flow.announce.flow_index, Rung::Replicated);
+                flow.copies_at =
+                    Some(now + flow.copies_after.mul_f64(self.rng.random_range(0.75..1.25)));
+                flow.copies_after = (flow.copies_after * 2).min(REJOIN_MAX);
+                send_state(flow, &mut self.control_out, Action::Join, path, None);
+            }
+            if flow.rejoin_at.is_some_and(|at| at <= now) {
+                flow.rejoin_after = (flow.rejoin_after * 2).min(REJOIN_MAX);
+                flow.rejoin_at =
+                    Some(now + flow.rejoin_after.mul_f64(self.rng.random_range(0.75..1.25)));
+                if flow.joined {
+                    self.events.push_back(ReceiverEvent::Rejoin { flow: *id });
+                }
+            }
+        }
+    }
+
+    /// The host's network changed: whatever did not work may work now, and is tried at once.
+    pub fn network_changed(&mut self, now: Instant) {
+        let ids: Vec<_> = self.flows.keys().copied().collect();
+        for id in ids {
+            let Some(flow) = self.flows.get_mut(&id) else {
+                continue;
+            };
+            (flow.rejoin_after, flow.copies_after) = (REJOIN_FIRST, COPIES_AGAIN);
+            if flow.joined {
+                flow.rejoin_at = Some(now + REJOIN_FIRST);
+                self.events.push_back(ReceiverEvent::Rejoin { flow: id });
+            }
+            if flow.member.is_none() {
+                let wait = if flow.joined { STAGGER } else { Duration::ZERO };
+                self.want_copies(id, now + wait);
+            }
+        }
+    }
+}
+
+/// What was found out about a packet on the way.
+#[derive(Default)]
+struct Seen {
+    pn: Option<u64>,
+    key_sequence: u64,
+    frames: Vec<TracedFrame>,
+}
+
+fn is_datagram(event: &ReceiverEvent) -> bool {
+    matches!(event, ReceiverEvent::Datagram { .. })
 }
 
 /// When a member that hears nothing more knows that the flow is gone: three heartbeats, and a quarter of one for their jitter on the way.
@@ -322,13 +586,13 @@ pub(super) fn silent_at(flow: &Flow) -> Instant {
 
 pub(super) fn send_state(
     flow: &mut Flow,
-    out: &mut Vec<u8>,
+    out: &mut Zeroizing<Vec<u8>>,
     action: Action,
     path: PathId,
     cause: Option<Cause>,
 ) {
     flow.state_sequence += 1;
-    let key_sequence = flow.key.as_ref().map_or(0, |(key, _)| key.sequence);
+    let key_sequence = flow.keys.sequence().unwrap_or(0);
     let state = State {
         flow: flow.announce.flow,
         sequence: flow.state_sequence,
@@ -337,5 +601,10 @@ pub(super) fn send_state(
         key_sequence,
         cause,
     };
-    Control::State(state).encode(out);
+    say(out, &Control::State(state));
+}
+
+/// Appends a frame to the control stream.
+fn say(out: &mut Zeroizing<Vec<u8>>, frame: &Control) {
+    frame.encode(out);
 }

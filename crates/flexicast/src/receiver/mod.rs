@@ -4,26 +4,33 @@
 //! half received stays.
 
 mod flow;
+mod keys;
 mod types;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 use uuid::Uuid;
+use zeroize::Zeroizing;
 
 use crate::control::{
-    Action, CAPABILITY_MULTICAST_IPV4, Control, ControlReader, Hello, WelcomeChannel,
+    CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6, Control,
+    ControlReader, Hello, WelcomeChannel,
 };
-use crate::merge::{Delivered, Merge, Origin};
+pub use crate::merge::Output;
+use crate::merge::{MAX_BUFFERED, Merge, Origin};
+use crate::trace::{PacketTrace, Tracer};
 use crate::unicast::{Piece, StreamReader};
-use crate::{Cause, Cursor, FlowId, PathId, Rung, WireError};
-use flow::{Flow, send_state, silent_at};
-pub use types::{ChannelStats, FlowInput, ReceiverConfig, ReceiverEvent};
+use crate::{Cursor, FlowId, PathId, WireError};
+use flow::Flow;
+pub use types::{ChannelStats, FlowInput, ReceiverConfig, ReceiverEvent, Rungs};
 
 /// Cursors are reported at most so often (design section 5).
 const CURSOR_EVERY: Duration = Duration::from_secs(1);
+/// Bytes of updates out of order that a receiver holds; a source sends what is next before it sends so much else.
+const MAX_HELD: usize = MAX_BUFFERED * 2 + crate::MAX_UPDATE;
 const REJOIN_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
@@ -47,7 +54,10 @@ pub struct Receiver {
     connected: bool,
     welcomed: bool,
     control: ControlReader,
-    control_out: Vec<u8>,
+    control_out: Zeroizing<Vec<u8>>,
+    /// Which channel's updates are handed out next.
+    turn: usize,
+    tracer: Tracer,
     streams: BTreeMap<u64, StreamReader>,
     events: VecDeque<ReceiverEvent>,
     next_cursor: Option<Instant>,
@@ -76,7 +86,9 @@ impl Receiver {
             connected: false,
             welcomed: false,
             control: ControlReader::new(),
-            control_out: Vec::new(),
+            control_out: Zeroizing::new(Vec::new()),
+            turn: 0,
+            tracer: Tracer::default(),
             streams: BTreeMap::new(),
             events: VecDeque::new(),
             next_cursor: None,
@@ -99,13 +111,20 @@ impl Receiver {
                 .iter()
                 .map(|c| (c.name.clone(), Self::position(c)))
                 .collect(),
-            capabilities: if self.config.multicast {
-                vec![CAPABILITY_MULTICAST_IPV4]
-            } else {
-                vec![]
-            },
+            capabilities: self.capabilities(),
         };
         Control::Hello(hello).encode(&mut self.control_out);
+    }
+
+    fn capabilities(&self) -> Vec<u64> {
+        let rungs = &self.config.rungs;
+        let all = [
+            (rungs.multicast_v4, CAPABILITY_MULTICAST_IPV4),
+            (rungs.multicast_v6, CAPABILITY_MULTICAST_IPV6),
+            (rungs.replicated, CAPABILITY_COPIES),
+        ];
+        let has = all.into_iter().filter(|(can, _)| *can);
+        has.map(|(_, capability)| capability).collect()
     }
 
     /// What was handed over in order, as a cursor to go on from.
@@ -138,6 +157,14 @@ impl Receiver {
         self.welcomed && self.channels.iter().all(|c| !c.merge.is_full())
     }
 
+    /// Bytes that are held for the application and for what is still missing: updates in order that were not polled yet, parts of others, and unicast
+    /// streams that end in the middle of an item.
+    pub fn buffered(&self) -> usize {
+        let merges = self.channels.iter().map(|c| c.merge.held());
+        let streams = self.streams.values().map(StreamReader::buffered);
+        merges.chain(streams).sum()
+    }
+
     /// Whether the source has answered the HELLO of this connection.
     pub fn is_welcomed(&self) -> bool {
         self.welcomed
@@ -153,8 +180,8 @@ impl Receiver {
     }
 
     /// Bytes for the control stream.
-    pub fn take_control(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.control_out)
+    pub fn take_control(&mut self) -> Zeroizing<Vec<u8>> {
+        std::mem::replace(&mut self.control_out, Zeroizing::new(Vec::new()))
     }
 
     /// The next event.
@@ -162,14 +189,33 @@ impl Receiver {
         self.events.pop_front()
     }
 
-    /// The next update in order, with its channel's name and incarnation.
-    pub fn poll_update(&mut self) -> Option<(&str, Uuid, Delivered)> {
-        let channel = self.channels.iter_mut().find_map(|c| {
-            c.merge
-                .pop()
-                .map(|update| (c.name.as_str(), c.incarnation, update))
-        });
-        channel.and_then(|(name, incarnation, update)| Some((name, incarnation?, update)))
+    /// The next update in order, or the gap in its place, with its channel's name and incarnation. The channels take turns.
+    pub fn poll_update(&mut self) -> Option<(&str, Uuid, Output)> {
+        let count = self.channels.len();
+        let turns = (0..count).map(|step| (self.turn + step) % count);
+        let (at, output) = turns
+            .into_iter()
+            .find_map(|at| Some((at, self.channels[at].merge.pop()?)))?;
+        self.turn = at + 1;
+        match &output {
+            Output::Update(update) => {
+                let (seq, len) = (update.seq, update.encoded.len());
+                self.consumed(at, seq, len);
+            }
+            Output::Gap { from, to } => self.channels[at].stats.gone += to - from + 1,
+        }
+        let channel = &self.channels[at];
+        Some((&channel.name, channel.incarnation?, output))
+    }
+
+    /// Whether to collect what happens to flow packets.
+    pub fn set_tracing(&mut self, on: bool) {
+        self.tracer.set(on);
+    }
+
+    /// What happened to flow packets since the last call, oldest first; the newest few thousand if there were more.
+    pub fn take_trace(&mut self) -> Vec<PacketTrace> {
+        self.tracer.take()
     }
 
     /// Counters of a channel.
@@ -209,7 +255,15 @@ impl Receiver {
                 Control::Announce(announce) => self.on_announce(announce, now)?,
                 Control::Key(key) => self.on_key(key),
                 Control::Rung(notice) => self.on_rung(notice, now),
-                Control::Hello(_) | Control::Cursors(_) | Control::State(_) => {
+                Control::Gap {
+                    channel,
+                    first,
+                    last,
+                } => self.on_gap(channel, first, last)?,
+                Control::Hello(_)
+                | Control::Cursors(_)
+                | Control::State(_)
+                | Control::Window(_) => {
                     return Err(WireError::invalid(
                         "control stream",
                         "a frame that only receivers send",
@@ -249,12 +303,7 @@ impl Receiver {
             }
             let next = channel.merge.next();
             if w.first > next {
-                self.events.push_back(ReceiverEvent::Gap {
-                    channel: w.name.clone(),
-                    from: next,
-                    to: w.first - 1,
-                });
-                channel.merge.skip_to(w.first);
+                channel.merge.pass_over(next..w.first);
             }
             self.events.push_back(ReceiverEvent::Welcome {
                 channel: w.name,
@@ -263,6 +312,21 @@ impl Receiver {
                 first: w.first,
                 resync,
             });
+        }
+        Ok(())
+    }
+
+    fn on_gap(&mut self, channel: u64, first: u64, last: u64) -> Result<(), WireError> {
+        let number = Some(channel);
+        let Some(channel) = self.channels.iter_mut().find(|c| c.number == number) else {
+            return Err(WireError::invalid(
+                "GAP",
+                "a channel that WELCOME did not name",
+            ));
+        };
+        channel.stats.head = channel.stats.head.max(last);
+        if !channel.merge.pass_over(first..last.saturating_add(1)) {
+            return Err(WireError::invalid("GAP", "more gaps than a receiver takes"));
         }
         Ok(())
     }
@@ -300,6 +364,12 @@ impl Receiver {
                 }
             }
         }
+        if self.channels.iter().any(|c| c.merge.buffered() > MAX_HELD) {
+            return Err(WireError::invalid(
+                "unicast stream",
+                "more updates out of order than a receiver holds",
+            ));
+        }
         let may_end = |reader: StreamReader| reader.may_end();
         if fin && !self.streams.remove(&stream).is_some_and(may_end) {
             return Err(WireError::invalid(
@@ -336,13 +406,9 @@ impl Receiver {
 
     /// When to call [`Receiver::handle_timeout`] and [`Receiver::poll_datagram`] next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let flows = self.flows.values().flat_map(|f| {
-            let ack = f.member.and_then(|path| f.trackers.get(&path)?.deadline());
-            let silent = f.member.map(|_| silent_at(f));
-            [ack, silent, f.rejoin_at]
-        });
+        let flows = self.flows.values().filter_map(Flow::deadline);
         let cursor = self.next_cursor.filter(|_| self.welcomed);
-        flows.chain([cursor]).flatten().min()
+        flows.chain(cursor).min()
     }
 
     /// Does what is due: cursors, missed heartbeats, joins that brought nothing.
@@ -358,30 +424,6 @@ impl Receiver {
             let cursors: Vec<_> = due.collect();
             Control::Cursors(cursors).encode(&mut self.control_out);
         }
-        for (id, flow) in &mut self.flows {
-            if flow.member.is_some() && silent_at(flow) <= now {
-                // The source's FC_RUNG answers this; until then nothing is owed, for nothing arrives.
-                let path = flow.member.take().unwrap_or(PathId::UNICAST);
-                send_state(
-                    flow,
-                    &mut self.control_out,
-                    Action::Leave,
-                    path,
-                    Some(Cause::HeartbeatLost),
-                );
-                let channel = self.channels[flow.channel].name.clone();
-                self.events.push_back(ReceiverEvent::Moved {
-                    channel,
-                    rung: Rung::Unicast,
-                    cause: Cause::HeartbeatLost,
-                });
-            }
-            if flow.rejoin_at.is_some_and(|at| at <= now) {
-                flow.rejoin_after = (flow.rejoin_after * 2).min(REJOIN_MAX);
-                flow.rejoin_at =
-                    Some(now + flow.rejoin_after.mul_f64(self.rng.random_range(0.75..1.25)));
-                self.events.push_back(ReceiverEvent::Rejoin { flow: *id });
-            }
-        }
+        self.flow_timeouts(now);
     }
 }

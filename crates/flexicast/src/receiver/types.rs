@@ -1,5 +1,6 @@
 //! What a receiver is made with and what it tells.
 
+use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::control::{Credential, Endpoint};
@@ -18,12 +19,33 @@ pub struct ReceiverConfig {
     pub credential: Credential,
     /// The channels, each with how far the outputs are.
     pub channels: Vec<(String, Option<Cursor>)>,
-    /// Whether to try the flow by IPv4 multicast.
-    pub multicast: bool,
+    /// By which ways to try to get flows.
+    pub rungs: Rungs,
     /// For the jitter of acknowledgements.
     pub seed: u64,
     /// Test-only: what arrives twice is delivered twice.
     pub dedupe_off: bool,
+}
+
+/// The ways by which a receiver tries to get flows, beside the unicast path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rungs {
+    /// Native multicast by IPv4.
+    pub multicast_v4: bool,
+    /// Native multicast by IPv6.
+    pub multicast_v6: bool,
+    /// Copies of the flow's packets on the connection's own path.
+    pub replicated: bool,
+}
+
+impl Default for Rungs {
+    fn default() -> Self {
+        Rungs {
+            multicast_v4: true,
+            multicast_v6: true,
+            replicated: true,
+        }
+    }
 }
 
 /// What the owner of a receiver should know or do.
@@ -41,15 +63,6 @@ pub enum ReceiverEvent {
         first: u64,
         /// The incarnation is not the one of the cursor: delivery starts over.
         resync: bool,
-    },
-    /// These updates are gone for good: older than the source's retention.
-    Gap {
-        /// The channel's name.
-        channel: String,
-        /// First `seq` that is missing.
-        from: u64,
-        /// Last `seq` that is missing.
-        to: u64,
     },
     /// The source turned the receiver away.
     Refused {
@@ -84,6 +97,13 @@ pub enum ReceiverEvent {
         /// Why.
         cause: Cause,
     },
+    /// A message to all who listen to the channel's flow.
+    Datagram {
+        /// The channel's name.
+        channel: String,
+        /// The bytes.
+        data: Bytes,
+    },
 }
 
 /// What became of a flow packet.
@@ -110,6 +130,18 @@ pub struct ChannelStats {
     pub head: u64,
     /// Flow packets that were taken.
     pub flow_packets: u64,
+    /// Those of them that came as copies on the connection's own path.
+    pub copied_packets: u64,
+    /// Flow packets for whose updates there was no room.
+    pub no_room: u64,
+    /// Key epochs that were learnt.
+    pub keys: u64,
+    /// Updates that the source took off the flow before all of them was sent.
+    pub resets: u64,
+    /// Messages that arrived by the flow, and those that found no room.
+    pub datagrams: u64,
+    /// Updates that are gone for good.
+    pub gone: u64,
     /// Flow packets that did not verify, or whose frames made no sense.
     pub flow_invalid: u64,
     /// Flow packets that arrived twice, and pieces of updates that were whole already.

@@ -48,6 +48,11 @@ impl Backlog {
         self.live
     }
 
+    /// Whether there is nothing to send.
+    pub(super) fn is_empty(&self) -> bool {
+        self.updates.is_empty() && self.repairs.is_empty()
+    }
+
     /// How many updates are to be sent whole.
     pub(super) fn len(&self) -> u64 {
         self.updates.iter().map(|r| r.end - r.start).sum()
@@ -73,6 +78,15 @@ impl Backlog {
 
     pub(super) fn next_update(&self) -> Option<u64> {
         self.updates.iter().next().map(|r| r.start)
+    }
+
+    /// Everything below `seq` is gone for good; returns the lowest that was owed.
+    pub(super) fn drop_below(&mut self, seq: u64) -> Option<u64> {
+        let repairs = self.repairs.iter().map(|r| r.seq).filter(|s| *s < seq);
+        let lowest = repairs.chain(self.next_update()).min();
+        self.repairs.retain(|r| r.seq >= seq);
+        self.updates.remove_below(seq);
+        lowest.filter(|lowest| *lowest < seq)
     }
 
     /// The updates below `seq` are sent or gone.

@@ -1,279 +1,445 @@
-//! Who is on the flow: promotion on proof, fall-back, back-off, and replacement of the flow (protocol.md section 8).
+//! Who is on a flow: promotion on proof, fall-back, back-off, copies (protocol.md section 8).
 
 use std::time::{Duration, Instant};
 
 use rand::RngExt;
 
-use super::session::Session;
-use super::{CHANNEL, LIVE_WITHIN, SessionId, Source, SourceEvent};
-use crate::control::{Action, Announce, Control, Key, RungNotice, State};
-use crate::flow::{Departure, FlowConfig, FlowEvent, FlowSender};
-use crate::protect::KeyError;
-use crate::{Cause, PathId, Rung};
+use super::{Alarm, ChannelIndex, LIVE_WITHIN, SessionId, Source, SourceEvent};
+use crate::control::{Action, Anchor, Control, State};
+use crate::flow::{Departure, FlowEvent, FlowSender};
+use crate::{Cause, FlowId, PathId, Rung};
 
 /// A membership shorter than this counts as flapping.
 const FLAP: Duration = Duration::from_secs(10);
-/// FC_KEY sequence of the one epoch.
-const KEY_SEQUENCE: u64 = 0;
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
+/// Copies to a receiver that does not prove that they arrive end after this time: the source reflects nothing at those who did not ask.
+const COPIES_UNPROVED: Duration = Duration::from_secs(2);
 
 impl Source {
-    pub(super) fn announcement(&self) -> Option<Announce> {
-        let config = self.flow.as_ref()?.config();
-        Some(Announce {
-            flow: config.flow,
-            sequence: self.announce_sequence,
-            endpoints: self.config.endpoints.clone(),
-            ack_delay: config.ack_delay,
-            flow_index: self.flow_index,
-            channel: CHANNEL,
-            heartbeat: config.heartbeat,
-        })
+    pub(super) fn channel_of_flow(&self, flow: FlowId) -> Option<ChannelIndex> {
+        let is = |f: &FlowSender| f.config().flow == flow;
+        self.channels
+            .iter()
+            .position(|c| c.flow.as_ref().is_some_and(is))
     }
 
     pub(super) fn on_state(&mut self, id: SessionId, state: &State, now: Instant) {
-        let (Some(flow), Some(session)) = (&mut self.flow, self.sessions.get_mut(&id)) else {
+        let Some(c) = self.channel_of_flow(state.flow) else {
+            // About a flow that was replaced meanwhile.
             return;
         };
-        let config = flow.config();
-        if state.flow != config.flow
-            || session
-                .state_sequence
-                .is_some_and(|known| state.sequence <= known)
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let Some(subscription) = session.subscription(c) else {
+            return;
+        };
+        if subscription
+            .state_sequence
+            .is_some_and(|known| state.sequence <= known)
         {
-            // About a flow that was replaced meanwhile, or overtaken.
             return;
         }
-        session.state_sequence = Some(state.sequence);
+        subscription.state_sequence = Some(state.sequence);
+        // Nobody holds a key that was not sent to it.
+        let confirmed = state.key_sequence.min(subscription.key_sent);
+        subscription.confirmed = subscription.confirmed.max(confirmed);
+        if let Some(flow) = &mut self.channels[c].flow {
+            flow.confirm(id, confirmed, now);
+        }
         match state.action {
-            Action::Join => {
-                // Answered once: the answer is larger than the question.
-                if std::mem::replace(&mut session.joined, true) {
-                    return;
-                }
-                let key = Key {
-                    flow: config.flow,
-                    sequence: KEY_SEQUENCE,
-                    first_pn: 0,
-                    secret: config.secret.clone(),
-                    algorithm: config.algorithm as u64,
-                };
-                Control::Key(key).encode(&mut session.control_out);
-                self.dirty.insert(id);
-                self.count_listeners(now);
+            Action::Join => self.on_join(id, c, state.path, now),
+            Action::Ready => self.on_ready(id, c, state, now),
+            Action::Leave => self.on_leave(id, c, state, now),
+        }
+        self.flow_events(c, now);
+    }
+
+    fn on_join(&mut self, id: SessionId, c: ChannelIndex, path: PathId, now: Instant) {
+        let channel = &self.channels[c];
+        let copies = path == PathId::new(channel.flow_index, Rung::Replicated);
+        let full = channel.replicas.len() >= self.limits.copies;
+        let offered = channel.replicate;
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let validated = session.validated;
+        let receiver = session.receiver();
+        let Some(subscription) = session.subscription(c) else {
+            return;
+        };
+        let new = if copies {
+            // Copies that are on already stay on; the time that is left to prove them does not grow by asking again.
+            let refused = !offered || !validated || (full && !subscription.copies);
+            let needless = subscription.rung() < Rung::Replicated;
+            let backing_off = subscription.is_backing_off(Rung::Replicated, now);
+            if refused || needless || backing_off {
+                self.counters.copies_refused += u64::from(refused);
+                return;
             }
-            Action::Ready => {
-                let known_path = state.path.rung() == Some(Rung::Multicast)
-                    && state.path.flow_index() == self.flow_index;
-                let backing_off = session.backoff_until.is_some_and(|until| now < until);
-                if session.joined
-                    && known_path
-                    && state.key_sequence == KEY_SEQUENCE
-                    && session.member.is_none()
-                    && !backing_off
-                {
-                    session.ready = Some(state.path);
-                    self.try_promote(id, now);
-                }
+            let new = !std::mem::replace(&mut subscription.copies, true);
+            if new {
+                let until = now + COPIES_UNPROVED;
+                subscription.copies_until = Some(until);
+                self.alarms.insert((until, id, c, Alarm::Copies));
             }
-            Action::Leave => {
-                let cause = state.cause.unwrap_or(Cause::Left);
-                if config.fall_back_off && cause == Cause::HeartbeatLost {
-                    return;
-                }
-                if let Some(departure) = flow.dismiss(id) {
-                    self.fell_back(id, cause, departure, now);
-                }
-                // Who misses heartbeats goes on listening for the flow's return; anybody else is off it.
-                if cause != Cause::HeartbeatLost {
-                    if let Some(session) = self.sessions.get_mut(&id) {
-                        session.joined = false;
-                        session.ready = None;
-                    }
-                    self.count_listeners(now);
+            new
+        } else {
+            !std::mem::replace(&mut subscription.joined, true)
+        };
+        // Answered once: the answer is larger than the question.
+        let keyless = subscription.key_sent == 0 && !subscription.awaits_key;
+        // It is back, so nobody is to be locked out for its having gone.
+        self.channels[c].leavers.remove(&receiver);
+        if keyless {
+            self.give_key(id, c, now);
+        }
+        if new {
+            self.recount(c, now);
+        }
+        self.dirty.insert(id);
+    }
+
+    fn on_ready(&mut self, id: SessionId, c: ChannelIndex, state: &State, now: Instant) {
+        let channel = &self.channels[c];
+        let ours = state.path.flow_index() == channel.flow_index;
+        let Some(rung) = state.path.rung().filter(|_| ours) else {
+            self.counters.proofs_ignored += 1;
+            return;
+        };
+        let in_use = channel.flow.as_ref().map_or(0, |f| f.epoch().sequence);
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let Some(subscription) = session.subscription(c) else {
+            return;
+        };
+        if subscription.member == Some(state.path) {
+            // Only says which key it holds.
+            return;
+        }
+        let listens = match rung {
+            Rung::Multicast => subscription.joined,
+            Rung::Replicated => subscription.copies,
+            Rung::Amt | Rung::Unicast => false,
+        };
+        let better = rung < subscription.rung();
+        let holds_key = subscription.confirmed >= in_use;
+        if !listens || !better || !holds_key || subscription.is_backing_off(rung, now) {
+            self.counters.proofs_ignored += 1;
+            return;
+        }
+        let known = subscription.ready.and_then(PathId::rung);
+        if known.is_none_or(|known| rung <= known) {
+            subscription.ready = Some(state.path);
+        }
+        self.try_promote(id, c, now);
+    }
+
+    fn on_leave(&mut self, id: SessionId, c: ChannelIndex, state: &State, now: Instant) {
+        let cause = state.cause.unwrap_or(Cause::Left);
+        let copies_only = state.path.rung() == Some(Rung::Replicated);
+        let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
+            return;
+        };
+        let off_member = subscription.member.is_some()
+            && (subscription.member == Some(state.path) || !copies_only);
+        if off_member && let Some(flow) = &mut self.channels[c].flow {
+            if flow.config().fall_back_off && cause == Cause::HeartbeatLost {
+                return;
+            }
+            if let Some(departure) = flow.dismiss(id) {
+                self.fell_back(id, c, cause, departure, now);
+            }
+        }
+        // Who misses heartbeats goes on listening for the flow's return; anybody else is off it.
+        if cause == Cause::HeartbeatLost {
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let receiver = session.receiver();
+        let Some(subscription) = session.subscription(c) else {
+            return;
+        };
+        subscription.copies = false;
+        if !copies_only {
+            subscription.joined = false;
+        }
+        subscription.ready = None;
+        if !subscription.listens() && !copies_only && subscription.key_sent > 0 {
+            // It has to ask for a key again, and gets the one that is in use then.
+            (subscription.key_sent, subscription.confirmed) = (0, 0);
+            self.note_leaver(c, receiver, now);
+        }
+        self.recount(c, now);
+    }
+
+    /// Takes anew who listens to a channel's flow and who gets copies.
+    pub(super) fn recount(&mut self, c: ChannelIndex, now: Instant) {
+        let (mut listeners, mut replicas) = (0, Vec::new());
+        for (id, session) in &mut self.sessions {
+            let validated = session.validated && !session.closing;
+            if let Some(subscription) = session.subscription(c) {
+                listeners += usize::from(subscription.listens());
+                if subscription.copies && validated {
+                    replicas.push(*id);
                 }
             }
         }
-    }
-
-    pub(super) fn count_listeners(&mut self, now: Instant) {
-        let listeners = self.sessions.values().filter(|s| s.joined).count();
-        if let Some(flow) = &mut self.flow {
+        let channel = &mut self.channels[c];
+        channel.replicas = replicas;
+        if let Some(flow) = &mut channel.flow {
             flow.set_listeners(listeners, now);
         }
+        if channel.retune() {
+            self.announce(c);
+        }
     }
 
-    /// Makes a receiver a member if it has proved that packets arrive and is near enough to the head.
-    pub(super) fn try_promote(&mut self, id: SessionId, now: Instant) {
-        let (Some(flow), Some(session)) = (&mut self.flow, self.sessions.get_mut(&id)) else {
+    pub(super) fn try_promote_at(&mut self, id: SessionId, at: usize, now: Instant) {
+        let subscription = self.sessions.get(&id).and_then(|s| s.subscriptions.get(at));
+        if let Some(subscription) = subscription.filter(|s| s.ready.is_some()) {
+            self.try_promote(id, subscription.channel, now);
+        }
+    }
+
+    /// Makes a receiver a member by the path that it proved, if that is better than where it stands and it is near enough to the head.
+    pub(super) fn try_promote(&mut self, id: SessionId, c: ChannelIndex, now: Instant) {
+        let channel = &mut self.channels[c];
+        let (Some(flow), Some(session)) = (&mut channel.flow, self.sessions.get_mut(&id)) else {
             return;
         };
-        let Some(path) = session.ready else { return };
-        let backing_off = session.backoff_until.is_some_and(|until| now < until);
-        if session.member.is_some() || backing_off || session.backlog.len() > LIVE_WITHIN {
+        let rtt = session.rtt;
+        let Some(subscription) = session.subscription(c) else {
+            return;
+        };
+        let Some(path) = subscription.ready else {
+            return;
+        };
+        let Some(to) = path.rung() else { return };
+        let from = subscription.rung();
+        let holds_key = subscription.confirmed >= flow.epoch().sequence;
+        let far = subscription.backlog.len() > LIVE_WITHIN;
+        if to >= from || far || !holds_key || subscription.is_backing_off(to, now) {
             return;
         }
-        let cut = flow.admit(id, path, session.rtt);
-        session.ready = None;
-        session.member = Some(path);
-        session.cut_head = self.head;
-        session.since = now;
-        session.backlog.set_live(false);
-        let notice = session.notice(flow.config().flow, path, cut, Cause::Joined);
-        Control::Rung(notice).encode(&mut session.control_out);
+        if subscription.member.is_some() {
+            // From one rung to a better one: what is under way on the old one is sent again on the unicast path, which costs less than keeping count of two.
+            if let Some(departure) = flow.dismiss(id) {
+                subscription.backlog.repair(departure.owed);
+            }
+        } else {
+            subscription.cut_head = channel.head;
+        }
+        let anchor = Anchor {
+            seq: channel.head + 1,
+            offset: flow.anchor().offset,
+        };
+        let cut = flow.admit(id, path, rtt, subscription.confirmed);
+        subscription.ready = None;
+        subscription.member = Some(path);
+        subscription.since = now;
+        subscription.backlog.set_live(false);
+        if to != Rung::Replicated {
+            subscription.copies = false;
+        }
+        subscription.copies_until = None;
+        let notice =
+            subscription.notice(flow.config().flow, path, cut, Cause::Joined, Some(anchor));
+        session.say(&Control::Rung(notice));
+        self.counters.promotions += 1;
         self.dirty.insert(id);
         self.events.push_back(SourceEvent::Moved {
             session: id,
-            from: Rung::Unicast,
-            to: Rung::Multicast,
+            channel: c,
+            from,
+            to,
             cause: Cause::Joined,
         });
+        self.recount(c, now);
     }
 
-    /// The other end of a membership: everything that the flow did not bring goes to the unicast path.
+    /// The end of a membership: everything that the flow did not bring goes to the unicast path.
     pub(super) fn fell_back(
         &mut self,
         id: SessionId,
+        c: ChannelIndex,
         cause: Cause,
         departure: Departure,
         now: Instant,
     ) {
-        let (Some(flow), Some(session)) = (&mut self.flow, self.sessions.get_mut(&id)) else {
+        let channel = &mut self.channels[c];
+        let (Some(flow), Some(session)) = (&mut channel.flow, self.sessions.get_mut(&id)) else {
             return;
         };
-        let Some(path) = session.member.take() else {
+        let Some(subscription) = session.subscription(c) else {
             return;
         };
-        session.backlog.repair(departure.owed);
-        session
-            .backlog
-            .insert(departure.resume.max(session.cut_head + 1), self.head);
-        session.ready = None;
-        session.backlog.set_live(true);
-        // A first membership that ends soon is a failure, only one after a return is flapping.
-        let flapped = session.returned && now.saturating_duration_since(session.since) < FLAP;
-        session.returned = true;
-        session.flaps = if flapped {
-            session.flaps.saturating_add(1)
-        } else {
-            0
+        let Some(path) = subscription.member.take() else {
+            return;
         };
-        session.backoff_until = None;
-        if session.flaps > 0 {
-            let wait = BACKOFF_FIRST
-                .saturating_mul(1 << (session.flaps - 1).min(16))
-                .min(BACKOFF_MAX);
-            let until = now + wait.mul_f64(self.rng.random_range(0.75..1.25));
-            session.backoff_until = Some(until);
-            self.proofs.insert((until, id));
-        }
-        session.since = now;
-        session.last_cause = cause;
-        let notice = session.notice(flow.config().flow, PathId::UNICAST, flow.next_pn(), cause);
-        Control::Rung(notice).encode(&mut session.control_out);
-        self.dirty.insert(id);
         let from = path.rung().unwrap_or(Rung::Multicast);
+        if !self.repair_off {
+            subscription.backlog.repair(departure.owed);
+        }
+        let resume = departure.resume.max(subscription.cut_head + 1);
+        subscription.backlog.insert(resume, channel.head);
+        subscription.ready = None;
+        subscription.backlog.set_live(true);
+        if from == Rung::Replicated {
+            // No acknowledgement, no copies: it asks for them again.
+            subscription.copies = false;
+        }
+        let lasted = now.saturating_duration_since(subscription.since);
+        if let Some(flaps) = subscription.flaps.get_mut(from as usize) {
+            // A first membership that ends soon is a failure, only one after a return is flapping.
+            let flapped = flaps.returned && lasted < FLAP && cause != Cause::RekeyMissed;
+            flaps.returned = true;
+            flaps.count = if flapped {
+                flaps.count.saturating_add(1)
+            } else {
+                0
+            };
+            flaps.until = None;
+            if flapped {
+                let wait = BACKOFF_FIRST
+                    .saturating_mul(1 << (flaps.count - 1).min(16))
+                    .min(BACKOFF_MAX);
+                let until = now + wait.mul_f64(self.rng.random_range(0.75..1.25));
+                flaps.until = Some(until);
+                self.alarms.insert((until, id, c, Alarm::Proof(from)));
+            }
+        }
+        subscription.since = now;
+        subscription.last_cause = cause;
+        let next = flow.next_pn();
+        let notice = subscription.notice(flow.config().flow, PathId::UNICAST, next, cause, None);
+        session.say(&Control::Rung(notice));
+        self.counters.fall_backs += 1;
+        self.counters.rekeys_missed += u64::from(cause == Cause::RekeyMissed);
+        self.dirty.insert(id);
         self.events.push_back(SourceEvent::Moved {
             session: id,
+            channel: c,
             from,
             to: Rung::Unicast,
             cause,
         });
+        self.recount(c, now);
     }
 
-    pub(super) fn flow_events(&mut self, now: Instant) {
-        while let Some(event) = self.flow.as_mut().and_then(FlowSender::poll_event) {
+    pub(super) fn flow_events(&mut self, c: ChannelIndex, now: Instant) {
+        while let Some(event) = self
+            .channels
+            .get_mut(c)
+            .and_then(|c| c.flow.as_mut())
+            .and_then(FlowSender::poll_event)
+        {
             match event {
                 FlowEvent::Repair { member, range } => {
-                    if self.config.repair_off {
+                    if self.repair_off {
                         continue;
                     }
-                    if let Some(session) = self.sessions.get_mut(&member) {
-                        session.backlog.repair([range]);
+                    self.counters.repairs += 1;
+                    let session = self.sessions.get_mut(&member);
+                    if let Some(subscription) = session.and_then(|s| s.subscription(c)) {
+                        subscription.backlog.repair([range]);
                         self.dirty.insert(member);
                     }
                 }
                 FlowEvent::FellBack {
                     member,
                     cause,
-                    mut departure,
+                    departure,
                 } => {
-                    if self.config.repair_off {
-                        departure.owed.clear();
-                    }
-                    self.fell_back(member, cause, departure, now);
+                    self.channels[c].count_fall_back(cause, now);
+                    self.fell_back(member, c, cause, departure, now);
                 }
+                FlowEvent::Switched { .. } => {}
             }
         }
     }
 
     /// The back-off of a receiver that flapped is over: packets from now on prove that the flow reaches it.
-    pub(super) fn ask_for_proof(&mut self, id: SessionId, now: Instant) {
-        let (Some(flow), Some(session)) = (&self.flow, self.sessions.get_mut(&id)) else {
-            return;
-        };
-        if session.member.is_some() || session.backoff_until.is_none_or(|until| until > now) {
-            return;
-        }
-        session.backoff_until = None;
-        let notice = session.notice(
-            flow.config().flow,
-            PathId::UNICAST,
-            flow.next_pn(),
-            session.last_cause,
-        );
-        Control::Rung(notice).encode(&mut session.control_out);
-        self.dirty.insert(id);
-    }
-
-    /// Withdraws the flow and begins another one with a fresh Flow ID and secret: members go to unicast and prove themselves anew.
-    pub fn replace_flow(&mut self, config: FlowConfig, now: Instant) -> Result<(), KeyError> {
-        let fresh = FlowSender::new(config)?;
-        let Some(mut withdrawn) = self.announcement() else {
-            return Ok(());
-        };
-        withdrawn.endpoints.clear();
-        self.announce_sequence += 1;
-        withdrawn.sequence = self.announce_sequence;
-        let ids: Vec<_> = self.sessions.keys().copied().collect();
-        for id in &ids {
-            if let Some(departure) = self.flow.as_mut().and_then(|f| f.dismiss(*id)) {
-                self.fell_back(*id, Cause::FlowInvalid, departure, now);
-            }
-        }
-        self.flow = Some(fresh);
-        // Path ids of its own: acknowledgements of the old flow that are under way mean nothing for this one.
-        self.flow_index += 1;
-        self.worn_out = false;
-        let announce = self.announcement();
-        for (id, session) in self.sessions.iter_mut().filter(|(_, s)| s.served) {
-            session.forget_flow();
-            Control::Announce(withdrawn.clone()).encode(&mut session.control_out);
-            if let Some(announce) = &announce {
-                Control::Announce(announce.clone()).encode(&mut session.control_out);
-            }
-            self.dirty.insert(*id);
-        }
-        Ok(())
-    }
-}
-
-impl Session {
-    fn notice(
+    pub(super) fn ask_for_proof(
         &mut self,
-        flow: crate::FlowId,
-        path: PathId,
-        first_pn: u64,
-        cause: Cause,
-    ) -> RungNotice {
-        self.notice_sequence += 1;
-        RungNotice {
-            flow,
-            sequence: self.notice_sequence,
-            path,
-            first_pn,
-            cause,
+        id: SessionId,
+        c: ChannelIndex,
+        rung: Rung,
+        now: Instant,
+    ) {
+        let (Some(flow), Some(session)) = (
+            self.channels.get(c).and_then(|c| c.flow.as_ref()),
+            self.sessions.get_mut(&id),
+        ) else {
+            return;
+        };
+        let Some(subscription) = session.subscription(c) else {
+            return;
+        };
+        let flaps = &mut subscription.flaps[rung as usize];
+        if flaps.until.is_none_or(|until| until > now) {
+            return;
         }
+        flaps.until = None;
+        // A member by another rung says by itself, now and then, that a better one works.
+        if subscription.member.is_none() {
+            let cause = subscription.last_cause;
+            let (flow, next) = (flow.config().flow, flow.next_pn());
+            let notice = subscription.notice(flow, PathId::UNICAST, next, cause, None);
+            session.say(&Control::Rung(notice));
+            self.dirty.insert(id);
+        }
+    }
+
+    /// Nothing shows that the copies arrive: they end.
+    pub(super) fn end_unproved_copies(&mut self, id: SessionId, c: ChannelIndex, now: Instant) {
+        let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
+            return;
+        };
+        if subscription.copies_until.is_some_and(|until| until <= now) {
+            subscription.copies_until = None;
+            subscription.copies = false;
+            self.counters.copies_unproved += 1;
+            self.recount(c, now);
+        }
+    }
+
+    /// Whether the session's present address is validated. Copies are paused while it is not: they would hit whoever has that address.
+    pub fn set_validated(&mut self, id: SessionId, validated: bool, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        if std::mem::replace(&mut session.validated, validated) == validated {
+            return;
+        }
+        let channels: Vec<_> = session.subscriptions.iter().map(|s| s.channel).collect();
+        for c in channels {
+            self.recount(c, now);
+            self.flow_events(c, now);
+        }
+    }
+
+    /// A copy could not be sent to its receiver: it gets no more of them. Others are not affected.
+    pub fn replica_failed(&mut self, id: SessionId, c: ChannelIndex, now: Instant) {
+        let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
+            return;
+        };
+        if !std::mem::replace(&mut subscription.copies, false) {
+            return;
+        }
+        subscription.copies_until = None;
+        self.counters.copies_failed += 1;
+        let by_copies = subscription.rung() == Rung::Replicated;
+        if by_copies
+            && let Some(flow) = &mut self.channels[c].flow
+            && let Some(departure) = flow.dismiss(id)
+        {
+            self.fell_back(id, c, Cause::NetworkChanged, departure, now);
+        }
+        self.recount(c, now);
     }
 }

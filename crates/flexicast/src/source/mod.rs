@@ -1,12 +1,19 @@
-//! The source's state machine for one channel: its flow, the rung of each receiver, and what each receiver still has to get on its unicast path.
+//! The source's state machine: its channels with their flows, the rung of each receiver on each of them, and what each receiver still has to get on its
+//! unicast path.
 //!
-//! The owner moves bytes: control streams and datagrams of the unicast paths in and out, flow packets out, updates in from the store. One [`Source`] never
+//! The owner moves bytes: control streams and datagrams of the unicast paths in and out, flow packets out, updates in from the store. A [`Source`] never
 //! blocks and keeps no more of the backlog than the recent updates; older ones it asks for ([`Unicast::Fetch`]).
 
 mod backlog;
+mod channel;
+mod control;
 mod membership;
+mod operate;
+mod pacing;
 mod recent;
+mod rekey;
 mod session;
+mod subscription;
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,104 +23,145 @@ use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use uuid::Uuid;
+use zeroize::Zeroizing;
 
-use crate::ack::{PATH_ACK, PathAck};
-use crate::control::{Control, Refusal, WelcomeChannel};
-use crate::flow::{FlowConfig, FlowSender};
+use crate::flow::FlowSender;
 use crate::protect::KeyError;
-use crate::wire::Reader;
-use crate::{Cause, Cursor, WireError};
-use recent::Recent;
+use crate::trace::{Outcome, PacketTrace, Tracer};
+use crate::{PathId, Rung};
+use channel::Channel;
+use pacing::Pacing;
 use session::Session;
 pub use session::Unicast;
-pub use types::{SessionStatus, SourceConfig, SourceEvent, close};
+pub use types::{
+    ChannelConfig, Limits, SessionStatus, SourceConfig, SourceCounters, SourceEvent,
+    SubscriptionStatus, close,
+};
 
 /// The caller's number for a unicast session.
 pub type SessionId = u64;
+
+/// A channel's place in [`SourceConfig::channels`].
+pub type ChannelIndex = usize;
 
 /// A receiver with more updates than this before it gets them on a catch-up stream and is not promoted (design section 5).
 pub const LIVE_WITHIN: u64 = 256;
 /// Without a cursor a receiver gets this many of the last updates (design section 5).
 pub const FIRST_UPDATES: u64 = 100;
-/// The number of the one channel, on every connection.
-const CHANNEL: u64 = 1;
+/// Bytes that a flow's queue holds before its owner should wait.
+const FLOW_ROOM: usize = 8 << 20;
+
+/// What is due later for one receiver on one channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Alarm {
+    /// It flapped on a rung, and may prove itself again.
+    Proof(Rung),
+    /// Copies that were not proved to arrive end.
+    Copies,
+}
 
 /// The state machine.
 #[derive(Debug)]
 pub struct Source {
-    config: SourceConfig,
-    head: u64,
-    flow: Option<FlowSender>,
-    announce_sequence: u64,
-    /// The flow's part of its path ids; each flow has another one.
-    flow_index: u64,
-    /// Acknowledgements of packets that were never sent.
-    invalid_acks: u64,
+    channels: Vec<Channel>,
     sessions: BTreeMap<SessionId, Session>,
-    recent: Recent,
+    limits: Limits,
     dirty: BTreeSet<SessionId>,
     events: VecDeque<SourceEvent>,
-    /// When receivers that were moved down for flapping are asked for a new proof.
-    proofs: BTreeSet<(Instant, SessionId)>,
-    worn_out: bool,
+    counters: SourceCounters,
+    alarms: BTreeSet<(Instant, SessionId, ChannelIndex, Alarm)>,
+    pacing: Pacing,
+    next_flow_index: u64,
+    /// Which channel's flow is asked first for a packet.
+    turn: usize,
+    served: usize,
+    repair_off: bool,
+    tracer: Tracer,
     rng: SmallRng,
 }
 
 impl Source {
-    /// A source without sessions; `flow` is fresh random at every start.
-    pub fn new(config: SourceConfig, flow: Option<FlowConfig>) -> Result<Self, KeyError> {
+    /// A source without sessions.
+    ///
+    /// # Errors
+    /// The cryptographic library refuses a flow's key.
+    pub fn new(config: SourceConfig) -> Result<Self, KeyError> {
+        let channels = config.channels.into_iter().zip(1..);
+        let channels: Result<Vec<_>, _> = channels.map(|(c, i)| Channel::new(c, i)).collect();
+        let channels = channels?;
         Ok(Source {
-            head: config.head,
-            flow: flow.map(FlowSender::new).transpose()?,
-            announce_sequence: 1,
-            flow_index: 1,
-            invalid_acks: 0,
+            next_flow_index: channels.len() as u64 + 1,
+            channels,
             sessions: BTreeMap::new(),
-            recent: Recent::new(config.head + 1),
+            limits: config.limits,
             dirty: BTreeSet::new(),
             events: VecDeque::new(),
-            proofs: BTreeSet::new(),
-            worn_out: false,
+            counters: SourceCounters::default(),
+            alarms: BTreeSet::new(),
+            pacing: Pacing::new(config.unicast_rate),
+            turn: 0,
+            served: 0,
+            repair_off: config.repair_off,
+            tracer: Tracer::default(),
             rng: SmallRng::seed_from_u64(config.seed),
-            config,
         })
     }
 
-    /// The last published or stored `seq`.
-    pub fn head(&self) -> u64 {
-        self.head
+    /// The number of channels.
+    pub fn channels(&self) -> usize {
+        self.channels.len()
     }
 
-    /// The flow, for its numbers.
-    pub fn flow(&self) -> Option<&FlowSender> {
-        self.flow.as_ref()
+    /// A channel's name; empty if there is no such channel.
+    pub fn channel_name(&self, channel: ChannelIndex) -> &str {
+        self.channels.get(channel).map_or("", |c| &c.name)
     }
 
-    /// Whether the flow's queue has room for another update. The owner publishes slower than this allows only by waiting; nothing is lost by it.
-    pub fn has_room(&self) -> bool {
-        self.flow
-            .as_ref()
-            .is_none_or(|f| f.queued_bytes() < 8 << 20)
+    /// The last published or stored `seq` of a channel; 0 if there is no such channel.
+    pub fn head(&self, channel: ChannelIndex) -> u64 {
+        self.channels.get(channel).map_or(0, |c| c.head)
     }
 
-    /// Acknowledgements of packets that were never sent, since the beginning.
-    pub fn invalid_acks(&self) -> u64 {
-        self.invalid_acks
+    /// A channel's flow, for its numbers.
+    pub fn flow(&self, channel: ChannelIndex) -> Option<&FlowSender> {
+        self.channels.get(channel)?.flow.as_ref()
     }
 
-    /// A new connection whose handshake is complete.
-    pub fn accept(&mut self, session: SessionId, now: Instant) {
-        self.sessions.insert(session, Session::new(now));
+    /// Whether the queue of a channel's flow has room for another update. The owner publishes slower than this allows only by waiting; nothing is lost by it.
+    pub fn has_room(&self, channel: ChannelIndex) -> bool {
+        self.flow(channel)
+            .is_none_or(|f| f.queued_bytes() < FLOW_ROOM)
+    }
+
+    /// Counters since the beginning.
+    pub fn counters(&self) -> SourceCounters {
+        self.counters
+    }
+
+    /// A new connection whose handshake is complete, which validates its address.
+    pub fn accept(&mut self, session: SessionId, _now: Instant) {
+        self.sessions.insert(session, Session::new(&self.limits));
     }
 
     /// The connection is gone.
-    pub fn closed(&mut self, session: SessionId, now: Instant) {
-        self.dirty.remove(&session);
-        if self.sessions.remove(&session).is_some() {
-            if let Some(flow) = &mut self.flow {
-                flow.dismiss(session);
+    pub fn closed(&mut self, id: SessionId, now: Instant) {
+        self.dirty.remove(&id);
+        self.pacing.forget(id);
+        let Some(mut session) = self.sessions.remove(&id) else {
+            return;
+        };
+        self.served -= usize::from(session.served);
+        let receiver = session.receiver();
+        for subscription in std::mem::take(&mut session.subscriptions) {
+            let c = subscription.channel;
+            if let Some(flow) = self.channels.get_mut(c).and_then(|c| c.flow.as_mut()) {
+                flow.dismiss(id);
             }
-            self.count_listeners(now);
+            if subscription.key_sent > 0 {
+                self.note_leaver(c, receiver, now);
+            }
+            self.recount(c, now);
+            self.flow_events(c, now);
         }
     }
 
@@ -129,12 +177,10 @@ impl Source {
         self.dirty.pop_first()
     }
 
-    /// Bytes for a session's control stream.
-    pub fn take_control(&mut self, session: SessionId) -> Vec<u8> {
-        self.sessions
-            .get_mut(&session)
-            .map(|s| std::mem::take(&mut s.control_out))
-            .unwrap_or_default()
+    /// Bytes for a session's control stream; keys are among them.
+    pub fn take_control(&mut self, session: SessionId) -> Zeroizing<Vec<u8>> {
+        let session = self.sessions.get_mut(&session);
+        session.map(Session::take_control).unwrap_or_default()
     }
 
     /// The next event.
@@ -144,23 +190,28 @@ impl Source {
 
     /// All sessions whose receivers are served.
     pub fn sessions(&self) -> impl Iterator<Item = SessionStatus> + '_ {
-        self.sessions
-            .iter()
-            .filter(|(_, s)| s.served)
-            .filter_map(|(id, s)| {
-                let hello = s.hello.as_ref()?;
-                let member = self.flow.as_ref().and_then(|f| f.member(*id));
-                Some(SessionStatus {
-                    session: *id,
-                    receiver: hello.receiver,
-                    name: hello.name.clone(),
-                    rung: s.rung(),
-                    since: s.since,
-                    cursor: s.cursor,
-                    backlog: s.backlog.len(),
-                    rtt: member.map_or(s.rtt, |(rtt, _)| rtt),
-                })
+        let served = self.sessions.iter().filter(|(_, s)| s.served);
+        served.filter_map(|(id, s)| {
+            let hello = s.hello.as_ref()?;
+            let channels = s.subscriptions.iter().map(|sub| SubscriptionStatus {
+                channel: sub.channel,
+                rung: sub.rung(),
+                since: sub.since,
+                cursor: sub.cursor,
+                backlog: sub.backlog.len(),
+                rtt: self
+                    .flow(sub.channel)
+                    .and_then(|f| f.member(*id))
+                    .map_or(s.rtt, |(rtt, _)| rtt),
+                key_sequence: (sub.confirmed > 0).then_some(sub.confirmed),
+            });
+            Some(SessionStatus {
+                session: *id,
+                receiver: hello.receiver,
+                name: hello.name.clone(),
+                channels: channels.collect(),
             })
+        })
     }
 
     /// The receiver's id and name, once it said HELLO.
@@ -172,202 +223,25 @@ impl Source {
             .map(|h| (h.receiver, h.name.as_str()))
     }
 
-    /// Bytes of a session's control stream. An error is a violation by the receiver: close the connection with it.
-    pub fn on_control(
-        &mut self,
-        id: SessionId,
-        bytes: &[u8],
-        now: Instant,
-    ) -> Result<(), WireError> {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return Ok(());
-        };
-        session.control.push(bytes);
-        loop {
-            let Some(session) = self.sessions.get_mut(&id) else {
-                return Ok(());
-            };
-            let Some(frame) = session.control.next_frame()? else {
-                return Ok(());
-            };
-            match frame {
-                Control::Hello(_) if session.hello.is_some() => {
-                    return Err(WireError::invalid("HELLO", "a second one"));
-                }
-                Control::Hello(hello) => {
-                    session.hello = Some(hello.clone());
-                    let ours = &self.config.channel;
-                    match hello.channels.iter().find(|(name, _)| name != ours) {
-                        None if !hello.channels.is_empty() => self
-                            .events
-                            .push_back(SourceEvent::Authorise { session: id, hello }),
-                        None => {
-                            self.refuse(id, Refusal::BadHello, "no channel is asked for".into())
-                        }
-                        Some((name, _)) => {
-                            let reason =
-                                format!("there is no channel \"{name}\" here, only \"{ours}\"");
-                            self.refuse(id, Refusal::UnknownChannel, reason);
-                        }
-                    }
-                }
-                _ if !session.served => {
-                    return Err(WireError::invalid(
-                        "control stream",
-                        "a frame before WELCOME",
-                    ));
-                }
-                Control::Cursors(cursors) => {
-                    let ours = cursors
-                        .into_iter()
-                        .rfind(|c| c.incarnation == self.config.incarnation);
-                    session.cursor = ours.or(session.cursor);
-                }
-                Control::State(state) => self.on_state(id, &state, now),
-                Control::Welcome(_)
-                | Control::Refused { .. }
-                | Control::Announce(_)
-                | Control::Key(_)
-                | Control::Rung(_) => {
-                    return Err(WireError::invalid(
-                        "control stream",
-                        "a frame that only sources send",
-                    ));
-                }
-            }
-        }
-    }
-
-    fn refuse(&mut self, id: SessionId, refusal: Refusal, reason: String) {
-        let Some(session) = self.sessions.get_mut(&id) else {
+    /// A new update of a channel, stored before: sends it to everybody. `seq` must follow the head; another one is not published, and a bug of the caller.
+    pub fn publish(&mut self, channel: ChannelIndex, seq: u64, encoded: Bytes) {
+        let Some(c) = self.channels.get_mut(channel) else {
             return;
         };
-        Control::Refused {
-            code: refusal as u64,
-            reason: reason.clone(),
-        }
-        .encode(&mut session.control_out);
-        self.dirty.insert(id);
-        self.events.push_back(SourceEvent::Close {
-            session: id,
-            code: close::REFUSED,
-            reason,
-        });
-    }
-
-    /// The decision about a HELLO: serves the receiver or turns it away.
-    pub fn authorised(
-        &mut self,
-        id: SessionId,
-        verdict: Result<(), (Refusal, String)>,
-        now: Instant,
-    ) {
-        if let Err((refusal, reason)) = verdict {
-            return self.refuse(id, refusal, reason);
-        }
-        let Some(hello) = self.sessions.get(&id).and_then(|s| s.hello.clone()) else {
+        debug_assert_eq!(seq, c.head + 1, "updates are published in order");
+        if seq != c.head + 1 {
             return;
-        };
-        self.supersede(id, hello.receiver, now);
-        let cursor = hello
-            .channels
-            .iter()
-            .find(|(name, _)| *name == self.config.channel)
-            .and_then(|(_, cursor)| *cursor);
-        let first = match cursor {
-            // A cursor beyond the head is from a history that this store does not have: the receiver sees that by the head, and starts over.
-            Some(c) if c.incarnation == self.config.incarnation && c.seq <= self.head => {
-                (c.seq + 1).max(self.config.first)
-            }
-            _ => (self.head + 1)
-                .saturating_sub(FIRST_UPDATES)
-                .max(self.config.first),
-        };
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
-        session.served = true;
-        session.since = now;
-        let known = |c: &Cursor| c.incarnation == self.config.incarnation && c.seq <= self.head;
-        session.cursor = cursor.filter(known);
-        session.backlog.start(first, self.head);
-        let welcome = WelcomeChannel {
-            channel: CHANNEL,
-            name: self.config.channel.clone(),
-            incarnation: self.config.incarnation,
-            head: self.head,
-            first,
-        };
-        Control::Welcome(vec![welcome]).encode(&mut session.control_out);
-        if let Some(announce) = self.announcement()
-            && let Some(session) = self.sessions.get_mut(&id)
-        {
-            Control::Announce(announce).encode(&mut session.control_out);
         }
-        self.dirty.insert(id);
-    }
-
-    /// A receiver that connects anew has given up its older connection.
-    fn supersede(&mut self, id: SessionId, receiver: Uuid, now: Instant) {
-        let older =
-            |(other, s): (&SessionId, &Session)| (*other != id && s.is(receiver)).then_some(*other);
-        let old: Vec<_> = self.sessions.iter().filter_map(older).collect();
-        for session in old {
-            self.closed(session, now);
-            let reason = "the same receiver has connected anew".to_owned();
-            self.events.push_back(SourceEvent::Close {
-                session,
-                code: close::SUPERSEDED,
-                reason,
-            });
+        c.head = seq;
+        c.recent.push(seq, encoded.clone());
+        if let Some(flow) = &mut c.flow {
+            flow.push(seq, encoded);
         }
-    }
-
-    /// A DATAGRAM of a session. An error is a violation by the receiver: close the connection with it.
-    pub fn on_datagram(
-        &mut self,
-        id: SessionId,
-        bytes: &[u8],
-        now: Instant,
-    ) -> Result<(), WireError> {
-        let mut r = Reader::new("DATAGRAM", bytes);
-        if r.varint()? != PATH_ACK {
-            return Ok(());
-        }
-        let ack = PathAck::decode(bytes)?;
-        let Some(flow) = self
-            .flow
-            .as_mut()
-            .filter(|_| self.sessions.contains_key(&id))
-        else {
-            return Ok(());
-        };
-        if ack.path.flow_index() != self.flow_index {
-            return Ok(());
-        }
-        if flow.on_ack(id, &ack, now).is_err() {
-            // Perhaps not its own fault: whoever holds the flow's key can forge packets, and nothing that arrives on the flow may close a connection.
-            self.invalid_acks += 1;
-            if let Some(departure) = flow.dismiss(id) {
-                self.fell_back(id, Cause::FlowInvalid, departure, now);
-            }
-        }
-        self.flow_events(now);
-        Ok(())
-    }
-
-    /// A new update, stored before: sends it to everybody. `seq` must follow the head.
-    pub fn publish(&mut self, seq: u64, encoded: Bytes) {
-        debug_assert_eq!(seq, self.head + 1, "updates are published in order");
-        self.head = seq;
-        self.recent.push(seq, encoded.clone());
-        for (id, session) in &mut self.sessions {
-            if session.served && session.backlog.publish(seq) {
+        for (id, session) in self.sessions.iter_mut().filter(|(_, s)| s.served) {
+            let subscription = session.subscription(channel);
+            if subscription.is_some_and(|s| s.backlog.publish(seq)) {
                 self.dirty.insert(*id);
             }
-        }
-        if let Some(flow) = &mut self.flow {
-            flow.push(seq, encoded);
         }
     }
 
@@ -376,9 +250,30 @@ impl Source {
         let Some(session) = self.sessions.get_mut(&id).filter(|s| s.served) else {
             return Unicast::Idle;
         };
-        let out = session.poll_unicast(CHANNEL, &self.recent);
-        if session.ready.is_some() {
-            self.try_promote(id, now);
+        if !self.pacing.may_send(id, now) {
+            // Only who has something to send waits for its turn.
+            if session.subscriptions.iter().all(|s| s.backlog.is_empty()) {
+                self.pacing.forget(id);
+            } else {
+                self.counters.unicast_held += 1;
+                return Unicast::Idle;
+            }
+        }
+        let channels = &self.channels;
+        let recent = |c: ChannelIndex| Some((Channel::number(c), &channels.get(c)?.recent));
+        let (out, channel) = session.poll_unicast(recent);
+        match &out {
+            Unicast::Stream { head, body } | Unicast::CatchUp { head, body, .. } => {
+                self.pacing.sent(head.len() + body.len());
+            }
+            _ => {}
+        }
+        match channel {
+            Some(channel) => self.try_promote(id, channel, now),
+            None => {
+                let all = self.sessions.get(&id).map(|s| s.subscriptions.len());
+                (0..all.unwrap_or(0)).for_each(|at| self.try_promote_at(id, at, now));
+            }
         }
         out
     }
@@ -387,52 +282,129 @@ impl Source {
     pub fn provide(
         &mut self,
         id: SessionId,
+        channel: ChannelIndex,
         from: u64,
         updates: Option<Vec<(u64, Bytes)>>,
         now: Instant,
     ) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.provide(from, updates, now);
-            self.dirty.insert(id);
+        let Some(first) = self.channels.get(channel).map(|c| c.first) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let subscription = session.subscription(channel);
+        let gap = subscription.and_then(|s| s.provide(from, updates, first, now));
+        if let Some((first, last)) = gap {
+            self.counters.gaps += 1;
+            session.say(&crate::control::Control::Gap {
+                channel: Channel::number(channel),
+                first,
+                last,
+            });
         }
+        self.dirty.insert(id);
     }
 
-    /// Makes the next flow packet in `out`, if one is due. Returns whether it did.
-    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
-        let Some(flow) = &mut self.flow else {
-            return false;
-        };
-        let sent = flow.poll_transmit(now, out);
-        if flow.is_worn_out() && !self.worn_out {
-            self.worn_out = true;
-            self.events.push_back(SourceEvent::FlowWornOut);
+    /// Makes the next flow packet in `out`, if one is due, and returns its channel: send it to the channel's multicast endpoints and to all of
+    /// [`Source::replicas`].
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<ChannelIndex> {
+        let count = self.channels.len();
+        for step in 0..count {
+            let at = (self.turn + step) % count;
+            let Some(flow) = &mut self.channels[at].flow else {
+                continue;
+            };
+            if !flow.poll_transmit(now, out) {
+                continue;
+            }
+            self.turn = at + 1;
+            let (flow_id, key_sequence) = (flow.config().flow, flow.epoch().sequence);
+            if self.tracer.is_on() {
+                let frames = flow.take_last_frames();
+                let pn = flow.next_pn().saturating_sub(1);
+                self.tracer.note(|| PacketTrace {
+                    at: now,
+                    flow: flow_id,
+                    path: PathId::UNICAST,
+                    outcome: Outcome::Sent,
+                    pn: Some(pn),
+                    key_sequence,
+                    len: out.len(),
+                    frames,
+                });
+            }
+            self.check_worn_out(at);
+            // The switch to another epoch can happen here, and moves who missed it.
+            self.flow_events(at, now);
+            return Some(at);
         }
-        sent
+        None
+    }
+
+    /// The sessions that get copies of a channel's flow packets, at their validated addresses.
+    pub fn replicas(&self, channel: ChannelIndex) -> &[SessionId] {
+        self.channels.get(channel).map_or(&[], |c| &c.replicas)
     }
 
     /// When to call [`Source::handle_timeout`] and [`Source::poll_transmit`] next.
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
-        let flow = self.flow.as_mut().and_then(|f| f.poll_timeout(now));
-        let proof = self.proofs.first().map(|(at, _)| *at);
-        let retry = self.sessions.values().filter_map(|s| s.retry_at).min();
-        [flow, proof, retry].into_iter().flatten().min()
+        let channels = self.channels.iter_mut().filter_map(|c| {
+            let flow = c.flow.as_mut().and_then(|f| f.poll_timeout(now));
+            let own = [c.leave_rekey_at, c.join_rekey_at, c.mass_due(), flow];
+            own.into_iter().flatten().min()
+        });
+        let alarm = self.alarms.first().map(|(at, ..)| *at);
+        let subscriptions = self.sessions.values().flat_map(|s| &s.subscriptions);
+        let retry = subscriptions.filter_map(|s| s.retry_at).min();
+        let pacing = self.pacing.next(now);
+        let others = [alarm, retry, pacing].into_iter().flatten();
+        channels.chain(others).min()
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if let Some(flow) = &mut self.flow {
-            flow.handle_timeout(now);
-        }
-        self.flow_events(now);
-        while let Some((at, id)) = self.proofs.first().copied().filter(|(at, _)| *at <= now) {
-            self.proofs.remove(&(at, id));
-            self.ask_for_proof(id, now);
-        }
-        for (id, session) in &mut self.sessions {
-            if session.retry_at.is_some_and(|at| at <= now) {
-                session.retry_at = None;
-                self.dirty.insert(*id);
+        for c in 0..self.channels.len() {
+            if let Some(flow) = &mut self.channels[c].flow {
+                flow.handle_timeout(now);
+            }
+            self.flow_events(c, now);
+            self.rekey_if_due(c, now);
+            if let Some(event) = self.channels[c].mass_event(c, now) {
+                self.counters.mass_fall_backs += 1;
+                self.events.push_back(event);
             }
         }
+        while let Some(alarm) = self.alarms.first().copied().filter(|a| a.0 <= now) {
+            self.alarms.remove(&alarm);
+            let (_, id, channel, what) = alarm;
+            match what {
+                Alarm::Proof(rung) => self.ask_for_proof(id, channel, rung, now),
+                Alarm::Copies => self.end_unproved_copies(id, channel, now),
+            }
+        }
+        for (id, session) in &mut self.sessions {
+            for subscription in &mut session.subscriptions {
+                if subscription.retry_at.is_some_and(|at| at <= now) {
+                    subscription.retry_at = None;
+                    self.dirty.insert(*id);
+                }
+            }
+        }
+        if let Some(id) = self.pacing.release(now) {
+            self.dirty.insert(id);
+        }
+    }
+
+    /// Whether to collect what happens to flow packets.
+    pub fn set_tracing(&mut self, on: bool) {
+        self.tracer.set(on);
+        let flows = self.channels.iter_mut().filter_map(|c| c.flow.as_mut());
+        flows.for_each(|f| f.set_tracing(on));
+    }
+
+    /// What happened to flow packets since the last call, oldest first; the newest few thousand if there were more.
+    pub fn take_trace(&mut self) -> Vec<PacketTrace> {
+        self.tracer.take()
     }
 }

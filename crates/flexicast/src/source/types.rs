@@ -4,33 +4,112 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use super::SessionId;
+use super::{ChannelIndex, SessionId};
 use crate::control::{Endpoint, Hello};
+use crate::flow::FlowConfig;
 use crate::{Cause, Cursor, Rung};
 
 /// What a source is made with.
 #[derive(Debug, Clone)]
 pub struct SourceConfig {
-    /// The channel's name.
-    pub channel: String,
-    /// The channel's incarnation.
-    pub incarnation: Uuid,
-    /// The last stored `seq`; 0 for none.
-    pub head: u64,
-    /// The oldest stored `seq`; 1 if there is none.
-    pub first: u64,
-    /// Where the flow can be had; empty for a source without a flow.
-    pub endpoints: Vec<Endpoint>,
+    /// The channels; each keeps its place in this list as its [`ChannelIndex`].
+    pub channels: Vec<ChannelConfig>,
+    /// Bit/s of updates on all unicast paths together: so that many receivers that lose the flow at once do not stampede. `None` for no limit.
+    pub unicast_rate: Option<u64>,
+    /// How much a single receiver may ask for.
+    pub limits: Limits,
     /// For jitter.
     pub seed: u64,
     /// Test-only: lost packets of members are not repaired.
     pub repair_off: bool,
 }
 
+/// One channel.
+#[derive(Debug, Clone)]
+pub struct ChannelConfig {
+    /// Its name.
+    pub name: String,
+    /// Its incarnation.
+    pub incarnation: Uuid,
+    /// The last stored `seq`; 0 for none.
+    pub head: u64,
+    /// The oldest stored `seq`; 1 if there is none.
+    pub first: u64,
+    /// Who joins its flow must not be able to read what went before: each join begins a key epoch.
+    pub private: bool,
+    /// Where the flow can be had by multicast, IPv4 and IPv6; may be empty.
+    pub endpoints: Vec<Endpoint>,
+    /// Whether receivers that ask for it get copies of the flow's packets (rung 3).
+    pub replicate: bool,
+    /// The flow; `None` for unicast only. Fresh random at every start.
+    pub flow: Option<FlowConfig>,
+}
+
+/// How much is taken from receivers. Past a limit a frame is refused and counted, and who goes on is disconnected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Receivers that are served at once.
+    pub receivers: usize,
+    /// Receivers that get copies of one channel's flow at once.
+    pub copies: usize,
+    /// Control frames of one receiver per second; twice as many at once.
+    pub control_per_s: u64,
+    /// Acknowledgements of one receiver per second; twice as many at once.
+    pub acks_per_s: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            receivers: 20_000,
+            copies: 2_000,
+            control_per_s: 100,
+            acks_per_s: 1_000,
+        }
+    }
+}
+
+/// Counters since the start; each is a metric.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SourceCounters {
+    /// Acknowledgements of packets that were never sent.
+    pub invalid_acks: u64,
+    /// Acknowledgements that were ignored because the receiver sends too many.
+    pub excess_acks: u64,
+    /// Receivers that were disconnected because they sent too many control frames.
+    pub excess_control: u64,
+    /// HELLOs that were refused because as many receivers as allowed are served.
+    pub too_many: u64,
+    /// Requests for copies that were refused because as many as allowed get them.
+    pub copies_refused: u64,
+    /// Copies that were given up because no proof came that they arrive.
+    pub copies_unproved: u64,
+    /// Copies that could not be sent to their receiver.
+    pub copies_failed: u64,
+    /// Proofs that were not accepted: of another flow, an old key, a rung that is not served, or too soon after flapping.
+    pub proofs_ignored: u64,
+    /// Ranges of updates that were repaired on unicast paths.
+    pub repairs: u64,
+    /// Moves to a better rung.
+    pub promotions: u64,
+    /// Moves to the unicast rung.
+    pub fall_backs: u64,
+    /// Times that many receivers fell back at once.
+    pub mass_fall_backs: u64,
+    /// Key epochs that were announced after a flow's first.
+    pub rekeys: u64,
+    /// Members that fell back because they did not confirm a key in time.
+    pub rekeys_missed: u64,
+    /// Receivers that were told that updates are gone for good.
+    pub gaps: u64,
+    /// Times that updates on unicast paths had to wait for the rate of all of them together.
+    pub unicast_held: u64,
+}
+
 /// What the owner of a source should do or know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceEvent {
-    /// Decide about this HELLO and call [`Source::authorised`].
+    /// Decide about this HELLO and call [`super::Source::authorised`].
     Authorise {
         /// The session.
         session: SessionId,
@@ -41,12 +120,28 @@ pub enum SourceEvent {
     Moved {
         /// The session.
         session: SessionId,
+        /// The channel.
+        channel: ChannelIndex,
         /// From where.
         from: Rung,
         /// To where.
         to: Rung,
         /// Why.
         cause: Cause,
+    },
+    /// Many members of a flow fell back within a second: one event, most likely with one reason.
+    MassFallBack {
+        /// The channel.
+        channel: ChannelIndex,
+        /// How many.
+        members: usize,
+        /// The cause of the first of them.
+        cause: Cause,
+    },
+    /// Another key epoch is due: call [`super::Source::rekey`] with a fresh random secret.
+    SecretWanted {
+        /// The channel.
+        channel: ChannelIndex,
     },
     /// Close this session's connection once its control bytes are out.
     Close {
@@ -57,8 +152,6 @@ pub enum SourceEvent {
         /// For people.
         reason: String,
     },
-    /// The flow's key has protected nearly as many packets as it may: call [`Source::replace_flow`].
-    FlowWornOut,
 }
 
 /// Application error codes (protocol.md section 2).
@@ -73,6 +166,10 @@ pub mod close {
     pub const SUPERSEDED: u64 = 3;
     /// The source shuts down; come back soon.
     pub const GOING_AWAY: u64 = 4;
+    /// The receiver sent more than the source takes.
+    pub const EXCESSIVE: u64 = 5;
+    /// The operator removed the receiver.
+    pub const EJECTED: u64 = 6;
 }
 
 /// What a session looks like from outside.
@@ -84,7 +181,16 @@ pub struct SessionStatus {
     pub receiver: Uuid,
     /// The receiver's name.
     pub name: String,
-    /// Where it stands.
+    /// What it subscribes to.
+    pub channels: Vec<SubscriptionStatus>,
+}
+
+/// A session's subscription to one channel.
+#[derive(Debug, Clone)]
+pub struct SubscriptionStatus {
+    /// The channel.
+    pub channel: ChannelIndex,
+    /// Where the receiver stands.
     pub rung: Rung,
     /// Since when.
     pub since: Instant,
@@ -94,4 +200,6 @@ pub struct SessionStatus {
     pub backlog: u64,
     /// Round-trip time: of the flow as a member, else of the unicast path.
     pub rtt: Duration,
+    /// The key epoch that it says it holds; `None` for none.
+    pub key_sequence: Option<u64>,
 }

@@ -1,4 +1,5 @@
-//! Reads the test vectors out of `docs/protocol.md` (its section 1 says how they are written).
+//! Reads the test vectors out of `docs/protocol.md` (its section 1 says how they are written) and the recording beside it.
+#![allow(dead_code)] // each test file uses a part
 
 use std::collections::BTreeMap;
 
@@ -31,9 +32,24 @@ impl Vector {
     }
 }
 
-/// All vectors of the document, by name.
+const PROTOCOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md");
+/// The recorded flow.
+pub const RECORDING: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../docs/vectors/recorded-flow.md"
+);
+
+/// All vectors of the protocol's document, by name.
 pub fn vectors() -> BTreeMap<String, Vector> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md");
+    read(PROTOCOL)
+}
+
+/// All vectors of the recorded flow, by name; those of events are in order.
+pub fn recorded() -> BTreeMap<String, Vector> {
+    read(RECORDING)
+}
+
+fn read(path: &str) -> BTreeMap<String, Vector> {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let mut out = BTreeMap::new();
     let mut lines = text.lines();

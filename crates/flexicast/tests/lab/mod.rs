@@ -10,8 +10,8 @@ use bytes::Bytes;
 use flexicast::control::{Credential, Endpoint, Refusal};
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
-use flexicast::receiver::{FlowInput, Receiver, ReceiverConfig, ReceiverEvent};
-use flexicast::source::{Source, SourceConfig, SourceEvent, Unicast};
+use flexicast::receiver::{FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent, Rungs};
+use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, SourceEvent, Unicast};
 use flexicast::{Cause, Cursor, FlowId, Rung, Via};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -72,6 +72,7 @@ pub struct Lab {
     serial: u64,
     rng: SmallRng,
     pub steps: u64,
+    secrets: u8,
 }
 
 pub fn flow_config(seed: u64) -> FlowConfig {
@@ -83,16 +84,24 @@ fn new_source(seed: u64, head: u64, config: FlowConfig, repair_off: bool) -> Sou
         group: "232.70.70.1:4434".parse().unwrap(),
         source: Some("10.0.0.1".parse().unwrap()),
     };
-    let source = SourceConfig {
-        channel: CHANNEL.into(),
+    let channel = ChannelConfig {
+        name: CHANNEL.into(),
         incarnation: INCARNATION,
         head,
         first: 1,
+        private: false,
         endpoints: vec![endpoint],
+        replicate: false,
+        flow: Some(config),
+    };
+    let source = SourceConfig {
+        channels: vec![channel],
+        unicast_rate: None,
+        limits: Limits::default(),
         seed,
         repair_off,
     };
-    Source::new(source, Some(config)).unwrap()
+    Source::new(source).unwrap()
 }
 
 impl Lab {
@@ -119,6 +128,7 @@ impl Lab {
             serial: 0,
             rng: SmallRng::seed_from_u64(seed),
             steps: 0,
+            secrets: 100,
         };
         for i in 0..nodes {
             lab.add_node(i, None);
@@ -133,7 +143,7 @@ impl Lab {
             software: "lab".into(),
             credential: Credential::Token(b"t".to_vec()),
             channels: vec![(CHANNEL.into(), cursor)],
-            multicast: true,
+            rungs: Rungs::default(),
             seed: i as u64,
             dedupe_off: false,
         };
@@ -213,7 +223,7 @@ impl Lab {
         );
         self.store.push(bytes.clone());
         self.published.push(self.elapsed());
-        self.source.publish(seq, bytes);
+        self.source.publish(0, seq, bytes);
         self.pump();
     }
 
@@ -247,20 +257,24 @@ impl Lab {
                         };
                         self.source.authorised(session, verdict, self.now);
                     }
-                    SourceEvent::Moved { .. } => {}
+                    SourceEvent::Moved { .. } | SourceEvent::MassFallBack { .. } => {}
+                    SourceEvent::SecretWanted { channel } => {
+                        self.secrets += 1;
+                        let secret = FlowSecret([self.secrets; 32]);
+                        self.source.rekey(channel, secret, self.now);
+                    }
                     SourceEvent::Close { session, .. } => {
                         if let Some(i) = self.node_of(session) {
                             self.disconnect(i);
                         }
                     }
-                    SourceEvent::FlowWornOut => panic!("not in these tests"),
                 }
             }
             while let Some(session) = self.source.poll_dirty() {
                 idle = false;
                 self.flush_session(session);
             }
-            while self.source.poll_transmit(self.now, &mut packet) {
+            while self.source.poll_transmit(self.now, &mut packet).is_some() {
                 idle = false;
                 self.flow_packets += 1;
                 self.send_flow(&packet);
@@ -309,7 +323,7 @@ impl Lab {
             return;
         };
         if !control.is_empty() {
-            self.send_down(i, Down::Control(control));
+            self.send_down(i, Down::Control(control.to_vec()));
         }
         loop {
             match self.source.poll_unicast(session, self.now) {
@@ -326,7 +340,7 @@ impl Lab {
                         },
                     );
                 }
-                Unicast::CatchUp { mut head, body } => {
+                Unicast::CatchUp { mut head, body, .. } => {
                     head.extend_from_slice(&body);
                     let node = &mut self.nodes[i];
                     let next = &mut node.next_stream;
@@ -342,7 +356,7 @@ impl Lab {
                         },
                     );
                 }
-                Unicast::CatchUpEnd => {
+                Unicast::CatchUpEnd { .. } => {
                     if let Some(id) = self.nodes[i].catch_up.take() {
                         self.send_down(
                             i,
@@ -354,7 +368,7 @@ impl Lab {
                         );
                     }
                 }
-                Unicast::Fetch { from, limit } => {
+                Unicast::Fetch { from, limit, .. } => {
                     let from_index = from as usize - 1;
                     let found = self
                         .store
@@ -365,7 +379,7 @@ impl Lab {
                         .map(|(i, b)| (i as u64 + 1, b.clone()))
                         .collect();
                     let answer = (!self.fetch_fails).then_some(found);
-                    self.source.provide(session, from, answer, self.now);
+                    self.source.provide(session, 0, from, answer, self.now);
                     if self.fetch_fails {
                         return;
                     }
@@ -384,6 +398,9 @@ impl Lab {
         let mut busy = false;
         let mut up = Vec::new();
         while let Some((channel, incarnation, update)) = node.core.poll_update() {
+            let Output::Update(update) = update else {
+                panic!("{update:?}: nothing is gone in these tests");
+            };
             busy = true;
             assert_eq!((channel, incarnation), (CHANNEL, INCARNATION));
             assert_eq!(
@@ -411,7 +428,7 @@ impl Lab {
         if node.connected {
             let control = node.core.take_control();
             if !control.is_empty() {
-                up.push(Up::Control(control));
+                up.push(Up::Control(control.to_vec()));
             }
             while let Some((_, ack)) = node.core.poll_datagram(now) {
                 busy = true;

@@ -4,6 +4,7 @@
 //! and given out by one writer at a time, also between processes. A few more connections read; by
 //! the write-ahead log they neither wait for the writer nor stop it.
 
+mod channel;
 mod open;
 mod read;
 mod write;
@@ -72,6 +73,14 @@ impl SqliteStore {
 impl Store for SqliteStore {
     async fn open_channel(&self, name: &str) -> Result<Channel, StoreError> {
         self.write_channel(name).await
+    }
+
+    async fn renew_channel(&self, name: &str) -> Result<Channel, StoreError> {
+        self.write_incarnation(name).await
+    }
+
+    async fn retain(&self, channel: &str, keep: u64) -> Result<u64, StoreError> {
+        self.delete_updates(channel, keep).await
     }
 
     async fn feed(&self, channel: &str, url: &str) -> Result<Option<Feed>, StoreError> {

@@ -3,14 +3,10 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sqlx::{Sqlite, SqliteConnection, Transaction};
-use uuid::Uuid;
 
 use super::{Doing, SqliteStore};
 use crate::StoreError;
-use crate::model::{Channel, Draft, EncodeUpdate, Hash, PollRecord, StoredUpdate, Validators};
-
-/// Longest name of a channel, in bytes.
-const MAX_CHANNEL_NAME: usize = 255;
+use crate::model::{Draft, EncodeUpdate, Hash, PollRecord, StoredUpdate, Validators};
 
 /// Longest text kept of a poll's state and detail, in bytes: a server's words may be in them.
 const MAX_STATE: usize = 64;
@@ -24,59 +20,14 @@ struct Target {
 }
 
 impl SqliteStore {
-    async fn begin(&self, doing: Doing) -> Result<Transaction<'static, Sqlite>, StoreError> {
+    pub(super) async fn begin(
+        &self,
+        doing: Doing,
+    ) -> Result<Transaction<'static, Sqlite>, StoreError> {
         self.writer
             .begin_with("BEGIN IMMEDIATE")
             .await
             .map_err(self.failed(doing))
-    }
-
-    pub(super) async fn write_channel(&self, name: &str) -> Result<Channel, StoreError> {
-        let doing = "open a channel";
-        let failed = |error| self.failed(doing)(error);
-        if name.is_empty() || name.len() > MAX_CHANNEL_NAME {
-            return Err(StoreError::ChannelName {
-                name: cut(name, MAX_CHANNEL_NAME).to_owned(),
-            });
-        }
-        let mut transaction = self.begin(doing).await?;
-        sqlx::query(
-            "INSERT INTO channels (name, incarnation, head, created_at) VALUES ($1, $2, 0, $3)
-             ON CONFLICT (name) DO NOTHING",
-        )
-        .bind(name)
-        .bind(Uuid::new_v4().to_string())
-        .bind(now_ms())
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
-        let (id, incarnation, head): (i64, String, i64) =
-            sqlx::query_as("SELECT id, incarnation, head FROM channels WHERE name = $1")
-                .bind(name)
-                .fetch_one(&mut *transaction)
-                .await
-                .map_err(failed)?;
-        let (first, last): (Option<i64>, Option<i64>) =
-            sqlx::query_as("SELECT MIN(seq), MAX(seq) FROM updates WHERE channel_id = $1")
-                .bind(id)
-                .fetch_one(&mut *transaction)
-                .await
-                .map_err(failed)?;
-        transaction.commit().await.map_err(failed)?;
-        let incarnation = incarnation.parse().map_err(|error| {
-            self.damaged(format!("the incarnation of channel {name:?}: {error}"))
-        })?;
-        if let Some(last) = last.filter(|&last| last > head) {
-            return Err(self.damaged(format!(
-                "channel {name:?} holds update {last} but counts up to {head} only"
-            )));
-        }
-        Ok(Channel {
-            name: name.to_owned(),
-            incarnation,
-            head: self.seq(head)?,
-            first: self.seq(first.unwrap_or(head.saturating_add(1)))?,
-        })
     }
 
     pub(super) async fn write_poll(
@@ -250,7 +201,7 @@ impl SqliteStore {
 }
 
 /// The time now, in Unix milliseconds.
-fn now_ms() -> i64 {
+pub(super) fn now_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .ok()
@@ -259,7 +210,7 @@ fn now_ms() -> i64 {
 }
 
 /// The longest beginning of `text` of at most `bytes` bytes.
-fn cut(text: &str, bytes: usize) -> &str {
+pub(super) fn cut(text: &str, bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes))
         .unwrap_or_default()
 }

@@ -1,34 +1,45 @@
 //! Packets of nobody: new receivers, receivers of an earlier life, noise.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+use quiche::{ConnectionId, Header};
 use tracing::warn;
 
 use super::Engine;
+use crate::config::CID_LEN;
 use crate::link::Link;
+use crate::reset::Answer;
 use crate::source::peer::Peer;
 
 /// Connections at once; further ones are not answered.
 const MAX_PEERS: usize = 20_000;
 /// Connections whose receivers are not served yet.
 const MAX_UNSERVED: usize = 1_000;
+/// Those of one address.
+const MAX_UNSERVED_PER_ADDRESS: usize = 250;
+/// With so many, new receivers have to prove their address first, at the cost of a round trip: handshakes that somebody begins in others' names end there.
+const RETRY_FROM: usize = 64;
 
 impl Engine {
     /// A packet for a connection that does not exist: a new receiver, one of an earlier life, or noise.
     pub(super) fn stranger(
         &mut self,
         from: SocketAddr,
-        header: &quiche::Header<'_>,
+        to: SocketAddr,
+        header: &Header<'_>,
         data: &[u8],
         now: Instant,
     ) -> Option<u64> {
         if header.ty == quiche::Type::Short {
             self.counters.stray_datagrams += 1;
-            if let Some(reset) = self.resets.answer(data, now) {
-                self.counters.resets += 1;
-                // A full socket buffer is no reason to keep a reset: the next packet provokes another.
-                let _ = self.socket.try_send(from, &reset, None);
+            match self.resets.answer(data, now) {
+                Answer::Reset(reset) => {
+                    self.counters.resets += 1;
+                    self.reply(from, to, &reset);
+                }
+                Answer::TooMany => self.counters.resets_withheld += 1,
+                Answer::NotAPacket => {}
             }
             return None;
         }
@@ -39,35 +50,98 @@ impl Engine {
         if !quiche::version_is_supported(header.version) {
             let mut out = [0; 256];
             if let Ok(len) = quiche::negotiate_version(&header.scid, &header.dcid, &mut out) {
-                let _ = self.socket.try_send(from, &out[..len], None);
+                self.reply(from, to, &out[..len]);
             }
             return None;
         }
-        if self.peers.len() >= MAX_PEERS || self.unserved >= MAX_UNSERVED {
+        let (ip, token) = (from.ip(), header.token.as_deref().unwrap_or_default());
+        let original = self.retries.check(token, &header.dcid, from, now);
+        if original.is_none() && self.unserved() >= RETRY_FROM {
+            self.retry(from, to, header, now);
+            return None;
+        }
+        let here = self.unserved_by.get(&ip).copied().unwrap_or(0);
+        if self.peers.len() >= MAX_PEERS
+            || self.unserved() >= MAX_UNSERVED
+            || here >= MAX_UNSERVED_PER_ADDRESS
+        {
             self.counters.over_limit += 1;
             return None;
         }
-        let id = self.resets.connection_id().ok()?;
-        self.quic
-            .set_stateless_reset_token(Some(u128::from_be_bytes(self.resets.token(&id))));
-        let scid = quiche::ConnectionId::from_ref(&id);
-        let conn = match quiche::accept(&scid, None, self.local, from, &mut self.quic) {
+        // Who was told to go on with an ID goes on with it.
+        let id = match original {
+            Some(_) => <[u8; CID_LEN]>::try_from(header.dcid.as_ref()).ok()?,
+            None => self.resets.connection_id().ok()?,
+        };
+        let token = u128::from_be_bytes(self.resets.token(&id));
+        self.quic.set_stateless_reset_token(Some(token));
+        let (scid, original) = (
+            ConnectionId::from_ref(&id),
+            original.map(ConnectionId::from_ref),
+        );
+        let mut conn = match quiche::accept(&scid, original.as_ref(), to, from, &mut self.quic) {
             Ok(conn) => conn,
             Err(error) => {
                 warn!(%from, %error, "cannot accept a connection");
                 return None;
             }
         };
+        if let Some(qlog) = &self.qlog {
+            qlog.attach(&mut conn, &id, &from.to_string());
+        }
         let session = self.next_session;
         self.next_session += 1;
-        let original = header.dcid.to_vec();
+        self.counters.handshakes += 1;
+        let first = header.dcid.to_vec();
         self.by_id.insert(id.to_vec(), session);
-        self.by_id.insert(original.clone(), session);
-        self.unserved += 1;
-        self.peers.insert(
-            session,
-            Peer::new(Link::new(conn, self.config.rate_bps), id, original, now),
-        );
+        self.by_id.insert(first.clone(), session);
+        *self.unserved_by.entry(ip).or_default() += 1;
+        let link = Link::new(conn, self.config.rate_bps);
+        let peer = Peer::new(link, ip, id, first, now);
+        self.peers.insert(session, peer);
         Some(session)
+    }
+
+    /// Asks a receiver to show that it receives at the address that it writes from.
+    fn retry(&mut self, from: SocketAddr, to: SocketAddr, header: &Header<'_>, now: Instant) {
+        let Ok(id) = self.resets.connection_id() else {
+            return;
+        };
+        let token = self.retries.mint(&header.dcid, &id, from, now);
+        let mut out = [0; 256];
+        let scid = ConnectionId::from_ref(&id);
+        let retry = quiche::retry(
+            &header.scid,
+            &header.dcid,
+            &scid,
+            &token,
+            header.version,
+            &mut out,
+        );
+        if let Ok(len) = retry {
+            self.counters.retries += 1;
+            self.reply(from, to, &out[..len]);
+        }
+    }
+
+    /// Answers without a connection. A full socket buffer is no reason to keep the answer: the next packet provokes another.
+    fn reply(&self, from: SocketAddr, to: SocketAddr, answer: &[u8]) {
+        let local = crate::train::source_ip(&self.socket, to);
+        let _ = self.socket.try_send_some(from, local, answer, None);
+    }
+
+    /// Connections whose receiver is not served yet.
+    fn unserved(&self) -> usize {
+        self.peers.len() - self.served
+    }
+
+    /// A connection does not wait to be served any more.
+    pub(super) fn no_longer_unserved(&mut self, ip: IpAddr) {
+        if let Some(count) = self.unserved_by.get_mut(&ip) {
+            *count -= 1;
+            if *count == 0 {
+                self.unserved_by.remove(&ip);
+            }
+        }
     }
 }

@@ -1,129 +1,144 @@
 //! The source's loop: one task owns the sockets, all connections and the state machine.
 
+mod asking;
 mod door;
+mod flow;
 mod report;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::future::poll_fn;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use flexicast::control::{Credential, Hello, Refusal};
-use flexicast::source::{Source as Core, SourceEvent, close};
-use netio::{MulticastSender, RecvBatch, UdpSocket};
+use flexicast::source::{ChannelIndex, Source as Core, close};
+use netio::{RecvBatch, UdpSocket};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
+use uuid::Uuid;
 
-use super::peer::{Peer, Wish};
-use super::{Backlog, Counters, Denied, Move, SourceConfig, SourceStatus, fresh_flow};
-use report::{address, end_of, unix_ms};
+use super::outlets::Outlets;
+use super::peer::{HELLO_WITHIN, Peer};
+use super::{Backlog, Counters, MassFallBack, Move, SourceConfig, SourceStatus};
+use asking::Answer;
+use report::{address, end_of};
 
 use crate::Error;
 use crate::config::CID_LEN;
 use crate::link::Link;
+use crate::qlog::{End, Qlog};
 use crate::reset::Resets;
+use crate::retry::Retries;
 use crate::timers::Timers;
+use crate::train::Packets;
 
-/// Bytes of one read of the store for one session.
-const FETCH_BYTES: usize = 1 << 20;
 /// Answers of the store that wait for the engine.
 const ANSWERS: usize = 256;
-/// The store has to answer by then.
-const STORE_WITHIN: Duration = Duration::from_secs(10);
-/// Moves that are kept for the status.
-const MOVES: usize = 256;
 /// Batches of datagrams that are read before anything is sent.
 const BATCHES: usize = 8;
 
 pub(super) enum Command {
+    First(String, u64),
+    Rekey(String),
+    Eject(Uuid),
     Status(oneshot::Sender<SourceStatus>),
     Shutdown,
 }
 
-/// What the store answered.
-pub(super) enum Answer {
-    Authorised {
-        session: u64,
-        verdict: Result<(), Denied>,
-    },
-    Fetched {
-        session: u64,
-        from: u64,
-        updates: Option<Vec<(u64, Bytes)>>,
-    },
+/// What a source is assembled from.
+pub(super) struct Parts {
+    pub(super) quic: quiche::Config,
+    pub(super) socket: UdpSocket,
+    pub(super) outlets: Vec<Outlets>,
+    pub(super) core: Core,
+    pub(super) backlog: Arc<dyn Backlog>,
+    pub(super) updates: Vec<mpsc::Receiver<(u64, Bytes)>>,
+    pub(super) inbox: mpsc::Receiver<Command>,
 }
 
 pub(super) struct Engine {
     config: SourceConfig,
     quic: quiche::Config,
     socket: UdpSocket,
-    multicast: Option<MulticastSender>,
+    local: SocketAddr,
+    /// By channel.
+    outlets: Vec<Outlets>,
     core: Core,
     resets: Resets,
+    retries: Retries,
     backlog: Arc<dyn Backlog>,
-    /// Taken only while the flow's queue has room.
-    updates: mpsc::Receiver<(u64, Bytes)>,
+    /// By channel; taken only while the channel has room.
+    updates: Vec<mpsc::Receiver<(u64, Bytes)>>,
     inbox: mpsc::Receiver<Command>,
     /// Answers of the store come by a way of their own: they are taken even while no further update is.
     answers: (mpsc::Sender<Answer>, mpsc::Receiver<Answer>),
     peers: HashMap<u64, Peer>,
     by_id: HashMap<Vec<u8>, u64>,
     next_session: u64,
-    /// Connections whose receiver is not served yet.
-    unserved: usize,
+    /// Connections whose receiver is served.
+    served: usize,
+    /// Those whose receiver is not served yet, by address.
+    unserved_by: HashMap<IpAddr, usize>,
     /// Connections that were read from or written to in this round.
     touched: BTreeSet<u64>,
     timers: Timers,
+    /// Flow packets on their way out.
+    packets: Packets,
     moves: VecDeque<Move>,
+    mass_fall_backs: VecDeque<MassFallBack>,
     counters: Counters,
-    local: SocketAddr,
+    qlog: Option<Qlog>,
 }
 
 impl Engine {
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts of one engine, assembled in one place"
-    )]
-    pub(super) fn new(
-        config: SourceConfig,
-        quic: quiche::Config,
-        socket: UdpSocket,
-        multicast: Option<MulticastSender>,
-        core: Core,
-        resets: Resets,
-        backlog: Arc<dyn Backlog>,
-        updates: mpsc::Receiver<(u64, Bytes)>,
-        inbox: mpsc::Receiver<Command>,
-    ) -> Self {
-        let local = socket.local_addr();
-        Engine {
+    pub(super) fn new(config: SourceConfig, parts: Parts) -> Result<Self, Error> {
+        let Parts {
+            quic,
+            socket,
+            outlets,
+            mut core,
+            backlog,
+            updates,
+            inbox,
+        } = parts;
+        let qlog = config
+            .qlog
+            .clone()
+            .map(|path| Qlog::new(path, End::Source, "source".into()));
+        core.set_tracing(qlog.is_some());
+        Ok(Engine {
+            resets: Resets::new(&config.reset_key, 0),
+            retries: Retries::new(Instant::now())?,
+            local: socket.local_addr(),
             config,
             quic,
             socket,
-            multicast,
+            outlets,
             core,
-            resets,
             backlog,
             updates,
             inbox,
             answers: mpsc::channel(ANSWERS),
-            unserved: 0,
             peers: HashMap::new(),
             by_id: HashMap::new(),
             next_session: 1,
+            served: 0,
+            unserved_by: HashMap::new(),
             touched: BTreeSet::new(),
             timers: Timers::default(),
+            packets: Packets::default(),
             moves: VecDeque::new(),
+            mass_fall_backs: VecDeque::new(),
             counters: Counters::default(),
-            local,
-        }
+            qlog,
+        })
     }
 
     pub(super) async fn run(mut self) -> Result<(), Error> {
         let mut batch = RecvBatch::new();
         let mut buffer = vec![0; 65_536.max(Link::BUFFER)];
-        let mut packet = Vec::with_capacity(2048);
         // tokio learns only by this that the socket can be written to, and resets do not wait for it.
         self.socket
             .writable()
@@ -141,17 +156,15 @@ impl Engine {
                     ready.map_err(Error::io("the QUIC socket failed"))?;
                     self.receive(&mut batch, &mut buffer)?;
                 }
-                Some((seq, encoded)) = self.updates.recv(), if self.core.has_room() => self.publish(seq, encoded),
+                (channel, seq, encoded) = next_update(&mut self.updates, &self.core) => self.publish(channel, seq, encoded),
                 command = self.inbox.recv() => match command {
-                    Some(Command::Status(answer)) => {
-                        let _ = answer.send(self.status(Instant::now()));
-                    }
-                    Some(Command::Shutdown) | None => return self.say_goodbye(&mut buffer).await,
+                    None | Some(Command::Shutdown) => return self.say_goodbye(&mut buffer).await,
+                    Some(command) => self.command(command),
                 },
                 Some(answer) = self.answers.1.recv() => self.answer(answer),
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
-            self.drive(&mut buffer, &mut packet).await?;
+            self.drive(&mut buffer).await?;
         }
     }
 
@@ -161,28 +174,45 @@ impl Engine {
             let mut datagrams = Vec::new();
             match self
                 .socket
-                .try_recv(batch, |d| datagrams.push((d.from, d.data.to_vec())))
+                .try_recv(batch, |d| datagrams.push((d.from, d.to, d.data.to_vec())))
             {
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(Error::io("the QUIC socket failed")(error)),
             }
             let now = Instant::now();
-            for (from, mut data) in datagrams {
-                self.datagram(from, &mut data, buffer, now);
+            for (from, to, mut data) in datagrams {
+                let to = self.address_of(to);
+                self.datagram(from, to, &mut data, buffer, now);
             }
         }
         Ok(())
     }
 
-    fn datagram(&mut self, from: SocketAddr, data: &mut [u8], buffer: &mut [u8], now: Instant) {
+    /// The local end of the path that a datagram came by: on a socket that is bound to all addresses, the one that the receiver wrote to.
+    fn address_of(&self, to: Option<IpAddr>) -> SocketAddr {
+        let written = to.filter(|ip| !ip.is_unspecified() && !ip.is_multicast());
+        match written {
+            Some(ip) if self.local.ip().is_unspecified() => SocketAddr::new(ip, self.local.port()),
+            _ => self.local,
+        }
+    }
+
+    fn datagram(
+        &mut self,
+        from: SocketAddr,
+        to: SocketAddr,
+        data: &mut [u8],
+        buffer: &mut [u8],
+        now: Instant,
+    ) {
         let Ok(header) = quiche::Header::from_slice(data, CID_LEN) else {
             self.counters.stray_datagrams += 1;
             return;
         };
         let session = match self.by_id.get(header.dcid.as_ref()) {
             Some(session) => *session,
-            None => match self.stranger(from, &header, data, now) {
+            None => match self.stranger(from, to, &header, data, now) {
                 Some(session) => session,
                 None => return,
             },
@@ -190,11 +220,7 @@ impl Engine {
         let Some(peer) = self.peers.get_mut(&session) else {
             return;
         };
-        let info = quiche::RecvInfo {
-            from,
-            to: self.local,
-        };
-        if let Err(error) = peer.link.conn.recv(data, info) {
+        if let Err(error) = peer.link.conn.recv(data, quiche::RecvInfo { from, to }) {
             debug!(%from, %error, "a packet was not taken");
         }
         if let Err(violation) = peer.read(session, &mut self.core, buffer, now) {
@@ -202,71 +228,49 @@ impl Engine {
             warn!(%from, %violation, "closing a connection: the receiver violates the protocol");
             peer.close(close::PROTOCOL_VIOLATION, &violation.to_string());
         }
+        if !peer.is_at(from) {
+            self.counters.unknown_paths += 1;
+        }
+        self.follow(session, now);
         self.touched.insert(session);
     }
 
-    fn publish(&mut self, seq: u64, encoded: Bytes) {
-        if seq == self.core.head() + 1 {
-            self.core.publish(seq, encoded);
+    /// Notes where a receiver is now and which connection IDs lead to it.
+    fn follow(&mut self, session: u64, now: Instant) {
+        let Some(peer) = self.peers.get_mut(&session) else {
+            return;
+        };
+        let paths = peer.follow(session, &mut self.core, now);
+        let ids = peer.renew_ids(&self.resets);
+        if paths.migrations > 0 {
+            let name = self.core.receiver(session).map(|(_, name)| name);
+            info!(receiver = name, to = %address(peer), "moved to another address");
+        }
+        self.counters.migrations += paths.migrations;
+        self.counters.failed_paths += paths.failed;
+        for id in ids.gone {
+            self.by_id.remove(&id);
+        }
+        for id in ids.added {
+            self.by_id.insert(id, session);
+        }
+    }
+
+    fn publish(&mut self, channel: ChannelIndex, seq: u64, encoded: Bytes) {
+        let head = self.core.head(channel);
+        if seq == head + 1 {
+            self.core.publish(channel, seq, encoded);
         } else {
+            let channel = self.core.channel_name(channel);
             warn!(
-                seq,
-                head = self.core.head(),
-                "an update that does not follow the head was not published"
+                channel,
+                seq, head, "an update that does not follow the head was not published"
             );
         }
     }
 
-    fn answer(&mut self, answer: Answer) {
-        let now = Instant::now();
-        match answer {
-            Answer::Authorised { session, verdict } => self.authorised(session, verdict, now),
-            Answer::Fetched {
-                session,
-                from,
-                updates,
-            } => {
-                self.core.provide(session, from, updates, now);
-                self.touched.insert(session);
-            }
-        }
-    }
-
-    fn authorised(&mut self, session: u64, verdict: Result<(), Denied>, now: Instant) {
-        let Some(peer) = self.peers.get_mut(&session) else {
-            return;
-        };
-        if verdict.is_ok() && !std::mem::replace(&mut peer.served, true) {
-            self.unserved -= 1;
-        }
-        let from = address(peer);
-        let name = self
-            .core
-            .receiver(session)
-            .map(|(_, name)| name.to_owned())
-            .unwrap_or_default();
-        let verdict = match verdict {
-            Ok(()) => {
-                self.counters.connections += 1;
-                info!(receiver = name, %from, "connected");
-                Ok(())
-            }
-            Err(denied) => {
-                self.counters.refused += 1;
-                let (refusal, reason) = match denied {
-                    Denied::Token(reason) => (Refusal::BadCredential, reason),
-                    Denied::Unavailable(reason) => (Refusal::Unavailable, reason),
-                };
-                warn!(receiver = name, %from, reason, "refused");
-                Err((refusal, reason))
-            }
-        };
-        self.core.authorised(session, verdict, now);
-        self.touched.insert(session);
-    }
-
     /// Does everything that can be done now, for all connections that something happened to.
-    async fn drive(&mut self, buffer: &mut [u8], packet: &mut Vec<u8>) -> Result<(), Error> {
+    async fn drive(&mut self, buffer: &mut [u8]) -> Result<(), Error> {
         let now = Instant::now();
         while let Some(session) = self.timers.pop_due(now) {
             if let Some(peer) = self.peers.get_mut(&session) {
@@ -274,11 +278,12 @@ impl Engine {
                 if peer.is_overdue(&self.core, session, now) {
                     peer.close_overdue();
                 }
+                self.follow(session, now);
                 self.touched.insert(session);
             }
         }
         self.core.handle_timeout(now);
-        self.flow(packet, now).await?;
+        self.flow(now).await?;
         self.events(now)?;
         while let Some(session) = self.core.poll_dirty() {
             self.touched.insert(session);
@@ -291,109 +296,10 @@ impl Engine {
         while let Some(session) = self.core.poll_dirty() {
             self.flush(session, buffer, now).await?;
         }
-        Ok(())
-    }
-
-    async fn flow(&mut self, packet: &mut Vec<u8>, now: Instant) -> Result<(), Error> {
-        let (Some(multicast), Some(endpoint)) = (&self.multicast, &self.config.flow) else {
-            return Ok(());
-        };
-        while self.core.poll_transmit(now, packet) {
-            multicast
-                .send(endpoint.group.into(), packet, None)
-                .await
-                .map_err(Error::io("the flow's socket failed"))?;
+        if let Some(qlog) = &mut self.qlog {
+            qlog.packets(self.core.take_trace());
         }
         Ok(())
-    }
-
-    fn events(&mut self, now: Instant) -> Result<(), Error> {
-        while let Some(event) = self.core.poll_event() {
-            match event {
-                SourceEvent::Authorise { session, hello } => self.ask(session, hello),
-                SourceEvent::Moved {
-                    session,
-                    from,
-                    to,
-                    cause,
-                } => {
-                    if let Some((receiver, name)) = self.core.receiver(session) {
-                        info!(receiver = name, %from, %to, %cause, "moved");
-                        if self.moves.len() >= MOVES {
-                            self.moves.pop_front();
-                        }
-                        self.moves.push_back(Move {
-                            at_ms: unix_ms(SystemTime::now()),
-                            receiver: receiver.to_string(),
-                            name: name.to_owned(),
-                            from: from.to_string(),
-                            to: to.to_string(),
-                            cause: cause.to_string(),
-                        });
-                    }
-                }
-                SourceEvent::Close {
-                    session,
-                    code,
-                    reason,
-                } => {
-                    if let Some(peer) = self.peers.get_mut(&session) {
-                        peer.closing = Some((code, reason));
-                        self.touched.insert(session);
-                    }
-                }
-                SourceEvent::FlowWornOut => {
-                    info!("the flow's key is worn out: beginning another flow");
-                    self.core.replace_flow(fresh_flow(&self.config)?, now)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks the store about a HELLO, without waiting for it here.
-    fn ask(&self, session: u64, hello: Hello) {
-        let (backlog, answers) = (self.backlog.clone(), self.answers.0.clone());
-        tokio::spawn(async move {
-            let token = match &hello.credential {
-                Credential::Token(token) => token.as_slice(),
-                Credential::None => &[],
-            };
-            let asked = backlog.authorise(token, hello.receiver, &hello.name);
-            let late = || {
-                Err(Denied::Unavailable(
-                    "the source's store does not answer".into(),
-                ))
-            };
-            let answer = tokio::time::timeout(STORE_WITHIN, asked).await;
-            let verdict = answer.unwrap_or_else(|_| late());
-            let _ = answers.send(Answer::Authorised { session, verdict }).await;
-        });
-    }
-
-    fn fetch(&self, session: u64, from: u64, limit: usize) {
-        let (backlog, answers) = (self.backlog.clone(), self.answers.0.clone());
-        tokio::spawn(async move {
-            let asked = backlog.updates(from, limit, FETCH_BYTES);
-            let late = || Err("no answer in time".into());
-            let answer = tokio::time::timeout(STORE_WITHIN, asked)
-                .await
-                .unwrap_or_else(|_| late());
-            let updates = match answer {
-                Ok(updates) => Some(updates),
-                Err(error) => {
-                    warn!(from, error = %error, "the store does not answer; trying again");
-                    None
-                }
-            };
-            let _ = answers
-                .send(Answer::Fetched {
-                    session,
-                    from,
-                    updates,
-                })
-                .await;
-        });
     }
 
     /// Moves a session's work to its connection and its packets to the socket.
@@ -401,11 +307,11 @@ impl Engine {
         let Some(peer) = self.peers.get_mut(&session) else {
             return Ok(());
         };
-        let mut wish = None;
+        let mut wishes = Vec::new();
         if peer.known {
             let (taken, wanted) = peer.fill(session, &mut self.core, now);
             self.counters.unicast_bytes += taken;
-            wish = wanted;
+            wishes = wanted;
         }
         if peer.link.is_choked() {
             self.counters.violations += 1;
@@ -424,10 +330,11 @@ impl Engine {
                 .await
                 .map_err(failed())?;
         }
+        self.counters.send_errors += std::mem::take(&mut peer.link.refused);
         let deadline = peer.link.deadline();
         let overdue = (!peer.known || self.core.receiver(session).is_none())
-            .then_some(peer.accepted_at + super::peer::HELLO_WITHIN);
-        if peer.link.conn.is_closed() {
+            .then_some(peer.accepted_at + HELLO_WITHIN);
+        if peer.link.conn.is_closed() || peer.abandoned {
             self.forget(session, now);
         } else {
             // An overdue time that has passed was acted upon: the connection is closing.
@@ -435,8 +342,8 @@ impl Engine {
             self.timers
                 .set(session, [deadline, overdue].into_iter().flatten().min());
         }
-        if let Some(Wish::Fetch { from, limit }) = wish {
-            self.fetch(session, from, limit);
+        for wish in wishes {
+            self.fetch(session, wish);
         }
         Ok(())
     }
@@ -445,11 +352,18 @@ impl Engine {
         let Some(peer) = self.peers.remove(&session) else {
             return;
         };
-        if let Some((_, name)) = self.core.receiver(session) {
-            let reason = end_of(&peer.link.conn);
-            info!(receiver = name, from = %address(&peer), reason, "disconnected");
+        match self.core.receiver(session) {
+            Some((_, name)) => {
+                let reason = end_of(&peer.link.conn);
+                info!(receiver = name, from = %address(&peer), reason, "disconnected");
+            }
+            None => self.counters.handshakes_abandoned += 1,
         }
-        self.unserved -= usize::from(!peer.served);
+        if peer.served {
+            self.served -= 1;
+        } else {
+            self.no_longer_unserved(peer.ip);
+        }
         for id in &peer.ids {
             self.by_id.remove(id);
         }
@@ -467,6 +381,29 @@ impl Engine {
             }
             self.flush(session, buffer, now).await?;
         }
+        self.peers.clear();
+        if let Some(mut qlog) = self.qlog.take() {
+            qlog.packets(self.core.take_trace());
+            qlog.finish().await;
+        }
         Ok(())
     }
+}
+
+/// The next update of any channel that has room for one.
+async fn next_update(
+    updates: &mut [mpsc::Receiver<(u64, Bytes)>],
+    core: &Core,
+) -> (ChannelIndex, u64, Bytes) {
+    poll_fn(|cx| {
+        for (channel, updates) in updates.iter_mut().enumerate() {
+            if core.has_room(channel)
+                && let Poll::Ready(Some((seq, encoded))) = updates.poll_recv(cx)
+            {
+                return Poll::Ready((channel, seq, encoded));
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }

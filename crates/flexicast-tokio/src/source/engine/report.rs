@@ -3,9 +3,13 @@
 use std::net::SocketAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use flexicast::source::ChannelIndex;
+
 use super::Engine;
 use crate::source::peer::Peer;
-use crate::source::{Counters, FlowStatus, ReceiverStatus, SourceStatus};
+use crate::source::{
+    ChannelStatus, FlowEndpoint, FlowStatus, ReceiverChannel, ReceiverStatus, SourceStatus,
+};
 
 impl Engine {
     pub(super) fn status(&self, now: Instant) -> SourceStatus {
@@ -16,20 +20,15 @@ impl Engine {
                     .unwrap_or(UNIX_EPOCH),
             )
         };
-        let flow = self
-            .core
-            .flow()
-            .zip(self.config.flow)
-            .map(|(flow, endpoint)| FlowStatus {
-                id: flow.config().flow.to_string(),
-                group: endpoint.group.to_string(),
-                source: (!endpoint.asm).then(|| endpoint.interface.to_string()),
-                next_pn: flow.next_pn(),
-                members: flow.members(),
-                packets: flow.stats().packets,
-                bytes: flow.stats().bytes,
-                outstanding: flow.outstanding(),
-            });
+        let names: Vec<_> = (0..self.core.channels())
+            .map(|c| self.core.channel_name(c).to_owned())
+            .collect();
+        let name_of = |c: ChannelIndex| names.get(c).cloned().unwrap_or_default();
+        let channels = (0..self.core.channels()).map(|c| ChannelStatus {
+            channel: name_of(c),
+            head: self.core.head(c),
+            flow: self.flow_status(c),
+        });
         let receivers = self.core.sessions().map(|s| ReceiverStatus {
             id: s.receiver.to_string(),
             name: s.name,
@@ -38,32 +37,68 @@ impl Engine {
                 .get(&s.session)
                 .map(|p| address(p).to_string())
                 .unwrap_or_default(),
-            rung: s.rung.to_string(),
-            since_ms: since(s.since),
-            cursor: s.cursor.map(|c| c.seq),
-            backlog: s.backlog,
-            rtt_ms: s.rtt.as_secs_f64() * 1e3,
+            rtt_ms: s
+                .channels
+                .first()
+                .map_or(0.0, |c| c.rtt.as_secs_f64() * 1e3),
+            channels: s
+                .channels
+                .into_iter()
+                .map(|c| ReceiverChannel {
+                    channel: name_of(c.channel),
+                    rung: c.rung.to_string(),
+                    since_ms: since(c.since),
+                    cursor: c.cursor.map(|c| c.seq),
+                    backlog: c.backlog,
+                    key_sequence: c.key_sequence,
+                })
+                .collect(),
         });
         SourceStatus {
-            head: self.core.head(),
-            flow,
+            channels: channels.collect(),
             receivers: receivers.collect(),
             moves: self.moves.iter().cloned().collect(),
-            counters: Counters {
-                invalid_acks: self.core.invalid_acks(),
-                ..self.counters
-            },
+            mass_fall_backs: self.mass_fall_backs.iter().cloned().collect(),
+            counters: self.counters.with(self.core.counters()),
         }
+    }
+
+    fn flow_status(&self, channel: ChannelIndex) -> Option<FlowStatus> {
+        let flow = self.core.flow(channel)?;
+        let endpoints = self
+            .config
+            .channels
+            .get(channel)
+            .and_then(|c| c.flow.as_ref())
+            .map_or(&[][..], |f| &f.endpoints);
+        let source = |e: &FlowEndpoint| (!e.asm).then(|| e.interface.to_string());
+        let first = endpoints.first();
+        Some(FlowStatus {
+            id: flow.config().flow.to_string(),
+            endpoints: endpoints
+                .iter()
+                .map(|e| {
+                    let source = source(e).unwrap_or_else(|| "*".into());
+                    format!("({source}, {})", e.group)
+                })
+                .collect(),
+            group: first.map(|e| e.group.to_string()).unwrap_or_default(),
+            source: first.and_then(source),
+            next_pn: flow.next_pn(),
+            key_sequence: flow.epoch().sequence,
+            members: flow.members(),
+            replicas: self.core.replicas(channel).len(),
+            packets: flow.stats().packets,
+            bytes: flow.stats().bytes,
+            outstanding: flow.outstanding(),
+        })
     }
 }
 
 /// Where a connection comes from.
 pub(super) fn address(peer: &Peer) -> SocketAddr {
-    peer.link
-        .conn
-        .path_stats()
-        .find(|p| p.active)
-        .map_or(SocketAddr::from(([0, 0, 0, 0], 0)), |p| p.peer_addr)
+    let path = peer.path.or_else(|| peer.link.path());
+    path.map_or(SocketAddr::from(([0, 0, 0, 0], 0)), |p| p.peer)
 }
 
 /// Why a connection ended, for people.

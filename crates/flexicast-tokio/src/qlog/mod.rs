@@ -1,0 +1,220 @@
+//! qlog files (draft-ietf-quic-qlog-main-schema, draft-ietf-quic-qlog-quic-events; JSON-SEQ): one for each connection, written by quiche, and one for each
+//! flow in the same schema.
+
+mod files;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime};
+
+use ::qlog::events::quic::{
+    PacketDropped, PacketDroppedTrigger, PacketHeader, PacketReceived, PacketSent, PacketType,
+    QuicFrame,
+};
+use ::qlog::events::{ApplicationError, EventData, EventImportance, ExData, QUIC_URI, RawInfo};
+use ::qlog::streamer::{EventTimePrecision, QlogStreamer};
+use ::qlog::{CommonFields, ReferenceTime, TraceSeq, VantagePoint, VantagePointType};
+use data_encoding::HEXLOWER;
+use flexicast::receiver::FlowInput;
+use flexicast::trace::{Outcome, PacketTrace, TracedFrame};
+use flexicast::{FlowId, PathId};
+
+use files::Folder;
+
+/// Flows whose files are open at once.
+const MAX_FLOWS: usize = 128;
+
+/// Which end writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Source,
+    Receiver,
+}
+
+/// The qlog files of one source or receiver.
+pub(crate) struct Qlog {
+    folder: Folder,
+    end: End,
+    /// What all file names begin with.
+    who: String,
+    flows: BTreeMap<FlowId, QlogStreamer>,
+}
+
+impl Qlog {
+    pub(crate) fn new(path: PathBuf, end: End, who: String) -> Self {
+        Qlog {
+            folder: Folder::new(path),
+            end,
+            who,
+            flows: BTreeMap::new(),
+        }
+    }
+
+    /// Lets quiche write down a connection; `id` is the connection ID that this end chose.
+    pub(crate) fn attach(&self, conn: &mut quiche::Connection, id: &[u8], peer: &str) {
+        let id = HEXLOWER.encode(id);
+        if let Some(log) = self.folder.create(&format!("{}-{id}.sqlog", self.who)) {
+            let title = format!("{} {id}", self.who);
+            conn.set_qlog(Box::new(log), title, format!("with {peer}"));
+        }
+    }
+
+    /// Writes down what happened to flow packets.
+    pub(crate) fn packets(&mut self, packets: Vec<PacketTrace>) {
+        for packet in packets {
+            let PacketTrace { at, flow, .. } = packet;
+            if !self.flows.contains_key(&flow) {
+                let Some(streamer) = self.begin(flow, at) else {
+                    continue;
+                };
+                if self.flows.len() >= MAX_FLOWS {
+                    self.flows.pop_first();
+                }
+                self.flows.insert(flow, streamer);
+            }
+            if let Some(streamer) = self.flows.get_mut(&flow) {
+                let (event, extra) = event(packet);
+                let _ = streamer.add_event_data_ex_with_instant(event, extra, at);
+            }
+        }
+    }
+
+    fn begin(&self, flow: FlowId, at: Instant) -> Option<QlogStreamer> {
+        let log = self
+            .folder
+            .create(&format!("{}-flow-{flow}.sqlog", self.who))?;
+        let title = Some(format!("{} flow {flow}", self.who));
+        let description = Some("packets of a Flexicast flow".to_owned());
+        let wall = SystemTime::now().checked_sub(at.elapsed());
+        let fields = CommonFields {
+            reference_time: ReferenceTime::new_monotonic(wall),
+            ..CommonFields::default()
+        };
+        let vantage = VantagePoint {
+            name: None,
+            ty: match self.end {
+                End::Source => VantagePointType::Server,
+                End::Receiver => VantagePointType::Client,
+            },
+            flow: None,
+        };
+        let trace = TraceSeq::new(
+            title.clone(),
+            description.clone(),
+            Some(fields),
+            Some(vantage),
+            vec![QUIC_URI.to_owned()],
+        );
+        let mut streamer = QlogStreamer::new(
+            title,
+            description,
+            at,
+            trace,
+            EventImportance::Base,
+            EventTimePrecision::MicroSeconds,
+            Box::new(log),
+        );
+        streamer.start_log().ok()?;
+        Some(streamer)
+    }
+
+    /// Waits until everything is written. All connections have to be dropped before.
+    pub(crate) async fn finish(mut self) {
+        self.flows.clear();
+        self.folder.finish().await;
+    }
+}
+
+/// A packet as qlog says it. By which path it came is our addition.
+fn event(packet: PacketTrace) -> (EventData, ExData) {
+    let header = PacketHeader {
+        packet_type: PacketType::OneRtt,
+        packet_number: packet.pn,
+        key_phase: (packet.key_sequence > 0).then_some(packet.key_sequence),
+        key_phase_bit: (packet.key_sequence > 0).then_some(packet.key_sequence & 1 == 1),
+        dcil: Some(FlowId::LEN as u8),
+        dcid: Some(packet.flow.to_string()),
+        ..PacketHeader::default()
+    };
+    let raw = Some(RawInfo {
+        length: Some(packet.len as u64),
+        ..RawInfo::default()
+    });
+    let frames = Some(packet.frames.iter().map(frame).collect());
+    let mut extra = ExData::new();
+    if packet.path != PathId::UNICAST {
+        let rung = packet.path.rung().map(|rung| rung.to_string());
+        extra.insert("flexicast_path".to_owned(), packet.path.0.into());
+        extra.insert("flexicast_rung".to_owned(), rung.into());
+    }
+    let event = match packet.outcome {
+        Outcome::Sent => EventData::QuicPacketSent(PacketSent {
+            header,
+            raw,
+            frames,
+            ..PacketSent::default()
+        }),
+        Outcome::Received => EventData::QuicPacketReceived(PacketReceived {
+            header,
+            raw,
+            frames,
+            ..PacketReceived::default()
+        }),
+        Outcome::Dropped(input) => EventData::QuicPacketDropped(PacketDropped {
+            header: Some(header),
+            raw,
+            details: Some(format!("{input:?}")),
+            trigger: Some(trigger(input)),
+            ..PacketDropped::default()
+        }),
+    };
+    (event, extra)
+}
+
+fn trigger(input: FlowInput) -> PacketDroppedTrigger {
+    match input {
+        FlowInput::UnknownFlow => PacketDroppedTrigger::ConnectionUnknown,
+        FlowInput::Unverified => PacketDroppedTrigger::DecryptionFailure,
+        FlowInput::Invalid => PacketDroppedTrigger::Invalid,
+        FlowInput::NoRoom => PacketDroppedTrigger::Rejected,
+        _ => PacketDroppedTrigger::General,
+    }
+}
+
+fn frame(frame: &TracedFrame) -> QuicFrame {
+    // One update is one stream: 4 · seq + 3 (protocol.md section 6).
+    let stream = |seq: u64| seq.saturating_mul(4).saturating_add(3);
+    let raw = |len: usize| {
+        Some(Box::new(RawInfo {
+            payload_length: Some(len as u64),
+            ..RawInfo::default()
+        }))
+    };
+    match *frame {
+        TracedFrame::Padding => QuicFrame::Padding { raw: None },
+        TracedFrame::Ping => QuicFrame::Ping { raw: None },
+        TracedFrame::Stream {
+            seq,
+            offset,
+            len,
+            fin,
+        } => QuicFrame::Stream {
+            stream_id: stream(seq),
+            offset: Some(offset),
+            fin: Some(fin),
+            raw: raw(len),
+        },
+        TracedFrame::Reset { seq, code, size } => QuicFrame::ResetStream {
+            stream_id: stream(seq),
+            error: ApplicationError::Unknown,
+            error_code: Some(code),
+            final_size: size,
+            raw: None,
+        },
+        TracedFrame::Datagram { len } => QuicFrame::Datagram { raw: raw(len) },
+        TracedFrame::Unknown { kind } => QuicFrame::Unknown {
+            frame_type_bytes: Some(kind),
+            raw: None,
+        },
+    }
+}

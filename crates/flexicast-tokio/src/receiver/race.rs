@@ -1,0 +1,225 @@
+//! Connecting: all addresses of the source's name are tried, a little apart, and the first that answers and proves who it is is taken (in the manner of RFC 8305).
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use netio::RecvBatch;
+use tokio::task::JoinHandle;
+use tracing::debug;
+
+use super::ReceiverConfig;
+use super::connection::{Connection, End};
+use crate::qlog::Qlog;
+
+/// The next address is tried when the one before has not answered for so long.
+const STAGGER: Duration = Duration::from_millis(250);
+/// The name has to be found by then.
+const LOOKUP_WITHIN: Duration = Duration::from_secs(10);
+/// Addresses that are tried at once.
+const MAX_ADDRESSES: usize = 8;
+
+/// Attempts that run side by side.
+pub(super) struct Race {
+    lookup: Option<JoinHandle<io::Result<Vec<SocketAddr>>>>,
+    waiting: VecDeque<SocketAddr>,
+    next_at: Instant,
+    running: Vec<Connection>,
+    ended: Vec<End>,
+}
+
+/// How a race stands.
+pub(super) enum Standing {
+    /// Nobody has won yet.
+    Going,
+    /// This one is verified. What is left of the others is to be closed.
+    Won(Box<Connection>, Vec<Connection>),
+    /// All have failed.
+    Lost(End),
+}
+
+impl Race {
+    /// Begins to look up the source's name, `host:port`.
+    pub(super) fn begin(server: &str, now: Instant) -> Self {
+        let name = server.to_owned();
+        let lookup = tokio::spawn(async move {
+            let found = tokio::net::lookup_host(&name);
+            match tokio::time::timeout(LOOKUP_WITHIN, found).await {
+                Ok(found) => found.map(Iterator::collect),
+                Err(_) => Err(io::Error::other("the name service does not answer")),
+            }
+        });
+        Race {
+            lookup: Some(lookup),
+            waiting: VecDeque::new(),
+            next_at: now,
+            running: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Waits until there is something to do, apart from what is due by time.
+    pub(super) async fn woken(&mut self) {
+        if let Some(lookup) = &mut self.lookup {
+            let found = lookup.await;
+            self.lookup = None;
+            match found {
+                Ok(Ok(found)) => self.waiting = in_order(found),
+                Ok(Err(error)) => self.ended.push(End::new(format!("name lookup: {error}"))),
+                Err(error) => self.ended.push(End::new(format!("name lookup: {error}"))),
+            }
+            return;
+        }
+        let mut waits: Vec<Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>>> = Vec::new();
+        for connection in &self.running {
+            waits.push(Box::pin(connection.socket.readable()));
+        }
+        std::future::poll_fn(|cx| {
+            let any = waits.iter_mut().any(|w| w.as_mut().poll(cx).is_ready());
+            if any { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// When to go on even if nothing arrives.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        if self.lookup.is_some() {
+            return None;
+        }
+        let next = (!self.waiting.is_empty()).then_some(self.next_at);
+        // With nothing to wait for, the race is over and has to be told.
+        let over = self.running.is_empty().then_some(self.next_at);
+        let running = self.running.iter().map(Connection::handshake_deadline);
+        running.chain(next).chain(over).min()
+    }
+
+    /// Does what can be done now.
+    pub(super) async fn drive(
+        &mut self,
+        batch: &mut RecvBatch,
+        config: &ReceiverConfig,
+        qlog: Option<&Qlog>,
+        now: Instant,
+    ) -> Standing {
+        if self.lookup.is_some() {
+            return Standing::Going;
+        }
+        let mut at = 0;
+        while let Some(connection) = self.running.get_mut(at) {
+            match connection.handshake(batch, config, now).await {
+                Ok(true) => {
+                    let winner = self.running.swap_remove(at);
+                    let losers = std::mem::take(&mut self.running);
+                    return Standing::Won(Box::new(winner), losers);
+                }
+                Ok(false) => at += 1,
+                Err(end) => {
+                    debug!(peer = %connection.peer, reason = end.reason, "an attempt failed");
+                    self.running.swap_remove(at);
+                    self.failed(end, now);
+                }
+            }
+        }
+        while !self.waiting.is_empty() && self.next_at <= now {
+            self.next_at = now + STAGGER;
+            let Some(peer) = self.waiting.pop_front() else {
+                break;
+            };
+            let begun = match Connection::open(config, peer, qlog, now) {
+                Ok(mut connection) => match connection.handshake(batch, config, now).await {
+                    Ok(_) => Ok(connection),
+                    Err(end) => Err(end),
+                },
+                Err(error) => Err(End::new(format!("{peer}: {error}"))),
+            };
+            match begun {
+                Ok(connection) => self.running.push(connection),
+                Err(end) => self.failed(end, now),
+            }
+        }
+        if self.running.is_empty() && self.waiting.is_empty() {
+            return Standing::Lost(self.lost(config));
+        }
+        Standing::Going
+    }
+
+    /// Another address is tried at once.
+    fn failed(&mut self, end: End, now: Instant) {
+        self.ended.push(end);
+        self.next_at = now;
+    }
+
+    fn lost(&mut self, config: &ReceiverConfig) -> End {
+        let ended = std::mem::take(&mut self.ended);
+        let mut reasons: Vec<_> = ended.iter().map(|end| end.reason.clone()).collect();
+        reasons.dedup();
+        let code = ended.iter().find_map(|end| end.code);
+        let mut end = End::new(match reasons.is_empty() {
+            true => format!("{} has no address", config.server),
+            false => format!(
+                "cannot connect to {}: {}",
+                config.server,
+                reasons.join("; ")
+            ),
+        });
+        end.code = code;
+        end
+    }
+
+    /// Gives up; attempts that got anywhere are to be closed.
+    pub(super) fn stop(&mut self) -> Vec<Connection> {
+        if let Some(lookup) = self.lookup.take() {
+            lookup.abort();
+        }
+        std::mem::take(&mut self.running)
+    }
+}
+
+impl Drop for Race {
+    fn drop(&mut self) {
+        if let Some(lookup) = &self.lookup {
+            lookup.abort();
+        }
+    }
+}
+
+/// IPv6 first, then in turns; each address once.
+fn in_order(found: Vec<SocketAddr>) -> VecDeque<SocketAddr> {
+    let mut order = VecDeque::new();
+    let (six, four): (Vec<_>, Vec<_>) = found.into_iter().partition(SocketAddr::is_ipv6);
+    let (mut six, mut four) = (six.into_iter(), four.into_iter());
+    loop {
+        let pair = [six.next(), four.next()];
+        if pair == [None, None] || order.len() >= MAX_ADDRESSES {
+            order.truncate(MAX_ADDRESSES);
+            return order;
+        }
+        for address in pair.into_iter().flatten() {
+            if !order.contains(&address) {
+                order.push_back(address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn addresses_take_turns_and_six_goes_first() {
+        let parse = |list: &[&str]| -> Vec<SocketAddr> {
+            list.iter().map(|a| a.parse().unwrap()).collect()
+        };
+        let found = parse(&["1.1.1.1:1", "1.1.1.2:1", "1.1.1.1:1", "[::1]:1"]);
+        let wanted = parse(&["[::1]:1", "1.1.1.1:1", "1.1.1.2:1"]);
+        assert_eq!(in_order(found), wanted);
+        assert!(in_order(Vec::new()).is_empty());
+        let many = (1..50).map(|i| SocketAddr::from(([10, 0, 0, i], 1)));
+        assert_eq!(in_order(many.collect()).len(), MAX_ADDRESSES);
+    }
+}

@@ -1,0 +1,115 @@
+//! What a source is made with, and what it asks of the store.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use uuid::Uuid;
+
+/// Errors of the owner's own making that only need to be shown.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a source needs.
+#[derive(Debug, Clone)]
+pub struct SourceConfig {
+    /// Where receivers connect to. `[::]` also takes IPv4.
+    pub listen: SocketAddr,
+    /// PEM certificate chain.
+    pub cert: PathBuf,
+    /// PEM private key.
+    pub key: PathBuf,
+    /// Kept across restarts: receivers of an earlier life learn by it that this one does not know them.
+    pub reset_key: [u8; 32],
+    /// The channels, at least one; their names differ.
+    pub channels: Vec<ChannelConfig>,
+    /// Pacing of each receiver's own connection, in bit/s.
+    pub rate_bps: u64,
+    /// Pacing of the updates to all receivers' own connections together, in bit/s; `None` for no limit.
+    pub unicast_rate_bps: Option<u64>,
+    /// How long receivers may hold acknowledgements back.
+    pub ack_delay: Duration,
+    /// `D_fb`.
+    pub fall_back: Duration,
+    /// Of an idle flow.
+    pub heartbeat: Duration,
+    /// A folder for qlog files of all connections and flows.
+    pub qlog: Option<PathBuf>,
+    /// Test-only.
+    pub sabotage: Sabotage,
+}
+
+/// A channel.
+#[derive(Debug, Clone)]
+pub struct ChannelConfig {
+    /// Its name.
+    pub name: String,
+    /// Its incarnation.
+    pub incarnation: Uuid,
+    /// The last stored `seq`, 0 if there is none.
+    pub head: u64,
+    /// The oldest stored `seq`, 1 if there is none.
+    pub first: u64,
+    /// Who joins cannot decrypt what went before.
+    pub private: bool,
+    /// Its flow; `None` for unicast only.
+    pub flow: Option<FlowSettings>,
+}
+
+/// A channel's flow.
+#[derive(Debug, Clone)]
+pub struct FlowSettings {
+    /// The multicast groups, IPv4 and IPv6; empty for a flow that only exists as copies.
+    pub endpoints: Vec<FlowEndpoint>,
+    /// Copy the flow's packets to receivers that multicast does not reach (rung 3).
+    pub replicate: bool,
+    /// Pacing of the flow in bit/s.
+    pub rate_bps: u64,
+}
+
+/// A multicast group to send a flow to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowEndpoint {
+    /// Group and port.
+    pub group: SocketAddr,
+    /// The address of the interface that packets leave by, of the group's family: the S of (S,G).
+    pub interface: IpAddr,
+    /// Announce any-source multicast, (*,G).
+    pub asm: bool,
+    /// Time to live, or hop limit, of the flow's packets.
+    pub ttl: u32,
+}
+
+/// Test-only switches, each of which breaks one promise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sabotage {
+    /// Lost packets are not repaired.
+    pub repair_off: bool,
+    /// Silent members stay on the flow.
+    pub fallback_off: bool,
+}
+
+/// Why a HELLO is turned away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Denied {
+    /// The token is not valid; the text is shown to the receiver.
+    Token(String),
+    /// It cannot be decided now; the receiver tries again later.
+    Unavailable(String),
+}
+
+/// What a source asks of the store.
+#[async_trait]
+pub trait Backlog: Send + Sync + 'static {
+    /// Stored updates of a channel with `from <= seq`, ascending, at most `limit` of them and about `max_bytes`, but at least one if there is one.
+    async fn updates(
+        &self,
+        channel: &str,
+        from: u64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<(u64, Bytes)>, BoxError>;
+    /// Whether this HELLO may receive.
+    async fn authorise(&self, token: &[u8], receiver: Uuid, name: &str) -> Result<(), Denied>;
+}

@@ -1,0 +1,244 @@
+//! What the engine is told, what it asks the store, and what the state machine asks of it.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use flexicast::control::{Credential, Hello, Refusal};
+use flexicast::protect::FlowSecret;
+use flexicast::source::{ChannelIndex, SourceEvent};
+use tracing::{info, warn};
+
+use super::report::{address, unix_ms};
+use super::{Command, Engine};
+use crate::Error;
+use crate::config::random;
+use crate::source::peer::Wish;
+use crate::source::{Denied, MassFallBack, Move};
+
+/// Bytes of one read of the store for one session.
+const FETCH_BYTES: usize = 1 << 20;
+/// The store has to answer by then.
+const STORE_WITHIN: Duration = Duration::from_secs(10);
+/// Moves that are kept for the status.
+const MOVES: usize = 256;
+const MASS_FALL_BACKS: usize = 32;
+
+/// What the store answered.
+pub(super) enum Answer {
+    Authorised {
+        session: u64,
+        verdict: Result<(), Denied>,
+    },
+    Fetched {
+        session: u64,
+        channel: ChannelIndex,
+        from: u64,
+        updates: Option<Vec<(u64, Bytes)>>,
+    },
+}
+
+impl Engine {
+    /// What the owner wants.
+    pub(super) fn command(&mut self, command: Command) {
+        let now = Instant::now();
+        match command {
+            Command::First(name, first) => {
+                if let Some(channel) = self.channel(&name) {
+                    self.core.set_first(channel, first);
+                }
+            }
+            Command::Rekey(name) => {
+                if let Some(channel) = self.channel(&name) {
+                    self.core.request_rekey(channel, now);
+                }
+            }
+            Command::Eject(receiver) => {
+                let sessions: Vec<_> = self.core.sessions().collect();
+                for session in sessions.into_iter().filter(|s| s.receiver == receiver) {
+                    info!(receiver = session.name, "ejected");
+                    self.core.eject(session.session, now);
+                }
+            }
+            Command::Status(answer) => drop(answer.send(self.status(now))),
+            // The loop ends on it before it comes here.
+            Command::Shutdown => {}
+        }
+    }
+
+    fn channel(&self, name: &str) -> Option<ChannelIndex> {
+        let channel = (0..self.core.channels()).find(|c| self.core.channel_name(*c) == name);
+        if channel.is_none() {
+            warn!(channel = name, "there is no such channel");
+        }
+        channel
+    }
+
+    pub(super) fn answer(&mut self, answer: Answer) {
+        let now = Instant::now();
+        match answer {
+            Answer::Authorised { session, verdict } => self.authorised(session, verdict, now),
+            Answer::Fetched {
+                session,
+                channel,
+                from,
+                updates,
+            } => {
+                self.core.provide(session, channel, from, updates, now);
+                self.touched.insert(session);
+            }
+        }
+    }
+
+    fn authorised(&mut self, session: u64, verdict: Result<(), Denied>, now: Instant) {
+        let Some(peer) = self.peers.get_mut(&session) else {
+            return;
+        };
+        let (from, ip) = (address(peer), peer.ip);
+        if verdict.is_ok() && !std::mem::replace(&mut peer.served, true) {
+            self.served += 1;
+            self.no_longer_unserved(ip);
+        }
+        let name = self
+            .core
+            .receiver(session)
+            .map(|(_, name)| name.to_owned())
+            .unwrap_or_default();
+        let verdict = match verdict {
+            Ok(()) => {
+                self.counters.connections += 1;
+                info!(receiver = name, %from, "connected");
+                Ok(())
+            }
+            Err(denied) => {
+                self.counters.refused += 1;
+                let (refusal, reason) = match denied {
+                    Denied::Token(reason) => (Refusal::BadCredential, reason),
+                    Denied::Unavailable(reason) => (Refusal::Unavailable, reason),
+                };
+                warn!(receiver = name, %from, reason, "refused");
+                Err((refusal, reason))
+            }
+        };
+        self.core.authorised(session, verdict, now);
+        self.touched.insert(session);
+    }
+
+    /// Does what the state machine asks.
+    pub(super) fn events(&mut self, now: Instant) -> Result<(), Error> {
+        while let Some(event) = self.core.poll_event() {
+            match event {
+                SourceEvent::Authorise { session, hello } => self.ask(session, hello),
+                SourceEvent::Moved {
+                    session,
+                    channel,
+                    from,
+                    to,
+                    cause,
+                } => {
+                    let Some((receiver, name)) = self.core.receiver(session) else {
+                        continue;
+                    };
+                    let channel = self.core.channel_name(channel);
+                    info!(receiver = name, channel, %from, %to, %cause, "moved");
+                    if self.moves.len() >= MOVES {
+                        self.moves.pop_front();
+                    }
+                    self.moves.push_back(Move {
+                        at_ms: unix_ms(SystemTime::now()),
+                        channel: channel.to_owned(),
+                        receiver: receiver.to_string(),
+                        name: name.to_owned(),
+                        from: from.to_string(),
+                        to: to.to_string(),
+                        cause: cause.to_string(),
+                    });
+                }
+                SourceEvent::MassFallBack {
+                    channel,
+                    members,
+                    cause,
+                } => {
+                    let channel = self.core.channel_name(channel);
+                    info!(channel, members, %cause, "many receivers fell back at once; look for what broke between the source and them");
+                    if self.mass_fall_backs.len() >= MASS_FALL_BACKS {
+                        self.mass_fall_backs.pop_front();
+                    }
+                    self.mass_fall_backs.push_back(MassFallBack {
+                        at_ms: unix_ms(SystemTime::now()),
+                        channel: channel.to_owned(),
+                        members,
+                        cause: cause.to_string(),
+                    });
+                }
+                // A new secret is random and owes nothing to the one before (design section 5).
+                SourceEvent::SecretWanted { channel } => {
+                    self.core.rekey(channel, FlowSecret(random()?), now);
+                }
+                SourceEvent::Close {
+                    session,
+                    code,
+                    reason,
+                } => {
+                    if let Some(peer) = self.peers.get_mut(&session) {
+                        peer.closing = Some((code, reason));
+                        self.touched.insert(session);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the store about a HELLO, without waiting for it here.
+    fn ask(&self, session: u64, hello: Hello) {
+        let (backlog, answers) = (self.backlog.clone(), self.answers.0.clone());
+        tokio::spawn(async move {
+            let token = match &hello.credential {
+                Credential::Token(token) => token.as_slice(),
+                Credential::None => &[],
+            };
+            let asked = backlog.authorise(token, hello.receiver, &hello.name);
+            let late = || {
+                Err(Denied::Unavailable(
+                    "the source's store does not answer".into(),
+                ))
+            };
+            let answer = tokio::time::timeout(STORE_WITHIN, asked).await;
+            let verdict = answer.unwrap_or_else(|_| late());
+            let _ = answers.send(Answer::Authorised { session, verdict }).await;
+        });
+    }
+
+    /// Asks the store for updates, without waiting for them here.
+    pub(super) fn fetch(&self, session: u64, wish: Wish) {
+        let (backlog, answers) = (self.backlog.clone(), self.answers.0.clone());
+        let Wish {
+            channel,
+            from,
+            limit,
+        } = wish;
+        let name = self.core.channel_name(channel).to_owned();
+        tokio::spawn(async move {
+            let asked = backlog.updates(&name, from, limit, FETCH_BYTES);
+            let late = || Err("no answer in time".into());
+            let answer = tokio::time::timeout(STORE_WITHIN, asked)
+                .await
+                .unwrap_or_else(|_| late());
+            let updates = match answer {
+                Ok(updates) => Some(updates),
+                Err(error) => {
+                    warn!(channel = name, from, error = %error, "the store does not answer; trying again");
+                    None
+                }
+            };
+            let _ = answers
+                .send(Answer::Fetched {
+                    session,
+                    channel,
+                    from,
+                    updates,
+                })
+                .await;
+        });
+    }
+}

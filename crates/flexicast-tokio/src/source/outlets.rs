@@ -1,0 +1,83 @@
+//! Where a channel's flow leaves by multicast: a socket for each group.
+
+use std::net::SocketAddr;
+
+use netio::MulticastSender;
+use tracing::{info, warn};
+
+use super::FlowEndpoint;
+use crate::Error;
+use crate::train::{Packets, send_train};
+
+struct Outlet {
+    group: SocketAddr,
+    sender: MulticastSender,
+    /// The last train was refused.
+    failing: bool,
+}
+
+/// The groups of one channel.
+#[derive(Default)]
+pub(super) struct Outlets {
+    outlets: Vec<Outlet>,
+}
+
+impl Outlets {
+    /// Opens a socket for each group.
+    ///
+    /// # Errors
+    /// An interface does not exist; the text says which.
+    pub(super) fn open(endpoints: &[FlowEndpoint]) -> Result<Self, Error> {
+        let open = |endpoint: &FlowEndpoint| {
+            let FlowEndpoint {
+                group,
+                interface,
+                ttl,
+                ..
+            } = *endpoint;
+            let what = format!("cannot send multicast from {interface} to {group}");
+            if group.is_ipv4() != interface.to_canonical().is_ipv4() {
+                let text = "one is IPv4 and the other IPv6: give the interface's address of the group's family";
+                return Err(Error::io(what)(std::io::Error::other(text)));
+            }
+            let sender = MulticastSender::bind(interface, ttl, true).map_err(Error::io(what))?;
+            Ok(Outlet {
+                group,
+                sender,
+                failing: false,
+            })
+        };
+        Ok(Outlets {
+            outlets: endpoints.iter().map(open).collect::<Result<_, Error>>()?,
+        })
+    }
+
+    /// Sends packets to all groups. Returns how many trains were refused: what is wrong with one group is no matter of the others.
+    pub(super) async fn send(&mut self, packets: &Packets) -> u64 {
+        let mut refused = 0;
+        for outlet in &mut self.outlets {
+            let mut failed = None;
+            for (train, segment) in packets.trains() {
+                let socket = outlet.sender.socket();
+                match send_train(socket, outlet.group, None, train, segment).await {
+                    Ok(true) => {}
+                    Ok(false) => failed = Some(socket.counters().last_send_error()),
+                    Err(error) => failed = Some(Some(error)),
+                }
+                refused += u64::from(failed.is_some());
+            }
+            match (outlet.failing, &failed) {
+                (false, Some(error)) => {
+                    let error = error.as_ref().map(ToString::to_string).unwrap_or_default();
+                    warn!(group = %outlet.group, error, "the flow cannot be sent to this group; its receivers are served in other ways until it can");
+                }
+                (true, None) => {
+                    info!(group = %outlet.group, "the flow is sent to this group again")
+                }
+                _ => {}
+            }
+            outlet.failing = failed.is_some();
+        }
+        refused
+    }
+}

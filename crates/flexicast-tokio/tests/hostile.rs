@@ -1,0 +1,76 @@
+//! Peers that do what no peer should.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod site;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use flexicast_tokio::Rung;
+use site::Site;
+
+/// The first packet of a handshake that nobody goes on with.
+fn first_packet(server: SocketAddr, number: u32) -> Vec<u8> {
+    let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION).unwrap();
+    config.set_application_protos(&[b"flexfeed/1"]).unwrap();
+    let mut id = [0x77; 16];
+    id[..4].copy_from_slice(&number.to_be_bytes());
+    let scid = quiche::ConnectionId::from_ref(&id);
+    let local = "127.0.0.1:9".parse().unwrap();
+    let mut conn = quiche::connect(None, &scid, local, server, &mut config).unwrap();
+    let mut out = vec![0; 1300];
+    let (len, _) = conn.send(&mut out).unwrap();
+    out.truncate(len);
+    out
+}
+
+/// Handshakes that are begun and abandoned do not fill the table: past a number of them, an address has to be proved first, which a receiver does without
+/// noticing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn abandoned_handshakes_keep_nobody_out() {
+    let site = Site::new();
+    let source = site.source().await;
+    let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for number in 0..1500 {
+        let packet = first_packet(source.addr, number);
+        flood.send_to(&packet, source.addr).unwrap();
+        if number % 50 == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let counters = source.status().await.counters;
+    assert!(counters.retries >= 100, "{counters:?}");
+    assert!(counters.handshakes <= 200, "{counters:?}");
+    let mut probe = site.receiver(source.addr);
+    probe.until_rung(Rung::Multicast).await;
+    site.publish(&source.handle, 50).await;
+    probe.until_seq(50).await;
+    assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
+    source
+        .until("abandoned handshakes end", |s| {
+            s.counters.handshakes_abandoned > 0
+        })
+        .await;
+}
+
+/// Packets for connections that never were provoke a bounded number of resets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resets_are_bounded_and_counted() {
+    let site = Site::new();
+    let source = site.source().await;
+    let mut probe = site.receiver(source.addr);
+    probe.until_rung(Rung::Multicast).await;
+    let noise = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut packet = [0x41; 60];
+    for number in 0..3000u32 {
+        packet[5..9].copy_from_slice(&number.to_be_bytes());
+        noise.send_to(&packet, source.addr).unwrap();
+    }
+    site.publish(&source.handle, 20).await;
+    probe.until_seq(20).await;
+    source
+        .until("some are withheld", |s| {
+            s.counters.resets > 0 && s.counters.resets_withheld > 0
+        })
+        .await;
+}

@@ -1,0 +1,266 @@
+//! The ways between a source and a receiver: copies, NATs that change their minds, IPv6, several addresses.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod site;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use flexicast_tokio::Rung;
+use flexicast_tokio::source::FlowEndpoint;
+use site::namespace::inside;
+use site::proxy::Nat;
+use site::{Probe, Running, Site, any_port};
+use tokio::time::timeout;
+
+/// A receiver that only copies reach.
+fn behind(site: &Site, server: SocketAddr) -> Probe {
+    let mut config = site.receiver_config(server);
+    (config.multicast, config.replicated) = (false, true);
+    site.start_receiver(config)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_reach_who_has_no_multicast() {
+    let site = Site::new();
+    let source = site.source().await;
+    let nat = Nat::new(source.addr).await;
+    let mut member = site.receiver(source.addr);
+    let mut far = behind(&site, nat.addr);
+    member.until_rung(Rung::Multicast).await;
+    far.until_rung(Rung::Replicated).await;
+    site.publish(&source.handle, 300).await;
+    far.until_seq(300).await;
+    member.until_seq(300).await;
+    assert!(far.by_flow("lore") >= 280, "{}", far.by_flow("lore"));
+    assert!(member.by_flow("lore") >= 280);
+    let status = source.status().await;
+    let flow = status.channels[0].flow.as_ref().unwrap();
+    assert_eq!((flow.members, flow.replicas), (2, 1));
+    assert!(status.counters.copies >= 300, "{:?}", status.counters);
+    assert_eq!(status.counters.copy_errors, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_any_group_a_flow_lives_by_copies() {
+    let site = Site::new();
+    let mut config = site.config(any_port());
+    if let Some(flow) = &mut config.channels[0].flow {
+        flow.endpoints.clear();
+    }
+    let source = site.start(config).await;
+    let mut probe = behind(&site, source.addr);
+    probe.until_rung(Rung::Replicated).await;
+    site.publish(&source.handle, 100).await;
+    probe.until_seq(100).await;
+    assert!(probe.by_flow("lore") >= 90, "{}", probe.by_flow("lore"));
+}
+
+/// The connection goes on from another address once the receiver has proved it; nothing is lost and nobody connects anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_nat_that_changes_its_port_loses_nothing() {
+    let site = Site::new();
+    let source = site.source().await;
+    let nat = Nat::new(source.addr).await;
+    let mut probe = behind(&site, nat.addr);
+    probe.until_rung(Rung::Replicated).await;
+    let address = || async { source.status().await.receivers[0].addr.clone() };
+    for round in 1..=8 {
+        let before = address().await;
+        let publish = async {
+            for step in 0..30 {
+                if step == 10 {
+                    nat.rebind().await;
+                }
+                site.publish(&source.handle, 2).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::join!(publish, probe.until_seq(round * 60));
+        probe.until_rung(Rung::Replicated).await;
+        assert_ne!(address().await, before, "round {round}");
+        let migrations = source.status().await.counters.migrations;
+        assert!(migrations >= round, "{migrations} in round {round}");
+    }
+    assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
+    assert!(probe.by_flow("lore") >= 240, "{}", probe.by_flow("lore"));
+}
+
+/// Until a receiver has proved a new address, copies do not go there: an attacker who writes in its name makes nobody a target.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_stop_when_nothing_comes_back() {
+    let site = Site::new();
+    let source = site.source().await;
+    let nat = Nat::new(source.addr).await;
+    let mut probe = behind(&site, nat.addr);
+    probe.until_rung(Rung::Replicated).await;
+    nat.cut.store(true, Ordering::Relaxed);
+    let replicas =
+        |s: &flexicast_tokio::source::SourceStatus| s.channels[0].flow.as_ref().unwrap().replicas;
+    let publish = async {
+        loop {
+            site.publish(&source.handle, 1).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        () = publish => {}
+        () = source.until("no copies", |s| replicas(s) == 0) => {}
+    }
+    nat.cut.store(false, Ordering::Relaxed);
+    let head = source.status().await.channels[0].head;
+    probe.until_seq(head).await;
+    probe.until_rung(Rung::Replicated).await;
+}
+
+/// Interfaces with both address families, and a name with a dead address before a living one.
+const NETWORK: &str = "
+ip link add a1 type veth peer name b1
+for i in a1 b1; do ip link set $i addrgenmode none; ip link set $i up; done
+ip addr add fd00:1::1/64 dev a1 nodad
+ip addr add 10.1.0.1/24 dev a1
+hosts=$(mktemp)
+printf '127.0.0.1 localhost\nfd00:1::99 dead.test\n10.1.0.1 dead.test\nfd00:1::1 both.test\n10.1.0.1 both.test\n' > $hosts
+mount --bind $hosts /etc/hosts
+";
+
+fn six(site: &Site) -> FlowEndpoint {
+    let host = site.incarnation.as_bytes();
+    FlowEndpoint {
+        group: format!("[ff3e::4646:{:x}{:02x}]:24434", host[0], host[1])
+            .parse()
+            .unwrap(),
+        interface: "fd00:1::1".parse().unwrap(),
+        asm: false,
+        ttl: 1,
+    }
+}
+
+fn four(site: &Site) -> FlowEndpoint {
+    FlowEndpoint {
+        group: site.group(0),
+        interface: "10.1.0.1".parse().unwrap(),
+        asm: false,
+        ttl: 1,
+    }
+}
+
+async fn start_with(site: &Site, listen: &str, endpoints: Vec<FlowEndpoint>) -> Running {
+    let mut config = site.config(listen.parse().unwrap());
+    if let Some(flow) = &mut config.channels[0].flow {
+        flow.endpoints = endpoints.clone();
+    }
+    site.start(config).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn multicast_by_ipv6() {
+    if !inside("multicast_by_ipv6", NETWORK) {
+        return;
+    }
+    let site = Site::new();
+    let source = start_with(&site, "[::]:0", vec![six(&site)]).await;
+    let port = source.addr.port();
+    for server in [format!("[fd00:1::1]:{port}"), format!("10.1.0.1:{port}")] {
+        let mut config = site.receiver_config(&server);
+        config.interface = Some("fd00:1::1".parse().unwrap());
+        let head = source.status().await.channels[0].head;
+        config.channels[0].1 = site.cursor(head);
+        let mut probe = site.start_receiver(config);
+        probe.until_rung(Rung::Multicast).await;
+        site.publish(&source.handle, 100).await;
+        probe.until_seq(head + 100).await;
+        assert!(probe.by_flow("lore") >= 90, "{server}");
+        let at: SocketAddr = source.status().await.receivers[0].addr.parse().unwrap();
+        assert_eq!(at.is_ipv4(), server.starts_with("10."), "{at} for {server}");
+        probe.handle.shutdown().await;
+        source.until("it is gone", |s| s.receivers.is_empty()).await;
+    }
+}
+
+/// One flow by both families: each receiver takes the one that reaches it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_flow_by_both_families() {
+    if !inside("one_flow_by_both_families", NETWORK) {
+        return;
+    }
+    let site = Site::new();
+    let endpoints = vec![six(&site), four(&site)];
+    let source = start_with(&site, "[::]:0", endpoints).await;
+    let port = source.addr.port();
+    let mut probes = Vec::new();
+    for server in ["[fd00:1::1]", "10.1.0.1"] {
+        let mut config = site.receiver_config(format!("{server}:{port}"));
+        config.interface = Some("10.1.0.1".parse().unwrap());
+        probes.push(site.start_receiver(config));
+    }
+    for probe in &mut probes {
+        probe.until_rung(Rung::Multicast).await;
+    }
+    site.publish(&source.handle, 200).await;
+    for probe in &mut probes {
+        probe.until_seq(200).await;
+        assert!(probe.by_flow("lore") >= 180, "{}", probe.by_flow("lore"));
+    }
+    assert_eq!(source.status().await.counters.multicast_errors, 0);
+}
+
+/// Copies go out of a socket for both families to the address that each receiver wrote from.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_by_both_families() {
+    if !inside("copies_by_both_families", NETWORK) {
+        return;
+    }
+    let site = Site::new();
+    let source = start_with(&site, "[::]:0", Vec::new()).await;
+    let port = source.addr.port();
+    for server in ["[fd00:1::1]", "10.1.0.1"] {
+        let addr = format!("{server}:{port}").parse().unwrap();
+        let mut probe = behind(&site, addr);
+        probe.until_rung(Rung::Replicated).await;
+        let head = source.status().await.channels[0].head;
+        site.publish(&source.handle, 50).await;
+        probe.until_seq(head + 50).await;
+        assert!(probe.by_flow("lore") >= 40, "{server}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_address_that_answers_wins() {
+    if !inside("the_first_address_that_answers_wins", NETWORK) {
+        return;
+    }
+    let site = Site::new();
+    let source = site.start(site.config("[::]:0".parse().unwrap())).await;
+    let port = source.addr.port();
+    // The first address is dead: the second is tried a quarter of a second later, not when the first is given up.
+    let mut config = site.receiver_config(format!("dead.test:{port}"));
+    config.multicast = false;
+    let mut probe = site.start_receiver(config);
+    let connected = async {
+        while probe.connected.is_empty() {
+            probe.event().await;
+        }
+    };
+    timeout(Duration::from_secs(8), connected)
+        .await
+        .expect("no waiting for the dead address");
+    let ip = |probe: &Probe| probe.connected.first().map(SocketAddr::ip);
+    assert_eq!(ip(&probe), Some(IpAddr::from([10, 1, 0, 1])));
+    assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
+    // Both live: IPv6 goes first.
+    let mut config = site.receiver_config(format!("both.test:{port}"));
+    config.multicast = false;
+    let mut six = site.start_receiver(config);
+    site.publish(&source.handle, 10).await;
+    probe.until_seq(10).await;
+    six.until_seq(10).await;
+    assert!(ip(&six).is_some_and(|ip| ip.is_ipv6()), "{:?}", ip(&six));
+    let status = source.status().await;
+    assert_eq!(
+        (status.receivers.len(), status.counters.connections),
+        (2, 2),
+        "HELLO is said once by each"
+    );
+}

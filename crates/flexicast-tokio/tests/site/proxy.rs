@@ -1,0 +1,59 @@
+//! A NAT between one receiver and the source: it can change its outer port at any time.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+
+pub struct Nat {
+    pub addr: SocketAddr,
+    rebind: mpsc::Sender<()>,
+    /// Swallows everything.
+    pub cut: Arc<AtomicBool>,
+}
+
+impl Nat {
+    pub async fn new(server: SocketAddr) -> Self {
+        let inner = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let addr = inner.local_addr().unwrap();
+        let (rebind, mut wanted) = mpsc::channel(4);
+        let cut = Arc::new(AtomicBool::new(false));
+        let is_cut = cut.clone();
+        tokio::spawn(async move {
+            let outer = || async { UdpSocket::bind("127.0.0.1:0").await.unwrap() };
+            let mut outside = outer().await;
+            let mut client: Option<SocketAddr> = None;
+            let (mut from_inside, mut from_outside) = (vec![0; 65_536], vec![0; 65_536]);
+            loop {
+                tokio::select! {
+                    Ok((len, from)) = inner.recv_from(&mut from_inside) => {
+                        client = Some(from);
+                        if !is_cut.load(Ordering::Relaxed) {
+                            let _ = outside.send_to(&from_inside[..len], server).await;
+                        }
+                    }
+                    Ok((len, from)) = outside.recv_from(&mut from_outside) => {
+                        if let Some(client) = client
+                            && from == server
+                            && !is_cut.load(Ordering::Relaxed)
+                        {
+                            let _ = inner.send_to(&from_outside[..len], client).await;
+                        }
+                    }
+                    asked = wanted.recv() => match asked {
+                        Some(()) => outside = outer().await,
+                        None => return,
+                    },
+                }
+            }
+        });
+        Nat { addr, rebind, cut }
+    }
+
+    /// From now on packets leave from another port, and what comes to the old one is lost.
+    pub async fn rebind(&self) {
+        self.rebind.send(()).await.unwrap();
+    }
+}

@@ -1,0 +1,76 @@
+//! The key epochs of a flow at its sender: the one in use, and the one that is announced (protocol.md section 5.3).
+
+use std::time::{Duration, Instant};
+
+use crate::protect::{Algorithm, FlowSecret, KeyError, PacketKey};
+
+/// An announced epoch begins after this time even if members have not confirmed it: a slow one must not keep the old key alive.
+pub const SWITCH_WITHIN: Duration = Duration::from_secs(1);
+/// Packet numbers that are left out at most where the flow is not paced.
+const UNPACED_LEAD: u64 = 1 << 17;
+
+/// One epoch.
+#[derive(Debug)]
+pub struct Epoch {
+    /// Its number; the low bit is the key phase bit of its packets.
+    pub sequence: u64,
+    /// Its first packet number.
+    pub first_pn: u64,
+    /// What the keys are derived from; erased when the epoch is dropped.
+    pub secret: FlowSecret,
+    pub(super) key: PacketKey,
+}
+
+/// The live epochs: at most two.
+#[derive(Debug)]
+pub(super) struct Epochs {
+    algorithm: Algorithm,
+    pub(super) current: Epoch,
+    pub(super) next: Option<(Epoch, Instant)>,
+}
+
+impl Epochs {
+    pub(super) fn new(algorithm: Algorithm, secret: FlowSecret) -> Result<Self, KeyError> {
+        let key = PacketKey::new(algorithm, &secret)?;
+        let current = Epoch {
+            // 0 is what a receiver says that holds no key.
+            sequence: 1,
+            first_pn: 0,
+            secret,
+            key,
+        };
+        Ok(Epochs {
+            algorithm,
+            current,
+            next: None,
+        })
+    }
+
+    /// Announces an epoch that begins far enough ahead for the members to confirm it first.
+    pub(super) fn announce(
+        &mut self,
+        secret: FlowSecret,
+        next_pn: u64,
+        rate: Option<u64>,
+        udp_payload: usize,
+        now: Instant,
+    ) -> Result<(), KeyError> {
+        let packets = |rate: u64| rate / 8 / udp_payload.max(1) as u64;
+        let lead = rate.map_or(UNPACED_LEAD, |r| (packets(r) * 2 + 1024).min(UNPACED_LEAD));
+        let epoch = Epoch {
+            sequence: self.current.sequence + 1,
+            first_pn: next_pn + lead,
+            key: PacketKey::new(self.algorithm, &secret)?,
+            secret,
+        };
+        self.next = Some((epoch, now + SWITCH_WITHIN));
+        Ok(())
+    }
+
+    /// Goes over to the announced epoch and returns its first packet number; the old secret is erased.
+    pub(super) fn switch(&mut self) -> Option<u64> {
+        let (epoch, _) = self.next.take()?;
+        self.current = epoch;
+        Some(self.current.first_pn)
+    }
+}

@@ -1,0 +1,176 @@
+//! Making packets: what goes into the next one, and what sending it means for the timers.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::ledger::{Contents, StreamRange};
+use super::sender::{FlowEvent, FlowSender, MIN_TAIL_PROBE};
+use crate::frame;
+use crate::protect::{BLOCK_LEN, HEADER_LEN, OVERHEAD, TAG_LEN};
+use crate::trace;
+
+/// Messages that wait to be sent, at most.
+const MAX_DATAGRAMS: usize = 64;
+/// The error code of an update that the flow does not finish (protocol.md section 6.3).
+const ABANDONED: u64 = 1;
+
+impl FlowSender {
+    /// Queues a message that is sent once and not repaired. Returns whether there was room, both in the queue and in a packet.
+    pub fn push_datagram(&mut self, data: Bytes) -> bool {
+        let fits = data.len() + 8 <= self.frame_limit() - HEADER_LEN;
+        let room = fits && self.datagrams.len() < MAX_DATAGRAMS && self.is_heard();
+        if room {
+            self.datagrams.push_back(data);
+        }
+        room
+    }
+
+    /// Sends no more of an update on the flow: members get the rest on their unicast paths. Returns whether any of it was still to be sent.
+    pub fn abandon(&mut self, seq: u64) -> bool {
+        let Some(at) = self.queue.iter().position(|o| o.seq == seq) else {
+            return false;
+        };
+        let Some(out) = self.queue.remove(at) else {
+            return false;
+        };
+        let size = out.bytes.len() as u64;
+        self.queued_bytes -= out.bytes.len() - out.offset;
+        self.resets.push_back((seq, size));
+        self.stats.abandoned += 1;
+        for member in self.members.keys() {
+            self.events.push_back(FlowEvent::Repair {
+                member: *member,
+                range: StreamRange {
+                    seq,
+                    range: out.offset as u64..size,
+                },
+            });
+        }
+        true
+    }
+
+    /// Where the frames of a full packet end.
+    fn frame_limit(&self) -> usize {
+        let frames = self.config.udp_payload.saturating_sub(OVERHEAD);
+        HEADER_LEN + frames / BLOCK_LEN * BLOCK_LEN
+    }
+
+    /// Makes the next packet in `out`, if there is something to send and pacing allows it. Returns whether it did.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        if !self.wants_to_send(now) || self.bucket.ready_at(now) > now {
+            return false;
+        }
+        self.switch_if_due(now);
+        if self.is_spent() {
+            return false;
+        }
+        out.resize(HEADER_LEN, 0);
+        self.scratch.clear();
+        self.put_frames(now, out);
+        let contents = match self.scratch.len() {
+            0 => Contents::Ping,
+            1 => self.scratch.pop().map_or(Contents::Ping, Contents::One),
+            _ => Contents::Many(self.scratch.drain(..).collect()),
+        };
+        if out.len() == HEADER_LEN {
+            if self.blocked && self.ping_at().is_some_and(|at| at > now) {
+                // Only now did it show that the members' windows are used up.
+                out.clear();
+                return false;
+            }
+            frame::put_ping(out);
+            self.stats.pings += 1;
+        }
+        let (pn, end) = (self.next_pn(), out.len());
+        if let Some(frames) = &mut self.traced {
+            *frames = trace::frames(&out[HEADER_LEN..]);
+        }
+        // The tag is room enough for the 16 bytes behind the packet number that header protection samples.
+        out.resize(end + TAG_LEN, 0);
+        let epoch = &mut self.epochs.current;
+        let phase = epoch.sequence & 1 == 1;
+        if epoch
+            .key
+            .seal(self.config.flow, pn, phase, out, end)
+            .is_none()
+        {
+            out.clear();
+            return false;
+        }
+        self.bucket.take(out.len());
+        self.note_sent(pn, contents, now, out.len());
+        true
+    }
+
+    /// Fills a packet: what ends updates first, then messages, then updates in order.
+    fn put_frames(&mut self, now: Instant, out: &mut Vec<u8>) {
+        let limit = self.frame_limit();
+        while out.len() + 32 <= limit
+            && let Some((seq, size)) = self.resets.pop_front()
+        {
+            frame::put_reset(out, seq, ABANDONED, size);
+        }
+        while let Some(data) = self.datagrams.front() {
+            if !frame::put_datagram(out, limit, data) {
+                return;
+            }
+            self.datagrams.pop_front();
+            self.stats.datagrams += 1;
+        }
+        while let Some(front) = self.queue.front_mut() {
+            let granted = self.granted.saturating_sub(front.start) as usize;
+            let len = front.bytes.len();
+            if granted <= front.offset && front.offset < len {
+                self.block(now);
+                return;
+            }
+            let data = &front.bytes[front.offset..granted.min(len)];
+            let ends = granted >= len;
+            let start = front.offset as u64;
+            let Some(taken) = frame::put_stream(out, limit, front.seq, start, data, ends) else {
+                return;
+            };
+            self.scratch.push(StreamRange {
+                seq: front.seq,
+                range: start..start + taken as u64,
+            });
+            front.offset += taken;
+            self.queued_bytes -= taken;
+            if front.offset < len {
+                return;
+            }
+            self.queue.pop_front();
+        }
+    }
+
+    fn note_sent(&mut self, pn: u64, contents: Contents, now: Instant, len: usize) {
+        self.stats.packets += 1;
+        self.stats.bytes += len as u64;
+        self.last_sent = Some(now);
+        if contents.is_data() {
+            self.last_data = Some(pn);
+            // Restarted by each data packet, so that one PING follows the last of them.
+            self.tail_ping_at = (!self.members.is_empty()).then(|| now + self.tail_delay());
+        } else {
+            let owed = self.waiting
+                || self
+                    .last_data
+                    .is_some_and(|last| self.ledger.len() > 0 && self.ledger.base() <= last);
+            self.tail_ping_at = owed.then(|| now + self.tail_delay());
+        }
+        self.ledger.push(now, contents, self.members.len());
+        if self.ledger.len() > 0 {
+            // Nobody can be late before the acknowledgement delay is over. A look that is due later, as behind a heartbeat, comes forward.
+            self.check_by(Some(now + self.config.ack_delay.max(MIN_TAIL_PROBE)));
+        }
+    }
+
+    fn tail_delay(&self) -> Duration {
+        self.tail_probe.clamp(
+            MIN_TAIL_PROBE,
+            (self.config.fall_back / 3).max(MIN_TAIL_PROBE),
+        )
+    }
+}

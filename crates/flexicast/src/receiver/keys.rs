@@ -1,0 +1,118 @@
+//! The key epochs of a flow at a receiver: at most two, the newest first (protocol.md section 5.3).
+
+use std::time::{Duration, Instant};
+
+use crate::control::Key;
+use crate::protect::{Algorithm, Opened, PacketKey};
+
+/// An older epoch's key is kept this long behind the first packet of the newer one, for packets that were overtaken.
+const OVERLAP: Duration = Duration::from_secs(3);
+
+#[derive(Debug)]
+struct Live {
+    key: Key,
+    packet: PacketKey,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    live: Vec<Live>,
+    retire_at: Option<Instant>,
+}
+
+impl Keys {
+    /// Takes a key; returns whether it is a new one that this receiver can use. A secret that is not needed any more is erased.
+    pub(super) fn insert(&mut self, key: Key) -> bool {
+        if self.sequence().is_some_and(|known| key.sequence <= known) {
+            return false;
+        }
+        // An algorithm that this receiver does not know leaves it on unicast: nothing verifies, nothing is proved.
+        let Some(algorithm) = Algorithm::from_suite(key.algorithm) else {
+            return false;
+        };
+        let Ok(packet) = PacketKey::new(algorithm, &key.secret) else {
+            return false;
+        };
+        self.live.insert(0, Live { key, packet });
+        self.live.truncate(2);
+        self.retire_at = None;
+        true
+    }
+
+    /// The newest epoch.
+    pub(super) fn sequence(&self) -> Option<u64> {
+        self.live.first().map(|l| l.key.sequence)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.live.clear();
+        self.retire_at = None;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// Where the newest epoch begins.
+    pub(super) fn first_pn(&self) -> u64 {
+        self.live.last().map_or(0, |l| l.key.first_pn)
+    }
+
+    /// Whether a packet number and a key phase bit belong to the epoch at place `at`.
+    fn fits(&self, at: usize, pn: u64, phase: bool) -> bool {
+        let newer = at.checked_sub(1).and_then(|newer| self.live.get(newer));
+        let end = newer.map_or(u64::MAX, |l| l.key.first_pn);
+        self.live.get(at).is_some_and(|l| {
+            (l.key.first_pn..end).contains(&pn) && phase == (l.key.sequence & 1 == 1)
+        })
+    }
+
+    /// Which of two epochs a packet belongs to, by its header. Where both seem right, the AEAD decides, on a copy.
+    fn find(&mut self, expected: u64, packet: &[u8]) -> Option<usize> {
+        let seems = |at: usize| {
+            let peeked = self.live[at].packet.peek(expected, packet);
+            peeked.is_some_and(|(pn, phase)| self.fits(at, pn, phase))
+        };
+        let mut fitting = (0..self.live.len()).filter(|at| seems(*at));
+        let (first, second) = (fitting.next()?, fitting.next());
+        let Some(second) = second else {
+            return Some(first);
+        };
+        let mut copy = packet.to_vec();
+        let opened = self.live[first].packet.open(expected, &mut copy).is_ok();
+        Some(if opened { first } else { second })
+    }
+
+    /// Opens a packet in place; `None` if it verifies under no live epoch. With it comes the epoch's sequence.
+    pub(super) fn open<'a>(
+        &mut self,
+        expected: u64,
+        packet: &'a mut [u8],
+        now: Instant,
+    ) -> Option<(Opened<'a>, u64)> {
+        let at = match self.live.len() {
+            0 => return None,
+            1 => 0,
+            _ => self.find(expected, packet)?,
+        };
+        let opened = self.live[at].packet.open(expected, packet).ok()?;
+        if !self.fits(at, opened.pn, opened.key_phase) {
+            return None;
+        }
+        if at == 0 && self.live.len() > 1 && self.retire_at.is_none() {
+            self.retire_at = Some(now + OVERLAP);
+        }
+        Some((opened, self.live[at].key.sequence))
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.retire_at
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.retire_at.is_some_and(|at| at <= now) {
+            self.live.truncate(1);
+            self.retire_at = None;
+        }
+    }
+}

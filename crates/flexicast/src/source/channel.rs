@@ -1,0 +1,171 @@
+//! One channel at the source: its head, its recent updates, its flow.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+use super::recent::Recent;
+use super::types::ChannelConfig;
+use super::{ChannelIndex, SessionId, SourceEvent};
+use crate::Cause;
+use crate::control::{Announce, Endpoint};
+use crate::flow::{FlowConfig, FlowSender};
+use crate::protect::KeyError;
+
+/// Fall-backs within this time are one event if they are many.
+const MASS_WITHIN: Duration = Duration::from_secs(1);
+/// Many are at least so many, and at least a fifth of the members.
+const MASS_AT_LEAST: usize = 5;
+/// All members' acknowledgements together stay below this many a second (design section 5).
+const ACKS_PER_S: u64 = 20_000;
+
+/// Fall-backs that may turn out to be one event.
+#[derive(Debug)]
+struct Mass {
+    since: Instant,
+    count: usize,
+    members: usize,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) name: String,
+    pub(super) incarnation: Uuid,
+    pub(super) private: bool,
+    pub(super) replicate: bool,
+    pub(super) head: u64,
+    pub(super) first: u64,
+    pub(super) endpoints: Vec<Endpoint>,
+    pub(super) recent: Recent,
+    pub(super) flow: Option<FlowSender>,
+    pub(super) announce_sequence: u64,
+    /// The flow's part of its path ids; each flow of a source has another one.
+    pub(super) flow_index: u64,
+    /// The acknowledgement delay that the operator asked for; the announced one grows with the members.
+    base_ack_delay: Duration,
+    /// Who gets copies.
+    pub(super) replicas: Vec<SessionId>,
+    /// Receivers that hold the key and are gone; `None` among them stands for more than are remembered.
+    pub(super) leavers: BTreeSet<Option<Uuid>>,
+    /// When those who left are locked out.
+    pub(super) leave_rekey_at: Option<Instant>,
+    /// When those who wait for a private channel's key get one.
+    pub(super) join_rekey_at: Option<Instant>,
+    pub(super) last_rekey: Option<Instant>,
+    /// [`SourceEvent::SecretWanted`] was said and not answered yet.
+    pub(super) secret_wanted: bool,
+    mass: Option<Mass>,
+}
+
+impl Channel {
+    pub(super) fn new(config: ChannelConfig, flow_index: u64) -> Result<Self, KeyError> {
+        let base_ack_delay = config.flow.as_ref().map_or(Duration::ZERO, |f| f.ack_delay);
+        Ok(Channel {
+            name: config.name,
+            incarnation: config.incarnation,
+            private: config.private,
+            replicate: config.replicate,
+            head: config.head,
+            first: config.first,
+            endpoints: config.endpoints,
+            recent: Recent::new(config.head + 1),
+            flow: config.flow.map(FlowSender::new).transpose()?,
+            announce_sequence: 1,
+            flow_index,
+            base_ack_delay,
+            replicas: Vec::new(),
+            leavers: BTreeSet::new(),
+            leave_rekey_at: None,
+            join_rekey_at: None,
+            last_rekey: None,
+            secret_wanted: false,
+            mass: None,
+        })
+    }
+
+    /// Puts another flow in the place of the present one.
+    pub(super) fn begin_flow(
+        &mut self,
+        config: FlowConfig,
+        flow_index: u64,
+    ) -> Result<(), KeyError> {
+        let base = config.ack_delay;
+        self.flow = Some(FlowSender::new(config)?);
+        self.base_ack_delay = base;
+        self.flow_index = flow_index;
+        self.leavers.clear();
+        (self.leave_rekey_at, self.join_rekey_at, self.last_rekey) = (None, None, None);
+        self.secret_wanted = false;
+        Ok(())
+    }
+
+    /// The number that everybody else calls it by on the wire.
+    pub(super) fn number(index: ChannelIndex) -> u64 {
+        index as u64 + 1
+    }
+
+    pub(super) fn announcement(&self, index: ChannelIndex) -> Option<Announce> {
+        let config = self.flow.as_ref()?.config();
+        Some(Announce {
+            flow: config.flow,
+            sequence: self.announce_sequence,
+            withdrawn: false,
+            endpoints: self.endpoints.clone(),
+            copies: self.replicate,
+            ack_delay: config.ack_delay,
+            flow_index: self.flow_index,
+            channel: Self::number(index),
+            heartbeat: config.heartbeat,
+        })
+    }
+
+    /// Adjusts the acknowledgement delay to the number of members; returns whether it has to be announced.
+    pub(super) fn retune(&mut self) -> bool {
+        let base = self.base_ack_delay;
+        let Some(flow) = &mut self.flow else {
+            return false;
+        };
+        let acks = Duration::from_micros(flow.members() as u64 * 1_000_000 / ACKS_PER_S);
+        let (wanted, now) = (base.max(acks), flow.config().ack_delay);
+        // In steps, so that not every member who comes or goes is news for all.
+        let back = wanted == base && now != base && acks < base * 4 / 5;
+        let moved = wanted > now * 5 / 4 || wanted * 5 / 4 < now || back;
+        if moved {
+            flow.set_ack_delay(wanted);
+            self.announce_sequence += 1;
+        }
+        moved
+    }
+
+    /// Notes a member that fell back by the flow's own timers.
+    pub(super) fn count_fall_back(&mut self, cause: Cause, now: Instant) {
+        let members = self.flow.as_ref().map_or(0, FlowSender::members);
+        let mass = self.mass.get_or_insert(Mass {
+            since: now,
+            count: 0,
+            members: members + 1,
+            cause,
+        });
+        mass.count += 1;
+    }
+
+    pub(super) fn mass_due(&self) -> Option<Instant> {
+        self.mass.as_ref().map(|m| m.since + MASS_WITHIN)
+    }
+
+    /// The event, if enough members fell back within a second that is over now.
+    pub(super) fn mass_event(&mut self, index: ChannelIndex, now: Instant) -> Option<SourceEvent> {
+        if self.mass_due().is_none_or(|at| at > now) {
+            return None;
+        }
+        let mass = self.mass.take()?;
+        let many = mass.count >= MASS_AT_LEAST && mass.count * 5 >= mass.members;
+        many.then_some(SourceEvent::MassFallBack {
+            channel: index,
+            members: mass.count,
+            cause: mass.cause,
+        })
+    }
+}

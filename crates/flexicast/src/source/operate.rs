@@ -1,0 +1,154 @@
+//! What an operator does to a running source: other endpoints, another flow or none, receivers removed, messages to all.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::{ChannelIndex, SessionId, Source, close};
+use crate::Cause;
+use crate::control::{Announce, Control, Endpoint};
+use crate::flow::FlowConfig;
+use crate::protect::KeyError;
+
+impl Source {
+    fn tell_all(&mut self, c: ChannelIndex, announce: &Announce) {
+        for (id, session) in self.sessions.iter_mut().filter(|(_, s)| s.served) {
+            if session.subscription(c).is_some() {
+                session.say(&Control::Announce(announce.clone()));
+                self.dirty.insert(*id);
+            }
+        }
+    }
+
+    /// Tells everybody how the flow can be had now.
+    pub(super) fn announce(&mut self, c: ChannelIndex) {
+        if let Some(announce) = self.channels[c].announcement(c) {
+            self.tell_all(c, &announce);
+        }
+    }
+
+    /// The flow is sent to other multicast groups from now on: receivers join them; what is lost meanwhile is repaired.
+    pub fn set_endpoints(&mut self, c: ChannelIndex, endpoints: Vec<Endpoint>, _now: Instant) {
+        let Some(channel) = self.channels.get_mut(c) else {
+            return;
+        };
+        channel.endpoints = endpoints;
+        channel.announce_sequence += 1;
+        self.announce(c);
+    }
+
+    /// Moves all members to their unicast paths and says that the flow is gone.
+    fn end_flow(&mut self, c: ChannelIndex, now: Instant) {
+        let Some(channel) = self.channels.get_mut(c) else {
+            return;
+        };
+        let Some(mut withdrawn) = channel.announcement(c) else {
+            return;
+        };
+        channel.announce_sequence += 1;
+        withdrawn.sequence = channel.announce_sequence;
+        withdrawn.withdrawn = true;
+        withdrawn.endpoints.clear();
+        let ids: Vec<_> = self.sessions.keys().copied().collect();
+        for id in ids {
+            let flow = self.channels[c].flow.as_mut();
+            if let Some(departure) = flow.and_then(|f| f.dismiss(id)) {
+                self.fell_back(id, c, Cause::FlowInvalid, departure, now);
+            }
+        }
+        self.flow_events(c, now);
+        self.tell_all(c, &withdrawn);
+        let channel = &mut self.channels[c];
+        channel.flow = None;
+        channel.replicas.clear();
+        channel.secret_wanted = false;
+        (channel.leave_rekey_at, channel.join_rekey_at) = (None, None);
+        for session in self.sessions.values_mut() {
+            if let Some(subscription) = session.subscription(c) {
+                subscription.forget_flow();
+            }
+        }
+    }
+
+    /// Withdraws a channel's flow: all its receivers are served on their unicast paths until [`Source::replace_flow`].
+    pub fn withdraw(&mut self, c: ChannelIndex, now: Instant) {
+        self.end_flow(c, now);
+    }
+
+    /// Withdraws a channel's flow, if it has one, and begins another one with a fresh Flow ID and secret: members go to unicast and prove themselves anew.
+    ///
+    /// # Errors
+    /// The cryptographic library refuses the key; the old flow, if there is one, goes on.
+    pub fn replace_flow(
+        &mut self,
+        c: ChannelIndex,
+        config: FlowConfig,
+        now: Instant,
+    ) -> Result<(), KeyError> {
+        if c >= self.channels.len() {
+            return Ok(());
+        }
+        // A key that cannot be made is found before anything is torn down.
+        crate::protect::PacketKey::new(config.algorithm, &config.secret)?;
+        self.end_flow(c, now);
+        // Path ids of its own: acknowledgements of the old flow that are under way mean nothing for this one.
+        let index = self.next_flow_index;
+        self.next_flow_index += 1;
+        self.channels[c].begin_flow(config, index)?;
+        let tracing = self.tracer.is_on();
+        if let Some(flow) = &mut self.channels[c].flow {
+            flow.set_tracing(tracing);
+        }
+        self.announce(c);
+        Ok(())
+    }
+
+    /// Removes a receiver: its connection is closed, and its channels begin another key epoch at once, so that it can read nothing that follows.
+    pub fn eject(&mut self, id: SessionId, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let mut keyed = Vec::new();
+        for subscription in &mut session.subscriptions {
+            if subscription.key_sent > 0 {
+                keyed.push(subscription.channel);
+            }
+            // What is announced from here on is not for it.
+            (subscription.key_sent, subscription.awaits_key) = (0, false);
+            (subscription.joined, subscription.copies) = (false, false);
+        }
+        let channels: Vec<_> = session.subscriptions.iter().map(|s| s.channel).collect();
+        for c in channels {
+            let flow = self.channels[c].flow.as_mut();
+            if let Some(departure) = flow.and_then(|f| f.dismiss(id)) {
+                self.fell_back(id, c, Cause::Ejected, departure, now);
+            }
+            self.recount(c, now);
+        }
+        self.close(id, close::EJECTED, "removed by the operator".into());
+        for c in keyed {
+            self.want_secret(c);
+        }
+    }
+
+    /// The store has no updates of a channel before `first` any more.
+    pub fn set_first(&mut self, c: ChannelIndex, first: u64) {
+        if let Some(channel) = self.channels.get_mut(c) {
+            channel.first = channel.first.max(first);
+        }
+    }
+
+    /// Sends a message to all who listen to a channel's flow. It is not repaired and not sent on unicast paths. Returns whether there was room for it.
+    pub fn send_datagram(&mut self, c: ChannelIndex, data: Bytes) -> bool {
+        let flow = self.channels.get_mut(c).and_then(|c| c.flow.as_mut());
+        flow.is_some_and(|f| f.push_datagram(data))
+    }
+
+    /// Sends no more of an update on the flow: its members get the rest on their unicast paths.
+    pub fn abandon(&mut self, c: ChannelIndex, seq: u64, now: Instant) {
+        if let Some(flow) = self.channels.get_mut(c).and_then(|c| c.flow.as_mut()) {
+            flow.abandon(seq);
+        }
+        self.flow_events(c, now);
+    }
+}

@@ -1,0 +1,254 @@
+//! One receiver's subscription to one channel, as the source sees it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::backlog::Backlog;
+use super::recent::Recent;
+use super::session::Unicast;
+use super::{ChannelIndex, LIVE_WITHIN};
+use crate::control::{Anchor, RungNotice};
+use crate::flow::ledger::StreamRange;
+use crate::unicast::{RangeHeader, put_catch_up, put_catch_up_item};
+use crate::{Cause, Cursor, FlowId, PathId, Rung};
+
+/// How many updates are asked of the store at once.
+const FETCH: usize = 64;
+/// A store that did not answer is asked again after this time.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How often a rung did not hold, and until when it is not tried again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Flaps {
+    pub(super) count: u32,
+    pub(super) until: Option<Instant>,
+    /// It was a member by this rung before, on this connection.
+    pub(super) returned: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Subscription {
+    pub(super) channel: ChannelIndex,
+    pub(super) backlog: Backlog,
+    pub(super) cursor: Option<Cursor>,
+    /// It asked to join and listens natively.
+    pub(super) joined: bool,
+    /// It asked for copies and gets them.
+    pub(super) copies: bool,
+    /// Copies end here unless they are proved to arrive.
+    pub(super) copies_until: Option<Instant>,
+    /// The highest key epoch that was sent to it; 0 for none.
+    pub(super) key_sent: u64,
+    /// It waits for the next key epoch of a private channel.
+    pub(super) awaits_key: bool,
+    /// The newest key epoch that it says it holds; 0 for none.
+    pub(super) confirmed: u64,
+    /// The path that it proved, until it is promoted.
+    pub(super) ready: Option<PathId>,
+    pub(super) member: Option<PathId>,
+    /// The head when it became a member: everything up to there is its unicast path's.
+    pub(super) cut_head: u64,
+    /// Since when it stands where it stands.
+    pub(super) since: Instant,
+    pub(super) state_sequence: Option<u64>,
+    pub(super) window_sequence: Option<u64>,
+    notice_sequence: u64,
+    /// By rung, 1 to 3.
+    pub(super) flaps: [Flaps; 4],
+    pub(super) last_cause: Cause,
+    pub(super) retry_at: Option<Instant>,
+    fetched: BTreeMap<u64, Bytes>,
+    fetching: bool,
+    catching_up: bool,
+}
+
+impl Subscription {
+    pub(super) fn new(channel: ChannelIndex, now: Instant) -> Self {
+        Subscription {
+            channel,
+            backlog: Backlog::default(),
+            cursor: None,
+            joined: false,
+            copies: false,
+            copies_until: None,
+            key_sent: 0,
+            awaits_key: false,
+            confirmed: 0,
+            ready: None,
+            member: None,
+            cut_head: 0,
+            since: now,
+            state_sequence: None,
+            window_sequence: None,
+            notice_sequence: 0,
+            flaps: Default::default(),
+            last_cause: Cause::Left,
+            retry_at: None,
+            fetched: BTreeMap::new(),
+            fetching: false,
+            catching_up: false,
+        }
+    }
+
+    pub(super) fn rung(&self) -> Rung {
+        self.member.and_then(PathId::rung).unwrap_or(Rung::Unicast)
+    }
+
+    /// Whether it listens to the flow in any way.
+    pub(super) fn listens(&self) -> bool {
+        self.joined || self.copies
+    }
+
+    pub(super) fn is_backing_off(&self, rung: Rung, now: Instant) -> bool {
+        let flaps = self.flaps.get(rung as usize);
+        flaps.and_then(|f| f.until).is_some_and(|until| now < until)
+    }
+
+    /// The flow that it was on, or on the way to, is gone.
+    pub(super) fn forget_flow(&mut self) {
+        (self.joined, self.copies, self.copies_until) = (false, false, None);
+        (self.key_sent, self.awaits_key, self.confirmed) = (0, false, 0);
+        self.ready = None;
+        (self.state_sequence, self.window_sequence) = (None, None);
+        self.notice_sequence = 0;
+        self.flaps.iter_mut().for_each(|f| f.until = None);
+    }
+
+    /// The next FC_RUNG for it.
+    pub(super) fn notice(
+        &mut self,
+        flow: FlowId,
+        path: PathId,
+        first_pn: u64,
+        cause: Cause,
+        anchor: Option<Anchor>,
+    ) -> RungNotice {
+        self.notice_sequence += 1;
+        RungNotice {
+            flow,
+            sequence: self.notice_sequence,
+            path,
+            first_pn,
+            cause,
+            anchor,
+        }
+    }
+
+    /// The bytes of an update, or what to do to get them.
+    fn bytes(&mut self, seq: u64, recent: &Recent, limit: usize) -> Result<Bytes, Unicast> {
+        if let Some(bytes) = recent.get(seq).or_else(|| self.fetched.get(&seq)) {
+            return Ok(bytes.clone());
+        }
+        if self.fetching || self.retry_at.is_some() {
+            return Err(Unicast::Idle);
+        }
+        self.fetching = true;
+        Err(Unicast::Fetch {
+            channel: self.channel,
+            from: seq,
+            limit,
+        })
+    }
+
+    pub(super) fn poll_unicast(&mut self, number: u64, recent: &Recent) -> Unicast {
+        while let Some(StreamRange { seq, range }) = self.backlog.next_repair().cloned() {
+            let bytes = match self.bytes(seq, recent, 1) {
+                Ok(bytes) => bytes,
+                Err(wait) => return wait,
+            };
+            self.backlog.repaired();
+            self.fetched.remove(&seq);
+            let range = range.start.min(bytes.len() as u64) as usize
+                ..range.end.min(bytes.len() as u64) as usize;
+            if range.is_empty() && !bytes.is_empty() {
+                continue;
+            }
+            return stream(number, seq, &bytes, range);
+        }
+        let Some(seq) = self.backlog.next_update() else {
+            return self.end_catch_up();
+        };
+        let many = self.backlog.len() > LIVE_WITHIN;
+        if self.catching_up && !many {
+            return self.end_catch_up();
+        }
+        let bytes = match self.bytes(seq, recent, FETCH) {
+            Ok(bytes) => bytes,
+            Err(wait) => return wait,
+        };
+        self.fetched = self.fetched.split_off(&(seq + 1));
+        self.backlog.done_below(seq + 1);
+        if !many {
+            return stream(number, seq, &bytes, 0..bytes.len());
+        }
+        let mut head = Vec::new();
+        if !std::mem::replace(&mut self.catching_up, true) {
+            put_catch_up(&mut head, number);
+        }
+        put_catch_up_item(&mut head, seq, bytes.len());
+        Unicast::CatchUp {
+            channel: self.channel,
+            head,
+            body: bytes,
+        }
+    }
+
+    fn end_catch_up(&mut self) -> Unicast {
+        if std::mem::take(&mut self.catching_up) {
+            Unicast::CatchUpEnd {
+                channel: self.channel,
+            }
+        } else {
+            Unicast::Idle
+        }
+    }
+
+    /// Takes the store's answer. `first` is the oldest `seq` that is known to be stored. Returns the updates that it shows to be gone for good.
+    pub(super) fn provide(
+        &mut self,
+        from: u64,
+        updates: Option<Vec<(u64, Bytes)>>,
+        first: u64,
+        now: Instant,
+    ) -> Option<(u64, u64)> {
+        self.fetching = false;
+        let Some(updates) = updates else {
+            self.retry_at = Some(now + RETRY);
+            return None;
+        };
+        let oldest = updates.iter().map(|(seq, _)| *seq).min();
+        let available = oldest.unwrap_or(first);
+        if oldest.is_none() && first <= from {
+            // Nothing at all where something was stored: the store is out of order, and asking again is all that can be done.
+            self.retry_at = Some(now + RETRY);
+            return None;
+        }
+        let mut gap = None;
+        if available > from {
+            // The retention has overtaken this receiver.
+            let lowest = self.backlog.drop_below(available).unwrap_or(from);
+            gap = Some((lowest.min(from), available - 1));
+        }
+        self.fetched.extend(updates.into_iter().take(FETCH));
+        gap
+    }
+}
+
+/// A range of an update on a stream of its own.
+fn stream(channel: u64, seq: u64, bytes: &Bytes, range: std::ops::Range<usize>) -> Unicast {
+    let header = RangeHeader {
+        channel,
+        seq,
+        encoding: bytes.first().copied().unwrap_or(0),
+        total: bytes.len() as u64,
+        offset: range.start as u64,
+    };
+    let mut head = Vec::new();
+    header.encode(&mut head);
+    Unicast::Stream {
+        head,
+        body: bytes.slice(range),
+    }
+}

@@ -1,0 +1,223 @@
+//! How far a channel was ever published, kept outside of the database: who notices that the
+//! database was set back.
+//!
+//! A receiver remembers (incarnation, seq). When a database is restored from a backup, it gives the
+//! seqs after the backup once more, to other updates. As long as a receiver's cursor is ahead of
+//! the database, everybody can see that; once the database has overtaken the cursor, nobody can,
+//! and the receiver would never ask for the updates that it does not have. So such a database gets
+//! a new incarnation before it serves anybody, and receivers start over.
+//!
+//! **Invariant:** nothing is published beyond the mark. The database is durable before the mark is
+//! raised, and the mark is durable before the updates are published. A crash at any point leaves
+//! head ≥ mark ≥ published, so a head below the mark was set back, and no other is.
+//!
+//! | what happened | how it shows | then |
+//! |---|---|---|
+//! | the database is older than what was published | head < mark | renewed |
+//! | … and was renewed in between | the incarnations differ | renewed |
+//! | the database came without the mark, or the mark is damaged | no mark, channel not new | renewed |
+//! | both came from a backup of the folder | the mark's file is younger than it says | renewed |
+//! | the database was made anew | the channel is new | it has a new incarnation already |
+//!
+//! What cannot be seen from here is a whole disk that is set back, as by a virtual machine's
+//! snapshot: then receivers that are ahead still notice it by themselves.
+
+mod file;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use uuid::Uuid;
+
+use crate::{Channel, Store, StoreError};
+use file::{Found, MarkFile, Record};
+
+/// The mark of one channel, in a small file of its own. One process at a time may have it.
+#[derive(Clone, Debug)]
+pub struct HeadMark {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    /// What the file says, for those who only ask.
+    seq: AtomicU64,
+    file: Mutex<MarkFile>,
+}
+
+/// Why a channel got a new incarnation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The database is behind what was published from it: a backup was restored.
+    Behind {
+        /// The last seq that the database knows.
+        head: u64,
+        /// The last seq that was published.
+        published: u64,
+    },
+    /// The database has an incarnation that is not the last one published: a backup was restored.
+    Other {
+        /// The last incarnation published.
+        published: Uuid,
+    },
+    /// There is no mark: the database may be a copy of any age.
+    Missing,
+    /// The mark cannot be read.
+    Damaged {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The mark is a copy: the folder that it is in was restored or moved.
+    Copied,
+}
+
+impl fmt::Display for Renewal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Behind { head, published } => write!(
+                f,
+                "the database ends with update {head} although updates up to {published} were \
+                 published: an older backup was restored"
+            ),
+            Self::Other { published } => write!(
+                f,
+                "the database is not the one that was published last (incarnation {published}): an \
+                 older backup was restored"
+            ),
+            Self::Missing => write!(
+                f,
+                "the data folder does not say how far the database was published: it was restored \
+                 or moved without its head mark"
+            ),
+            Self::Damaged { reason } => write!(
+                f,
+                "the head mark, which says how far the database was published, is damaged ({reason})"
+            ),
+            Self::Copied => write!(
+                f,
+                "the data folder was restored or copied, and may be older than what was published"
+            ),
+        }
+    }
+}
+
+/// A channel that may be published, and how that came.
+#[derive(Debug)]
+pub struct Adopted {
+    /// As it is from now on.
+    pub channel: Channel,
+    /// To be raised before anything more is published.
+    pub mark: HeadMark,
+    /// Why its incarnation is a new one; `None` if it is the old one, or the channel has never
+    /// had an update.
+    pub renewal: Option<Renewal>,
+}
+
+impl HeadMark {
+    /// Opens the channel `name` for publishing: gives it a new incarnation if `store` has been set
+    /// back since the mark in the file `path` was raised last, and marks what it has as published.
+    ///
+    /// # Errors
+    /// The store fails, or the file cannot be read or written.
+    pub async fn adopt(path: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
+        let mut channel = store.open_channel(name).await?;
+        let place = path.to_owned();
+        let found = blocking(path, move || MarkFile::find(&place)).await?;
+        let renewal = judge(&channel, found);
+        if renewal.is_some() {
+            // A crash after this and before the mark is written renews it once more: nobody has
+            // seen this incarnation by then.
+            channel = store.renew_channel(name).await?;
+        }
+        let record = Record {
+            incarnation: channel.incarnation,
+            seq: channel.head,
+        };
+        let place = path.to_owned();
+        let file = blocking(path, move || MarkFile::begin(&place, record)).await?;
+        let shared = Shared {
+            path: path.to_owned(),
+            seq: AtomicU64::new(channel.head),
+            file: Mutex::new(file),
+        };
+        Ok(Adopted {
+            // Nobody can have seen anything of a channel without updates: that is no news.
+            renewal: renewal.filter(|renewal| {
+                channel.head > 0 || !matches!(renewal, Renewal::Missing | Renewal::Damaged { .. })
+            }),
+            channel,
+            mark: HeadMark {
+                shared: Arc::new(shared),
+            },
+        })
+    }
+
+    /// The last seq that may be published.
+    pub fn seq(&self) -> u64 {
+        self.shared.seq.load(Ordering::Acquire)
+    }
+
+    /// Durably allows everything up to `seq` to be published. A smaller one than before changes
+    /// nothing. One raise for many updates costs as much as one for one: a sync of a small file.
+    ///
+    /// # Errors
+    /// The file cannot be written; nothing more may be published then. Try again.
+    pub async fn raise(&self, seq: u64) -> Result<(), StoreError> {
+        if seq <= self.seq() {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        blocking(&self.shared.path, move || {
+            // Who panicked in between left a file of which one record is whole.
+            let mut file = shared.file.lock().unwrap_or_else(PoisonError::into_inner);
+            if seq > shared.seq.load(Ordering::Acquire) {
+                file.raise(seq)?;
+                shared.seq.store(seq, Ordering::Release);
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Whether a channel has to be renewed, and why.
+fn judge(channel: &Channel, found: Found) -> Option<Renewal> {
+    if channel.is_new {
+        return None;
+    }
+    match found {
+        Found::Nothing => Some(Renewal::Missing),
+        Found::Damaged(reason) => Some(Renewal::Damaged { reason }),
+        Found::Copy => Some(Renewal::Copied),
+        Found::Mark(mark) if mark.incarnation != channel.incarnation => Some(Renewal::Other {
+            published: mark.incarnation,
+        }),
+        Found::Mark(mark) if channel.head < mark.seq => Some(Renewal::Behind {
+            head: channel.head,
+            published: mark.seq,
+        }),
+        Found::Mark(_) => None,
+    }
+}
+
+/// Does something with the file on a thread that may wait for the disk.
+async fn blocking<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Result<T, StoreError> {
+    let failed = |reason: String| StoreError::Mark {
+        path: path.to_owned(),
+        reason,
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(failed(error.to_string())),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}

@@ -1,0 +1,213 @@
+//! The end of a run: the disturbances are over, everybody catches up, memory returns, everybody climbs.
+
+use std::time::Duration;
+
+use flexicast::Rung;
+
+use crate::node::Presence;
+use crate::script::Act;
+use crate::violation::{Broken, Promise, broken};
+use crate::world::{Event, World, channel_name};
+
+const MS: Duration = Duration::from_millis(1);
+/// How long catching up may take, beside what the bytes take.
+const CATCH_UP: Duration = Duration::from_secs(60);
+/// By then nothing may be held any more, once everybody has everything.
+const SETTLE: Duration = Duration::from_secs(20);
+/// The longest back-off is 300 s, with a quarter of jitter, and may have begun just now; what came of it may then begin another.
+const CLIMB: Duration = Duration::from_secs(1500);
+
+impl World {
+    /// All links become good, and everybody who stays must get everything, also what is published from now on.
+    pub(crate) fn heal(&mut self) -> Result<(), Broken> {
+        self.say(|| "healing begins".to_owned());
+        self.healing = true;
+        let now = self.now;
+        self.origin.store_bad_until = None;
+        for node in &mut self.nodes {
+            node.multicast.heal();
+            node.copied.heal();
+            node.unicast.heal();
+            node.stalled_until = None;
+            node.copy_fails = false;
+            node.plan.bandwidth = 1_000_000_000;
+            node.plan.reads_per_second = None;
+        }
+        for receiver in 0..self.nodes.len() {
+            let boot = self.nodes[receiver].boot;
+            self.schedule(now, Event::Read { receiver, boot });
+        }
+        for channel in 0..self.script.channels.len() {
+            for n in 0..8 {
+                let act = Act::Publish { channel, len: 300 };
+                self.schedule(now + MS * (10 + 371 * n), Event::Act(act));
+            }
+        }
+        let limit = now + CATCH_UP + self.owed();
+        self.advance(3 * Duration::from_secs(1))?;
+        while let Some(missing) = self.missing() {
+            if self.now >= limit {
+                return broken(Promise::Delivery, missing);
+            }
+            self.advance(100 * MS)?;
+        }
+        Ok(())
+    }
+
+    /// How long the rate of all unicast paths together takes for what is missing.
+    fn owed(&self) -> Duration {
+        let Some(rate) = self.script.unicast_rate else {
+            return Duration::ZERO;
+        };
+        let mut bytes = 0;
+        for node in &self.nodes {
+            for (channel, reading) in &node.readings {
+                let Some(store) = self.origin.store_of(channel) else {
+                    continue;
+                };
+                let known = reading.expects.filter(|e| e.0 == store.incarnation);
+                let from = known.map_or(store.first, |(_, next)| next);
+                let lens = (from..=store.head()).filter_map(|seq| store.get(seq));
+                bytes += lens.map(|b| b.len() as u64 + 100).sum::<u64>();
+            }
+        }
+        Duration::from_millis(bytes * 8 * 1000 / rate) * 2
+    }
+
+    /// Who misses what.
+    fn missing(&self) -> Option<String> {
+        let nodes = self.nodes.iter().enumerate();
+        for (i, node) in nodes.filter(|(_, n)| n.presence != Presence::Gone) {
+            for channel in node.readings.keys() {
+                let store = self.origin.store_of(channel)?;
+                if let Some(missing) = node.misses(channel, store) {
+                    let path = node.path;
+                    return Some(format!("receiver {i} (session {path:?}) {missing}"));
+                }
+            }
+        }
+        None
+    }
+
+    /// Nothing may be held for anybody, and both ends must agree where everybody stands.
+    pub(crate) fn settle(&mut self) -> Result<(), Broken> {
+        self.say(|| "everybody has everything".to_owned());
+        let limit = self.now + SETTLE;
+        // What is right at every instant of quiet is right at one of them: heartbeats are always about to be acknowledged.
+        while let Some((promise, held)) = self.held() {
+            if self.now >= limit {
+                return broken(promise, held);
+            }
+            self.advance(37 * MS)?;
+        }
+        self.advance(2 * Duration::from_secs(1))?;
+        if let Some(missing) = self.missing() {
+            return broken(Promise::Delivery, missing);
+        }
+        if !self.script.patient {
+            return Ok(());
+        }
+        let limit = self.now + CLIMB;
+        while let Some(low) = self.too_low() {
+            if self.now >= limit {
+                return broken(Promise::Rung, low);
+            }
+            self.advance(Duration::from_secs(1))?;
+        }
+        Ok(())
+    }
+
+    /// What is still held, or where the two ends disagree.
+    fn held(&mut self) -> Option<(Promise, String)> {
+        let memory = |what: String| Some((Promise::Memory, what));
+        let core = self.origin.core.as_ref()?;
+        for channel in 0..core.channels() {
+            let Some(flow) = core.flow(channel) else {
+                continue;
+            };
+            let (packets, bytes) = (flow.outstanding(), flow.queued_bytes());
+            if packets > 0 || bytes > 0 {
+                return memory(format!(
+                    "the flow of channel {channel} holds {packets} packets and {bytes} bytes with {} members",
+                    flow.members()
+                ));
+            }
+        }
+        let known = self.paths.values().filter(|p| p.at_source && p.accepted);
+        let (known, served) = (known.count(), core.sessions().count());
+        if known != served {
+            return memory(format!(
+                "the source serves {served} sessions, but {known} are connected"
+            ));
+        }
+        for session in core.sessions() {
+            let receiver = self.paths.get(&session.session).map(|p| p.receiver);
+            for subscription in &session.channels {
+                let channel = subscription.channel;
+                if subscription.backlog > 0 {
+                    return memory(format!(
+                        "{} updates of channel {channel} wait for session {}",
+                        subscription.backlog, session.session
+                    ));
+                }
+                let node = receiver.and_then(|r| self.nodes.get(r));
+                let reading = node.and_then(|n| n.readings.get(&channel_name(channel)));
+                let believed = reading.and_then(|r| r.rung).unwrap_or(Rung::Unicast);
+                if reading.is_some() && believed != subscription.rung {
+                    return Some((
+                        Promise::Rung,
+                        format!(
+                            "receiver {receiver:?} stands on {} in channel {channel} for the source, and on {believed} for itself",
+                            subscription.rung
+                        ),
+                    ));
+                }
+            }
+        }
+        for (i, node) in self.nodes.iter().enumerate() {
+            let unread = node.path.and_then(|s| self.paths.get(&s));
+            let unread = unread.map_or(0, |p| p.unread.len());
+            let held = node.core.buffered();
+            if node.presence == Presence::Here && held + unread > 0 {
+                return memory(format!(
+                    "receiver {i} holds {held} bytes, {unread} pieces are unread"
+                ));
+            }
+        }
+        None
+    }
+
+    /// Who stands lower than it could.
+    fn too_low(&self) -> Option<String> {
+        let core = self.origin.core.as_ref()?;
+        for session in core.sessions() {
+            let receiver = self.paths.get(&session.session)?.receiver;
+            let node = &self.nodes[receiver];
+            for subscription in &session.channels {
+                let channel = subscription.channel;
+                let flow = self.origin.flows[channel].is_some();
+                let endpoints = &self.origin.endpoints[channel];
+                let multicast = endpoints.iter().any(|e| {
+                    if e.group.is_ipv4() {
+                        node.plan.v4
+                    } else {
+                        node.plan.v6
+                    }
+                });
+                let copies = self.script.channels[channel].copies && node.plan.copies;
+                let best = match (flow, multicast, copies) {
+                    (true, true, _) => Rung::Multicast,
+                    (true, false, true) => Rung::Replicated,
+                    _ => Rung::Unicast,
+                };
+                if subscription.rung != best {
+                    return Some(format!(
+                        "receiver {receiver} stands on {} in channel {channel}, but could have {best}",
+                        subscription.rung
+                    ));
+                }
+            }
+        }
+        None
+    }
+}

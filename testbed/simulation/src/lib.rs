@@ -1,0 +1,90 @@
+//! A source and its receivers in virtual time: no socket, no clock, no threads inside a run, everything that is left to chance from one seed.
+//!
+//! A run makes a random [`Script`] of who takes part and what happens to them (losses, cuts, partitions, restarts, joins, leaves, new keys, clocks that leap), plays
+//! it, lets the world heal and then looks whether flexicast kept its promises. [`run`] plays one seed, [`runner::run`] many. A seed that breaks a promise breaks it
+//! every time: [`Violation`] prints the line that shows it again.
+//!
+//! What is real here is `flexicast`: its source and its receivers, with real packets and real keys. What is modelled is QUIC (what it promises about streams and
+//! datagrams, not its packets), the network, the store and the applications.
+
+mod acts;
+mod checks;
+mod link;
+mod network;
+mod node;
+mod origin;
+mod path;
+mod receiver_host;
+pub mod runner;
+mod sabotage;
+mod scenario;
+mod script;
+mod source_host;
+mod store;
+mod trace;
+mod violation;
+mod wake;
+mod watch;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+pub use link::{Loss, Quality};
+pub use sabotage::Sabotage;
+pub use script::{Act, ChannelPlan, ReceiverPlan, Script};
+pub use violation::{Promise, Violation};
+pub use world::Report;
+use world::World;
+
+/// Plays the scenario of a seed.
+pub fn run(seed: u64) -> Result<Report, Violation> {
+    play(Script::random(seed), None, false)
+}
+
+/// Plays a seed twice: both must be the same.
+pub fn run_twice(seed: u64, sabotage: Option<Sabotage>) -> Result<Report, Violation> {
+    let first = play(Script::random(seed), sabotage, false)?;
+    let second = play(Script::random(seed), sabotage, false)?;
+    if first != second {
+        return Err(Violation {
+            seed,
+            at: first.time,
+            promise: Promise::Determinism,
+            what: format!("the run is not the same twice: {first:?}, then {second:?}"),
+        });
+    }
+    Ok(first)
+}
+
+/// Plays a scenario. `verbose` prints what happens, line by line.
+pub fn play(
+    script: Script,
+    sabotage: Option<Sabotage>,
+    verbose: bool,
+) -> Result<Report, Violation> {
+    let seed = script.seed;
+    let violation = |at: Duration, promise, what| Violation {
+        seed,
+        at,
+        promise,
+        what,
+    };
+    let mut at = Duration::ZERO;
+    let run = catch_unwind(AssertUnwindSafe(|| {
+        let mut world = World::new(script, sabotage, verbose)?;
+        let result = catch_unwind(AssertUnwindSafe(|| world.run()));
+        at = world.elapsed();
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }));
+    match run {
+        Ok(Ok(report)) => Ok(report),
+        Ok(Err(broken)) => Err(violation(at, broken.promise, broken.what)),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(panic.downcast_ref::<&str>().copied());
+            let text = text.unwrap_or("no message").to_owned();
+            Err(violation(at, Promise::Panic, text))
+        }
+    }
+}

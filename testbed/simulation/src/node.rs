@@ -1,0 +1,286 @@
+//! One receiver: its state machine, its network, the application behind it and what that has on disk.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use flexicast::control::{Credential, Endpoint};
+use flexicast::receiver::{Output, Receiver, ReceiverConfig, Rungs};
+use flexicast::source::SessionId;
+use flexicast::{Cursor, FlowId, Rung};
+use uuid::Uuid;
+
+use crate::link::Link;
+use crate::script::ReceiverPlan;
+use crate::store::Store;
+use crate::violation::{Broken, Promise, broken};
+use crate::wake::Wake;
+
+/// Whether a receiver takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It has not come yet.
+    Expected,
+    /// It should get everything.
+    Here,
+    /// Its process is being restarted.
+    Down,
+    /// It went for good, or was thrown out.
+    Gone,
+}
+
+/// What the application knows of one channel.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// The history that it follows and the next `seq` that it may see.
+    pub(crate) expects: Option<(Uuid, u64)>,
+    /// What it has in hand and what is on disk.
+    pub(crate) handed: Option<Cursor>,
+    pub(crate) durable: Option<Cursor>,
+    pub(crate) updates: u64,
+    /// Where it stands, as it was told.
+    pub(crate) rung: Option<Rung>,
+}
+
+pub(crate) struct Node {
+    pub(crate) plan: ReceiverPlan,
+    pub(crate) id: Uuid,
+    pub(crate) core: Receiver,
+    pub(crate) presence: Presence,
+    /// Grows with each restart: what belonged to an earlier life is nobody's.
+    pub(crate) boot: u64,
+    pub(crate) path: Option<SessionId>,
+    pub(crate) multicast: Link,
+    pub(crate) copied: Link,
+    pub(crate) unicast: Link,
+    /// The groups that it asked for.
+    pub(crate) wanted: BTreeMap<FlowId, Vec<Endpoint>>,
+    /// The groups that the network knows it to have joined.
+    pub(crate) joined: BTreeMap<FlowId, Vec<Endpoint>>,
+    pub(crate) readings: BTreeMap<String, Reading>,
+    pub(crate) stalled_until: Option<Instant>,
+    pub(crate) next_read: Instant,
+    pub(crate) reads_at: Option<Instant>,
+    pub(crate) confirm_due: bool,
+    pub(crate) suspended_until: Option<Instant>,
+    /// Datagrams of the flow in the socket's buffer while the host stands still.
+    pub(crate) held_packets: usize,
+    pub(crate) copy_fails: bool,
+    pub(crate) wake: Wake,
+    dedupe_off: bool,
+}
+
+impl Node {
+    pub(crate) fn new(
+        index: usize,
+        plan: ReceiverPlan,
+        names: &[String],
+        seed: u64,
+        dedupe_off: bool,
+        now: Instant,
+    ) -> Self {
+        let wanted = plan.channels.iter().filter_map(|c| names.get(*c));
+        let readings = wanted.map(|name| (name.clone(), Reading::default()));
+        let readings: BTreeMap<_, _> = readings.collect();
+        let id = Uuid::from_u128(index as u128 + 1);
+        Node {
+            core: Receiver::new(config(id, &plan, &readings, seed, dedupe_off)),
+            multicast: Link::new(plan.multicast),
+            copied: Link::new(plan.copied),
+            unicast: Link::new(plan.unicast),
+            plan,
+            id,
+            presence: Presence::Expected,
+            boot: 0,
+            path: None,
+            wanted: BTreeMap::new(),
+            joined: BTreeMap::new(),
+            readings,
+            stalled_until: None,
+            next_read: now,
+            reads_at: None,
+            confirm_due: false,
+            suspended_until: None,
+            held_packets: 0,
+            copy_fails: false,
+            wake: Wake::default(),
+            dedupe_off,
+        }
+    }
+
+    /// The process dies: only what is on disk remains.
+    pub(crate) fn dies(&mut self) {
+        self.boot += 1;
+        self.path = None;
+        self.joined.clear();
+        self.wanted.clear();
+        self.confirm_due = false;
+        self.reads_at = None;
+        self.held_packets = 0;
+        self.wake.armed = None;
+        for reading in self.readings.values_mut() {
+            let durable = reading.durable;
+            reading.handed = durable;
+            reading.expects = durable.map(|c| (c.incarnation, c.seq + 1));
+            reading.rung = None;
+        }
+    }
+
+    /// The process starts again.
+    pub(crate) fn starts(&mut self, seed: u64) {
+        self.core = Receiver::new(config(
+            self.id,
+            &self.plan,
+            &self.readings,
+            seed,
+            self.dedupe_off,
+        ));
+    }
+
+    pub(crate) fn rtt(&self) -> Duration {
+        self.unicast.quality.delay * 2
+    }
+
+    pub(crate) fn is_suspended(&self, now: Instant) -> Option<Instant> {
+        self.suspended_until.filter(|until| now < *until)
+    }
+
+    /// Whether a flow packet to these endpoints comes by: some group that the host joined is among them.
+    pub(crate) fn hears(&self, flow: FlowId, endpoints: &[Endpoint]) -> bool {
+        let reachable = |e: &Endpoint| {
+            if e.group.is_ipv4() {
+                self.plan.v4
+            } else {
+                self.plan.v6
+            }
+        };
+        self.joined
+            .get(&flow)
+            .is_some_and(|joined| joined.iter().any(|e| reachable(e) && endpoints.contains(e)))
+    }
+
+    /// The source welcomes the receiver to a channel.
+    pub(crate) fn welcomed(
+        &mut self,
+        channel: &str,
+        incarnation: Uuid,
+        head: u64,
+        first: u64,
+        resync: bool,
+        store: &Store,
+    ) -> Result<(), Broken> {
+        let Some(reading) = self.readings.get_mut(channel) else {
+            return broken(Promise::Protocol, format!("welcome to {channel}"));
+        };
+        let same = reading
+            .expects
+            .is_some_and(|(known, _)| known == incarnation);
+        if same && resync {
+            return broken(
+                Promise::Order,
+                format!("starts over in {channel}, whose history is the same"),
+            );
+        }
+        if !same {
+            let oldest = head.saturating_sub(99).max(1);
+            if incarnation == store.incarnation && first > oldest.max(store.first) {
+                return broken(
+                    Promise::Order,
+                    format!("begins {channel} at {first} of {head}, but has no cursor"),
+                );
+            }
+            reading.expects = Some((incarnation, first));
+        }
+        Ok(())
+    }
+
+    /// The application takes an output.
+    pub(crate) fn takes(
+        &mut self,
+        channel: &str,
+        incarnation: Uuid,
+        output: &Output,
+        store: &Store,
+    ) -> Result<(), Broken> {
+        let Some(reading) = self.readings.get_mut(channel) else {
+            return broken(Promise::Protocol, format!("output of {channel}"));
+        };
+        let expects = reading.expects;
+        let (from, to) = match output {
+            Output::Update(update) => (update.seq, update.seq),
+            Output::Gap { from, to } => (*from, *to),
+        };
+        if expects != Some((incarnation, from)) || to < from {
+            let expects = expects.map(|(_, seq)| seq);
+            return broken(
+                Promise::Order,
+                format!("gets {from} to {to} of {channel}, expects {expects:?}"),
+            );
+        }
+        let known = incarnation == store.incarnation;
+        match output {
+            Output::Update(update) if known && store.get(from) != Some(&update.encoded) => {
+                return broken(
+                    Promise::Bytes,
+                    format!("update {from} of {channel} is not what was published"),
+                );
+            }
+            Output::Gap { .. } if known && to >= store.first => {
+                let first = store.first;
+                return broken(
+                    Promise::Order,
+                    format!(
+                        "{from} to {to} of {channel} are said to be gone, but the store has them from {first} on"
+                    ),
+                );
+            }
+            _ => {}
+        }
+        reading.expects = Some((incarnation, to + 1));
+        reading.handed = Some(Cursor {
+            incarnation,
+            seq: to,
+        });
+        reading.updates += 1;
+        Ok(())
+    }
+
+    /// What is missing at the end, if anything.
+    pub(crate) fn misses(&self, channel: &str, store: &Store) -> Option<String> {
+        let reading = self.readings.get(channel)?;
+        let head = store.head();
+        match reading.expects {
+            Some((incarnation, next)) if incarnation == store.incarnation && next == head + 1 => {
+                None
+            }
+            Some((incarnation, next)) if incarnation == store.incarnation => {
+                Some(format!("is at {next} of {head} in {channel}"))
+            }
+            Some(_) => Some(format!("follows an older history of {channel}")),
+            None => Some(format!("got nothing of {channel}")),
+        }
+    }
+}
+
+fn config(
+    id: Uuid,
+    plan: &ReceiverPlan,
+    readings: &BTreeMap<String, Reading>,
+    seed: u64,
+    dedupe_off: bool,
+) -> ReceiverConfig {
+    let channels = readings.iter().map(|(name, r)| (name.clone(), r.durable));
+    ReceiverConfig {
+        receiver: id,
+        name: format!("r{}", id.as_u128()),
+        software: "simulation".into(),
+        credential: Credential::Token(b"simulation".to_vec()),
+        channels: channels.collect(),
+        rungs: Rungs {
+            multicast_v4: plan.v4,
+            multicast_v6: plan.v6,
+            replicated: plan.copies,
+        },
+        seed,
+        dedupe_off,
+    }
+}

@@ -1,0 +1,45 @@
+//! Switches that break a promise on purpose, to show that a run notices.
+
+/// What is broken: the transport by its own test-only switches, or the world around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sabotage {
+    /// The source repairs nothing that the flow lost.
+    RepairOff,
+    /// Receivers hand on what arrives twice.
+    DedupeOff,
+    /// The store answers with bytes that were not published.
+    StoreCorrupts,
+    /// The owner of the source never has a secret for the next epoch.
+    NoRekey,
+    /// A private channel is configured as one that is not.
+    NotPrivate,
+    /// Somebody hands departed receivers the keys.
+    SpyGetsKey,
+    /// The source is not told that an address is not validated.
+    NotToldOfAddresses,
+    /// The owner of the source never says that a connection is gone.
+    NeverClosed,
+    /// Hosts look at their deadlines and do not handle them.
+    DeafTimers,
+    /// A piece of a reliable stream gets lost.
+    LossyStreams,
+    /// Chance that does not come from the seed.
+    Dice,
+}
+
+impl Sabotage {
+    /// All of them.
+    pub const ALL: [Sabotage; 11] = [
+        Sabotage::RepairOff,
+        Sabotage::DedupeOff,
+        Sabotage::StoreCorrupts,
+        Sabotage::NoRekey,
+        Sabotage::NotPrivate,
+        Sabotage::SpyGetsKey,
+        Sabotage::NotToldOfAddresses,
+        Sabotage::NeverClosed,
+        Sabotage::DeafTimers,
+        Sabotage::LossyStreams,
+        Sabotage::Dice,
+    ];
+}

@@ -1,0 +1,273 @@
+//! Random scenarios: most of them small, some large, each from one seed.
+
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::link::{Loss, Quality};
+use crate::script::{Act, ChannelPlan, ReceiverPlan, Script};
+
+const MS: Duration = Duration::from_millis(1);
+/// Copies of flow packets that a run is worth, about.
+const BUDGET: usize = 9_000;
+
+impl Script {
+    /// The scenario of a seed.
+    pub fn random(seed: u64) -> Script {
+        let rng = &mut SmallRng::seed_from_u64(seed);
+        let count = match rng.random_range(0..1000) {
+            0..720 => rng.random_range(2..6),
+            720..945 => rng.random_range(6..17),
+            945..996 => rng.random_range(17..61),
+            _ => rng.random_range(100..201),
+        };
+        let seconds = match count {
+            0..6 => rng.random_range(8..32),
+            6..17 => rng.random_range(8..20),
+            _ => rng.random_range(5..10),
+        };
+        let duration = Duration::from_secs(seconds);
+        let channels = match rng.random_range(0..10) {
+            0..6 => 1,
+            6..9 => 2,
+            _ => 3,
+        };
+        let channels: Vec<_> = (0..channels).map(|_| channel(rng)).collect();
+        let rough = [0.0, 0.5, 1.0][rng.random_range(0..3)];
+        let receivers: Vec<_> = (0..count)
+            .map(|_| receiver(rng, channels.len(), duration, rough))
+            .collect();
+        let mut acts = traffic(rng, &channels, count, duration);
+        let disturbances = match rng.random_range(0..10) {
+            0 => 0,
+            1..6 => rng.random_range(1..6),
+            _ => rng.random_range(6..20),
+        };
+        for _ in 0..disturbances {
+            let at = duration.mul_f64(rng.random_range(0.02..0.98));
+            acts.push((at, disturbance(rng, channels.len(), count)));
+        }
+        // A channel whose keys wear out needs nothing to happen to it.
+        acts.sort_by_key(|(at, _)| *at);
+        let patience = rng.random_range(1500..5000);
+        Script {
+            seed,
+            duration,
+            channels,
+            receivers,
+            acts,
+            timer_slack: [Duration::ZERO, MS / 4, MS][rng.random_range(0..3)],
+            source_patience: MS * rng.random_range(1500..15_000),
+            receiver_patience: MS * patience,
+            unicast_rate: rng
+                .random_bool(0.3)
+                .then(|| rng.random_range(2..50) * 1_000_000),
+            patient: count < 8 && rng.random_bool(0.1),
+        }
+    }
+}
+
+fn channel(rng: &mut SmallRng) -> ChannelPlan {
+    let (v4, v6) = [
+        (true, false),
+        (true, false),
+        (true, true),
+        (false, true),
+        (false, false),
+    ][rng.random_range(0..5)];
+    ChannelPlan {
+        private: rng.random_bool(0.4),
+        flow: rng.random_bool(0.95),
+        v4,
+        v6,
+        copies: rng.random_bool(if v4 || v6 { 0.4 } else { 0.9 }),
+        rate: (rng.random_bool(0.9)).then(|| rng.random_range(1..20) * 1_000_000),
+        ack_delay: MS * rng.random_range(5..50),
+        fall_back: MS * rng.random_range(100..400),
+        // Long enough for the flow to have nothing under way between two of them.
+        heartbeat: MS * rng.random_range(400..1200),
+        epoch_packets: rng
+            .random_bool(0.2)
+            .then(|| rng.random_range(2_000..20_000)),
+        stored: [0, 0, 50, 150, 700][rng.random_range(0..5)],
+        max_len: [200, 900, 3_000, 12_000, 60_000][rng.random_range(0..5)],
+    }
+}
+
+/// `rough` is how bad the networks of this scenario are, from 0 to 1.
+fn quality(rng: &mut SmallRng, rough: f64) -> Quality {
+    let loss = match rng.random_range(0..10) {
+        0..4 => Loss::NONE,
+        4..8 => Loss::Uniform(rng.random_range(0.001..0.2) * rough),
+        _ => Loss::Bursts {
+            worsens: rng.random_range(0.002..0.05) * rough,
+            recovers: rng.random_range(0.05..0.5),
+            loses: rng.random_range(0.5..1.0),
+        },
+    };
+    Quality {
+        delay: MS * rng.random_range(1..60),
+        jitter: [MS / 5, MS, MS * 5, MS * 30][rng.random_range(0..4)],
+        loss,
+        duplicates: if rng.random_bool(0.3) {
+            0.05 * rough
+        } else {
+            0.0
+        },
+    }
+}
+
+fn receiver(rng: &mut SmallRng, channels: usize, duration: Duration, rough: f64) -> ReceiverPlan {
+    let mut wanted: Vec<_> = (0..channels).filter(|_| rng.random_bool(0.7)).collect();
+    if wanted.is_empty() {
+        wanted.push(rng.random_range(0..channels));
+    }
+    let (v4, v6) = [
+        (true, true),
+        (true, true),
+        (true, false),
+        (false, true),
+        (false, false),
+    ][rng.random_range(0..5)];
+    let joins_at = match rng.random_range(0..10) {
+        0..6 => MS * rng.random_range(0..50),
+        6..8 => duration.mul_f64(rng.random_range(0.0..0.3)),
+        _ => duration.mul_f64(rng.random_range(0.0..0.9)),
+    };
+    ReceiverPlan {
+        joins_at,
+        channels: wanted,
+        v4,
+        v6,
+        copies: rng.random_bool(0.6),
+        multicast: quality(rng, rough),
+        copied: quality(rng, rough),
+        unicast: quality(rng, rough),
+        bandwidth: [2, 10, 50, 1000][rng.random_range(0..4)] * 1_000_000,
+        confirms_after: MS * rng.random_range(0..1500),
+        reads_per_second: rng.random_bool(0.1).then(|| rng.random_range(20..200)),
+    }
+}
+
+/// What the feeds bring: a steady drizzle, pauses and bursts, as much as the budget allows.
+fn traffic(
+    rng: &mut SmallRng,
+    channels: &[ChannelPlan],
+    receivers: usize,
+    duration: Duration,
+) -> Vec<(Duration, Act)> {
+    let mut acts = Vec::new();
+    for (channel, plan) in channels.iter().enumerate() {
+        let packets = plan.max_len / 2 / 1100 + 1;
+        let most = (BUDGET / channels.len() / receivers / packets).clamp(5, 1500);
+        let updates = rng.random_range(most / 4..most + 1).max(1);
+        let mut at = Duration::ZERO;
+        let mean = duration.as_secs_f64() / updates as f64;
+        while at < duration {
+            let len = match rng.random_range(0..20) {
+                0 => 0,
+                1 => plan.max_len,
+                _ => rng.random_range(0..plan.max_len),
+            };
+            let burst = match rng.random_range(0..40) {
+                0 => rng.random_range(2..30),
+                _ => 1,
+            };
+            for _ in 0..burst {
+                acts.push((at, Act::Publish { channel, len }));
+            }
+            if rng.random_bool(0.02) {
+                let len = rng.random_range(0..1000);
+                acts.push((at, Act::Message { channel, len }));
+            }
+            // Exponential, and now and then a long pause.
+            let wait = -rng.random_range(1e-6f64..1.0).ln() * mean * burst as f64;
+            at += Duration::from_secs_f64(wait.min(20.0));
+            if rng.random_bool(0.005) {
+                at += MS * rng.random_range(500..4000);
+            }
+        }
+    }
+    acts
+}
+
+fn span(rng: &mut SmallRng, from: f64, to: f64) -> Duration {
+    Duration::from_secs_f64(from * (to / from).powf(rng.random_range(0.0..1.0)))
+}
+
+fn disturbance(rng: &mut SmallRng, channels: usize, receivers: usize) -> Act {
+    let receiver = rng.random_range(0..receivers);
+    let channel = rng.random_range(0..channels);
+    match rng.random_range(0..100) {
+        0..10 => Act::Weather {
+            receiver,
+            multicast: rng.random_bool(0.7),
+            loss: quality(rng, 2.0).loss,
+        },
+        10..20 => Act::Cut {
+            receiver,
+            copies: rng.random_bool(0.4),
+            span: span(rng, 0.02, 8.0),
+        },
+        20..24 => Act::CutAll {
+            span: span(rng, 0.05, 6.0),
+        },
+        24..34 => Act::Partition {
+            receiver,
+            span: span(rng, 0.05, 12.0),
+        },
+        34..37 => Act::ForgetJoin { receiver },
+        37..42 => Act::RestartSource {
+            down: span(rng, 0.01, 3.0),
+            new_store: rng.random_bool(0.15),
+        },
+        42..49 => Act::RestartReceiver {
+            receiver,
+            down: span(rng, 0.01, 5.0),
+            politely: rng.random_bool(0.5),
+        },
+        49..53 => Act::Leave {
+            receiver,
+            politely: rng.random_bool(0.7),
+        },
+        53..56 => Act::Eject { receiver },
+        56..62 => Act::Rekey { channel },
+        62..65 => Act::Withdraw {
+            channel,
+            span: span(rng, 0.001, 4.0),
+        },
+        65..68 => Act::ReplaceFlow { channel },
+        68..71 => Act::Endpoints {
+            channel,
+            v4: rng.random_bool(0.7),
+            v6: rng.random_bool(0.5),
+        },
+        71..75 => Act::Store {
+            span: span(rng, 0.1, 6.0),
+            delay: span(rng, 0.001, 2.0),
+            fails: rng.random_bool(0.5),
+        },
+        75..78 => Act::Retain {
+            channel,
+            keep: rng.random_range(1..200),
+        },
+        78..83 => Act::Stall {
+            receiver,
+            span: span(rng, 0.1, 10.0),
+        },
+        83..86 => Act::SuspendSource {
+            span: span(rng, 0.05, 10.0),
+        },
+        86..91 => Act::Suspend {
+            receiver,
+            span: span(rng, 0.05, 10.0),
+        },
+        91..95 => Act::Moves {
+            receiver,
+            validated_after: span(rng, 0.01, 5.0),
+        },
+        95..98 => Act::NetworkChanged { receiver },
+        _ => Act::CopyFails { receiver },
+    }
+}

@@ -1,0 +1,246 @@
+//! A scenario: who takes part, on what network, and what happens to them when. Made from one seed, or by hand in a test.
+
+use std::time::Duration;
+
+use crate::link::{Loss, Quality};
+
+/// One scenario.
+#[derive(Debug, Clone)]
+pub struct Script {
+    /// Of everything in the run that is left to chance.
+    pub seed: u64,
+    /// When the disturbances end and healing begins.
+    pub duration: Duration,
+    /// One to three.
+    pub channels: Vec<ChannelPlan>,
+    /// Two to two hundred.
+    pub receivers: Vec<ReceiverPlan>,
+    /// What happens, in order of time.
+    pub acts: Vec<(Duration, Act)>,
+    /// How late the hosts' timers are.
+    pub timer_slack: Duration,
+    /// A unicast connection without an answer dies after this time at the source.
+    pub source_patience: Duration,
+    /// The same at a receiver.
+    pub receiver_patience: Duration,
+    /// All unicast sessions together, bit/s (see `SourceConfig::unicast_rate`).
+    pub unicast_rate: Option<u64>,
+    /// After healing, wait until everybody stands on the best rung that it can have: back-off may take minutes.
+    pub patient: bool,
+}
+
+/// One channel.
+#[derive(Debug, Clone)]
+pub struct ChannelPlan {
+    /// Joins rekey.
+    pub private: bool,
+    /// There is a flow.
+    pub flow: bool,
+    /// The flow has an IPv4 endpoint.
+    pub v4: bool,
+    /// The flow has an IPv6 endpoint.
+    pub v6: bool,
+    /// The source offers copies (rung 3).
+    pub copies: bool,
+    /// Of the flow in bit/s.
+    pub rate: Option<u64>,
+    /// How long members hold acknowledgements back.
+    pub ack_delay: Duration,
+    /// `D_fb`.
+    pub fall_back: Duration,
+    /// Of the idle flow.
+    pub heartbeat: Duration,
+    /// Packets per key epoch; a small number wears keys out within the run.
+    pub epoch_packets: Option<u64>,
+    /// Updates that are stored before the run begins.
+    pub stored: u64,
+    /// Each update has at most so many bytes.
+    pub max_len: usize,
+}
+
+/// One receiver.
+#[derive(Debug, Clone)]
+pub struct ReceiverPlan {
+    /// When it first connects.
+    pub joins_at: Duration,
+    /// Indices into [`Script::channels`], ascending.
+    pub channels: Vec<usize>,
+    /// Can join IPv4 groups.
+    pub v4: bool,
+    /// Can join IPv6 groups.
+    pub v6: bool,
+    /// Takes copies (rung 3).
+    pub copies: bool,
+    /// By which the flow's packets come.
+    pub multicast: Quality,
+    /// By which copies come.
+    pub copied: Quality,
+    /// By which QUIC's packets go, both ways. What of it is lost shows as delay, but for DATAGRAM frames.
+    pub unicast: Quality,
+    /// To the receiver on the unicast path, bit/s.
+    pub bandwidth: u64,
+    /// How long an update takes from the application to the disk.
+    pub confirms_after: Duration,
+    /// The application reads so many updates a second at most.
+    pub reads_per_second: Option<u32>,
+}
+
+/// Something that happens. Receivers and channels are given by index.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Act {
+    /// The feed has something new.
+    Publish {
+        /// Where.
+        channel: usize,
+        /// How long the encoded update is.
+        len: usize,
+    },
+    /// A message to all on the flow, unreliable.
+    Message {
+        /// Where.
+        channel: usize,
+        /// How long.
+        len: usize,
+    },
+    /// The flow's path to a receiver changes.
+    Weather {
+        /// Whose.
+        receiver: usize,
+        /// Of multicast, otherwise of copies.
+        multicast: bool,
+        /// How it is from now on.
+        loss: Loss,
+    },
+    /// The flow does not reach a receiver.
+    Cut {
+        /// Whom.
+        receiver: usize,
+        /// Copies are cut, too.
+        copies: bool,
+        /// How long.
+        span: Duration,
+    },
+    /// The flow does not reach anybody.
+    CutAll {
+        /// How long.
+        span: Duration,
+    },
+    /// Nothing of a receiver's unicast path gets through: it recovers, or the connection dies.
+    Partition {
+        /// Whose.
+        receiver: usize,
+        /// How long.
+        span: Duration,
+    },
+    /// The network forgets that a receiver joined the groups.
+    ForgetJoin {
+        /// Whose joins.
+        receiver: usize,
+    },
+    /// The source's process dies and starts again with the same store.
+    RestartSource {
+        /// How long it is away.
+        down: Duration,
+        /// The store is one that was made anew: another incarnation, none of the updates.
+        new_store: bool,
+    },
+    /// A receiver's process dies and starts again from the last cursor that it wrote.
+    RestartReceiver {
+        /// Which.
+        receiver: usize,
+        /// How long it is away.
+        down: Duration,
+        /// The source learns of it at once.
+        politely: bool,
+    },
+    /// A receiver goes for good. It goes on listening to the flow.
+    Leave {
+        /// Which.
+        receiver: usize,
+        /// The source learns of it at once.
+        politely: bool,
+    },
+    /// The operator throws a receiver out. It goes on listening to the flow.
+    Eject {
+        /// Which.
+        receiver: usize,
+    },
+    /// The operator wants new keys.
+    Rekey {
+        /// Where.
+        channel: usize,
+    },
+    /// The flow is withdrawn and another is announced a while later.
+    Withdraw {
+        /// Where.
+        channel: usize,
+        /// How long there is none.
+        span: Duration,
+    },
+    /// The flow is replaced by another at once.
+    ReplaceFlow {
+        /// Where.
+        channel: usize,
+    },
+    /// The flow moves to other endpoints.
+    Endpoints {
+        /// Where.
+        channel: usize,
+        /// IPv4 among them.
+        v4: bool,
+        /// IPv6 among them.
+        v6: bool,
+    },
+    /// The store answers slowly, or not at all.
+    Store {
+        /// How long that goes on.
+        span: Duration,
+        /// How long each answer takes.
+        delay: Duration,
+        /// There are no answers but errors.
+        fails: bool,
+    },
+    /// The store forgets all but the last updates.
+    Retain {
+        /// Where.
+        channel: usize,
+        /// How many remain.
+        keep: u64,
+    },
+    /// An application does not read.
+    Stall {
+        /// Whose.
+        receiver: usize,
+        /// How long.
+        span: Duration,
+    },
+    /// The source's host stands still: when it goes on, its clock has leapt.
+    SuspendSource {
+        /// How long.
+        span: Duration,
+    },
+    /// A receiver's host stands still.
+    Suspend {
+        /// Which.
+        receiver: usize,
+        /// How long.
+        span: Duration,
+    },
+    /// A receiver appears at another address.
+    Moves {
+        /// Which.
+        receiver: usize,
+        /// How long it takes until that address is validated.
+        validated_after: Duration,
+    },
+    /// A receiver learns that its network changed.
+    NetworkChanged {
+        /// Which.
+        receiver: usize,
+    },
+    /// The next copy to a receiver cannot be sent.
+    CopyFails {
+        /// To whom.
+        receiver: usize,
+    },
+}

@@ -1,0 +1,542 @@
+//! The source's host at work: what a socket loop around `flexicast::source::Source` does.
+
+use bytes::Bytes;
+use flexicast::Rung;
+use flexicast::control::{Credential, Refusal};
+use flexicast::protect::peek_flow_id;
+use flexicast::source::{SessionId, SourceEvent, Unicast, close};
+
+use crate::node::Presence;
+use crate::path::{CONTROL, Down, PIECE, Up, WINDOW};
+use crate::sabotage::Sabotage;
+use crate::store::secret;
+use crate::trace::Kind;
+use crate::violation::{Broken, Promise, broken};
+use crate::wake::Moved;
+use crate::world::{Event, Host, World};
+
+impl World {
+    pub(crate) fn start_source(&mut self) -> Result<(), Broken> {
+        if self.origin.core.is_none() {
+            self.origin
+                .start(&self.script, self.sabotage, &mut self.rng, &mut self.watch)?;
+            self.say(|| "the source starts".to_owned());
+        }
+        self.pump_source().map(|_| ())
+    }
+
+    pub(crate) fn wake_source(&mut self) -> Result<(), Broken> {
+        let now = self.now;
+        if self.origin.wake.armed.is_none_or(|at| at != now) {
+            return Ok(());
+        }
+        self.origin.wake.armed = None;
+        let Some(core) = &mut self.origin.core else {
+            return Ok(());
+        };
+        let due = core.poll_timeout(now);
+        if due.is_some_and(|at| at > now) {
+            self.arm(Host::Source, due);
+            return Ok(());
+        }
+        if self.sabotage != Some(Sabotage::DeafTimers) {
+            core.handle_timeout(now);
+        }
+        self.note(Kind::Wake, 0, &[]);
+        let moved = self.pump_source()?;
+        let next = self
+            .origin
+            .core
+            .as_mut()
+            .and_then(|core| core.poll_timeout(now));
+        let peers = self.paths.len() * self.script.channels.len();
+        self.origin.wake.rang("the source", peers, moved, next, now)
+    }
+
+    /// Moves everything that is ready at the source; returns what that was.
+    pub(crate) fn pump_source(&mut self) -> Result<Moved, Broken> {
+        let mut moved = Moved::Nothing;
+        for round in 0.. {
+            if round > 100_000 {
+                return broken(Promise::Timers, "the source always has something to do");
+            }
+            let mut busy = false;
+            while let Some(event) = self.origin.core.as_mut().and_then(|c| c.poll_event()) {
+                busy = true;
+                self.source_event(event)?;
+            }
+            while let Some(session) = self.origin.core.as_mut().and_then(|c| c.poll_dirty()) {
+                moved = moved.max(Moved::Looked);
+                busy |= self.fill(session)?;
+            }
+            busy |= self.transmit()?;
+            busy |= self.feed();
+            moved = moved.or(busy);
+            if !busy {
+                break;
+            }
+        }
+        let now = self.now;
+        let deadline = self
+            .origin
+            .core
+            .as_mut()
+            .and_then(|core| core.poll_timeout(now));
+        self.arm(Host::Source, deadline);
+        Ok(moved)
+    }
+
+    fn source_event(&mut self, event: SourceEvent) -> Result<(), Broken> {
+        let now = self.now;
+        let Some(core) = &mut self.origin.core else {
+            return Ok(());
+        };
+        match event {
+            SourceEvent::Authorise { session, hello } => {
+                let known = hello.credential == Credential::Token(b"simulation".to_vec());
+                let verdict = if known && !self.origin.banned.contains(&hello.receiver) {
+                    Ok(())
+                } else {
+                    Err((Refusal::BadCredential, "not here".to_owned()))
+                };
+                core.authorised(session, verdict, now);
+            }
+            SourceEvent::Moved {
+                session,
+                channel,
+                from,
+                to,
+                cause,
+            } => {
+                self.moves += 1;
+                let about = [channel as u8, from as u8, to as u8, cause as u8];
+                self.note(Kind::Moved, session, &about);
+                self.say(|| {
+                    format!(
+                        "session {session} moves in channel {channel} from {from} to {to}: {cause}"
+                    )
+                });
+            }
+            SourceEvent::MassFallBack {
+                channel,
+                members,
+                cause,
+            } => self.say(|| format!("{members} fall back in channel {channel}: {cause}")),
+            SourceEvent::SecretWanted { channel } => {
+                if self.sabotage != Some(Sabotage::NoRekey) {
+                    let secret = secret(&mut self.rng);
+                    self.watch.secret(channel, &secret);
+                    core.rekey(channel, secret, now);
+                    if self.sabotage == Some(Sabotage::SpyGetsKey) {
+                        self.watch.leak(channel);
+                    }
+                    self.say(|| format!("channel {channel} gets a new secret"));
+                }
+            }
+            SourceEvent::Close {
+                session,
+                code,
+                reason,
+            } => {
+                let expected = [close::SUPERSEDED, close::EJECTED, close::REFUSED];
+                if !expected.contains(&code) {
+                    return broken(
+                        Promise::Protocol,
+                        format!("the source closes session {session} with {code}: {reason}"),
+                    );
+                }
+                self.fill(session)?;
+                self.hang_up(session, code)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The source closes a connection.
+    fn hang_up(&mut self, session: SessionId, code: u64) -> Result<(), Broken> {
+        self.send_down(session, CONTROL, 40, Down::Closed);
+        let Some(path) = self.paths.get_mut(&session) else {
+            return Ok(());
+        };
+        if !std::mem::replace(&mut path.at_source, false) {
+            return Ok(());
+        }
+        let receiver = path.receiver;
+        if !path.at_receiver {
+            self.paths.remove(&session);
+        }
+        self.say(|| format!("session {session} of receiver {receiver} is closed with {code}"));
+        self.closed_at_source(session, receiver, code == close::EJECTED)
+    }
+
+    pub(crate) fn closed_at_source(
+        &mut self,
+        session: SessionId,
+        receiver: usize,
+        ejected: bool,
+    ) -> Result<(), Broken> {
+        self.watch.gone(session, receiver, ejected, self.now);
+        if let Some(core) = &mut self.origin.core
+            && self.sabotage != Some(Sabotage::NeverClosed)
+        {
+            core.closed(session, self.now);
+        }
+        self.pump_source().map(|_| ())
+    }
+
+    /// Sends what a session has to say, as much as fits.
+    fn fill(&mut self, session: SessionId) -> Result<bool, Broken> {
+        let mut moved = false;
+        let Some(core) = &mut self.origin.core else {
+            return Ok(false);
+        };
+        let control = core.take_control(session);
+        if !control.is_empty() {
+            moved = true;
+            if let Some(path) = self.paths.get(&session) {
+                self.watch.told(session, path.receiver, &control)?;
+            }
+            self.note(Kind::Control, session, &control);
+            self.send_down(
+                session,
+                CONTROL,
+                control.len(),
+                Down::Control(control.to_vec()),
+            );
+        }
+        loop {
+            let Some(path) = self.paths.get_mut(&session).filter(|p| p.at_source) else {
+                return Ok(moved);
+            };
+            if path.in_flight >= WINDOW {
+                path.blocked = true;
+                return Ok(moved);
+            }
+            let (now, boot) = (self.now, self.origin.boot);
+            let Some(core) = &mut self.origin.core else {
+                return Ok(moved);
+            };
+            match core.poll_unicast(session, now) {
+                Unicast::Stream { head, body } => {
+                    let stream = path.open();
+                    self.stream(session, stream, head, &body, true);
+                }
+                Unicast::CatchUp {
+                    channel,
+                    head,
+                    body,
+                } => {
+                    let stream = match path.catch_up.get(&channel) {
+                        Some(stream) => *stream,
+                        None => path.open(),
+                    };
+                    path.catch_up.insert(channel, stream);
+                    self.stream(session, stream, head, &body, false);
+                }
+                Unicast::CatchUpEnd { channel } => {
+                    if let Some(stream) = path.catch_up.remove(&channel) {
+                        self.stream(session, stream, Vec::new(), &Bytes::new(), true);
+                    }
+                }
+                Unicast::Fetch {
+                    channel,
+                    from,
+                    limit,
+                } => {
+                    let (delay, _) = self.origin.store_now(now);
+                    self.schedule(
+                        now + delay,
+                        Event::Fetched {
+                            boot,
+                            session,
+                            channel,
+                            from,
+                            limit,
+                        },
+                    );
+                }
+                Unicast::Idle => return Ok(moved),
+            }
+            moved = true;
+        }
+    }
+
+    /// Puts bytes on a server stream, in pieces as the network cuts them.
+    fn stream(
+        &mut self,
+        session: SessionId,
+        stream: u64,
+        mut bytes: Vec<u8>,
+        body: &[u8],
+        fin: bool,
+    ) {
+        use rand::RngExt;
+        bytes.extend_from_slice(body);
+        let mut head = [0; 32];
+        let shown = bytes.len().min(32);
+        head[..shown].copy_from_slice(&bytes[..shown]);
+        self.note(Kind::Stream, session << 20 | stream, &head);
+        let mut rest = &bytes[..];
+        loop {
+            let len = rest.len().min(self.rng.random_range(PIECE / 2..PIECE));
+            let (piece, after) = rest.split_at(len);
+            rest = after;
+            let lossy = self.sabotage == Some(Sabotage::LossyStreams);
+            if !(lossy && self.rng.random_bool(0.01)) {
+                if let Some(path) = self.paths.get_mut(&session) {
+                    path.in_flight += len;
+                }
+                let message = Down::Stream {
+                    bytes: piece.to_vec(),
+                    fin: fin && rest.is_empty(),
+                };
+                self.send_down(session, stream, len + 20, message);
+            }
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// The store answers.
+    pub(crate) fn fetched(
+        &mut self,
+        boot: u64,
+        session: SessionId,
+        channel: usize,
+        from: u64,
+        limit: usize,
+    ) -> Result<(), Broken> {
+        if boot != self.origin.boot {
+            return Ok(());
+        }
+        let (_, fails) = self.origin.store_now(self.now);
+        let mut answer = (!fails).then(|| self.origin.stores[channel].query(from, limit));
+        if self.sabotage == Some(Sabotage::StoreCorrupts)
+            && let Some((_, bytes)) = answer.as_mut().and_then(|a| a.last_mut())
+        {
+            let mut wrong = bytes.to_vec();
+            wrong.iter_mut().for_each(|b| *b ^= 1);
+            *bytes = wrong.into();
+        }
+        if let Some(core) = &mut self.origin.core {
+            core.provide(session, channel, from, answer, self.now);
+        }
+        self.pump_source().map(|_| ())
+    }
+
+    /// Publishes what is stored, as far as there is room.
+    fn feed(&mut self) -> bool {
+        let Some(core) = &mut self.origin.core else {
+            return false;
+        };
+        let mut moved = false;
+        for (channel, store) in self.origin.stores.iter_mut().enumerate() {
+            while store.published < store.head() && core.has_room(channel) {
+                store.published += 1;
+                if let Some(bytes) = store.get(store.published) {
+                    core.publish(channel, store.published, bytes.clone());
+                    moved = true;
+                }
+            }
+        }
+        moved
+    }
+
+    /// Sends the flow packets that are due.
+    fn transmit(&mut self) -> Result<bool, Broken> {
+        let mut packet = std::mem::take(&mut self.scratch);
+        let mut moved = false;
+        loop {
+            let now = self.now;
+            let Some(core) = &mut self.origin.core else {
+                break;
+            };
+            let Some(channel) = core.poll_transmit(now, &mut packet) else {
+                break;
+            };
+            moved = true;
+            self.send_packet(channel, &mut packet)?;
+        }
+        self.scratch = packet;
+        Ok(moved)
+    }
+
+    fn send_packet(&mut self, channel: usize, packet: &mut Vec<u8>) -> Result<(), Broken> {
+        let now = self.now;
+        let sealed = Bytes::copy_from_slice(packet);
+        self.note(Kind::FlowSent, channel as u64, &sealed);
+        let flow = peek_flow_id(&sealed);
+        let Some(flow) = flow.filter(|_| flow == self.origin.flows[channel]) else {
+            return broken(
+                Promise::Flow,
+                format!("a packet of channel {channel} bears the name of another flow"),
+            );
+        };
+        let store = &self.origin.stores[channel];
+        for (seq, offset, data, fin) in self.watch.packet(channel, packet, now)?.streams {
+            let update = store.get(seq).map_or(&[][..], |b| &b[..]);
+            let (start, end) = (offset as usize, offset as usize + data.len());
+            let right = update.get(start..end) == Some(data) && (!fin || end == update.len());
+            if seq > store.published || !right {
+                return broken(
+                    Promise::Bytes,
+                    format!(
+                        "the flow of channel {channel} carries other bytes of update {seq} than were published"
+                    ),
+                );
+            }
+        }
+        let endpoints = &self.origin.endpoints[channel];
+        let mut arrivals = Vec::new();
+        for (i, node) in self.nodes.iter_mut().enumerate() {
+            if node.presence == Presence::Here && node.hears(flow, endpoints) {
+                let at = node.multicast.arrivals(now, &mut self.rng);
+                arrivals.extend(at.into_iter().flatten().map(|at| (at, i, Rung::Multicast)));
+            }
+        }
+        let Some(core) = &mut self.origin.core else {
+            return Ok(());
+        };
+        for session in core.replicas(channel).to_vec() {
+            let Some(path) = self.paths.get(&session).filter(|p| p.at_source) else {
+                return broken(
+                    Promise::Memory,
+                    format!("copies go to session {session}, which is closed"),
+                );
+            };
+            if !path.validated {
+                return broken(
+                    Promise::Reflection,
+                    format!("a copy goes to session {session}, whose address is not validated"),
+                );
+            }
+            let node = &mut self.nodes[path.receiver];
+            if std::mem::take(&mut node.copy_fails) {
+                core.replica_failed(session, channel, now);
+                continue;
+            }
+            let cut = node.unicast.cut_until.is_some_and(|until| now < until);
+            if node.presence == Presence::Here && node.path == Some(session) && !cut {
+                let at = node.copied.arrivals(now, &mut self.rng);
+                let receiver = path.receiver;
+                arrivals.extend(
+                    at.into_iter()
+                        .flatten()
+                        .map(|at| (at, receiver, Rung::Replicated)),
+                );
+            }
+        }
+        for (at, receiver, rung) in arrivals {
+            let boot = self.nodes[receiver].boot;
+            self.schedule(
+                at,
+                Event::Packet {
+                    receiver,
+                    boot,
+                    rung,
+                    packet: sealed.clone(),
+                },
+            );
+        }
+        Ok(())
+    }
+
+    /// The next message of a control stream arrives at the source.
+    pub(crate) fn arrive_up(&mut self, session: SessionId) -> Result<(), Broken> {
+        let now = self.now;
+        let Some(receiver) = self.paths.get(&session).map(|p| p.receiver) else {
+            return Ok(());
+        };
+        if let Some(at) = self.is_cut(receiver) {
+            self.schedule(at, Event::Up { session });
+            return Ok(());
+        }
+        let Some(path) = self.paths.get_mut(&session) else {
+            return Ok(());
+        };
+        let message = path.up.pop();
+        let (Some(message), Some(core)) = (message, &mut self.origin.core) else {
+            return Ok(());
+        };
+        if !path.at_source || path.boot != self.origin.boot {
+            return Ok(());
+        }
+        if !std::mem::replace(&mut path.accepted, true) {
+            core.accept(session, now);
+            core.set_rtt(session, self.nodes[receiver].rtt());
+        }
+        match message {
+            Up::Control(bytes) => {
+                self.note(Kind::Control, session, &bytes);
+                self.watch.said(session, receiver, &bytes, now);
+                let said = self
+                    .origin
+                    .core
+                    .as_mut()
+                    .map(|core| core.on_control(session, &bytes, now));
+                if let Some(Err(error)) = said {
+                    return broken(
+                        Promise::Protocol,
+                        format!("the source does not understand receiver {receiver}: {error}"),
+                    );
+                }
+                self.pump_source().map(|_| ())
+            }
+            Up::Closed => self.end(session, Host::Source),
+        }
+    }
+
+    pub(crate) fn arrive_datagram(
+        &mut self,
+        session: SessionId,
+        bytes: &[u8],
+    ) -> Result<(), Broken> {
+        let path = self.paths.get(&session);
+        let known = path.filter(|p| p.at_source && p.accepted && p.boot == self.origin.boot);
+        let (Some(path), Some(core)) = (known, &mut self.origin.core) else {
+            return Ok(());
+        };
+        let receiver = path.receiver;
+        if let Err(error) = core.on_datagram(session, bytes, self.now) {
+            return broken(
+                Promise::Protocol,
+                format!(
+                    "the source does not understand an acknowledgement of receiver {receiver}: {error}"
+                ),
+            );
+        }
+        self.note(Kind::Datagram, session, bytes);
+        self.pump_source().map(|_| ())
+    }
+
+    pub(crate) fn arrive_credit(&mut self, session: SessionId, bytes: usize) -> Result<(), Broken> {
+        let Some(path) = self.paths.get_mut(&session).filter(|p| p.at_source) else {
+            return Ok(());
+        };
+        path.in_flight = path.in_flight.saturating_sub(bytes);
+        if path.blocked && path.in_flight < WINDOW / 2 {
+            path.blocked = false;
+            self.fill(session)?;
+            return self.pump_source().map(|_| ());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn validated(&mut self, session: SessionId, yes: bool) -> Result<(), Broken> {
+        let Some(path) = self
+            .paths
+            .get_mut(&session)
+            .filter(|p| p.at_source && p.accepted)
+        else {
+            return Ok(());
+        };
+        path.validated = yes;
+        if let Some(core) = &mut self.origin.core
+            && self.sabotage != Some(Sabotage::NotToldOfAddresses)
+        {
+            core.set_validated(session, yes, self.now);
+        }
+        self.pump_source().map(|_| ())
+    }
+}

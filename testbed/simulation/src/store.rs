@@ -1,0 +1,78 @@
+//! The store of one channel: what was published, what it still remembers, and how it answers.
+
+use bytes::Bytes;
+use flexicast::FlowId;
+use flexicast::protect::FlowSecret;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use uuid::Uuid;
+
+/// The updates of one channel.
+#[derive(Debug)]
+pub(crate) struct Store {
+    /// Of the channel.
+    pub(crate) name: String,
+    pub(crate) incarnation: Uuid,
+    /// Update `seq` is at `seq - 1`. All of them are kept, to compare with; the store itself has forgotten those before `first`.
+    updates: Vec<Bytes>,
+    pub(crate) first: u64,
+    /// The source was told of the updates up to this one.
+    pub(crate) published: u64,
+}
+
+impl Store {
+    pub(crate) fn new(name: String, rng: &mut SmallRng) -> Self {
+        Store {
+            name,
+            incarnation: Uuid::from_u128(rng.random()),
+            updates: Vec::new(),
+            first: 1,
+            published: 0,
+        }
+    }
+
+    /// Stores a new update; its bytes follow from incarnation and `seq`.
+    pub(crate) fn push(&mut self, len: usize) {
+        let seq = self.head() + 1;
+        let mut bytes = vec![0; len];
+        let seed = self.incarnation.as_u128() as u64 ^ seq;
+        SmallRng::seed_from_u64(seed).fill(&mut bytes[..]);
+        self.updates.push(bytes.into());
+    }
+
+    pub(crate) fn head(&self) -> u64 {
+        self.updates.len() as u64
+    }
+
+    pub(crate) fn get(&self, seq: u64) -> Option<&Bytes> {
+        let index = usize::try_from(seq.checked_sub(1)?).ok()?;
+        self.updates.get(index)
+    }
+
+    /// Forgets all but the last `keep`.
+    pub(crate) fn retain(&mut self, keep: u64) {
+        self.first = self.first.max((self.head() + 1).saturating_sub(keep));
+    }
+
+    /// What a query for updates from `from` on returns.
+    pub(crate) fn query(&self, from: u64, limit: usize) -> Vec<(u64, Bytes)> {
+        let from = from.max(self.first).max(1);
+        let updates = self.updates.iter().skip(from as usize - 1).take(limit);
+        updates
+            .enumerate()
+            .map(|(i, bytes)| (from + i as u64, bytes.clone()))
+            .collect()
+    }
+}
+
+/// A name and a secret that no flow had before.
+pub(crate) fn fresh(rng: &mut SmallRng) -> (FlowId, FlowSecret) {
+    (FlowId(rng.random()), secret(rng))
+}
+
+/// A secret that no epoch had before.
+pub(crate) fn secret(rng: &mut SmallRng) -> FlowSecret {
+    let mut bytes = [0; 32];
+    rng.fill(&mut bytes[..]);
+    FlowSecret(bytes)
+}

@@ -1,0 +1,78 @@
+//! A host's timer, and whether it runs hot.
+
+use std::time::{Duration, Instant};
+
+use crate::violation::{Broken, Promise, broken};
+
+/// Timers of one host that ring in a second without anything coming of it: so many are forgiven, for each peer and channel so many more.
+const IDLE_PER_SECOND: u32 = 200;
+const IDLE_PER_PEER: u32 = 25;
+
+/// What came of handling a host's timer or input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Moved {
+    Nothing,
+    /// Somebody was looked after who had nothing to say.
+    Looked,
+    Something,
+}
+
+impl Moved {
+    pub(crate) fn or(self, something: bool) -> Moved {
+        if something { Moved::Something } else { self }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Wake {
+    /// When the timer rings.
+    pub(crate) armed: Option<Instant>,
+    /// Times in a row that a deadline lay in the past right after it was handled, and nothing came of it.
+    stuck: u32,
+    second: Option<Instant>,
+    idle: u32,
+    /// All rings.
+    pub(crate) rings: u64,
+}
+
+impl Wake {
+    /// The timer rang and was handled; `moved` says what came of it, `next` when it wants to ring again.
+    pub(crate) fn rang(
+        &mut self,
+        who: &str,
+        peers: usize,
+        moved: Moved,
+        next: Option<Instant>,
+        now: Instant,
+    ) -> Result<(), Broken> {
+        self.rings += 1;
+        let past = next.is_some_and(|at| at <= now);
+        self.stuck = if past && moved == Moved::Nothing {
+            self.stuck + 1
+        } else {
+            0
+        };
+        if self.stuck >= 2 {
+            return broken(
+                Promise::Timers,
+                format!("{who}: a deadline in the past twice in a row, and nothing comes of it"),
+            );
+        }
+        if self
+            .second
+            .is_none_or(|at| now >= at + Duration::from_secs(1))
+        {
+            self.second = Some(now);
+            self.idle = 0;
+        }
+        self.idle += u32::from(moved != Moved::Something);
+        if self.idle > IDLE_PER_SECOND + IDLE_PER_PEER * peers as u32 {
+            let idle = self.idle;
+            return broken(
+                Promise::Timers,
+                format!("{who}: the timer rang {idle} times within a second for nothing"),
+            );
+        }
+        Ok(())
+    }
+}

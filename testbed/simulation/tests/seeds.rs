@@ -1,0 +1,27 @@
+//! A thousand random scenarios, in which flexicast has to keep its promises.
+
+use simulation::runner::{Plan, run};
+
+#[test]
+fn a_thousand_seeds_keep_every_promise() {
+    let plan = Plan {
+        seeds: 0..1000,
+        threads: std::thread::available_parallelism().map_or(2, usize::from),
+        twice: 20,
+        sabotage: None,
+        most_violations: 10,
+    };
+    let summary = run(&plan, |_, violation| {
+        if let Some(violation) = violation {
+            println!("{violation}");
+        }
+    });
+    let lines: Vec<_> = summary.violations.iter().map(|v| v.to_string()).collect();
+    assert!(lines.is_empty(), "\n{}\n", lines.join("\n"));
+    assert_eq!(summary.runs, 1000);
+    // The scenarios are worth something only if much happens in them.
+    assert!(summary.moves > 5_000, "{} moves", summary.moves);
+    assert!(summary.keys > 5_000, "{} keys", summary.keys);
+    assert!(summary.updates > 500_000, "{} updates", summary.updates);
+    assert!(summary.packets > 100_000, "{} packets", summary.packets);
+}
