@@ -65,9 +65,8 @@ async fn a_nat_that_changes_its_port_loses_nothing() {
     let nat = Nat::new(source.addr).await;
     let mut probe = behind(&site, nat.addr);
     probe.until_rung(Rung::Replicated).await;
-    let address = || async { source.status().await.receivers[0].addr.clone() };
     for round in 1..=8 {
-        let before = address().await;
+        let before = source.status().await.receivers[0].addr.clone();
         let publish = async {
             for step in 0..30 {
                 if step == 10 {
@@ -79,12 +78,21 @@ async fn a_nat_that_changes_its_port_loses_nothing() {
         };
         tokio::join!(publish, probe.until_seq(round * 60));
         probe.until_rung(Rung::Replicated).await;
-        assert_ne!(address().await, before, "round {round}");
-        let migrations = source.status().await.counters.migrations;
+        let status = source.status().await;
+        assert_ne!(status.receivers[0].addr, before, "round {round}");
+        let migrations = status.counters.migrations;
         assert!(migrations >= round, "{migrations} in round {round}");
     }
     assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
     assert!(probe.by_flow("lore") >= 240, "{}", probe.by_flow("lore"));
+    // A source that restarts is noticed from there too.
+    source.task.abort();
+    let _ = source.task.await;
+    let source = site.start(site.config(source.addr)).await;
+    site.publish(&source.handle, 10).await;
+    let reason = probe.until_reason().await;
+    assert!(reason.contains("restarted"), "{reason}");
+    probe.until_seq(490).await;
 }
 
 /// Until a receiver has proved a new address, copies do not go there: an attacker who writes in its name makes nobody a target.
@@ -111,6 +119,27 @@ async fn copies_stop_when_nothing_comes_back() {
     nat.cut.store(false, Ordering::Relaxed);
     let head = source.status().await.channels[0].head;
     probe.until_seq(head).await;
+    probe.until_rung(Rung::Replicated).await;
+}
+
+/// Who writes in a receiver's name from another address gets no copies, and of all else no more than three times what they sent (RFC 9000 section 8).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_writes_in_anothers_name_gets_little() {
+    let site = Site::new();
+    let source = site.source().await;
+    let mut nat = Nat::new(source.addr).await;
+    let mut probe = behind(&site, nat.addr);
+    probe.until_rung(Rung::Replicated).await;
+    let (thief, sent) = nat.steal().await;
+    site.publish(&source.handle, 200).await;
+    let (mut got, mut buffer) = (0, vec![0; 65_536]);
+    let quiet = Duration::from_millis(1500);
+    while let Ok(Ok(len)) = timeout(quiet, thief.recv(&mut buffer)).await {
+        got += len;
+    }
+    assert!(got <= 3 * sent, "{got} bytes for {sent}");
+    nat.cut.store(false, Ordering::Relaxed);
+    probe.until_seq(200).await;
     probe.until_rung(Rung::Replicated).await;
 }
 
@@ -263,4 +292,38 @@ async fn the_first_address_that_answers_wins() {
         (2, 2),
         "HELLO is said once by each"
     );
+}
+
+fn ip(arguments: &str) {
+    let done = std::process::Command::new("ip")
+        .args(arguments.split(' '))
+        .status();
+    assert!(done.unwrap().success(), "ip {arguments}");
+}
+
+/// A receiver whose own address changes goes on at once, on the same connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_that_moves_goes_on() {
+    if !inside("a_receiver_that_moves_goes_on", NETWORK) {
+        return;
+    }
+    let site = Site::new();
+    let source = start_with(&site, "[::]:0", vec![four(&site)]).await;
+    let server = format!("10.1.0.1:{}", source.addr.port());
+    let mut config = site.receiver_config(server);
+    config.interface = None;
+    let mut probe = site.start_receiver(config);
+    site.publish(&source.handle, 10).await;
+    probe.until_seq(10).await;
+    ip("addr add 10.1.0.7/24 dev a1");
+    ip("route replace local 10.1.0.1 dev a1 table local src 10.1.0.7");
+    source
+        .until("the receiver is seen elsewhere", |s| {
+            s.receivers[0].addr.starts_with("10.1.0.7:")
+        })
+        .await;
+    site.publish(&source.handle, 10).await;
+    probe.until_seq(20).await;
+    assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
+    assert_eq!(source.status().await.counters.migrations, 1);
 }

@@ -12,10 +12,11 @@ use uuid::Uuid;
 use crate::deliver::Outcome;
 use crate::latency::Latencies;
 use crate::peer_text::plain;
-use crate::status::model::{Channel, Latency, Move, Paths, Status, VERSION};
+use crate::status::model::{Channel, Gap, Latency, Move, Paths, Status, VERSION};
 
-/// How many moves are kept.
+/// How many moves are kept, and how many gaps.
 const MOVES: usize = 64;
+const GAPS: usize = 16;
 
 /// Unix time in ms.
 #[must_use]
@@ -74,6 +75,7 @@ struct ChannelState {
     mismatches: u64,
     undecodable: u64,
     missing: u64,
+    gaps: VecDeque<Gap>,
     moves: VecDeque<Move>,
 }
 
@@ -98,6 +100,7 @@ impl Board {
             mismatches: 0,
             undecodable: 0,
             missing: 0,
+            gaps: VecDeque::new(),
             moves: VecDeque::new(),
         });
         Self {
@@ -160,8 +163,7 @@ impl Board {
             }
             Event::Gap { channel, from, to } => {
                 if let Some(channel) = state.channel(channel) {
-                    let lost = to.saturating_sub(*from).saturating_add(1);
-                    channel.missing = channel.missing.saturating_add(lost);
+                    channel.lose(*from, *to, now_ms() as u64);
                 }
             }
             Event::Rung {
@@ -190,6 +192,8 @@ impl Board {
                     channel.mismatches = *mismatches;
                 }
             }
+            // No output has a use for it.
+            Event::Datagram { .. } => return,
             // Counted once the outputs hold it; but the source has it.
             Event::Update { channel, seq, .. } => {
                 if let Some(channel) = state.channel(channel) {
@@ -313,6 +317,15 @@ impl ChannelState {
         self.rung_since_ms = at_ms;
     }
 
+    fn lose(&mut self, from: u64, to: u64, at_ms: u64) {
+        let lost = to.saturating_sub(from).saturating_add(1);
+        self.missing = self.missing.saturating_add(lost);
+        if self.gaps.len() == GAPS {
+            self.gaps.pop_front();
+        }
+        self.gaps.push_back(Gap { at_ms, from, to });
+    }
+
     fn status(&self) -> Channel {
         let [p50, p99] = self.latencies.percentiles([50, 99]);
         Channel {
@@ -335,6 +348,7 @@ impl ChannelState {
             mismatches: self.mismatches,
             undecodable: self.undecodable,
             missing: self.missing,
+            gaps: self.gaps.iter().copied().collect(),
             moves: self.moves.iter().cloned().collect(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::builder::FalseyValueParser;
@@ -107,13 +107,24 @@ pub struct RunArguments {
     #[arg(long, value_name = "NAME", env = "FLEXFEED_NAME", value_parser = name)]
     pub name: Option<Name>,
 
-    /// Address of the interface to join multicast groups on [default: by the routing table]
-    #[arg(long, value_name = "IPv4", env = "FLEXFEED_INTERFACE", value_parser = interface)]
+    /// An address, IPv4 or IPv6, of the interface to join multicast groups on [default: by the
+    /// routing table]
+    #[arg(long, value_name = "IP", env = "FLEXFEED_INTERFACE", value_parser = interface)]
     pub interface: Option<Interface>,
 
-    /// Never tries multicast: everything comes on the receiver's own connection
+    /// Never joins multicast groups
     #[arg(long, env = "FLEXFEED_NO_MULTICAST", value_parser = FalseyValueParser::new())]
     pub no_multicast: bool,
+
+    /// Never takes copies of the flow's packets; with --no-multicast, everything comes on the
+    /// receiver's own connection
+    #[arg(long, env = "FLEXFEED_NO_REPLICATE", value_parser = FalseyValueParser::new())]
+    pub no_replicate: bool,
+
+    /// Writes what passes on connections and flows to files in this folder, for tools that read
+    /// qlog, such as qvis; they grow without end and show when what came
+    #[arg(long, value_name = "DIR", env = "FLEXFEED_QLOG", value_parser = folder)]
+    pub qlog: Option<Folder>,
 
     /// Appends a JSON line to this file for each update that is in the Atom file
     #[arg(long, value_name = "FILE", env = "FLEXFEED_DELIVERY_LOG")]
@@ -176,7 +187,11 @@ pub struct Name(pub Option<String>);
 
 /// An interface's address; an empty one is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Interface(pub Option<Ipv4Addr>);
+pub struct Interface(pub Option<IpAddr>);
+
+/// A folder; an empty one is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder(pub Option<PathBuf>);
 
 fn name(text: &str) -> Result<Name, String> {
     let text = text.trim();
@@ -193,10 +208,23 @@ fn interface(text: &str) -> Result<Interface, String> {
     if text.is_empty() {
         return Ok(Interface(None));
     }
-    text.parse().map(|ip| Interface(Some(ip))).map_err(|_| {
-        "not an IPv4 address; give the address of an interface of this machine, such as 192.0.2.7"
-            .into()
-    })
+    let wrong = |what: &str| {
+        format!(
+            "{what}; give the address of an interface of this machine, such as 192.0.2.7 or \
+             2001:db8::7"
+        )
+    };
+    let ip: IpAddr = text.parse().map_err(|_| wrong("not an IP address"))?;
+    if ip.is_multicast() || ip.is_unspecified() {
+        return Err(wrong("no interface has that address"));
+    }
+    Ok(Interface(Some(ip)))
+}
+
+// Never wrong, but clap wants to hear so.
+#[expect(clippy::unnecessary_wraps, reason = "the form of a value parser")]
+fn folder(text: &str) -> Result<Folder, String> {
+    Ok(Folder((!text.is_empty()).then(|| text.into())))
 }
 
 /// Why there is no link to go by.
@@ -326,11 +354,20 @@ mod tests {
 
     #[test]
     fn empty_settings_are_none_and_wrong_ones_are_refused() {
-        let run = run(&["--name", " ", "--interface", ""]);
-        assert_eq!(run.name, Some(Name(None)));
-        assert_eq!(run.interface, Some(Interface(None)));
+        let none = run(&["--name", " ", "--interface", "", "--qlog", ""]);
+        assert_eq!(none.name, Some(Name(None)));
+        assert_eq!(none.interface, Some(Interface(None)));
+        assert_eq!(none.qlog, Some(Folder(None)));
+        for ip in ["192.0.2.7", "2001:db8::7"] {
+            let given = run(&["--interface", ip, "--qlog", "q", "--no-replicate"]);
+            assert_eq!(given.interface, Some(Interface(Some(ip.parse().unwrap()))));
+            assert_eq!(given.qlog, Some(Folder(Some("q".into()))));
+            assert!(given.no_replicate && !given.no_multicast);
+        }
         for bad in [
             &["--interface", "eth0"][..],
+            &["--interface", "ff3e::1"],
+            &["--interface", "0.0.0.0"],
             &["--name", "a\nb"],
             &["--name", &"x".repeat(256)],
             &["--log-format", "xml"],

@@ -20,9 +20,21 @@ pub struct Item {
     pub incarnation: Uuid,
     /// The number up to which the outputs are complete with this.
     pub seq: u64,
-    /// The update of this number. `None` marks where delivery begins, or begins again: a receiver
-    /// that is killed before its first update must not begin somewhere else at the next start.
-    pub update: Option<Received>,
+    /// What brings it there.
+    pub what: What,
+}
+
+/// What brings the outputs up to a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// Delivery begins after it, or begins again: a receiver that is killed before its first update
+    /// must not begin somewhere else at the next start.
+    Begins,
+    /// The update of this number.
+    Update(Received),
+    /// The updates up to it, from after the one before, are gone at the source. Without this, a
+    /// receiver would ask for them and tell of them again after every restart.
+    Gap,
 }
 
 /// An update as it came.
@@ -88,12 +100,12 @@ impl Delivery {
                 .map_or(0, |c| c.seq);
             Some(Cursor {
                 incarnation: item.incarnation,
-                seq: match item.update {
+                seq: match item.what {
                     // An update that came twice does not take it back.
-                    Some(_) => before.max(item.seq),
+                    What::Update(_) | What::Gap => before.max(item.seq),
                     // Where the source says that delivery begins counts, also before where it was:
                     // a store that was restored from an older backup gives its numbers again.
-                    None => item.seq,
+                    What::Begins => item.seq,
                 },
             })
         });
@@ -147,12 +159,16 @@ impl Delivery {
     /// Decodes one after the other, so that never more than one decoded update is held.
     fn take(&mut self, sink: &mut impl Sink) {
         for item in &self.items {
-            let Some(received) = &item.update else {
-                sink.begin(Cursor {
-                    incarnation: item.incarnation,
-                    seq: item.seq,
-                });
-                continue;
+            let received = match &item.what {
+                What::Update(received) => received,
+                What::Begins => {
+                    sink.begin(Cursor {
+                        incarnation: item.incarnation,
+                        seq: item.seq,
+                    });
+                    continue;
+                }
+                What::Gap => continue,
             };
             let reason = match payload::decode(&received.encoded) {
                 Ok(update) if update.seq == item.seq => {

@@ -52,20 +52,23 @@ struct Line<'a> {
     via: String,
     at_ms: f64,
     latency_ms: f64,
+    channel: &'a str,
 }
 
-/// A delivery log by its path. It is opened for each batch, so that it can be rotated by renaming.
+/// The delivery log, of all channels, as one channel writes it. It is known by its path, and opened for each batch, so that it can be rotated by renaming.
 #[derive(Debug)]
 pub struct DeliveryLog {
     path: PathBuf,
+    channel: String,
 }
 
 impl DeliveryLog {
-    /// The log at `path`.
+    /// The log at `path`, for the updates of `channel`.
     #[must_use]
-    pub fn new(path: &Path) -> Self {
+    pub fn new(path: &Path, channel: &str) -> Self {
         Self {
             path: path.to_owned(),
+            channel: channel.to_owned(),
         }
     }
 
@@ -91,6 +94,7 @@ impl DeliveryLog {
                 via: record.via.to_string(),
                 at_ms: record.at_ms,
                 latency_ms: record.latency_ms,
+                channel: &self.channel,
             };
             serde_json::to_writer(&mut lines, &line)?;
             lines.push(b'\n');
@@ -166,7 +170,7 @@ mod tests {
     fn each_record_is_a_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let log = DeliveryLog::new(&path);
+        let log = DeliveryLog::new(&path, "lore");
         log.append(&[]).unwrap();
         assert!(!path.exists());
         log.append(&[record(1), record(2)]).unwrap();
@@ -175,7 +179,7 @@ mod tests {
         assert_eq!(text.lines().count(), 3);
         assert_eq!(
             text.lines().next().unwrap(),
-            r#"{"seq":1,"id":"urn:\"1\"","via":"repaired","at_ms":1700000000000.25,"latency_ms":3.5}"#
+            r#"{"seq":1,"id":"urn:\"1\"","via":"repaired","at_ms":1700000000000.25,"latency_ms":3.5,"channel":"lore"}"#
         );
     }
 
@@ -183,7 +187,7 @@ mod tests {
     fn an_unfinished_line_is_taken_away() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let log = DeliveryLog::new(&path);
+        let log = DeliveryLog::new(&path, "lore");
         log.append(&[record(1), record(2)]).unwrap();
         let whole = fs::read_to_string(&path).unwrap();
         for cut in 1..whole.len() / 2 {
@@ -201,7 +205,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         fs::write(&path, "x".repeat(100_000)).unwrap();
-        DeliveryLog::new(&path).append(&[record(1)]).unwrap();
+        DeliveryLog::new(&path, "lore")
+            .append(&[record(1)])
+            .unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let lengths: Vec<_> = text.lines().map(str::len).collect();
         assert_eq!(lengths.len(), 2);
@@ -210,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_an_error_that_names_the_file() {
-        let error = DeliveryLog::new(Path::new("/dev/full"))
+        let error = DeliveryLog::new(Path::new("/dev/full"), "lore")
             .append(&[record(1)])
             .unwrap_err();
         assert!(error.to_string().contains("/dev/full"), "{error}");

@@ -88,9 +88,19 @@ impl Narrator {
                 }
             }
             Event::Gap { channel, from, to } => error!(
-                "channel {}: updates {from} to {to} are gone at the source: this receiver was away for longer than they are kept",
-                plain(channel)
+                "channel {}: updates {from} to {to} are gone at the source: this receiver was away for longer than they are kept, \
+                 and goes on with update {}",
+                plain(channel),
+                to.saturating_add(1)
             ),
+            // Sent for programs that use the transport by themselves; no output of ours has a use for it.
+            Event::Datagram { channel, data } => {
+                debug!(
+                    "channel {}: a datagram of {} bytes",
+                    plain(channel),
+                    data.len()
+                );
+            }
             Event::Rung {
                 channel,
                 rung,
@@ -129,6 +139,10 @@ impl Narrator {
                 "source and receiver do not understand each other: use the same version of both"
             }
             Some(Refusal::Unavailable) => "it is tried again",
+            Some(Refusal::TooMany) => "it is tried again later",
+            Some(Refusal::IdInUse) => {
+                "if this data folder is a copy of another receiver's, remove state/receiver-id from it"
+            }
             None => "this version does not know the kind of refusal: use the source's version",
         };
         format!(

@@ -15,7 +15,7 @@ use tracing::{debug, error};
 use uuid::Uuid;
 
 use crate::board::{Board, now_ms};
-use crate::deliver::{Delivery, Item, Outcome, Received, Step, StorageReport};
+use crate::deliver::{Delivery, Item, Outcome, Received, Step, StorageReport, What};
 use crate::narrate::Narrator;
 use crate::peer_text::plain;
 use crate::sink::Sink;
@@ -183,7 +183,7 @@ impl<S: Sink> Loop<'_, S> {
                 batch.items.get_mut(index)?.push(Item {
                     incarnation,
                     seq,
-                    update: Some(Received {
+                    what: What::Update(Received {
                         encoded,
                         via,
                         live: live_after.is_some_and(|head| seq > head),
@@ -207,7 +207,7 @@ impl<S: Sink> Loop<'_, S> {
                     batch.items.get_mut(index)?.push(Item {
                         incarnation,
                         seq: first.saturating_sub(1),
-                        update: None,
+                        what: What::Begins,
                     });
                 }
             }
@@ -216,8 +216,18 @@ impl<S: Sink> Loop<'_, S> {
                 reason,
                 fatal: true,
             } => return Some(End::Refused(narrator.refusal(code, &reason))),
-            // A gap moves the cursor when the next update does: what is before the gap may still
-            // be on its way through the transport.
+            // It comes in order, so everything before it is in this batch or was in an earlier one.
+            Event::Gap { channel, to, .. } => {
+                let index = self.index(&channel)?;
+                // Without a welcome there is nothing that could have a gap.
+                let incarnation = self.outlets.get(index)?.incarnation?;
+                batch.updates += 1;
+                batch.items.get_mut(index)?.push(Item {
+                    incarnation,
+                    seq: to,
+                    what: What::Gap,
+                });
+            }
             _ => {}
         }
         None

@@ -1,15 +1,17 @@
 //! The `run` command: from settings to an exit.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use flexicast_tokio::receiver::{Receiver, ReceiverConfig, Verify};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use crate::board::{Board, Identity};
-use crate::cli::{Interface, Name, RunArguments, unknown_variables};
+use crate::cli::{Folder, Interface, Name, RunArguments, unknown_variables};
 use crate::data::DataFolder;
 use crate::deliver::{ORDER, Step};
 use crate::link::Link;
@@ -97,6 +99,7 @@ async fn serve(
         _ => machine_name(),
     };
     status_file::discard(data.path());
+    let qlog = qlog_folder(arguments)?;
 
     let (mut outlets, mut channels) = (Vec::new(), Vec::new());
     for channel in &link.channels {
@@ -143,6 +146,8 @@ async fn serve(
         channels,
         interface: arguments.interface.and_then(|Interface(address)| address),
         multicast: !arguments.no_multicast,
+        replicated: !arguments.no_replicate,
+        qlog,
         sabotage_dedupe_off: promises.dedupe_off,
     });
     let end = Loop {
@@ -209,6 +214,20 @@ fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
         }
     });
     Ok(stopped)
+}
+
+/// Makes the folder for qlog files, if they are wanted.
+fn qlog_folder(arguments: &RunArguments) -> anyhow::Result<Option<PathBuf>> {
+    let Some(Folder(Some(folder))) = &arguments.qlog else {
+        return Ok(None);
+    };
+    std::fs::create_dir_all(folder).with_context(|| {
+        format!(
+            "cannot make the folder {}: choose another one with --qlog",
+            folder.display()
+        )
+    })?;
+    Ok(Some(folder.clone()))
 }
 
 fn machine_name() -> String {

@@ -85,7 +85,7 @@ impl ChannelFiles {
         };
         let mut files = Self {
             atom,
-            log: delivery_log.map(DeliveryLog::new),
+            log: delivery_log.map(|path| DeliveryLog::new(path, channel)),
             cursor: file,
         };
         let mut ready = Ok(());

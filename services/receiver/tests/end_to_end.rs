@@ -10,7 +10,7 @@ use std::process::Command;
 use bytes::Bytes;
 use program::{PATIENCE, Running, ends, receiver, text};
 use serde_json::Value;
-use site::{Site, entries};
+use site::{Site, entries, entries_of};
 use tempfile::TempDir;
 
 /// A receiver's data folder and how to start a receiver on it.
@@ -309,7 +309,12 @@ async fn a_new_store_and_a_gap_are_told_and_survived() {
     let running = home.start();
     running.wait_for("updates 3 to 6 are gone at the source");
     let status = home.cursor(9).await;
-    assert_eq!(status["channels"][0]["missing"], 4);
+    let channel = &status["channels"][0];
+    assert_eq!(channel["missing"], 4);
+    assert_eq!(
+        (&channel["gaps"][0]["from"], &channel["gaps"][0]["to"]),
+        (&Value::from(3), &Value::from(6))
+    );
     assert_eq!(entries(&home.data()), [9, 8, 7, 2, 1]);
 
     // Another store, with other entries under the same numbers.
@@ -328,6 +333,135 @@ async fn a_new_store_and_a_gap_are_told_and_survived() {
     stop(running);
     // Entries 1 and 2 came again, as new versions; none is there twice.
     assert_eq!(entries(&home.data()), [3, 2, 1, 9, 8, 7]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gap_with_nothing_after_it_is_told_once() {
+    let mut site = Site::start().await;
+    let home = Home::new(site.link());
+    let running = home.start();
+    running.wait_for("connected to");
+    site.publish(1).await;
+    home.cursor(1).await;
+    stop(running);
+    for seq in 2..=6 {
+        site.publish(seq).await;
+    }
+    site.stop().await;
+    site.forget_before(6);
+    site.again().await;
+    let mut running = home.start();
+    running.wait_for("updates 2 to 5 are gone");
+    // The cursor is past the gap as soon as it can be: nothing is asked for twice.
+    home.until("a cursor after the gap", |status| {
+        status["channels"][0]["cursor"].as_u64() >= Some(5)
+    })
+    .await;
+    running.signal("-KILL");
+    running.exit_code();
+    let running = home.start();
+    let status = home.cursor(6).await;
+    assert_eq!(status["channels"][0]["missing"], 0, "{status}");
+    stop(running);
+    assert_eq!(entries(&home.data()), [6, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_channel_of_the_link_has_its_own_file_and_cursor() {
+    let names = ["lore", "net", "bpf"];
+    let mut site = Site::with(&names).await;
+    let home = Home::new(site.link());
+    for seq in 1..=4 {
+        site.publish_on("net", seq).await;
+    }
+    let running = home.start();
+    for seq in 5..=30 {
+        site.publish_on("net", seq).await;
+        site.publish_on("lore", seq - 4).await;
+    }
+    let cursors = |status: &Value| {
+        let channels = status["channels"].as_array().cloned().unwrap_or_default();
+        let cursors = channels.iter().map(|c| c["cursor"].as_u64());
+        cursors.collect::<Option<Vec<_>>>().unwrap_or_default()
+    };
+    let status = home
+        .until("all of it", |status| cursors(status) == [26, 30, 0])
+        .await;
+    let channels = status["channels"].as_array().unwrap();
+    for (channel, name) in channels.iter().zip(names) {
+        assert_eq!(channel["channel"], name);
+    }
+    assert_ne!(channels[0]["incarnation"], channels[1]["incarnation"]);
+    stop(running);
+    assert_eq!(entries(&home.data()), newest_first(26));
+    assert_eq!(entries_of(&home.data(), "net"), newest_first(30));
+    assert_eq!(entries_of(&home.data(), "bpf"), [] as [u64; 0]);
+    let log = std::fs::read_to_string(home.log()).unwrap();
+    let of = |channel: &str| {
+        let end = format!("\"channel\":\"{channel}\"}}");
+        log.lines().filter(|line| line.ends_with(&end)).count()
+    };
+    assert_eq!((of("lore"), of("net"), of("bpf")), (26, 30, 0));
+
+    // A gap in one concerns that one only, and each goes on from its own place.
+    for seq in 27..=40 {
+        site.publish_on("lore", seq).await;
+    }
+    site.publish_on("net", 31).await;
+    site.publish_on("bpf", 1).await;
+    site.stop().await;
+    site.forget_on("lore", 36);
+    site.again().await;
+    let running = home.start();
+    let line = running.wait_for("are gone at the source");
+    assert!(line.contains("channel lore: updates 27 to 35"), "{line}");
+    let status = home
+        .until("the rest", |status| cursors(status) == [40, 31, 1])
+        .await;
+    let missing = |at: usize| status["channels"][at]["missing"].as_u64();
+    assert_eq!(
+        [missing(0), missing(1), missing(2)],
+        [Some(9), Some(0), Some(0)]
+    );
+    let shown = receiver(&["status", "--data", text(&home.data())])
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    for name in names {
+        assert!(shown.contains(&format!("\n{name}: on unicast")), "{shown}");
+    }
+    stop(running);
+    assert_eq!(entries_of(&home.data(), "net"), newest_first(31));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_are_taken_unless_they_are_not_wanted() {
+    let mut site = Site::start().await;
+    site.stop().await;
+    site.copies = true;
+    site.again().await;
+    let (taking, refusing) = (Home::new(site.link()), Home::new(site.link()));
+    let first = taking.start();
+    let second = Running::start(refusing.command().arg("--no-replicate"));
+    let on = |rung: &'static str| {
+        move |status: &Value| status["connected"] == true && status["channels"][0]["rung"] == rung
+    };
+    // A flow that nothing is sent on proves itself by its heartbeats.
+    taking.until("copies", on("replicated")).await;
+    refusing.until("no copies", on("unicast")).await;
+    for seq in 1..=50 {
+        site.publish(seq).await;
+    }
+    let status = taking.cursor(50).await;
+    let via = &status["channels"][0]["via"];
+    assert!(via["flow"].as_u64() >= Some(40), "{via}");
+    let status = refusing.cursor(50).await;
+    assert_eq!(status["channels"][0]["via"]["unicast"], 50);
+    stop(first);
+    stop(second);
+    for home in [taking, refusing] {
+        assert_eq!(home.logged(), in_order(50));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,13 @@
 //! The line between this service and the transport: what the transport asks of the store, and what
 //! the rest of the service asks of the transport.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{Backlog, BoxError, Denied, SourceHandle, SourceStatus};
-use store::Store;
+use store::{HeadMark, Store};
 use tracing::error;
 use uuid::Uuid;
 
@@ -15,16 +16,22 @@ use crate::data::enrolment::token_hash;
 /// What the service needs of the running transport; the tests put a recorder in its place.
 #[async_trait]
 pub trait Transport: Send + Sync + 'static {
-    /// Sends a stored update to all receivers. Seqs are dense. Waits for room.
-    async fn publish(&self, seq: u64, encoded: Bytes);
+    /// Sends a stored update to all receivers of its channel. Seqs are dense. Waits for room.
+    async fn publish(&self, channel: &str, seq: u64, encoded: Bytes);
+    /// Updates of a channel before `first` are no longer kept.
+    async fn set_first(&self, channel: &str, first: u64);
     /// What the transport sees; `None` once it has stopped.
     async fn status(&self) -> Option<SourceStatus>;
 }
 
 #[async_trait]
 impl Transport for SourceHandle {
-    async fn publish(&self, seq: u64, encoded: Bytes) {
-        SourceHandle::publish(self, seq, encoded).await;
+    async fn publish(&self, channel: &str, seq: u64, encoded: Bytes) {
+        SourceHandle::publish(self, channel, seq, encoded).await;
+    }
+
+    async fn set_first(&self, channel: &str, first: u64) {
+        SourceHandle::set_first(self, channel, first).await;
     }
 
     async fn status(&self) -> Option<SourceStatus> {
@@ -32,16 +39,19 @@ impl Transport for SourceHandle {
     }
 }
 
-/// The transport's view of the store: one channel's updates, and who may have them.
+/// The transport's view of the store: the channels' updates, and who may have them.
+///
+/// It shows nothing beyond a channel's head mark, for what is stored and not marked yet might be
+/// given another number after a backup is restored.
 pub struct StoreBacklog {
     store: Arc<dyn Store>,
-    channel: String,
+    marks: HashMap<String, HeadMark>,
 }
 
 impl StoreBacklog {
-    /// For a channel of the store.
-    pub fn new(store: Arc<dyn Store>, channel: String) -> Self {
-        Self { store, channel }
+    /// For these channels of the store.
+    pub fn new(store: Arc<dyn Store>, marks: HashMap<String, HeadMark>) -> Self {
+        Self { store, marks }
     }
 }
 
@@ -49,16 +59,19 @@ impl StoreBacklog {
 impl Backlog for StoreBacklog {
     async fn updates(
         &self,
+        channel: &str,
         from: u64,
         limit: usize,
         max_bytes: usize,
     ) -> Result<Vec<(u64, Bytes)>, BoxError> {
-        let updates = self
-            .store
-            .updates(&self.channel, from, limit, max_bytes)
-            .await?;
+        let Some(mark) = self.marks.get(channel) else {
+            return Err(format!("there is no channel {channel:?}").into());
+        };
+        let published = mark.seq();
+        let updates = self.store.updates(channel, from, limit, max_bytes).await?;
         Ok(updates
             .into_iter()
+            .filter(|update| update.seq <= published)
             .map(|update| (update.seq, Bytes::from(update.encoded)))
             .collect())
     }
@@ -95,7 +108,9 @@ mod tests {
         let store = store::open_file(&folder.path().join("flexfeed.db"))
             .await
             .unwrap();
-        store.open_channel("lore").await.unwrap();
+        let mark = folder.path().join("lore.head");
+        let adopted = HeadMark::adopt(&mark, &*store, "lore").await.unwrap();
+        let mark = adopted.mark;
         let drafts: Vec<Draft> = (0..5u8)
             .map(|n| Draft {
                 entry_id: format!("entry {n}"),
@@ -112,17 +127,24 @@ mod tests {
             .unwrap();
         let token = Token::make().unwrap();
         store.add_token(&token.hash(), "test").await.unwrap();
-        let backlog = StoreBacklog::new(Arc::clone(&store), "lore".into());
+        let marks = HashMap::from([("lore".to_owned(), mark.clone())]);
+        let backlog = StoreBacklog::new(Arc::clone(&store), marks);
 
-        let updates = backlog.updates(2, 3, 1000).await.unwrap();
+        // Stored and not marked yet: not to be seen.
+        assert_eq!(backlog.updates("lore", 1, 9, 999).await.unwrap(), []);
+        mark.raise(3).await.unwrap();
+        assert_eq!(backlog.updates("lore", 2, 9, 999).await.unwrap().len(), 2);
+        mark.raise(5).await.unwrap();
+        assert!(backlog.updates("other", 1, 9, 999).await.is_err());
+        let updates = backlog.updates("lore", 2, 3, 1000).await.unwrap();
         let expected: Vec<_> = (2..=4)
             .map(|n| (n, Bytes::from(vec![n as u8; 10])))
             .collect();
         assert_eq!(updates, expected);
-        assert_eq!(backlog.updates(1, 100, 25).await.unwrap().len(), 2);
-        assert_eq!(backlog.updates(6, 100, 1000).await.unwrap(), []);
+        assert_eq!(backlog.updates("lore", 1, 100, 25).await.unwrap().len(), 2);
+        assert_eq!(backlog.updates("lore", 6, 100, 1000).await.unwrap(), []);
 
-        let link = token.link("host:1", &[7; 32], "lore");
+        let link = token.link("host:1", &[7; 32], &["lore"]);
         let presented = link
             .strip_prefix("flexfeed://")
             .and_then(|rest| rest.split_once('@'))

@@ -45,6 +45,7 @@ pub(super) struct Connection {
 }
 
 /// Why a connection is over.
+#[derive(Debug, Clone)]
 pub(super) struct End {
     pub(super) reason: String,
     /// The source closed with this code of protocol.md section 2.

@@ -1,12 +1,11 @@
 //! The receiver's loop: one task owns the connection, the groups and the state machine.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use flexicast::control::{Credential, Refusal};
+use flexicast::control::Credential;
 use flexicast::receiver::{
-    ChannelStats, FlowInput, Output, Receiver as Core, ReceiverConfig as CoreConfig, ReceiverEvent,
-    Rungs,
+    ChannelStats, FlowInput, Receiver as Core, ReceiverConfig as CoreConfig, Rungs,
 };
 use flexicast::source::close;
 use flexicast::{Cursor, Rung};
@@ -28,7 +27,7 @@ const RETRY_FIRST: Duration = Duration::from_millis(250);
 const SETTLED: Duration = Duration::from_secs(10);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// With so many events that the application does not take, no further connection is made.
-const MAX_HELD: usize = 64;
+pub(super) const MAX_HELD: usize = 64;
 /// How often counters are told and the way to the source is looked at.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -45,30 +44,30 @@ enum Woken {
 }
 
 pub(super) struct Engine {
-    config: ReceiverConfig,
-    core: Core,
-    groups: Groups,
+    pub(super) config: ReceiverConfig,
+    pub(super) core: Core,
+    pub(super) groups: Groups,
     connection: Option<Connection>,
     /// Attempts to connect.
     race: Option<Race>,
     route: Route,
-    events: mpsc::Sender<Event>,
+    pub(super) events: mpsc::Sender<Event>,
     /// Confirmed cursors; the end of it is the application's goodbye.
     cursors: watch::Receiver<Cursors>,
     told: Cursors,
     /// Events that did not fit into the channel yet: few, for updates are taken from the state machine only when there is room.
-    held: VecDeque<Event>,
-    retry_at: Option<Instant>,
+    pub(super) held: VecDeque<Event>,
+    pub(super) retry_at: Option<Instant>,
     pause: Duration,
     /// Connections that are given up and still have to be told.
     leaving: Vec<(Connection, u64, String)>,
     /// When the source began to serve this connection.
-    welcomed_at: Option<Instant>,
+    pub(super) welcomed_at: Option<Instant>,
     /// REFUSED came, so the close that follows says nothing new.
-    refused: bool,
-    stopped: bool,
+    pub(super) refused: bool,
+    pub(super) stopped: bool,
     tick_at: Instant,
-    last_stats: Vec<Option<ChannelStats>>,
+    pub(super) last_stats: Vec<Option<ChannelStats>>,
     qlog: Option<Qlog>,
 }
 
@@ -223,9 +222,6 @@ impl Engine {
 
     async fn drive(&mut self, batch: &mut RecvBatch) {
         let now = Instant::now();
-        for (mut connection, code, reason) in std::mem::take(&mut self.leaving) {
-            connection.close(code, &reason).await;
-        }
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
             if self.held.len() < MAX_HELD {
@@ -249,6 +245,9 @@ impl Engine {
                 self.disconnected(end);
             }
         }
+        for (mut connection, code, reason) in std::mem::take(&mut self.leaving) {
+            connection.close(code, &reason).await;
+        }
         self.core_events();
         self.hand_out();
         if let Some(qlog) = &mut self.qlog {
@@ -268,6 +267,9 @@ impl Engine {
         let standing = race
             .drive(batch, &self.config, self.qlog.as_ref(), now)
             .await;
+        for (connection, end) in race.take_over() {
+            self.leaving.push((connection, end.say, end.reason));
+        }
         match standing {
             Standing::Going => {}
             Standing::Won(winner, losers) => {
@@ -337,122 +339,6 @@ impl Engine {
         self.retry_at = Some(Instant::now() + retry_in);
         self.held
             .push_back(Event::Disconnected { reason, retry_in });
-    }
-
-    fn core_events(&mut self) {
-        while let Some(event) = self.core.poll_event() {
-            match event {
-                ReceiverEvent::Join { flow, endpoints } => self.groups.join(flow, endpoints),
-                ReceiverEvent::Rejoin { flow } => self.groups.rejoin(flow),
-                ReceiverEvent::Leave { flow } => self.groups.leave(flow),
-                ReceiverEvent::Moved {
-                    channel,
-                    rung,
-                    cause,
-                } => {
-                    self.held.push_back(Event::Rung {
-                        channel,
-                        rung,
-                        cause,
-                        at: SystemTime::now(),
-                    });
-                }
-                ReceiverEvent::Welcome {
-                    channel,
-                    incarnation,
-                    head,
-                    first,
-                    resync,
-                } => {
-                    self.welcomed_at = Some(Instant::now());
-                    self.held.push_back(Event::Welcome {
-                        channel,
-                        incarnation,
-                        head,
-                        first,
-                        resync,
-                    });
-                }
-                ReceiverEvent::Datagram { channel, data } => {
-                    // Nobody promised that it arrives.
-                    if self.held.len() < MAX_HELD {
-                        self.held.push_back(Event::Datagram { channel, data });
-                    }
-                }
-                ReceiverEvent::Refused { code, reason } => {
-                    self.refused = true;
-                    let later = [Refusal::Unavailable, Refusal::TooMany, Refusal::IdInUse];
-                    let refusal = Refusal::from_number(code);
-                    let fatal = !refusal.is_some_and(|refusal| later.contains(&refusal));
-                    if fatal {
-                        // The same words would be refused again.
-                        self.stopped = true;
-                        self.retry_at = None;
-                    }
-                    self.held.push_back(Event::Refused {
-                        code,
-                        reason,
-                        fatal,
-                    });
-                }
-            }
-        }
-    }
-
-    /// Hands out events and updates while the application takes them. What it does not take stays in the state machine, which then takes no more either.
-    fn hand_out(&mut self) {
-        loop {
-            if self.held.is_empty() {
-                // Without room, one update that waits here makes the loop wait for room.
-                let event = self.next_output();
-                self.held.extend(event);
-            }
-            match (self.held.is_empty(), self.events.try_reserve()) {
-                (false, Ok(permit)) => {
-                    if let Some(event) = self.held.pop_front() {
-                        permit.send(event);
-                    }
-                }
-                _ => return,
-            }
-        }
-    }
-
-    fn next_output(&mut self) -> Option<Event> {
-        let (channel, incarnation, output) = self.core.poll_update()?;
-        let channel = channel.to_owned();
-        Some(match output {
-            Output::Update(update) => Event::Update {
-                channel,
-                incarnation,
-                seq: update.seq,
-                encoded: update.encoded,
-                via: update.via,
-            },
-            Output::Gap { from, to } => Event::Gap { channel, from, to },
-        })
-    }
-
-    fn stats(&mut self) {
-        for (i, (channel, _)) in self.config.channels.iter().enumerate() {
-            let stats = self.core.stats(channel);
-            if stats == self.last_stats[i] {
-                continue;
-            }
-            let Some(now) = stats else { continue };
-            let event = Event::Stats {
-                channel: channel.clone(),
-                head: now.head,
-                flow_packets: now.flow_packets,
-                flow_invalid: now.flow_invalid,
-                duplicates: now.duplicates,
-                mismatches: now.mismatches,
-            };
-            // Counters that find no room are told later.
-            if self.events.try_send(event).is_ok() {
-                self.last_stats[i] = stats;
-            }
-        }
     }
 
     async fn say_goodbye(mut self) {

@@ -5,6 +5,7 @@ mod engine;
 mod groups;
 mod race;
 mod route;
+mod telling;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -29,6 +29,8 @@ pub(super) struct Race {
     next_at: Instant,
     running: Vec<Connection>,
     ended: Vec<End>,
+    /// Attempts that failed after the source had answered: it is told.
+    over: Vec<(Connection, End)>,
 }
 
 /// How a race stands.
@@ -58,6 +60,7 @@ impl Race {
             next_at: now,
             running: Vec::new(),
             ended: Vec::new(),
+            over: Vec::new(),
         }
     }
 
@@ -118,7 +121,8 @@ impl Race {
                 Ok(false) => at += 1,
                 Err(end) => {
                     debug!(peer = %connection.peer, reason = end.reason, "an attempt failed");
-                    self.running.swap_remove(at);
+                    let connection = self.running.swap_remove(at);
+                    self.over.push((connection, end.clone()));
                     self.failed(end, now);
                 }
             }
@@ -167,6 +171,11 @@ impl Race {
         });
         end.code = code;
         end
+    }
+
+    /// Attempts that failed since the last call; the source is to be told why.
+    pub(super) fn take_over(&mut self) -> Vec<(Connection, End)> {
+        std::mem::take(&mut self.over)
     }
 
     /// Gives up; attempts that got anywhere are to be closed.

@@ -39,6 +39,12 @@ impl Store {
         last.map_or(0, |(seq, _)| *seq)
     }
 
+    fn insert(&self, channel: &str, seq: u64, encoded: Bytes) {
+        let mut updates = self.updates.lock().unwrap();
+        let of_channel = updates.entry(channel.to_owned()).or_default();
+        of_channel.insert(seq, encoded);
+    }
+
     /// Forgets all updates before `first`.
     pub fn retain(&self, channel: &str, first: u64) {
         let mut updates = self.updates.lock().unwrap();
@@ -204,10 +210,7 @@ impl Site {
         for _ in 0..count {
             let seq = self.store.head(channel) + 1;
             let encoded = body(channel, seq);
-            let mut updates = self.store.updates.lock().unwrap();
-            let of_channel = updates.entry(channel.to_owned()).or_default();
-            of_channel.insert(seq, encoded.clone());
-            drop(updates);
+            self.store.insert(channel, seq, encoded.clone());
             handle.publish(channel, seq, encoded).await;
         }
     }

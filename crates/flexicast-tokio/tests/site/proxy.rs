@@ -12,6 +12,8 @@ pub struct Nat {
     rebind: mpsc::Sender<()>,
     /// Swallows everything.
     pub cut: Arc<AtomicBool>,
+    thief: mpsc::Sender<UdpSocket>,
+    loot: mpsc::Receiver<(UdpSocket, usize)>,
 }
 
 impl Nat {
@@ -19,6 +21,8 @@ impl Nat {
         let inner = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let addr = inner.local_addr().unwrap();
         let (rebind, mut wanted) = mpsc::channel(4);
+        let (loot, stolen) = mpsc::channel(1);
+        let (thief, mut thieves) = mpsc::channel::<UdpSocket>(1);
         let cut = Arc::new(AtomicBool::new(false));
         let is_cut = cut.clone();
         tokio::spawn(async move {
@@ -30,7 +34,13 @@ impl Nat {
                 tokio::select! {
                     Ok((len, from)) = inner.recv_from(&mut from_inside) => {
                         client = Some(from);
-                        if !is_cut.load(Ordering::Relaxed) {
+                        if let Ok(thief) = thieves.try_recv() {
+                            // The receiver's next packet leaves from elsewhere, and then no other leaves at all.
+                            thief.send_to(&from_inside[..len], server).await.unwrap();
+                            is_cut.store(true, Ordering::Relaxed);
+                            let stolen = len;
+                            let _ = loot.send((thief, stolen)).await;
+                        } else if !is_cut.load(Ordering::Relaxed) {
                             let _ = outside.send_to(&from_inside[..len], server).await;
                         }
                     }
@@ -49,11 +59,25 @@ impl Nat {
                 }
             }
         });
-        Nat { addr, rebind, cut }
+        Nat {
+            addr,
+            rebind,
+            cut,
+            thief,
+            loot: stolen,
+        }
     }
 
     /// From now on packets leave from another port, and what comes to the old one is lost.
     pub async fn rebind(&self) {
         self.rebind.send(()).await.unwrap();
+    }
+
+    /// Somebody between the receiver and the source sends the receiver's next packet from an address of their own, and cuts the receiver off. Returns the
+    /// socket at that address and the bytes that it sent.
+    pub async fn steal(&mut self) -> (UdpSocket, usize) {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        self.thief.send(socket).await.unwrap();
+        self.loot.recv().await.unwrap()
     }
 }

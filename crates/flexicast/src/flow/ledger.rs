@@ -95,6 +95,11 @@ impl Ledger {
         }
     }
 
+    /// Whether this number was left out, as far as that is still known.
+    pub(crate) fn was_skipped(&self, pn: u64) -> bool {
+        self.skipped.iter().any(|s| s.contains(&pn))
+    }
+
     /// How many packets were sent with numbers from `base` up to and without `pn`.
     fn index(&self, pn: u64) -> usize {
         let mut index = pn.saturating_sub(self.base);
@@ -118,7 +123,7 @@ impl Ledger {
     }
 
     pub(crate) fn get(&self, pn: u64) -> Option<&Sent> {
-        if pn < self.base || self.skipped.iter().any(|s| s.contains(&pn)) {
+        if pn < self.base || self.was_skipped(pn) {
             return None;
         }
         self.packets.get(self.index(pn))

@@ -396,7 +396,7 @@ impl FlowSender {
         let Some(member) = self.members.get_mut(&id).filter(|m| m.path == ack.path) else {
             return Ok(());
         };
-        if ack.largest() >= next {
+        if ack.largest() >= next || self.ledger.was_skipped(ack.largest()) {
             return Err(AckError::Unsent {
                 pn: ack.largest(),
                 next,

@@ -45,6 +45,8 @@ pub(super) struct Channel {
     pub(super) flow_index: u64,
     /// The acknowledgement delay that the operator asked for; the announced one grows with the members.
     base_ack_delay: Duration,
+    /// Listeners and copies have to be counted anew.
+    pub(super) stale: bool,
     /// Who gets copies.
     pub(super) replicas: Vec<SessionId>,
     /// Receivers that hold the key and are gone; `None` among them stands for more than are remembered.
@@ -75,6 +77,7 @@ impl Channel {
             announce_sequence: 1,
             flow_index,
             base_ack_delay,
+            stale: false,
             replicas: Vec::new(),
             leavers: BTreeSet::new(),
             leave_rekey_at: None,

@@ -188,12 +188,13 @@ impl Source {
             return self.refuse(id, refusal, reason);
         }
         let Some(hello) = hello else { return };
-        self.supersede(id, hello.receiver, now);
-        if self.served >= self.limits.receivers {
+        let replaces = usize::from(self.by_receiver.contains_key(&hello.receiver));
+        if self.served - replaces >= self.limits.receivers {
             self.counters.too_many += 1;
             let reason = format!("{} receivers are served already", self.served);
             return self.refuse(id, Refusal::TooMany, reason);
         }
+        self.supersede(id, hello.receiver, now);
         let mut welcome = Vec::new();
         let mut subscriptions = Vec::new();
         for (name, cursor) in &hello.channels {
@@ -239,10 +240,8 @@ impl Source {
 
     /// A receiver that connects anew has given up its older connection.
     fn supersede(&mut self, id: SessionId, receiver: Uuid, now: Instant) {
-        let older =
-            |(other, s): (&SessionId, &Session)| (*other != id && s.is(receiver)).then_some(*other);
-        let old: Vec<_> = self.sessions.iter().filter_map(older).collect();
-        for session in old {
+        let old = self.by_receiver.insert(receiver, id);
+        if let Some(session) = old.filter(|old| *old != id) {
             self.closed(session, now);
             let reason = "the same receiver has connected anew".to_owned();
             self.events.push_back(SourceEvent::Close {

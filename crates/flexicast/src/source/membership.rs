@@ -96,7 +96,7 @@ impl Source {
             self.give_key(id, c, now);
         }
         if new {
-            self.recount(c, now);
+            self.recount(c);
         }
         self.dirty.insert(id);
     }
@@ -174,11 +174,26 @@ impl Source {
             (subscription.key_sent, subscription.confirmed) = (0, 0);
             self.note_leaver(c, receiver, now);
         }
-        self.recount(c, now);
+        self.recount(c);
     }
 
-    /// Takes anew who listens to a channel's flow and who gets copies.
-    pub(super) fn recount(&mut self, c: ChannelIndex, now: Instant) {
+    /// Who listens to a channel's flow, or who gets copies, has changed: it is counted before anything else is sent, once for all changes of an instant.
+    pub(super) fn recount(&mut self, c: ChannelIndex) {
+        if let Some(channel) = self.channels.get_mut(c) {
+            channel.stale = true;
+        }
+    }
+
+    /// Counts what has to be counted anew.
+    pub(super) fn settle(&mut self, now: Instant) {
+        for c in 0..self.channels.len() {
+            if std::mem::take(&mut self.channels[c].stale) {
+                self.count_listeners(c, now);
+            }
+        }
+    }
+
+    fn count_listeners(&mut self, c: ChannelIndex, now: Instant) {
         let (mut listeners, mut replicas) = (0, Vec::new());
         for (id, session) in &mut self.sessions {
             let validated = session.validated && !session.closing;
@@ -259,7 +274,7 @@ impl Source {
             to,
             cause: Cause::Joined,
         });
-        self.recount(c, now);
+        self.recount(c);
     }
 
     /// The end of a membership: everything that the flow did not bring goes to the unicast path.
@@ -328,7 +343,7 @@ impl Source {
             to: Rung::Unicast,
             cause,
         });
-        self.recount(c, now);
+        self.recount(c);
     }
 
     pub(super) fn flow_events(&mut self, c: ChannelIndex, now: Instant) {
@@ -404,7 +419,7 @@ impl Source {
             subscription.copies_until = None;
             subscription.copies = false;
             self.counters.copies_unproved += 1;
-            self.recount(c, now);
+            self.recount(c);
         }
     }
 
@@ -418,7 +433,7 @@ impl Source {
         }
         let channels: Vec<_> = session.subscriptions.iter().map(|s| s.channel).collect();
         for c in channels {
-            self.recount(c, now);
+            self.recount(c);
             self.flow_events(c, now);
         }
     }
@@ -440,6 +455,6 @@ impl Source {
         {
             self.fell_back(id, c, Cause::NetworkChanged, departure, now);
         }
-        self.recount(c, now);
+        self.recount(c);
     }
 }

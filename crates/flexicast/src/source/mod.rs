@@ -16,7 +16,7 @@ mod session;
 mod subscription;
 mod types;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -58,6 +58,8 @@ enum Alarm {
     Proof(Rung),
     /// Copies that were not proved to arrive end.
     Copies,
+    /// A store that did not answer is asked again.
+    Retry,
 }
 
 /// The state machine.
@@ -65,6 +67,8 @@ enum Alarm {
 pub struct Source {
     channels: Vec<Channel>,
     sessions: BTreeMap<SessionId, Session>,
+    /// The session of each receiver that is served.
+    by_receiver: HashMap<Uuid, SessionId>,
     limits: Limits,
     dirty: BTreeSet<SessionId>,
     events: VecDeque<SourceEvent>,
@@ -93,6 +97,7 @@ impl Source {
             next_flow_index: channels.len() as u64 + 1,
             channels,
             sessions: BTreeMap::new(),
+            by_receiver: HashMap::new(),
             limits: config.limits,
             dirty: BTreeSet::new(),
             events: VecDeque::new(),
@@ -152,6 +157,11 @@ impl Source {
         };
         self.served -= usize::from(session.served);
         let receiver = session.receiver();
+        if let Some(receiver) = receiver
+            && self.by_receiver.get(&receiver) == Some(&id)
+        {
+            self.by_receiver.remove(&receiver);
+        }
         for subscription in std::mem::take(&mut session.subscriptions) {
             let c = subscription.channel;
             if let Some(flow) = self.channels.get_mut(c).and_then(|c| c.flow.as_mut()) {
@@ -160,7 +170,7 @@ impl Source {
             if subscription.key_sent > 0 {
                 self.note_leaver(c, receiver, now);
             }
-            self.recount(c, now);
+            self.recount(c);
             self.flow_events(c, now);
         }
     }
@@ -293,8 +303,13 @@ impl Source {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
-        let subscription = session.subscription(channel);
-        let gap = subscription.and_then(|s| s.provide(from, updates, first, now));
+        let Some(subscription) = session.subscription(channel) else {
+            return;
+        };
+        let gap = subscription.provide(from, updates, first, now);
+        if let Some(at) = subscription.retry_at {
+            self.alarms.insert((at, id, channel, Alarm::Retry));
+        }
         if let Some((first, last)) = gap {
             self.counters.gaps += 1;
             session.say(&crate::control::Control::Gap {
@@ -309,6 +324,7 @@ impl Source {
     /// Makes the next flow packet in `out`, if one is due, and returns its channel: send it to the channel's multicast endpoints and to all of
     /// [`Source::replicas`].
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<ChannelIndex> {
+        self.settle(now);
         let count = self.channels.len();
         for step in 0..count {
             let at = (self.turn + step) % count;
@@ -349,16 +365,15 @@ impl Source {
 
     /// When to call [`Source::handle_timeout`] and [`Source::poll_transmit`] next.
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
+        self.settle(now);
         let channels = self.channels.iter_mut().filter_map(|c| {
             let flow = c.flow.as_mut().and_then(|f| f.poll_timeout(now));
             let own = [c.leave_rekey_at, c.join_rekey_at, c.mass_due(), flow];
             own.into_iter().flatten().min()
         });
         let alarm = self.alarms.first().map(|(at, ..)| *at);
-        let subscriptions = self.sessions.values().flat_map(|s| &s.subscriptions);
-        let retry = subscriptions.filter_map(|s| s.retry_at).min();
         let pacing = self.pacing.next(now);
-        let others = [alarm, retry, pacing].into_iter().flatten();
+        let others = [alarm, pacing].into_iter().flatten();
         channels.chain(others).min()
     }
 
@@ -381,13 +396,12 @@ impl Source {
             match what {
                 Alarm::Proof(rung) => self.ask_for_proof(id, channel, rung, now),
                 Alarm::Copies => self.end_unproved_copies(id, channel, now),
-            }
-        }
-        for (id, session) in &mut self.sessions {
-            for subscription in &mut session.subscriptions {
-                if subscription.retry_at.is_some_and(|at| at <= now) {
-                    subscription.retry_at = None;
-                    self.dirty.insert(*id);
+                Alarm::Retry => {
+                    let session = self.sessions.get_mut(&id);
+                    if let Some(subscription) = session.and_then(|s| s.subscription(channel)) {
+                        subscription.retry_at = None;
+                        self.dirty.insert(id);
+                    }
                 }
             }
         }

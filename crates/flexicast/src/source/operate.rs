@@ -123,7 +123,7 @@ impl Source {
             if let Some(departure) = flow.and_then(|f| f.dismiss(id)) {
                 self.fell_back(id, c, Cause::Ejected, departure, now);
             }
-            self.recount(c, now);
+            self.recount(c);
         }
         self.close(id, close::EJECTED, "removed by the operator".into());
         for c in keyed {

@@ -66,9 +66,12 @@ pub(super) struct Session {
     pub(super) ack_limit: TokenBucket,
 }
 
-/// A bucket that counts things, not bytes: `per_s` of them, twice as many at once.
+/// How many seconds' worth of frames may come at once: a receiver of many channels joins them all in one go.
+const BURST_S: u64 = 5;
+
+/// A bucket that counts things, not bytes.
 fn bucket(per_s: u64) -> TokenBucket {
-    TokenBucket::new(per_s.saturating_mul(8), (per_s * 2) as usize)
+    TokenBucket::new(per_s.saturating_mul(8), per_s.saturating_mul(BURST_S) as usize)
 }
 
 impl Session {
@@ -86,10 +89,6 @@ impl Session {
             control_limit: bucket(limits.control_per_s),
             ack_limit: bucket(limits.acks_per_s),
         }
-    }
-
-    pub(super) fn is(&self, receiver: Uuid) -> bool {
-        self.served && self.receiver() == Some(receiver)
     }
 
     pub(super) fn receiver(&self) -> Option<Uuid> {

@@ -52,9 +52,9 @@ pub struct Limits {
     pub receivers: usize,
     /// Receivers that get copies of one channel's flow at once.
     pub copies: usize,
-    /// Control frames of one receiver per second; twice as many at once.
+    /// Control frames of one receiver per second; those of five seconds at once.
     pub control_per_s: u64,
-    /// Acknowledgements of one receiver per second; twice as many at once.
+    /// Acknowledgements of one receiver per second; those of five seconds at once.
     pub acks_per_s: u64,
 }
 
@@ -63,7 +63,7 @@ impl Default for Limits {
         Limits {
             receivers: 20_000,
             copies: 2_000,
-            control_per_s: 100,
+            control_per_s: 200,
             acks_per_s: 1_000,
         }
     }

@@ -183,6 +183,21 @@ fn both_kinds_of_errors_are_told() {
 }
 
 #[test]
+fn only_the_last_gaps_are_kept() {
+    let board = board();
+    for from in 1..=40 {
+        board.apply(&Event::Gap {
+            channel: LORE.into(),
+            from,
+            to: from,
+        });
+    }
+    let channel = board.status().channels.remove(0);
+    assert_eq!((channel.missing, channel.gaps.len()), (40, 16));
+    assert_eq!(channel.gaps[15].to, 40);
+}
+
+#[test]
 fn gaps_and_counters() {
     let board = board();
     board.apply(&Event::Gap {
@@ -205,6 +220,8 @@ fn gaps_and_counters() {
     });
     let channel = board.status().channels.remove(0);
     assert_eq!((channel.missing, channel.head), (u64::MAX, 20));
+    let gaps: Vec<_> = channel.gaps.iter().map(|gap| (gap.from, gap.to)).collect();
+    assert_eq!(gaps, [(6, 8), (0, u64::MAX)]);
     let counters = (
         channel.flow_packets,
         channel.flow_invalid,

@@ -88,7 +88,7 @@ fn item(seq: u64) -> Item {
     Item {
         incarnation: incarnation(),
         seq,
-        update: Some(Received {
+        what: What::Update(Received {
             encoded: encoded(seq),
             via: Via::Flow,
             live: true,
@@ -98,7 +98,7 @@ fn item(seq: u64) -> Item {
 
 fn garbled(seq: u64) -> Item {
     Item {
-        update: Some(Received {
+        what: What::Update(Received {
             encoded: Bytes::from_static(b"\x09garbage"),
             via: Via::Unicast,
             live: false,
@@ -193,7 +193,7 @@ fn the_cursor_takes_a_new_incarnation_and_never_goes_back() {
 
     // Unless the source says that it gives the numbers of this incarnation again.
     let again = Item {
-        update: None,
+        what: What::Begins,
         ..item(3)
     };
     let restored = Delivery::new(vec![item(9), again.clone()], at(8), ORDER);
@@ -205,7 +205,7 @@ fn the_cursor_takes_a_new_incarnation_and_never_goes_back() {
 #[test]
 fn where_delivery_begins_is_remembered_before_anything_comes() {
     let begin = Item {
-        update: None,
+        what: What::Begins,
         ..item(40)
     };
     let mut sink = FakeSink::default();

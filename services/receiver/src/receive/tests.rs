@@ -202,6 +202,62 @@ async fn a_store_from_an_older_backup_is_followed_again() {
 }
 
 #[tokio::test]
+async fn a_gap_moves_the_cursor_past_it_in_order() {
+    let gap = |from, to| Event::Gap {
+        channel: LORE.into(),
+        from,
+        to,
+    };
+    let first = [welcome(2), update(1), update(2)];
+    let bench = bench(16, first);
+    bench.confirmed(2).await;
+    // Nothing may follow for a long time: what is gone is not asked for again after a restart.
+    bench.events.send(gap(3, 6)).await.unwrap();
+    bench.confirmed(6).await;
+    for event in [update(7), gap(8, 9), update(10)] {
+        bench.events.send(event).await.unwrap();
+    }
+    bench.confirmed(10).await;
+    let calls = bench.sink.calls();
+    let cursors = calls.iter().filter_map(|call| match call {
+        Call::Cursor(seq) => Some(*seq),
+        _ => None,
+    });
+    assert!(cursors.clone().is_sorted() && cursors.clone().any(|seq| seq == 6));
+    let taken = calls.iter().filter_map(|call| match call {
+        Call::Take(seq) => Some(*seq),
+        _ => None,
+    });
+    assert_eq!(taken.collect::<Vec<_>>(), [1, 2, 7, 10]);
+    bench
+        .until("status", |b| {
+            let channel = b.board.status().channels.remove(0);
+            (channel.cursor, channel.missing, channel.gaps.len()) == (10, 6, 2)
+        })
+        .await;
+    assert_eq!(bench.end().await.0, End::Stopped);
+}
+
+#[tokio::test]
+async fn a_gap_of_an_earlier_numbering_takes_nothing_back() {
+    let bench = bench(16, (1..=5).map(update).chain([welcome(5)]));
+    bench.confirmed(5).await;
+    for event in [
+        Event::Gap {
+            channel: LORE.into(),
+            from: 2,
+            to: 3,
+        },
+        update(6),
+    ] {
+        bench.events.send(event).await.unwrap();
+    }
+    bench.confirmed(6).await;
+    assert!(!bench.confirmed.lock().unwrap().contains(&3));
+    bench.end().await;
+}
+
+#[tokio::test]
 async fn what_the_transport_hands_over_twice_is_logged_twice() {
     // It does not, unless its deduplication is broken: then the log has to show it.
     let bench = bench(16, [update(1), update(2), update(1)]);

@@ -67,6 +67,9 @@ pub struct Channel {
     /// Updates that were gone at the source before this receiver asked for them.
     #[serde(default)]
     pub missing: u64,
+    /// The last 16 times that updates were gone, oldest first.
+    #[serde(default)]
+    pub gaps: Vec<Gap>,
     /// The last 64 moves, oldest first.
     pub moves: Vec<Move>,
 }
@@ -92,6 +95,17 @@ pub struct Latency {
     pub p50: Option<f64>,
     /// What 99 % did not exceed.
     pub p99: Option<f64>,
+}
+
+/// Updates that were gone at the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// When the source said so.
+    pub at_ms: u64,
+    /// The first `seq` that is gone.
+    pub from: u64,
+    /// The last one.
+    pub to: u64,
 }
 
 /// A change of rung.

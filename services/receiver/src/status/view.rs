@@ -130,6 +130,15 @@ fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, c
             "  LOST       {} updates were gone at the source, {} made no sense (see the log)",
             c.missing, c.undecodable
         );
+        if let Some(gap) = c.gaps.last() {
+            let _ = writeln!(
+                out,
+                "             the last of them were {} to {}, at {}",
+                gap.from,
+                gap.to,
+                clock.time(gap.at_ms)
+            );
+        }
     }
     let _ = writeln!(
         out,
@@ -191,7 +200,7 @@ impl Clock<'_> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::model::{Latency, Move, Paths};
+    use super::super::model::{Gap, Latency, Move, Paths};
     use super::*;
     use uuid::Uuid;
 
@@ -239,6 +248,7 @@ mod tests {
                 mismatches: 3,
                 undecodable: 0,
                 missing: 0,
+                gaps: Vec::new(),
                 moves: moves.collect(),
             }],
         }
@@ -299,6 +309,11 @@ mod tests {
         status.address = None;
         status.error = Some("disk \u{1b}[31mfull".into());
         status.channels[0].missing = 7;
+        status.channels[0].gaps = vec![Gap {
+            at_ms: NOW - 60_000,
+            from: 3,
+            to: 9,
+        }];
         status.channels[0].latency_ms.p50 = Some(-4.0);
         status.channels[0].rung_since_ms = NOW - 3 * DAY_MS;
         let text = text(&status, Life::Running);
@@ -308,6 +323,7 @@ mod tests {
         );
         assert!(text.contains("Problem: disk  [31mfull"), "{text}");
         assert!(text.contains("7 updates were gone at the source"), "{text}");
+        assert!(text.contains("were 3 to 9, at 11:59:00"), "{text}");
         assert!(text.contains("clocks"), "{text}");
         assert!(text.contains("2025-09-02 12:00:00 (3 days ago)"), "{text}");
     }

@@ -12,7 +12,8 @@ use feed::payload;
 use feed::{Entry, Kind};
 use flexfeed_receiver::link::Pin;
 use flexicast_tokio::source::{
-    Backlog, BoxError, Denied, Sabotage, Source, SourceConfig, SourceHandle,
+    Backlog, BoxError, ChannelConfig, Denied, FlowSettings, Sabotage, Source, SourceConfig,
+    SourceHandle,
 };
 use flexicast_tokio::spki_pin;
 use tempfile::TempDir;
@@ -20,19 +21,27 @@ use uuid::Uuid;
 
 const TOKEN: &str = "s3cret";
 
+/// The channel that every site has.
+const LORE: &str = "lore";
+
+/// The updates of each channel.
 #[derive(Default)]
-struct Store(Mutex<BTreeMap<u64, Bytes>>);
+struct Store(Mutex<BTreeMap<String, BTreeMap<u64, Bytes>>>);
 
 #[async_trait]
 impl Backlog for Store {
     async fn updates(
         &self,
+        channel: &str,
         from: u64,
         limit: usize,
         _max_bytes: usize,
     ) -> Result<Vec<(u64, Bytes)>, BoxError> {
-        let updates = self.0.lock().unwrap();
-        let updates = updates.range(from..).take(limit);
+        let channels = self.0.lock().unwrap();
+        let updates = channels.get(channel).into_iter();
+        let updates = updates
+            .flat_map(|updates| updates.range(from..))
+            .take(limit);
         Ok(updates.map(|(seq, b)| (*seq, b.clone())).collect())
     }
 
@@ -50,14 +59,23 @@ pub struct Site {
     folder: TempDir,
     pin: Pin,
     store: Arc<Store>,
+    /// Of the first channel; the others' follow from it.
     pub incarnation: Uuid,
+    channels: Vec<String>,
+    /// Whether flow packets are copied to receivers that want it.
+    pub copies: bool,
     running: Option<(SourceHandle, tokio::task::JoinHandle<()>)>,
     address: SocketAddr,
 }
 
 impl Site {
-    /// Starts one on a free port.
+    /// Starts one with one channel on a free port.
     pub async fn start() -> Site {
+        Site::with(&[LORE]).await
+    }
+
+    /// Starts one with these channels.
+    pub async fn with(channels: &[&str]) -> Site {
         let folder = tempfile::tempdir().unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::new(vec!["localhost".into()])
@@ -71,6 +89,8 @@ impl Site {
             pin: Pin(spki_pin(certificate.der()).unwrap()),
             store: Arc::default(),
             incarnation: Uuid::new_v4(),
+            channels: channels.iter().map(|name| (*name).to_owned()).collect(),
+            copies: false,
             running: None,
             address: ([127, 0, 0, 1], 0).into(),
         };
@@ -80,25 +100,38 @@ impl Site {
 
     /// Starts it again on the same port, with what is stored.
     pub async fn again(&mut self) {
-        let (first, head) = {
-            let updates = self.store.0.lock().unwrap();
-            let first = updates.keys().next().copied().unwrap_or(1);
-            (first, updates.keys().next_back().copied().unwrap_or(0))
-        };
+        let channels = self.channels.iter().map(|name| {
+            let store = self.store.0.lock().unwrap();
+            let seqs = store.get(name).map(|updates| {
+                let seqs = updates.keys().copied();
+                (seqs.clone().next().unwrap_or(1), seqs.last().unwrap_or(0))
+            });
+            let (first, head) = seqs.unwrap_or((1, 0));
+            ChannelConfig {
+                name: name.clone(),
+                incarnation: self.incarnation_of(name),
+                head,
+                first,
+                private: false,
+                flow: self.copies.then(|| FlowSettings {
+                    endpoints: Vec::new(),
+                    replicate: true,
+                    rate_bps: 50_000_000,
+                }),
+            }
+        });
         let config = SourceConfig {
             listen: self.address,
             cert: self.folder.path().join("cert.pem"),
             key: self.folder.path().join("key.pem"),
             reset_key: [5; 32],
-            channel: "lore".into(),
-            incarnation: self.incarnation,
-            head,
-            first,
-            flow: None,
+            channels: channels.collect(),
             rate_bps: 50_000_000,
+            unicast_rate_bps: None,
             ack_delay: Duration::from_millis(25),
             fall_back: Duration::from_millis(150),
             heartbeat: Duration::from_millis(300),
+            qlog: None,
             sabotage: Sabotage::default(),
         };
         let source = Source::bind(config, self.store.clone()).await.unwrap();
@@ -115,35 +148,70 @@ impl Site {
         task.await.unwrap();
     }
 
+    fn incarnation_of(&self, channel: &str) -> Uuid {
+        match self.channels.iter().position(|name| name == channel) {
+            Some(at) => Uuid::from_u128(self.incarnation.as_u128() ^ at as u128),
+            None => panic!("no channel {channel}"),
+        }
+    }
+
     /// Stores and publishes update `seq`, of an entry of its own.
     pub async fn publish(&self, seq: u64) {
+        self.publish_on(LORE, seq).await;
+    }
+
+    /// The same on a channel.
+    pub async fn publish_on(&self, channel: &str, seq: u64) {
         let entry = Entry {
             id: format!("urn:entry:{seq}"),
-            title: Some(format!("Entry {seq}")),
+            title: Some(format!("Entry {seq} of {channel}")),
             ..Entry::default()
         };
         let now = jiff::Timestamp::now();
+        let incarnation = self.incarnation_of(channel);
         let url = "https://example.org/feed";
-        let encoded = payload::encode(&entry, Kind::Created, url, self.incarnation, seq, now);
-        self.publish_as(seq, encoded.into()).await;
+        let encoded = payload::encode(&entry, Kind::Created, url, incarnation, seq, now);
+        self.put(channel, seq, encoded.into()).await;
     }
 
     /// Stores and publishes whatever bytes as update `seq`.
     pub async fn publish_as(&self, seq: u64, encoded: Bytes) {
-        self.store.0.lock().unwrap().insert(seq, encoded.clone());
+        self.put(LORE, seq, encoded).await;
+    }
+
+    async fn put(&self, channel: &str, seq: u64, encoded: Bytes) {
+        let mut channels = self.store.0.lock().unwrap();
+        let updates = channels.entry(channel.to_owned()).or_default();
+        updates.insert(seq, encoded.clone());
+        drop(channels);
         if let Some((handle, _)) = &self.running {
-            handle.publish(seq, encoded).await;
+            handle.publish(channel, seq, encoded).await;
+        }
+    }
+
+    /// Forgets the updates of all channels that are not so.
+    fn keep(&self, is: impl Fn(u64) -> bool) {
+        for updates in self.store.0.lock().unwrap().values_mut() {
+            updates.retain(|seq, _| is(*seq));
         }
     }
 
     /// Forgets the updates before `first`, while it is stopped.
     pub fn forget_before(&self, first: u64) {
-        self.store.0.lock().unwrap().retain(|seq, _| *seq >= first);
+        self.keep(|seq| seq >= first);
+    }
+
+    /// The same on one channel.
+    pub fn forget_on(&self, channel: &str, first: u64) {
+        let mut channels = self.store.0.lock().unwrap();
+        if let Some(updates) = channels.get_mut(channel) {
+            updates.retain(|seq, _| *seq >= first);
+        }
     }
 
     /// Forgets the updates after `last`, as an older backup does, while it is stopped.
     pub fn restore(&self, last: u64) {
-        self.store.0.lock().unwrap().retain(|seq, _| *seq <= last);
+        self.keep(|seq| seq <= last);
     }
 
     /// Begins a new store, while it is stopped.
@@ -154,27 +222,37 @@ impl Site {
 
     /// The enrolment link.
     pub fn link(&self) -> String {
-        link(TOKEN, self.address, self.pin)
+        self.linked(TOKEN, self.pin)
     }
 
     /// The same with another token.
     pub fn link_with_wrong_token(&self) -> String {
-        link("s3cret2", self.address, self.pin)
+        self.linked("s3cret2", self.pin)
     }
 
     /// The same with another pin.
     pub fn link_with_wrong_pin(&self) -> String {
-        link(TOKEN, self.address, Pin([7; 32]))
+        self.linked(TOKEN, Pin([7; 32]))
+    }
+
+    fn linked(&self, token: &str, pin: Pin) -> String {
+        let channels = self.channels.join("&ch=");
+        format!(
+            "flexfeed://{token}@{}?pin={pin}&ch={channels}",
+            self.address
+        )
     }
 }
 
-fn link(token: &str, address: SocketAddr, pin: Pin) -> String {
-    format!("flexfeed://{token}@{address}?pin={pin}&ch=lore")
+/// The numbers of the entries in the Atom file of the first channel, in its order.
+pub fn entries(data: &Path) -> Vec<u64> {
+    entries_of(data, LORE)
 }
 
-/// The numbers of the entries in an Atom file, in its order.
-pub fn entries(data: &Path) -> Vec<u64> {
-    let text = std::fs::read_to_string(data.join("lore.atom")).unwrap_or_default();
+/// The same of another.
+pub fn entries_of(data: &Path, channel: &str) -> Vec<u64> {
+    let path = data.join(format!("{channel}.atom"));
+    let text = std::fs::read_to_string(path).unwrap_or_default();
     let ids = text.split("<id>urn:entry:").skip(1);
     ids.map(|rest| rest[..rest.find('<').unwrap()].parse().unwrap())
         .collect()

@@ -1,25 +1,28 @@
 //! The command line and the environment: every flag is also a variable `FLEXFEED_<FLAG>`.
 
+mod channels;
+mod groups;
 mod values;
 
 #[cfg(test)]
 mod tests;
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{BoolishValueParser, RangedU64ValueParser, Resettable};
 use clap::error::ErrorKind;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, ValueEnum};
-use url::Url;
 
 use crate::sabotage;
 
+pub use channels::{ChannelSettings, FeedAddress};
+pub use groups::{FlowSources, Groups};
 pub use values::PublicAddress;
 
-/// Groups that routers take to be source-specific (RFC 4607).
-const SSM_FIRST_OCTET: u8 = 232;
+/// With fewer updates kept, even receivers that are away for moments may miss some.
+const FEW_KEPT: u64 = 100;
 
 /// What the variables of all settings begin with.
 const PREFIX: &str = "FLEXFEED_";
@@ -32,14 +35,18 @@ Examples:
   Serve receivers elsewhere, which reach this machine as feeds.example.org, UDP port 4433:
     flexfeed-source --feed https://example.org/feed.atom --public-address feeds.example.org
 
-  Without multicast, every receiver on its own connection:
-    flexfeed-source --feed https://example.org/feed.atom --group ''
+  By IPv4 and IPv6 multicast, and a second channel beside the first:
+    flexfeed-source --feed https://example.org/feed.atom --group '232.1.1.1:4434,[ff3e::1]:4434' \
+      --channel-spec 'news,feed=https://example.org/news.atom,rate=5M'
+
+  Without multicast and copies, every receiver on its own connection:
+    flexfeed-source --feed https://example.org/feed.atom --group '' --no-replicate
 
 The first start makes a certificate and prints an enrolment link for receivers. It stays in
 DIR/enrolment-link.";
 
-/// Reads a feed and pushes every new entry to all receivers at once.
-#[derive(Debug, Parser)]
+/// Reads feeds and pushes every new entry to all receivers at once.
+#[derive(Parser)]
 #[command(name = "flexfeed-source", version, after_help = EXAMPLES, max_term_width = 100)]
 pub struct Arguments {
     /// Runs the source; this is what happens without it, too
@@ -56,11 +63,11 @@ pub struct Arguments {
     )]
     feed: Option<String>,
 
-    /// Lets the feed's address lead to private, loopback and similar networks
+    /// Lets the feeds' addresses lead to private, loopback and similar networks
     #[arg(long, env = "FLEXFEED_ALLOW_PRIVATE_FEED", value_parser = BoolishValueParser::new())]
     allow_private_feed: bool,
 
-    /// Time between two polls of the feed: seconds, or with a unit: 500ms, 20s, 5m, 1h
+    /// Time between two polls of a feed: seconds, or with a unit: 500ms, 20s, 5m, 1h
     #[arg(long, value_name = "TIME", env = "FLEXFEED_POLL_INTERVAL", default_value = "20",
           value_parser = values::interval)]
     poll_interval: Duration,
@@ -103,18 +110,51 @@ pub struct Arguments {
           value_parser = values::channel)]
     channel: String,
 
-    /// IPv4 multicast group and port of the flow; '' for no flow (unicast only)
-    #[arg(long, value_name = "IP:PORT", env = "FLEXFEED_GROUP",
-          default_value = "232.70.70.1:4434", value_parser = values::group)]
-    group: values::Group,
+    /// Multicast groups of the channel's flow: an IPv4 address and port, an IPv6 one in brackets,
+    /// or both with a comma between; '' for no multicast
+    #[arg(long, value_name = "LIST", env = "FLEXFEED_GROUP",
+          default_value = "232.70.70.1:4434", value_parser = groups::groups)]
+    group: Groups,
 
-    /// Address of the interface that the flow leaves by [default: by the route to the group]
-    #[arg(long, value_name = "IP", env = "FLEXFEED_FLOW_SOURCE", value_parser = values::flow_source)]
-    flow_source: Option<Ipv4Addr>,
+    /// Whoever joins the channel's flow cannot decrypt what was sent before: each join begins a new
+    /// key
+    #[arg(long, env = "FLEXFEED_PRIVATE", value_parser = BoolishValueParser::new())]
+    private: bool,
 
-    /// Announces the group for any source, (*,G), instead of for this one, (S,G)
+    /// A further channel, with its own feed and flow: NAME,feed=URL[,group=LIST][,rate=RATE]
+    /// [,private]. May be repeated; in the variable, channels are separated by white space. Without
+    /// group=, the first channel's groups are counted on: 232.70.70.1, 232.70.70.2, …
+    #[arg(
+        long,
+        value_name = "SPEC",
+        env = "FLEXFEED_CHANNEL_SPEC",
+        hide_env_values = true
+    )]
+    channel_spec: Vec<String>,
+
+    /// Addresses of the interfaces that flows leave by: an IPv4 one, an IPv6 one, or both with a
+    /// comma between [default: by the route to the group]
+    #[arg(long, value_name = "LIST", env = "FLEXFEED_FLOW_SOURCE",
+          value_parser = groups::flow_sources)]
+    flow_source: Option<FlowSources>,
+
+    /// Announces groups for any source, (*,G), instead of for this one, (S,G)
     #[arg(long, env = "FLEXFEED_ASM", value_parser = BoolishValueParser::new())]
     asm: bool,
+
+    /// Sends no copies of flows to single receivers that multicast does not reach; they get
+    /// everything on their own connections, which costs more per receiver
+    #[arg(long, env = "FLEXFEED_NO_REPLICATE", value_parser = BoolishValueParser::new())]
+    no_replicate: bool,
+
+    /// Keeps the last N updates of each channel for receivers that were away; 0 keeps all
+    #[arg(
+        long,
+        value_name = "N",
+        env = "FLEXFEED_RETENTION",
+        default_value = "0"
+    )]
+    retention: u64,
 
     /// Address and port of /healthz, /readyz, /metrics and /status.json
     #[arg(
@@ -125,10 +165,16 @@ pub struct Arguments {
     )]
     http: SocketAddr,
 
-    /// Highest rate of the flow, and of each receiver's own connection, in bit/s: 500k, 10M, 1G
+    /// Highest rate of a flow, and of each receiver's own connection, in bit/s: 500k, 10M, 1G
     #[arg(long, value_name = "RATE", env = "FLEXFEED_RATE", default_value = "10M",
           value_parser = values::rate)]
     rate: u64,
+
+    /// Highest rate of the updates on all receivers' own connections together, for the moment when
+    /// many lose a flow at once
+    #[arg(long, value_name = "RATE", env = "FLEXFEED_UNICAST_RATE", default_value = "200M",
+          value_parser = values::rate)]
+    unicast_rate: u64,
 
     /// How long receivers may collect acknowledgements, in ms
     #[arg(long, value_name = "MS", env = "FLEXFEED_ACK_DELAY_MS", default_value = "25",
@@ -144,6 +190,11 @@ pub struct Arguments {
     #[arg(long, value_name = "MS", env = "FLEXFEED_HEARTBEAT_MS", default_value = "1000",
           value_parser = RangedU64ValueParser::<u64>::new().range(50..=60_000))]
     heartbeat_ms: u64,
+
+    /// Writes what passes on connections and flows to files in this folder, for tools that read
+    /// qlog, such as qvis; they grow without end, and show when what went to whom
+    #[arg(long, value_name = "DIR", env = "FLEXFEED_QLOG")]
+    qlog: Option<PathBuf>,
 
     /// How log lines look; they go to standard error
     #[arg(
@@ -173,9 +224,9 @@ pub enum LogFormat {
 /// What the source does, checked as far as that needs no system.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The feed's address.
-    pub feed: FeedAddress,
-    /// Lets it lead to private networks.
+    /// At least one.
+    pub channels: Vec<ChannelSettings>,
+    /// Lets feeds' addresses lead to private networks.
     pub allow_private_feed: bool,
     /// Between two polls.
     pub poll_interval: Duration,
@@ -187,52 +238,34 @@ pub struct Config {
     pub listen: SocketAddr,
     /// What enrolment links say; `None` if it was not given.
     pub public_address: Option<PublicAddress>,
-    /// The channel's name.
-    pub channel: String,
-    /// Where the flow goes; `None` for unicast only.
-    pub flow: Option<FlowSettings>,
+    /// Where flows leave from.
+    pub flow_sources: FlowSources,
+    /// Groups are announced as (*,G), not as (S,G).
+    pub asm: bool,
+    /// Flows are copied to single receivers that ask for it.
+    pub replicate: bool,
+    /// Updates kept of each channel; 0 for all.
+    pub retention: u64,
     /// Of the status pages.
     pub http: SocketAddr,
-    /// In bit/s.
+    /// Of each receiver's own connection, in bit/s.
     pub rate_bps: u64,
+    /// Of all of them together.
+    pub unicast_rate_bps: u64,
     /// How long receivers may hold acknowledgements back.
     pub ack_delay: Duration,
     /// `D_fb`.
     pub fall_back: Duration,
     /// Of an idle flow.
     pub heartbeat: Duration,
+    /// A folder for qlog files.
+    pub qlog: Option<PathBuf>,
     /// How log lines look.
     pub log_format: LogFormat,
     /// What is logged, as directives; `None` for RUST_LOG or the default.
     pub log_level: Option<String>,
     /// What is allowed but probably not meant; to be logged.
     pub warnings: Vec<String>,
-}
-
-/// A flow's place in the network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FlowSettings {
-    /// Group and port.
-    pub group: SocketAddrV4,
-    /// The address that packets leave from, if one was named.
-    pub source: Option<Ipv4Addr>,
-    /// (*,G) instead of (S,G).
-    pub asm: bool,
-}
-
-/// The feed's address, in the form that is asked for and in the one that may be seen by everybody.
-#[derive(Clone, PartialEq, Eq)]
-pub struct FeedAddress {
-    /// With a user name and password if it has them.
-    pub secret: String,
-    /// Without them: in logs, events and the database.
-    pub shown: String,
-}
-
-impl std::fmt::Debug for FeedAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.shown)
-    }
 }
 
 impl Config {
@@ -277,9 +310,37 @@ fn without_empty_variable(argument: Arg) -> Arg {
 }
 
 impl Arguments {
+    /// The first channel and the further ones.
+    fn channels(&self) -> Result<Vec<ChannelSettings>, clap::Error> {
+        let given = self.feed.as_deref().map(str::trim);
+        let Some(given) = given.filter(|given| !given.is_empty()) else {
+            return Err(Arguments::command().error(
+                ErrorKind::MissingRequiredArgument,
+                "which feed? Give its address with --feed URL or FLEXFEED_FEED, for example:\n\n  \
+                 flexfeed-source --feed https://lore.kernel.org/all/new.atom",
+            ));
+        };
+        let first = ChannelSettings {
+            name: self.channel.clone(),
+            feed: FeedAddress::parse(given).map_err(|why| usage(format!("--feed: {why}")))?,
+            groups: self.group.clone(),
+            rate_bps: self.rate,
+            private: self.private,
+        };
+        let mut all = vec![first.clone()];
+        let specs = self.channel_spec.iter().flat_map(|s| s.split_whitespace());
+        for (number, spec) in specs.enumerate() {
+            let channel = channels::further(spec, number + 1, &first)
+                .map_err(|why| usage(format!("--channel-spec: {why}")))?;
+            all.push(channel);
+        }
+        channels::check(&all).map_err(usage)?;
+        Ok(all)
+    }
+
     /// Checks what concerns several flags or has to be explained better than clap does.
     fn check(self) -> Result<Config, clap::Error> {
-        let feed = feed_address(self.feed.as_deref())?;
+        let channels = self.channels()?;
         if self.fall_back_ms <= self.ack_delay_ms {
             return Err(usage(format!(
                 "--fall-back-ms {} must be longer than --ack-delay-ms {}: receivers may hold \
@@ -296,38 +357,48 @@ impl Arguments {
         if let Some(url) = &database_url {
             store::check_url(url).map_err(|error| usage(error.to_string()))?;
         }
-        let flow = self.group.0.map(|group| FlowSettings {
-            group,
-            source: self.flow_source,
-            asm: self.asm,
-        });
+        let flow_sources = self.flow_source.unwrap_or_default();
         let mut warnings = Vec::new();
-        match flow {
-            Some(flow) => warnings.extend(flow.doubt()),
-            None if self.asm || self.flow_source.is_some() => warnings.push(
-                "--asm and --flow-source have no effect without a flow (--group is empty)".into(),
-            ),
-            None => {}
+        for channel in &channels {
+            warnings.extend(channel.groups.doubts(self.asm));
+        }
+        let multicast = channels.iter().any(|c| !c.groups.all().is_empty());
+        if !multicast && (self.asm || flow_sources.is_given()) {
+            warnings.push(
+                "--asm and --flow-source have no effect without multicast (--group is empty)"
+                    .into(),
+            );
+        }
+        if (1..FEW_KEPT).contains(&self.retention) {
+            warnings.push(format!(
+                "--retention {}: receivers that are away for no more than so many updates miss \
+                 some",
+                self.retention
+            ));
         }
         warnings.extend(values::reachability(
             self.public_address.as_ref(),
             self.listen,
         ));
         Ok(Config {
-            feed,
+            channels,
             allow_private_feed: self.allow_private_feed,
             poll_interval: self.poll_interval,
             data: self.data,
             database_url,
             listen: self.listen,
             public_address: self.public_address,
-            channel: self.channel,
-            flow,
+            flow_sources,
+            asm: self.asm,
+            replicate: !self.no_replicate,
+            retention: self.retention,
             http: self.http,
             rate_bps: self.rate,
+            unicast_rate_bps: self.unicast_rate,
             ack_delay: Duration::from_millis(self.ack_delay_ms),
             fall_back: Duration::from_millis(self.fall_back_ms),
             heartbeat: Duration::from_millis(self.heartbeat_ms),
+            qlog: self.qlog,
             log_format: self.log_format,
             log_level: self.log_level.filter(|level| !level.is_empty()),
             warnings,
@@ -335,58 +406,6 @@ impl Arguments {
     }
 }
 
-impl FlowSettings {
-    /// What is allowed but works in few networks.
-    fn doubt(&self) -> Option<String> {
-        let ssm_range = self.group.ip().octets()[0] == SSM_FIRST_OCTET;
-        match (self.asm, ssm_range) {
-            (false, false) => Some(format!(
-                "the group {} is outside 232.0.0.0/8: many routers forward (S,G) joins only in \
-                 that range; choose a group from it, or give --asm",
-                self.group.ip()
-            )),
-            (true, true) => Some(format!(
-                "the group {} is in 232.0.0.0/8, where routers do not forward (*,G) joins: leave \
-                 --asm out, or choose a group outside, for example from 239.0.0.0/8",
-                self.group.ip()
-            )),
-            _ => None,
-        }
-    }
-}
-
 fn usage(text: String) -> clap::Error {
     Arguments::command().error(ErrorKind::ValueValidation, text)
-}
-
-fn feed_address(given: Option<&str>) -> Result<FeedAddress, clap::Error> {
-    let Some(given) = given.map(str::trim).filter(|given| !given.is_empty()) else {
-        return Err(Arguments::command().error(
-            ErrorKind::MissingRequiredArgument,
-            "which feed? Give its address with --feed URL or FLEXFEED_FEED, for example:\n\n  \
-             flexfeed-source --feed https://lore.kernel.org/all/new.atom",
-        ));
-    };
-    // The address may hold a password: it is not repeated before it has been taken apart.
-    let wrong = |why: &str| {
-        usage(format!(
-            "the address given with --feed cannot be used: {why}; write it as https://host/path"
-        ))
-    };
-    let url = Url::parse(given).map_err(|error| wrong(&error.to_string()))?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(wrong(&format!(
-            "it begins with {}:, and only http and https feeds can be fetched",
-            url.scheme()
-        )));
-    }
-    let mut shown = url.clone();
-    // These fail only for addresses without a host, and http(s) ones have one.
-    let _ = shown.set_username("");
-    let _ = shown.set_password(None);
-    shown.set_fragment(None);
-    Ok(FeedAddress {
-        secret: url.into(),
-        shown: shown.into(),
-    })
 }

@@ -36,24 +36,29 @@ fn the_definition_is_consistent_and_every_flag_has_its_variable() {
 #[test]
 fn defaults() {
     let config = with_feed(&[]).unwrap();
-    assert_eq!(config.feed.shown, FEED);
+    assert_eq!(config.channels[0].feed.shown, FEED);
     assert_eq!(config.data, PathBuf::from("./flexfeed-source"));
     assert_eq!(config.listen, "0.0.0.0:4433".parse().unwrap());
     assert_eq!(config.http, "127.0.0.1:8090".parse().unwrap());
-    assert_eq!(config.channel, "lore");
+    assert_eq!(config.channels.len(), 1);
+    assert_eq!(config.channels[0].name, "lore");
     assert_eq!(config.poll_interval, Duration::from_secs(20));
     assert_eq!(config.rate_bps, 10_000_000);
     assert_eq!(config.ack_delay, Duration::from_millis(25));
     assert_eq!(config.fall_back, Duration::from_millis(150));
     assert_eq!(config.heartbeat, Duration::from_secs(1));
     assert_eq!(config.log_format, LogFormat::Text);
-    let flow = config.flow.unwrap();
-    assert_eq!(flow.group, "232.70.70.1:4434".parse().unwrap());
-    assert_eq!((flow.source, flow.asm), (None, false));
+    let group = "232.70.70.1:4434".parse().unwrap();
+    assert_eq!(config.channels[0].groups.all(), [group]);
+    assert!(!config.channels[0].private);
+    assert_eq!(config.flow_sources, FlowSources::default());
+    assert_eq!((config.asm, config.replicate), (false, true));
+    assert_eq!((config.retention, config.qlog), (0, None));
+    assert_eq!(config.unicast_rate_bps, 200_000_000);
     assert_eq!(config.public_address, None);
     assert!(config.warnings[0].contains("--public-address"));
     // The word is allowed and changes nothing.
-    assert_eq!(with_feed(&["run"]).unwrap().channel, "lore");
+    assert_eq!(with_feed(&["run"]).unwrap().channels[0].name, "lore");
     assert!(with_feed(&["walk"]).is_err());
 }
 
@@ -83,8 +88,8 @@ fn feed_addresses_are_checked_and_their_passwords_kept_secret() {
         assert!(!error.to_string().contains("hidden"), "{error}");
     }
     let config = config(&["--feed", "https://user:hidden@example.org/f#x"]).unwrap();
-    assert_eq!(config.feed.shown, "https://example.org/f");
-    assert!(config.feed.secret.contains("hidden"));
+    assert_eq!(config.channels[0].feed.shown, "https://example.org/f");
+    assert!(config.channels[0].feed.secret.contains("hidden"));
     assert!(!format!("{config:?}").contains("hidden"));
 }
 
@@ -122,15 +127,31 @@ fn rates_and_times_have_units() {
 }
 
 #[test]
-fn groups_are_ipv4_multicast() {
-    assert!(with_feed(&["--group", ""]).unwrap().flow.is_none());
+fn groups_are_multicast_of_either_kind() {
+    let given = |text: &str| {
+        let config = with_feed(&["--group", text]).unwrap();
+        config.channels[0].groups.all().to_vec()
+    };
+    assert!(given("").is_empty());
+    assert_eq!(given("[ff3e::1]:4434"), ["[ff3e::1]:4434".parse().unwrap()]);
+    let both: [SocketAddr; 2] = [
+        "232.1.1.1:9".parse().unwrap(),
+        "[ff35::4646:1]:8".parse().unwrap(),
+    ];
+    assert_eq!(given("232.1.1.1:9, [ff35::4646:1]:8"), both);
     for bad in [
         "10.0.0.1:4434",
         "232.1.1.1",
         "ff3e::1:4434",
-        "[ff3e::1]:4434",
         "232.1.1.1:0",
+        "[ff3e::1]:0",
         "224.0.0.5:1",
+        "[ff02::1]:1",
+        "[ff32::1]:1",
+        "[2001:db8::1]:1",
+        "232.1.1.1:1,",
+        "232.1.1.1:1,232.1.1.2:1",
+        "[ff3e::1]:1,[ff3e::2]:1",
     ] {
         refused(&["--group", bad]);
     }
@@ -141,18 +162,131 @@ fn groups_are_ipv4_multicast() {
     };
     assert_eq!(about_group(&["--group", "232.1.1.1:9"]), None);
     assert_eq!(about_group(&["--group", "239.1.1.1:9", "--asm"]), None);
+    assert_eq!(about_group(&["--group", "[ff3e::1]:9"]), None);
+    let warning = about_group(&["--group", "[ff15::1]:9"]).unwrap();
+    assert!(warning.contains("ff3x::/32"), "{warning}");
     let warning = about_group(&["--group", "239.1.1.1:9"]).unwrap();
     assert!(warning.contains("232.0.0.0/8"), "{warning}");
     let warning = about_group(&["--group", "232.1.1.1:9", "--asm"]).unwrap();
     assert!(warning.contains("--asm"), "{warning}");
-    for bad in ["eth0", "0.0.0.0", "232.1.1.1"] {
+    for bad in [
+        "eth0",
+        "0.0.0.0",
+        "232.1.1.1",
+        "10.0.0.1,10.0.0.2",
+        "::",
+        "ff3e::1",
+    ] {
         refused(&["--flow-source", bad]);
     }
-    let flow = with_feed(&["--flow-source", "10.1.2.3"])
-        .unwrap()
-        .flow
-        .unwrap();
-    assert_eq!(flow.source, Some(Ipv4Addr::new(10, 1, 2, 3)));
+    let config = with_feed(&["--flow-source", "10.1.2.3,2001:db8::3"]).unwrap();
+    let sources = FlowSources {
+        v4: Some("10.1.2.3".parse().unwrap()),
+        v6: Some("2001:db8::3".parse().unwrap()),
+    };
+    assert_eq!(config.flow_sources, sources);
+    assert_eq!(sources.towards(both[0]), Some("10.1.2.3".parse().unwrap()));
+    assert_eq!(
+        sources.towards(both[1]),
+        Some("2001:db8::3".parse().unwrap())
+    );
+}
+
+#[test]
+fn further_channels_have_their_own_settings() {
+    let config = with_feed(&[
+        "--group",
+        "232.70.70.1:4434,[ff3e::4646:ffef]:4434",
+        "--private",
+        "--channel-spec",
+        "net,feed=https://u:hidden@example.org/a,b?x=1,2,rate=5M,private",
+        "--channel-spec",
+        "bpf,group=239.1.1.1:9,[ff3e::9]:9,feed=http://b/ rust,feed=http://r/,group=",
+        "--channel-spec",
+        "io,feed=http://i/",
+    ])
+    .unwrap();
+    let names: Vec<_> = config.channels.iter().map(|c| c.name.as_str()).collect();
+    assert_eq!(names, ["lore", "net", "bpf", "rust", "io"]);
+    let [first, net, bpf, rust, io] = config.channels.as_slice() else {
+        panic!("{names:?}");
+    };
+    assert!(first.private && net.private && !bpf.private);
+    assert_eq!((first.rate_bps, net.rate_bps), (10_000_000, 5_000_000));
+    assert_eq!(net.feed.shown, "https://example.org/a,b?x=1,2");
+    let groups = |c: &ChannelSettings| {
+        let all = c.groups.all().iter().map(ToString::to_string);
+        all.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(groups(net), "232.70.70.2:4434 [ff3e::4646:fff0]:4434");
+    assert_eq!(groups(bpf), "239.1.1.1:9 [ff3e::9]:9");
+    assert_eq!(groups(rust), "");
+    assert_eq!(groups(io), "232.70.70.5:4434 [ff3e::4646:fff3]:4434");
+    assert_eq!(rust.feed.shown, "http://r/");
+    assert!(!format!("{config:?}").contains("hidden"));
+    // Without multicast at the first, the others have none either.
+    let config = with_feed(&["--group", "", "--channel-spec", "a,feed=http://a/"]).unwrap();
+    assert!(config.channels[1].groups.all().is_empty());
+}
+
+#[test]
+fn wrong_further_channels_are_explained_without_their_secrets() {
+    for (bad, expected) in [
+        ("net", "feed=URL is missing"),
+        ("feed=http://u:hidden@h/", "its name"),
+        ("net,http://u:hidden@h/", "no setting"),
+        ("net,feed=ftp://u:hidden@h/", "only http and https"),
+        ("net,feed=http://h/,feed=http://u:hidden@h/", "twice"),
+        ("net,feed=http://u:hidden@h/,rate=fast", "rate"),
+        ("net,feed=http://u:hidden@h/,group=10.0.0.1:1", "multicast"),
+        ("lore,feed=http://u:hidden@h/", "two channels \"lore\""),
+        (
+            "net,feed=http://u:hidden@h/,group=232.70.70.1:4434",
+            "both have the group",
+        ),
+        ("../x,feed=http://h/", "its name"),
+    ] {
+        let text = refused(&["--channel-spec", bad]);
+        assert!(text.contains(expected), "{bad}: {text}");
+        assert!(
+            text.contains("--channel-spec") || text.contains("channels"),
+            "{text}"
+        );
+        assert!(!text.contains("hidden"), "{text}");
+    }
+    let text = refused(&[
+        "--group",
+        "232.1.1.255:1",
+        "--channel-spec",
+        "net,feed=http://h/",
+    ]);
+    assert!(text.contains("group=LIST"), "{text}");
+    let many: Vec<String> = (0..64).map(|n| format!("c{n},feed=http://h/")).collect();
+    let text = refused(&["--channel-spec", &many.join(" ")]);
+    assert!(text.contains("65 channels"), "{text}");
+}
+
+#[test]
+fn what_is_kept_and_sent_is_bounded_as_asked() {
+    let config = with_feed(&[
+        "--retention",
+        "5000",
+        "--unicast-rate",
+        "1G",
+        "--no-replicate",
+        "--qlog",
+        "q",
+    ])
+    .unwrap();
+    assert_eq!(
+        (config.retention, config.unicast_rate_bps),
+        (5000, 1_000_000_000)
+    );
+    assert_eq!((config.replicate, config.qlog), (false, Some("q".into())));
+    let config = with_feed(&["--retention", "10"]).unwrap();
+    assert!(config.warnings.iter().any(|w| w.contains("--retention 10")));
+    refused(&["--retention", "-1"]);
+    refused(&["--unicast-rate", "0"]);
 }
 
 #[test]
@@ -204,7 +338,7 @@ fn public_addresses_are_names_or_addresses() {
 #[test]
 fn channels_are_usable_as_file_names() {
     assert_eq!(
-        with_feed(&["--channel", "lkml_2.all-x"]).unwrap().channel,
+        with_feed(&["--channel", "lkml_2.all-x"]).unwrap().channels[0].name,
         "lkml_2.all-x"
     );
     for bad in ["", "../x", "a/b", ".hidden", "a b", "ä", &"x".repeat(101)] {

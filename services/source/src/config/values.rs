@@ -1,7 +1,7 @@
 //! How single values are written.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// Longest name of a channel, in bytes: it is also a file name at the receivers, with endings.
@@ -14,10 +14,6 @@ const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// Lowest and highest rate in bit/s.
 const MIN_RATE: f64 = 64e3;
 const MAX_RATE: f64 = 100e9;
-
-/// Where the flow goes, if there is one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Group(pub(super) Option<SocketAddrV4>);
 
 /// What enrolment links tell receivers to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,43 +143,6 @@ pub(super) fn channel(text: &str) -> Result<String, String> {
         return Err("a channel's name cannot begin with a dot".into());
     }
     Ok(text.to_owned())
-}
-
-pub(super) fn group(text: &str) -> Result<Group, String> {
-    if text.is_empty() {
-        return Ok(Group(None));
-    }
-    let group: SocketAddrV4 = text.parse().map_err(|_| {
-        "write an IPv4 multicast address and a port, such as 232.70.70.1:4434, or '' for no flow"
-            .to_owned()
-    })?;
-    let ip = group.ip();
-    if !ip.is_multicast() {
-        return Err(format!(
-            "{ip} is not a multicast address: those are 224.0.0.0 to 239.255.255.255, for one \
-             source 232.0.0.0/8"
-        ));
-    }
-    match (ip.octets(), group.port()) {
-        ([224, 0, 0, _], _) => Err(format!(
-            "{ip} is reserved for protocols on the local link and never forwarded; choose one \
-             from 232.0.0.0/8"
-        )),
-        (_, 0) => Err("port 0 cannot be sent to".into()),
-        _ => Ok(Group(Some(group))),
-    }
-}
-
-pub(super) fn flow_source(text: &str) -> Result<Ipv4Addr, String> {
-    let ip: Ipv4Addr = text.parse().map_err(|_| {
-        "write an IPv4 address of this machine, as `ip -4 addr` shows it".to_owned()
-    })?;
-    if ip.is_multicast() || ip.is_unspecified() || ip.is_broadcast() {
-        return Err(format!(
-            "{ip} is not the address of an interface; `ip -4 addr` shows those"
-        ));
-    }
-    Ok(ip)
 }
 
 /// Splits off a unit: `1.5M` is (1.5, "M").

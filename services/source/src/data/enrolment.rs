@@ -61,12 +61,17 @@ impl Token {
     }
 
     /// The link with this token. `address` is HOST:PORT.
-    pub fn link(&self, address: &str, pin: &[u8; 32], channel: &str) -> String {
-        format!(
-            "flexfeed://{}@{address}?pin=sha256:{}&ch={channel}",
+    pub fn link(&self, address: &str, pin: &[u8; 32], channels: &[&str]) -> String {
+        let mut link = format!(
+            "flexfeed://{}@{address}?pin=sha256:{}",
             self.0,
             BASE64URL_NOPAD.encode(pin)
-        )
+        );
+        for channel in channels {
+            link.push_str("&ch=");
+            link.push_str(channel);
+        }
+        link
     }
 }
 
@@ -86,7 +91,7 @@ pub fn token_hash(presented: &[u8]) -> [u8; 32] {
 pub enum Saved {
     /// There was none.
     New,
-    /// It said something else: another address, certificate or channel.
+    /// It said something else: another address, certificate or list of channels.
     Changed,
     /// It was the same.
     Same,

@@ -191,7 +191,7 @@ fn the_link_has_all_that_a_receiver_needs_and_is_kept_private() {
     let (_outer, folder) = folder();
     assert!(Token::load(&folder).unwrap().is_none());
     let token = Token::make().unwrap();
-    let link = token.link("feeds.example.org:4433", &[0xfb; 32], "lore");
+    let link = token.link("feeds.example.org:4433", &[0xfb; 32], &["lore", "net"]);
     let (secret, rest) = link
         .strip_prefix("flexfeed://")
         .unwrap()
@@ -207,7 +207,7 @@ fn the_link_has_all_that_a_receiver_needs_and_is_kept_private() {
     let pin = data_encoding::BASE64URL_NOPAD.encode(&[0xfb; 32]);
     assert_eq!(
         rest,
-        format!("feeds.example.org:4433?pin=sha256:{pin}&ch=lore")
+        format!("feeds.example.org:4433?pin=sha256:{pin}&ch=lore&ch=net")
     );
     assert_eq!(token.hash(), token_hash(secret.as_bytes()));
     assert!(!format!("{token:?}").contains(secret));
@@ -222,7 +222,7 @@ fn the_link_has_all_that_a_receiver_needs_and_is_kept_private() {
     let again = Token::load(&folder).unwrap().unwrap();
     assert_eq!(again.hash(), token.hash());
     // With other settings it is another link with the same token.
-    let moved = again.link("[2001:db8::1]:99", &[1; 32], "other");
+    let moved = again.link("[2001:db8::1]:99", &[1; 32], &["other"]);
     assert_eq!(save(&folder, &moved).unwrap(), Saved::Changed);
     assert_eq!(Token::load(&folder).unwrap().unwrap().hash(), token.hash());
     assert_ne!(Token::make().unwrap().hash(), token.hash());

@@ -27,16 +27,24 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The transport is asked this often by itself, so that no move between rungs goes uncounted.
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// What the pages show.
-pub struct Pages {
-    /// The channel's name.
-    pub channel: String,
-    /// The channel's incarnation.
+/// One channel, as the pages show it.
+pub struct ChannelPage {
+    /// Its name.
+    pub name: String,
+    /// Its incarnation.
     pub incarnation: Uuid,
+    /// Whether who joins cannot read what went before.
+    pub private: bool,
     /// The feed's address without credentials.
     pub url: String,
     /// What the ingest does.
     pub ingest: watch::Receiver<IngestStatus>,
+}
+
+/// What the pages show.
+pub struct Pages {
+    /// The channels; the first is the one that the page had when there was only one.
+    pub channels: Vec<ChannelPage>,
     /// For its readiness.
     pub store: Arc<dyn Store>,
     /// Everything that is counted.

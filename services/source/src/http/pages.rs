@@ -9,11 +9,13 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
-use flexicast_tokio::source::{Counters, FlowStatus, Move, ReceiverStatus};
+use flexicast_tokio::source::{
+    Counters, FlowStatus, MassFallBack, Move, ReceiverStatus, SourceStatus,
+};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::Pages;
+use super::{ChannelPage, Pages};
 use crate::ingest::FeedState;
 use crate::metrics;
 
@@ -58,7 +60,17 @@ struct Readiness {
     ready: bool,
     /// Why not.
     reasons: Vec<String>,
-    /// Of the feed, good or bad: a source whose feed is away still serves what it has.
+    /// Of the first channel's feed, good or bad: a source whose feed is away still serves what it
+    /// has.
+    feed: Option<FeedPage>,
+    /// Of all channels' feeds.
+    feeds: Vec<ChannelFeed>,
+}
+
+#[derive(Serialize)]
+struct ChannelFeed {
+    channel: String,
+    #[serde(flatten)]
     feed: FeedPage,
 }
 
@@ -78,13 +90,23 @@ async fn ready(State(pages): State<Arc<Pages>>) -> (StatusCode, Json<Readiness>)
             age.as_secs()
         ));
     }
-    let feed = FeedPage::of(&pages);
-    let ingest = pages.ingest.borrow();
-    if let Some(failure) = &ingest.store_failure {
-        reasons.push(format!("updates cannot be stored: {failure}"));
-    } else if ingest.feed == FeedState::Pending {
-        reasons.push("the first poll of the feed is not done yet".to_owned());
+    for channel in &pages.channels {
+        let ingest = channel.ingest.borrow();
+        // With one channel, its name says nothing.
+        let which = match pages.channels.len() {
+            1 => String::new(),
+            _ => format!("channel {}: ", channel.name),
+        };
+        if let Some(failure) = &ingest.store_failure {
+            reasons.push(format!("{which}updates cannot be stored: {failure}"));
+        } else if ingest.feed == FeedState::Pending {
+            reasons.push(format!("{which}the first poll of the feed is not done yet"));
+        }
     }
+    let feeds = pages.channels.iter().map(|channel| ChannelFeed {
+        channel: channel.name.clone(),
+        feed: FeedPage::of(channel),
+    });
     let code = if reasons.is_empty() {
         StatusCode::OK
     } else {
@@ -93,14 +115,17 @@ async fn ready(State(pages): State<Arc<Pages>>) -> (StatusCode, Json<Readiness>)
     let readiness = Readiness {
         ready: reasons.is_empty(),
         reasons,
-        feed,
+        feed: pages.channels.first().map(FeedPage::of),
+        feeds: feeds.collect(),
     };
     (code, Json(readiness))
 }
 
 async fn metrics_text(State(pages): State<Arc<Pages>>) -> Response {
     pages.view.look(&pages.metrics).await;
-    let text = pages.metrics.text(&pages.ingest.borrow());
+    let ingests = pages.channels.iter();
+    let ingests = ingests.map(|c| (c.name.as_str(), c.ingest.borrow().clone()));
+    let text = pages.metrics.text(ingests);
     match text {
         Ok(text) => {
             let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
@@ -110,19 +135,49 @@ async fn metrics_text(State(pages): State<Arc<Pages>>) -> Response {
     }
 }
 
-/// What `/status.json` says.
+/// What `/status.json` says. What is not in a list of channels is of the first channel, as it was
+/// when there was only one.
 #[derive(Serialize)]
 struct StatusPage {
     version: u32,
+    #[serde(flatten)]
+    first: Option<ChannelStatus>,
+    channels: Vec<ChannelStatus>,
+    receivers: Vec<Receiver>,
+    moves: Vec<Move>,
+    mass_fall_backs: Vec<MassFallBack>,
+    counters: Counters,
+}
+
+#[derive(Serialize)]
+struct ChannelStatus {
     channel: String,
     incarnation: Uuid,
     /// The last stored `seq`.
     head: u64,
+    /// The oldest `seq` that is kept.
+    #[serde(rename = "first")]
+    oldest: u64,
+    private: bool,
     feed: FeedPage,
     flow: Option<FlowStatus>,
-    receivers: Vec<ReceiverStatus>,
-    moves: Vec<Move>,
-    counters: Counters,
+}
+
+impl ChannelStatus {
+    fn of(channel: &ChannelPage, seen: &Option<SourceStatus>) -> Self {
+        let channels = seen.as_ref().map_or(&[][..], |seen| &seen.channels);
+        let seen = channels.iter().find(|c| c.channel == channel.name);
+        let ingest = channel.ingest.borrow();
+        Self {
+            channel: channel.name.clone(),
+            incarnation: channel.incarnation,
+            head: ingest.head,
+            oldest: ingest.first,
+            private: channel.private,
+            feed: FeedPage::of(channel),
+            flow: seen.and_then(|seen| seen.flow.clone()),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -134,11 +189,11 @@ struct FeedPage {
 }
 
 impl FeedPage {
-    fn of(pages: &Pages) -> Self {
-        let ingest = pages.ingest.borrow();
+    fn of(channel: &ChannelPage) -> Self {
+        let ingest = channel.ingest.borrow();
         let (state, detail) = ingest.feed();
         Self {
-            url: pages.url.clone(),
+            url: channel.url.clone(),
             state,
             last_poll_ms: ingest.last_poll_ms,
             detail,
@@ -146,25 +201,60 @@ impl FeedPage {
     }
 }
 
+/// A receiver, with its place in the first channel beside it.
+#[derive(Serialize)]
+struct Receiver {
+    #[serde(flatten)]
+    receiver: ReceiverStatus,
+    rung: String,
+    since_ms: u64,
+    cursor: u64,
+    backlog: u64,
+}
+
+impl Receiver {
+    fn of(mut receiver: ReceiverStatus, first: Option<&str>) -> Self {
+        for channel in &mut receiver.channels {
+            // Seqs begin at 1: who has confirmed nothing stands before that.
+            channel.cursor.get_or_insert(0);
+        }
+        let in_first = receiver
+            .channels
+            .iter()
+            .find(|channel| Some(channel.channel.as_str()) == first)
+            .or(receiver.channels.first());
+        let (rung, since_ms, cursor, backlog) = match in_first {
+            Some(c) => (c.rung.clone(), c.since_ms, c.cursor.unwrap_or(0), c.backlog),
+            None => Default::default(),
+        };
+        Self {
+            receiver,
+            rung,
+            since_ms,
+            cursor,
+            backlog,
+        }
+    }
+}
+
 async fn status(State(pages): State<Arc<Pages>>) -> Response {
     let (seen, _) = pages.view.look(&pages.metrics).await;
-    let (flow, mut receivers, moves, counters) = match seen {
-        Some(seen) => (seen.flow, seen.receivers, seen.moves, seen.counters),
+    let first = pages.channels.first();
+    let of = |channel: &ChannelPage| ChannelStatus::of(channel, &seen);
+    let (top, channels) = (first.map(of), pages.channels.iter().map(of).collect());
+    let (receivers, moves, mass_fall_backs, counters) = match seen {
+        Some(s) => (s.receivers, s.moves, s.mass_fall_backs, s.counters),
         None => Default::default(),
     };
-    for receiver in &mut receivers {
-        // Seqs begin at 1: who has confirmed nothing stands before that.
-        receiver.cursor.get_or_insert(0);
-    }
+    let first = first.map(|channel| channel.name.as_str());
+    let receivers = receivers.into_iter().map(|r| Receiver::of(r, first));
     let page = StatusPage {
         version: STATUS_VERSION,
-        channel: pages.channel.clone(),
-        incarnation: pages.incarnation,
-        head: pages.ingest.borrow().head,
-        feed: FeedPage::of(&pages),
-        flow,
-        receivers,
+        first: top,
+        channels,
+        receivers: receivers.collect(),
         moves,
+        mass_fall_backs,
         counters,
     };
     let fresh = HeaderValue::from_static("no-store");

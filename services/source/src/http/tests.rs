@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use flexicast_tokio::source::{Counters, FlowStatus, Move, ReceiverStatus};
+use flexicast_tokio::source::{
+    ChannelStatus, Counters, FlowStatus, MassFallBack, Move, ReceiverChannel, ReceiverStatus,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,7 +27,9 @@ struct Fake(AtomicU8);
 
 #[async_trait]
 impl Transport for Fake {
-    async fn publish(&self, _: u64, _: Bytes) {}
+    async fn publish(&self, _: &str, _: u64, _: Bytes) {}
+
+    async fn set_first(&self, _: &str, _: u64) {}
 
     async fn status(&self) -> Option<SourceStatus> {
         match self.0.load(Ordering::Relaxed) {
@@ -37,35 +41,72 @@ impl Transport for Fake {
 }
 
 fn seen() -> SourceStatus {
+    let place = |channel: &str, rung: &str, cursor| ReceiverChannel {
+        channel: channel.into(),
+        rung: rung.into(),
+        since_ms: 1,
+        cursor,
+        backlog: 3,
+        key_sequence: Some(2),
+    };
     SourceStatus {
-        head: 7,
-        flow: Some(FlowStatus {
-            id: "0011223344556677".into(),
-            group: "232.70.70.1:4434".into(),
-            source: Some("192.0.2.1".into()),
-            next_pn: 12,
-            members: 1,
-            packets: 12,
-            bytes: 1200,
-            outstanding: 0,
-        }),
-        receivers: vec![ReceiverStatus {
-            id: "id".into(),
-            name: "r1".into(),
-            addr: "192.0.2.2:5000".into(),
-            rung: "multicast".into(),
-            since_ms: 1,
-            cursor: Some(6),
-            backlog: 0,
-            rtt_ms: 0.5,
-        }],
+        channels: vec![
+            ChannelStatus {
+                channel: "lore".into(),
+                head: 7,
+                flow: Some(FlowStatus {
+                    id: "0011223344556677".into(),
+                    endpoints: vec!["(192.0.2.1, 232.70.70.1:4434)".into()],
+                    group: "232.70.70.1:4434".into(),
+                    source: Some("192.0.2.1".into()),
+                    next_pn: 12,
+                    key_sequence: 2,
+                    members: 1,
+                    replicas: 0,
+                    packets: 12,
+                    bytes: 1200,
+                    outstanding: 0,
+                }),
+            },
+            ChannelStatus {
+                channel: "net".into(),
+                head: 2,
+                flow: None,
+            },
+        ],
+        receivers: vec![
+            ReceiverStatus {
+                id: "id".into(),
+                name: "r1".into(),
+                addr: "192.0.2.2:5000".into(),
+                rtt_ms: 0.5,
+                channels: vec![
+                    place("net", "unicast", None),
+                    place("lore", "multicast", Some(6)),
+                ],
+            },
+            ReceiverStatus {
+                id: "id2".into(),
+                name: "r2".into(),
+                addr: "192.0.2.3:5000".into(),
+                rtt_ms: 0.5,
+                channels: vec![place("net", "replicated", None)],
+            },
+        ],
         moves: vec![Move {
             at_ms: 1,
+            channel: "lore".into(),
             receiver: "id".into(),
             name: "r1".into(),
             from: "unicast".into(),
             to: "multicast".into(),
             cause: "joined".into(),
+        }],
+        mass_fall_backs: vec![MassFallBack {
+            at_ms: 5,
+            channel: "lore".into(),
+            members: 40,
+            cause: "ack-timeout".into(),
         }],
         counters: Counters::default(),
     }
@@ -74,6 +115,7 @@ fn seen() -> SourceStatus {
 struct Site {
     address: SocketAddr,
     ingest: watch::Sender<IngestStatus>,
+    second: watch::Sender<IngestStatus>,
     transport: Arc<Fake>,
     store: Arc<dyn Store>,
     stop: CancellationToken,
@@ -86,11 +128,21 @@ impl Site {
         let store = store::open_file(&folder.path().join("x.db")).await.unwrap();
         let transport = Arc::new(Fake(AtomicU8::new(RUNNING)));
         let ingest = watch::Sender::new(IngestStatus::default());
-        let pages = Arc::new(Pages {
-            channel: "lore".into(),
-            incarnation: Uuid::from_u128(7),
-            url: "https://example.org/f".into(),
+        let second = watch::Sender::new(IngestStatus {
+            head: 2,
+            first: 1,
+            feed: FeedState::Ok,
+            ..IngestStatus::default()
+        });
+        let page = |name: &str, number, ingest: &watch::Sender<IngestStatus>| ChannelPage {
+            name: name.into(),
+            incarnation: Uuid::from_u128(number),
+            private: name == "net",
+            url: format!("https://example.org/{number}"),
             ingest: ingest.subscribe(),
+        };
+        let pages = Arc::new(Pages {
+            channels: vec![page("lore", 7, &ingest), page("net", 8, &second)],
             store: Arc::clone(&store),
             metrics: Arc::new(Metrics::default()),
             view: View::new(Arc::<Fake>::clone(&transport)),
@@ -102,6 +154,7 @@ impl Site {
         Self {
             address,
             ingest,
+            second,
             transport,
             store,
             stop,
@@ -138,6 +191,7 @@ impl Site {
 fn good() -> IngestStatus {
     IngestStatus {
         head: 7,
+        first: 3,
         feed: FeedState::Ok,
         detail: "25 entries".into(),
         last_poll_ms: Some(1234),
@@ -158,7 +212,7 @@ async fn the_status_page_is_as_agreed() {
     assert_eq!(page["head"], 7);
     assert_eq!(
         page["feed"],
-        json!({"url": "https://example.org/f", "state": "ok", "last_poll_ms": 1234, "detail": "25 entries"})
+        json!({"url": "https://example.org/7", "state": "ok", "last_poll_ms": 1234, "detail": "25 entries"})
     );
     for (member, expected) in [
         ("id", json!("0011223344556677")),
@@ -177,6 +231,44 @@ async fn the_status_page_is_as_agreed() {
     assert_eq!(receiver["cursor"], 6);
     assert_eq!(receiver["rtt_ms"], 0.5);
     assert_eq!(page["moves"][0]["cause"], "joined");
+
+    // Every channel, and each receiver's place in each.
+    let channels = &page["channels"];
+    assert_eq!(
+        (&channels[0]["channel"], &channels[0]["first"]),
+        (&json!("lore"), &json!(3))
+    );
+    assert_eq!(channels[0]["flow"], page["flow"]);
+    assert_eq!(page["flow"]["key_sequence"], 2);
+    assert_eq!(
+        page["flow"]["endpoints"][0],
+        "(192.0.2.1, 232.70.70.1:4434)"
+    );
+    assert_eq!(
+        (
+            &channels[1]["channel"],
+            &channels[1]["head"],
+            &channels[1]["private"]
+        ),
+        (&json!("net"), &json!(2), &json!(true))
+    );
+    assert_eq!(channels[1]["flow"], Value::Null);
+    assert_eq!(channels[1]["feed"]["url"], "https://example.org/8");
+    assert_eq!(
+        receiver["channels"],
+        json!([
+            {"channel": "net", "rung": "unicast", "since_ms": 1, "cursor": 0, "backlog": 3, "key_sequence": 2},
+            {"channel": "lore", "rung": "multicast", "since_ms": 1, "cursor": 6, "backlog": 3, "key_sequence": 2},
+        ])
+    );
+    // Who does not receive the first channel is shown in its own.
+    let other = &page["receivers"][1];
+    assert_eq!(
+        (&other["rung"], &other["cursor"]),
+        (&json!("replicated"), &json!(0))
+    );
+    assert_eq!(page["moves"][0]["channel"], "lore");
+    assert_eq!(page["mass_fall_backs"][0]["members"], 40);
 
     let status = IngestStatus {
         feed: FeedState::NotAFeed,
@@ -225,6 +317,17 @@ async fn readiness_needs_a_poll_the_store_and_the_transport() {
         (200, &json!("nobody answers"))
     );
 
+    let pending = site.second.send_replace(IngestStatus::default());
+    let (code, page) = site.json("/readyz").await;
+    let reason = page["reasons"][0].as_str().unwrap();
+    assert_eq!(code, 503);
+    assert!(
+        reason.starts_with("channel net: the first poll"),
+        "{reason}"
+    );
+    assert_eq!(page["feeds"][1]["channel"], "net");
+    site.second.send_replace(pending);
+
     let full = IngestStatus {
         store_failure: Some("no space left".into()),
         ..good()
@@ -259,7 +362,7 @@ async fn metrics_are_text_that_ends_properly() {
     let (code, text) = site.ask("GET", "/metrics").await;
     assert_eq!(code, 200);
     assert!(
-        text.contains("flexfeed_source_receivers{rung=\"multicast\"} 1\n"),
+        text.contains("flexfeed_source_receivers{channel=\"lore\",rung=\"multicast\"} 1\n"),
         "{text}"
     );
     assert!(text.contains("flexfeed_source_moves_total{"), "{text}");

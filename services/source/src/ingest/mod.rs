@@ -1,7 +1,8 @@
 //! From the feed to the store, and from the store to the transport.
 //!
-//! **Invariant:** nothing is published before it is stored, everything stored is published once, in
-//! the order of its seqs. What a crash leaves stored and unpublished, receivers fetch as backlog.
+//! **Invariant:** nothing is published before it is stored and the head mark is raised to it,
+//! everything stored is published once, in the order of its seqs. What a crash leaves stored and
+//! unpublished, receivers fetch as backlog.
 
 mod pause;
 mod prepare;
@@ -17,13 +18,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use feed::fetch::{FetchError, Fetcher, Poll};
 use feed::parse::ParseError;
-use store::{PollRecord, Store, StoreError, Validators};
+use store::{HeadMark, PollRecord, Store, StoreError, Validators};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
-use crate::metrics::{Metrics, PollLabels};
+use crate::metrics::ChannelMetrics;
 use crate::transport::Transport;
 use pause::Pause;
 pub use status::{FeedState, IngestStatus};
@@ -43,8 +44,14 @@ pub struct Settings {
     pub incarnation: Uuid,
     /// The last seq in the store; what comes after it is published.
     pub head: u64,
+    /// The oldest seq in the store.
+    pub first: u64,
+    /// So many updates are kept; 0 for all.
+    pub retention: u64,
     /// The feed's address without credentials: in events, logs and the store.
     pub url: String,
+    /// Before the first poll, so that several feeds are not all asked at once.
+    pub first_poll: Duration,
     /// Between two polls.
     pub poll_interval: Duration,
     /// Before the first further attempt to store what could not be stored.
@@ -56,8 +63,9 @@ pub struct Ingest {
     settings: Settings,
     fetcher: Fetcher,
     store: Arc<dyn Store>,
+    mark: HeadMark,
     transport: Arc<dyn Transport>,
-    metrics: Arc<Metrics>,
+    metrics: ChannelMetrics,
     status: watch::Sender<IngestStatus>,
     /// Of the last document that was stored.
     validators: Validators,
@@ -102,7 +110,8 @@ struct Trouble {
 }
 
 impl Ingest {
-    /// Goes on where the store says that the last one ended.
+    /// Goes on where the store says that the last one ended. `mark` is the channel's, from whose
+    /// adoption the settings come.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -110,8 +119,9 @@ impl Ingest {
         settings: Settings,
         fetcher: Fetcher,
         store: Arc<dyn Store>,
+        mark: HeadMark,
         transport: Arc<dyn Transport>,
-        metrics: Arc<Metrics>,
+        metrics: ChannelMetrics,
     ) -> Result<Self, StoreError> {
         let feed = store.feed(&settings.channel, &settings.url).await?;
         let good = [FeedState::Ok.word(), FeedState::NotModified.word()];
@@ -123,6 +133,7 @@ impl Ingest {
                 .is_some_and(|feed| feed.validators != Validators::default());
         let status = IngestStatus {
             head: settings.head,
+            first: settings.first,
             detail: "not polled yet".into(),
             last_success_ms: last_success.and_then(|poll| u64::try_from(poll.at_ms).ok()),
             ..IngestStatus::default()
@@ -130,6 +141,7 @@ impl Ingest {
         Ok(Self {
             fetcher,
             store,
+            mark,
             transport,
             metrics,
             status: watch::Sender::new(status),
@@ -159,6 +171,7 @@ impl Ingest {
     /// not at all, and the next start goes on from there.
     pub async fn run(mut self, stop: CancellationToken) {
         stop.run_until_cancelled(async {
+            tokio::time::sleep(self.settings.first_poll).await;
             loop {
                 let pause = self.turn().await;
                 debug!("the next poll is in {:.3} s", pause.as_secs_f64());
@@ -175,10 +188,7 @@ impl Ingest {
             Ok(taken) => taken.state,
             Err(trouble) => trouble.state,
         };
-        let labels = PollLabels {
-            result: result.word(),
-        };
-        self.metrics.polls.get_or_create(&labels).inc();
+        self.metrics.polled(result);
         match polled {
             Ok(taken) => {
                 let failures = self.polls.succeeded();

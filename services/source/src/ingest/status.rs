@@ -55,6 +55,8 @@ impl FeedState {
 pub struct IngestStatus {
     /// The last stored `seq`.
     pub head: u64,
+    /// The oldest `seq` that is kept.
+    pub first: u64,
     /// How the last poll went.
     pub feed: FeedState,
     /// The same in words.

@@ -189,11 +189,7 @@ impl Ingest {
     async fn publish_from(&mut self, stored: Vec<StoredUpdate>) {
         match stored.first() {
             None => {}
-            Some(first) if first.seq == self.published + 1 => {
-                for update in stored {
-                    self.publish(update).await;
-                }
-            }
+            Some(first) if first.seq == self.published + 1 => self.publish(stored).await,
             // Something else stored updates in this channel: they come first.
             Some(_) => self.publish_stored().await,
         }
@@ -216,24 +212,56 @@ impl Ingest {
                     self.store_works();
                     return;
                 }
-                Ok(updates) => {
-                    for update in updates {
-                        self.publish(update).await;
-                    }
-                }
+                Ok(updates) => self.publish(updates).await,
                 Err(error) => self.store_failed(&error).await,
             }
         }
     }
 
-    async fn publish(&mut self, update: StoredUpdate) {
-        // Before the transport waits for room: the store is ahead of it then, and shows it.
-        self.status.send_modify(|status| status.head = update.seq);
-        self.transport
-            .publish(update.seq, Bytes::from(update.encoded))
-            .await;
-        self.published = update.seq;
-        self.metrics.updates.inc();
+    /// Publishes updates that are stored and follow the last published one. First the head mark:
+    /// should the database be set back after this, the next start notices.
+    async fn publish(&mut self, updates: Vec<StoredUpdate>) {
+        let Some(last) = updates.last().map(|update| update.seq) else {
+            return;
+        };
+        let mut failed = false;
+        while let Err(error) = self.mark.raise(last).await {
+            failed = true;
+            self.store_failed(&error).await;
+        }
+        if failed {
+            self.store_works();
+        }
+        for update in updates {
+            // Before the transport waits for room: the store is ahead of it then, and shows it.
+            self.status.send_modify(|status| status.head = update.seq);
+            let encoded = Bytes::from(update.encoded);
+            self.transport
+                .publish(&self.settings.channel, update.seq, encoded)
+                .await;
+            self.published = update.seq;
+            self.metrics.updates.inc();
+        }
+        self.forget_old().await;
+    }
+
+    /// Lets go of updates before those that are to be kept.
+    async fn forget_old(&mut self) {
+        let (keep, channel) = (self.settings.retention, &self.settings.channel);
+        let first = self.published.saturating_sub(keep) + 1;
+        if keep == 0 || first <= self.status.borrow().first {
+            return;
+        }
+        // The transport asks for nothing before it from now on, so nobody misses what is deleted.
+        self.transport.set_first(channel, first).await;
+        match self.store.retain(channel, keep).await {
+            Ok(first) => self.status.send_modify(|status| status.first = first),
+            // They take room, and are deleted with the next ones.
+            Err(error) => {
+                self.metrics.store_failures.inc();
+                warn!("old updates of channel {channel} stay for now: {error}");
+            }
+        }
     }
 
     /// Says that the store fails, once until it works again, and waits before the next attempt.

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod channels;
 mod receiving;
+mod restored;
 mod running;
 
 use std::fs;
@@ -34,7 +36,7 @@ fn a_first_start_a_restart_and_their_files() {
         first
             .page("/metrics")
             .1
-            .contains("flexfeed_source_head_seq 1\n")
+            .contains("flexfeed_source_head_seq{channel=\"lore\"} 1\n")
     );
 
     // Another one cannot take the same folder, and the first goes on.
@@ -56,6 +58,7 @@ fn a_first_start_a_restart_and_their_files() {
         ("reset.key", 0o600),
         ("enrolment-link", 0o600),
         ("flexfeed.db", 0o600),
+        ("lore.head", 0o600),
         ("cert.pem", 0o644),
     ] {
         assert_eq!(mode(data.join(name)), expected, "{name}");
@@ -227,6 +230,12 @@ fn what_is_in_the_way_is_named() {
     for empty in [
         "RATE",
         "PUBLIC_ADDRESS",
+        "CHANNEL_SPEC",
+        "QLOG",
+        "RETENTION",
+        "UNICAST_RATE",
+        "NO_REPLICATE",
+        "PRIVATE",
         "ASM",
         "FLOW_SOURCE",
         "DATABASE_URL",

@@ -14,12 +14,13 @@ use uuid::Uuid;
 use crate::running::{Feed, Running, SOON, source, source_at};
 
 /// What the link in a data folder says to a receiver.
-fn configuration(data: &Path) -> ReceiverConfig {
+pub fn configuration(data: &Path) -> ReceiverConfig {
     let link = fs::read_to_string(data.join("enrolment-link")).unwrap();
     let rest = link.trim().strip_prefix("flexfeed://").unwrap();
     let (token, rest) = rest.split_once('@').unwrap();
     let (server, query) = rest.split_once("?pin=sha256:").unwrap();
-    let (pin, channel) = query.split_once("&ch=").unwrap();
+    let (pin, channels) = query.split_once("&ch=").unwrap();
+    let channels = channels.split("&ch=");
     let pin = BASE64URL_NOPAD.decode(pin.as_bytes()).unwrap();
     ReceiverConfig {
         server: server.to_owned(),
@@ -28,32 +29,38 @@ fn configuration(data: &Path) -> ReceiverConfig {
         receiver_id: Uuid::new_v4(),
         name: "r1".into(),
         software: "test".into(),
-        channels: vec![(channel.to_owned(), None)],
+        channels: channels.map(|name| (name.to_owned(), None)).collect(),
         interface: None,
         multicast: false,
+        replicated: false,
+        qlog: None,
         sabotage_dedupe_off: false,
     }
 }
 
 /// A receiver that keeps what it gets.
-struct Listening {
-    handle: ReceiverHandle,
+pub struct Listening {
+    pub handle: ReceiverHandle,
     events: mpsc::Receiver<Event>,
-    seqs: Vec<u64>,
+    /// Of all channels, as they came.
+    pub seqs: Vec<u64>,
+    /// The same with their channels.
+    pub updates: Vec<(String, u64)>,
 }
 
 impl Listening {
-    fn start(config: ReceiverConfig) -> Self {
+    pub fn start(config: ReceiverConfig) -> Self {
         let (handle, events) = Receiver::start(config);
         Self {
             handle,
             events,
             seqs: Vec::new(),
+            updates: Vec::new(),
         }
     }
 
     /// Reads events until one is as wanted, and confirms the updates among them.
-    async fn until<T>(&mut self, what: &str, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
+    pub async fn until<T>(&mut self, what: &str, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
         let read = async {
             loop {
                 let event = self.events.recv().await.unwrap();
@@ -67,6 +74,7 @@ impl Listening {
                 {
                     assert_eq!(*via, Via::Unicast);
                     self.seqs.push(*seq);
+                    self.updates.push((channel.clone(), *seq));
                     let cursor = Cursor {
                         incarnation: *incarnation,
                         seq: *seq,
@@ -84,7 +92,7 @@ impl Listening {
         }
     }
 
-    async fn update(&mut self, last: u64) {
+    pub async fn update(&mut self, last: u64) {
         let is_last = |event: &Event| match event {
             Event::Update { seq, .. } if *seq == last => Some(()),
             _ => None,

@@ -71,6 +71,8 @@ pub(super) struct Engine {
     backlog: Arc<dyn Backlog>,
     /// By channel; taken only while the channel has room.
     updates: Vec<mpsc::Receiver<(u64, Bytes)>>,
+    /// The channel whose turn it is to publish.
+    turn: ChannelIndex,
     inbox: mpsc::Receiver<Command>,
     /// Answers of the store come by a way of their own: they are taken even while no further update is.
     answers: (mpsc::Sender<Answer>, mpsc::Receiver<Answer>),
@@ -119,6 +121,7 @@ impl Engine {
             core,
             backlog,
             updates,
+            turn: 0,
             inbox,
             answers: mpsc::channel(ANSWERS),
             peers: HashMap::new(),
@@ -156,7 +159,7 @@ impl Engine {
                     ready.map_err(Error::io("the QUIC socket failed"))?;
                     self.receive(&mut batch, &mut buffer)?;
                 }
-                (channel, seq, encoded) = next_update(&mut self.updates, &self.core) => self.publish(channel, seq, encoded),
+                (channel, seq, encoded) = next_update(&mut self.updates, &mut self.turn, &self.core) => self.publish(channel, seq, encoded),
                 command = self.inbox.recv() => match command {
                     None | Some(Command::Shutdown) => return self.say_goodbye(&mut buffer).await,
                     Some(command) => self.command(command),
@@ -390,17 +393,19 @@ impl Engine {
     }
 }
 
-/// The next update of any channel that has room for one.
+/// The next update of any channel that has room for one; channels take turns.
 async fn next_update(
     updates: &mut [mpsc::Receiver<(u64, Bytes)>],
+    turn: &mut ChannelIndex,
     core: &Core,
 ) -> (ChannelIndex, u64, Bytes) {
     poll_fn(|cx| {
-        for (channel, updates) in updates.iter_mut().enumerate() {
-            if core.has_room(channel)
-                && let Poll::Ready(Some((seq, encoded))) = updates.poll_recv(cx)
+        for _ in 0..updates.len() {
+            *turn = (*turn + 1) % updates.len();
+            if core.has_room(*turn)
+                && let Poll::Ready(Some((seq, encoded))) = updates[*turn].poll_recv(cx)
             {
-                return Poll::Ready((channel, seq, encoded));
+                return Poll::Ready((*turn, seq, encoded));
             }
         }
         Poll::Pending

@@ -19,6 +19,8 @@ enum Fault {
     AfterWriting,
     /// Not even reading works.
     Reading,
+    /// Nothing can be deleted.
+    Deleting,
 }
 
 /// A real store that fails on command.
@@ -61,6 +63,17 @@ impl Faulty {
 impl Store for Faulty {
     async fn open_channel(&self, name: &str) -> Result<Channel, StoreError> {
         self.inner.open_channel(name).await
+    }
+
+    async fn renew_channel(&self, name: &str) -> Result<Channel, StoreError> {
+        self.inner.renew_channel(name).await
+    }
+
+    async fn retain(&self, channel: &str, keep: u64) -> Result<u64, StoreError> {
+        if self.is(&[Fault::Deleting]) {
+            return Err(self.full());
+        }
+        self.inner.retain(channel, keep).await
     }
 
     async fn feed(&self, channel: &str, url: &str) -> Result<Option<Feed>, StoreError> {
@@ -200,5 +213,50 @@ async fn a_failing_store_does_not_keep_the_ingest_from_ending() {
     let mut life = Life::begin(&server, Arc::<Faulty>::clone(&store)).await;
     life.shows("the failure", |s| s.store_failure.is_some())
         .await;
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_published_beyond_the_mark() {
+    let (server, database) = (FeedServer::start().await, Database::new());
+    server.give(&posts(&["a"]));
+    let life = Life::begin(&server, database.open().await).await;
+    life.published(1).await;
+    assert_eq!(life.mark.seq(), 1);
+    let ids: Vec<String> = (0..200).map(|n| format!("e{n}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    server.give(&posts(&ids));
+    soon("all of it", || {
+        let seqs = life.seqs();
+        let marked = life.mark.seq();
+        assert!(seqs.last() <= Some(&marked));
+        marked == 201
+    })
+    .await;
+    life.published(201).await;
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_deleted_is_deleted_later() {
+    let (server, database) = (FeedServer::start().await, Database::new());
+    let store = Faulty::new(database.open().await);
+    server.give(&posts(&["a", "b", "c"]));
+    let folder = tempfile::tempdir().unwrap();
+    let shared = Arc::<Faulty>::clone(&store);
+    let mut life = Life::full(&server, shared, Semaphore::MAX_PERMITS, 2, folder).await;
+    life.shows("two are kept", |s| s.first == 2).await;
+    assert_eq!(*life.recorder.firsts.lock().unwrap(), [2]);
+    store.set(Fault::Deleting);
+    server.give(&posts(&["d", "e"]));
+    life.published(5).await;
+    soon("a failure", || store.failed() > 0).await;
+    assert_eq!(stored(&*store).await.len(), 4);
+    store.set(Fault::None);
+    server.give(&posts(&["f"]));
+    life.shows("two are kept", |s| s.first == 5).await;
+    let left: Vec<u64> = stored(&*store).await.iter().map(|(seq, _)| *seq).collect();
+    assert_eq!(left, [5, 6]);
+    assert_eq!(*life.recorder.firsts.lock().unwrap(), [2, 4, 5]);
     life.end().await;
 }

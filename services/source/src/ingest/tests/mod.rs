@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::metrics::Metrics;
 use feed_server::FeedServer;
 
 const CHANNEL: &str = "lore";
@@ -29,15 +30,23 @@ const SOON: Duration = Duration::from_secs(20);
 /// Stands in for the transport: keeps what is published, in order.
 struct Recorder {
     published: Mutex<Vec<(u64, Bytes)>>,
+    /// What it was told of the retention.
+    firsts: Mutex<Vec<u64>>,
     /// How many more updates it has room for.
     room: Semaphore,
 }
 
 #[async_trait]
 impl Transport for Recorder {
-    async fn publish(&self, seq: u64, encoded: Bytes) {
+    async fn publish(&self, channel: &str, seq: u64, encoded: Bytes) {
+        assert_eq!(channel, CHANNEL);
         self.room.acquire().await.unwrap().forget();
         self.published.lock().unwrap().push((seq, encoded));
+    }
+
+    async fn set_first(&self, channel: &str, first: u64) {
+        assert_eq!(channel, CHANNEL);
+        self.firsts.lock().unwrap().push(first);
     }
 
     async fn status(&self) -> Option<SourceStatus> {
@@ -48,10 +57,12 @@ impl Transport for Recorder {
 /// One life of an ingest.
 struct Life {
     recorder: Arc<Recorder>,
-    metrics: Arc<Metrics>,
+    metrics: ChannelMetrics,
+    mark: HeadMark,
     status: watch::Receiver<IngestStatus>,
     stop: CancellationToken,
     task: JoinHandle<()>,
+    _folder: tempfile::TempDir,
 }
 
 impl Life {
@@ -60,7 +71,23 @@ impl Life {
     }
 
     async fn with_room(server: &FeedServer, store: Arc<dyn Store>, room: usize) -> Life {
-        let channel = store.open_channel(CHANNEL).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        Life::full(server, store, room, 0, folder).await
+    }
+
+    /// With the folder of the head mark, and so many updates kept.
+    async fn full(
+        server: &FeedServer,
+        store: Arc<dyn Store>,
+        room: usize,
+        retention: u64,
+        folder: tempfile::TempDir,
+    ) -> Life {
+        // These tests are about one life each time, so every one has a fresh mark: what the channel
+        // has is taken as published.
+        let path = folder.path().join("lore.head");
+        let adopted = HeadMark::adopt(&path, &*store, CHANNEL).await.unwrap();
+        let (channel, mark) = (adopted.channel, adopted.mark);
         let fetch = FetchConfig {
             allow_private: true,
             ..FetchConfig::new(server.url())
@@ -69,21 +96,26 @@ impl Life {
             channel: channel.name,
             incarnation: channel.incarnation,
             head: channel.head,
+            first: channel.first,
+            retention,
             url: server.url(),
+            first_poll: Duration::ZERO,
             poll_interval: Duration::from_millis(30),
             store_retry: Duration::from_millis(30),
         };
         let recorder = Arc::new(Recorder {
             published: Mutex::new(Vec::new()),
+            firsts: Mutex::new(Vec::new()),
             room: Semaphore::new(room),
         });
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Metrics::default().channel(CHANNEL);
         let ingest = Ingest::new(
             settings,
             Fetcher::new(fetch).unwrap(),
             store,
+            mark.clone(),
             Arc::<Recorder>::clone(&recorder),
-            Arc::clone(&metrics),
+            metrics.clone(),
         )
         .await
         .unwrap();
@@ -92,6 +124,8 @@ impl Life {
         Life {
             recorder,
             metrics,
+            mark,
+            _folder: folder,
             status,
             task: tokio::spawn(ingest.run(stop.clone())),
             stop,

@@ -1,0 +1,129 @@
+//! What the application is told, and when.
+
+use std::time::{Instant, SystemTime};
+
+use flexicast::control::Refusal;
+use flexicast::receiver::{Output, ReceiverEvent};
+
+use super::Event;
+use super::engine::{Engine, MAX_HELD};
+
+impl Engine {
+    /// Does and tells what the state machine asks.
+    pub(super) fn core_events(&mut self) {
+        while let Some(event) = self.core.poll_event() {
+            match event {
+                ReceiverEvent::Join { flow, endpoints } => self.groups.join(flow, endpoints),
+                ReceiverEvent::Rejoin { flow } => self.groups.rejoin(flow),
+                ReceiverEvent::Leave { flow } => self.groups.leave(flow),
+                ReceiverEvent::Moved {
+                    channel,
+                    rung,
+                    cause,
+                } => {
+                    self.held.push_back(Event::Rung {
+                        channel,
+                        rung,
+                        cause,
+                        at: SystemTime::now(),
+                    });
+                }
+                ReceiverEvent::Welcome {
+                    channel,
+                    incarnation,
+                    head,
+                    first,
+                    resync,
+                } => {
+                    self.welcomed_at = Some(Instant::now());
+                    self.held.push_back(Event::Welcome {
+                        channel,
+                        incarnation,
+                        head,
+                        first,
+                        resync,
+                    });
+                }
+                ReceiverEvent::Datagram { channel, data } => {
+                    // Nobody promised that it arrives.
+                    if self.held.len() < MAX_HELD {
+                        self.held.push_back(Event::Datagram { channel, data });
+                    }
+                }
+                ReceiverEvent::Refused { code, reason } => {
+                    self.refused = true;
+                    let later = [Refusal::Unavailable, Refusal::TooMany, Refusal::IdInUse];
+                    let refusal = Refusal::from_number(code);
+                    let fatal = !refusal.is_some_and(|refusal| later.contains(&refusal));
+                    if fatal {
+                        // The same words would be refused again.
+                        self.stopped = true;
+                        self.retry_at = None;
+                    }
+                    self.held.push_back(Event::Refused {
+                        code,
+                        reason,
+                        fatal,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Hands out events and updates while the application takes them. What it does not take stays in the state machine, which then takes no more either.
+    pub(super) fn hand_out(&mut self) {
+        loop {
+            if self.held.is_empty() {
+                // Without room, one update that waits here makes the loop wait for room.
+                let event = self.next_output();
+                self.held.extend(event);
+            }
+            match (self.held.is_empty(), self.events.try_reserve()) {
+                (false, Ok(permit)) => {
+                    if let Some(event) = self.held.pop_front() {
+                        permit.send(event);
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn next_output(&mut self) -> Option<Event> {
+        let (channel, incarnation, output) = self.core.poll_update()?;
+        let channel = channel.to_owned();
+        Some(match output {
+            Output::Update(update) => Event::Update {
+                channel,
+                incarnation,
+                seq: update.seq,
+                encoded: update.encoded,
+                via: update.via,
+            },
+            Output::Gap { from, to } => Event::Gap { channel, from, to },
+        })
+    }
+
+    /// Counters that have changed.
+    pub(super) fn stats(&mut self) {
+        for (i, (channel, _)) in self.config.channels.iter().enumerate() {
+            let stats = self.core.stats(channel);
+            if stats == self.last_stats[i] {
+                continue;
+            }
+            let Some(now) = stats else { continue };
+            let event = Event::Stats {
+                channel: channel.clone(),
+                head: now.head,
+                flow_packets: now.flow_packets,
+                flow_invalid: now.flow_invalid,
+                duplicates: now.duplicates,
+                mismatches: now.mismatches,
+            };
+            // Counters that find no room are told later.
+            if self.events.try_send(event).is_ok() {
+                self.last_stats[i] = stats;
+            }
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! What `/metrics` shows, in the OpenMetrics text format. What belongs to a channel has the label
+//! `channel`.
+
+mod counters;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use flexicast_tokio::Rung;
+use flexicast_tokio::source::{FlowStatus, Move, ReceiverChannel, SourceStatus};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::ingest::{FeedState, IngestStatus};
+use counters::TransportCounters;
+
+/// What the answer of `/metrics` is.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Unicast];
+
+/// A gauge of a number that need not be whole.
+type Real = Gauge<f64, AtomicU64>;
+
+/// A number for each channel.
+type Gauges = Family<ChannelLabels, Gauge>;
+type Counters = Family<ChannelLabels, Counter>;
+type Moments = Family<ChannelLabels, Moment>;
+
+/// A point in time that is absent until it is known: 1970 would look like an outage.
+#[derive(Debug, Clone, Default)]
+struct Moment {
+    seconds: Real,
+    known: Arc<AtomicBool>,
+}
+
+impl Moment {
+    fn set(&self, unix_ms: Option<u64>) {
+        if let Some(ms) = unix_ms {
+            self.seconds.set(ms as f64 / 1e3);
+            self.known.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl EncodeMetric for Moment {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        if self.known.load(Ordering::Acquire) {
+            self.seconds.encode(encoder)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
+impl TypedMetric for Moment {
+    const TYPE: MetricType = MetricType::Gauge;
+}
+
+/// All metrics of the source. Each ingest counts its own as things happen, by its
+/// [`ChannelMetrics`]; those of the transport are taken over from its status by
+/// [`Metrics::observe`].
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    updates: Counters,
+    oversized: Counters,
+    polls: Family<PollLabels, Counter>,
+    poll_seconds: Family<ChannelLabels, Histogram, fn() -> Histogram>,
+    suspected_gaps: Counters,
+    store_failures: Counters,
+    head: Gauges,
+    first: Gauges,
+    feed_state: Family<StateLabels, Gauge>,
+    last_poll: Moments,
+    last_success: Moments,
+    flows: Flows,
+    receivers: Family<RungLabels, Gauge>,
+    connected: Gauge,
+    receiver_lag: Gauges,
+    moves: Family<MoveLabels, Counter>,
+    transport: TransportCounters,
+    last_move: Mutex<Option<Move>>,
+}
+
+/// What one channel's ingest counts.
+#[derive(Debug, Clone)]
+pub struct ChannelMetrics {
+    channel: String,
+    /// Updates stored and handed to the transport.
+    pub updates: Counter,
+    /// New or changed entries that were too large to be sent.
+    pub oversized: Counter,
+    /// How long fetching took.
+    pub poll_seconds: Histogram,
+    /// Documents that shared no entry with the one before.
+    pub suspected_gaps: Counter,
+    /// Failed attempts to store something.
+    pub store_failures: Counter,
+    polls: Family<PollLabels, Counter>,
+}
+
+impl ChannelMetrics {
+    /// Counts a poll by how it ended.
+    pub fn polled(&self, result: FeedState) {
+        self.polls.get_or_create(&self.poll_labels(result)).inc();
+    }
+
+    /// How many polls ended so.
+    #[cfg(test)]
+    pub fn polls(&self, result: FeedState) -> u64 {
+        self.polls.get_or_create(&self.poll_labels(result)).get()
+    }
+
+    fn poll_labels(&self, result: FeedState) -> PollLabels {
+        PollLabels {
+            channel: self.channel.clone(),
+            result: result.word(),
+        }
+    }
+}
+
+/// What is known of the channels' flows.
+#[derive(Debug, Default)]
+struct Flows {
+    members: Gauges,
+    replicas: Gauges,
+    packets: Counters,
+    bytes: Counters,
+    outstanding: Gauges,
+    key_sequence: Gauges,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ChannelLabels {
+    channel: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PollLabels {
+    channel: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    channel: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RungLabels {
+    channel: String,
+    rung: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MoveLabels {
+    channel: String,
+    from: String,
+    to: String,
+    cause: String,
+}
+
+fn of(channel: &str) -> ChannelLabels {
+    ChannelLabels {
+        channel: channel.to_owned(),
+    }
+}
+
+/// From a server next door to one that just makes the time limit.
+fn poll_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.005, 2.0, 13))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("flexfeed_source");
+        let transport = TransportCounters::register(&mut registry);
+        let mut metrics = Self {
+            registry,
+            updates: Family::default(),
+            oversized: Family::default(),
+            polls: Family::default(),
+            poll_seconds: Family::new_with_constructor(poll_buckets),
+            suspected_gaps: Family::default(),
+            store_failures: Family::default(),
+            head: Family::default(),
+            first: Family::default(),
+            feed_state: Family::default(),
+            last_poll: Family::default(),
+            last_success: Family::default(),
+            flows: Flows::default(),
+            receivers: Family::default(),
+            connected: Gauge::default(),
+            receiver_lag: Family::default(),
+            moves: Family::default(),
+            transport,
+            last_move: Mutex::new(None),
+        };
+        metrics.register_ingest();
+        metrics.register_transport();
+        metrics
+    }
+}
+
+impl Metrics {
+    fn register_ingest(&mut self) {
+        let r = &mut self.registry;
+        let version = [("version", env!("CARGO_PKG_VERSION"))].to_vec();
+        r.register("build", "The program", Info::new(version));
+        let help = "Updates stored and published since the start";
+        r.register("updates", help, self.updates.clone());
+        let help = "New or changed entries that were too large to be sent";
+        r.register("updates_oversized", help, self.oversized.clone());
+        let help = "The seq of the last stored update";
+        r.register("head_seq", help, self.head.clone());
+        let help = "The seq of the oldest update that is kept";
+        r.register("first_seq", help, self.first.clone());
+        let help = "Polls of the feed by result";
+        r.register("polls", help, self.polls.clone());
+        let help = "Time to fetch the feed";
+        let unit = Unit::Seconds;
+        r.register_with_unit("poll_duration", help, unit, self.poll_seconds.clone());
+        let help = "Unix time of the last poll's end";
+        let unit = Unit::Seconds;
+        r.register_with_unit("last_poll_timestamp", help, unit, self.last_poll.clone());
+        let help = "Unix time of the end of the last poll that could read the feed";
+        let (name, unit) = ("feed_last_success_timestamp", Unit::Seconds);
+        r.register_with_unit(name, help, unit, self.last_success.clone());
+        let help = "How the last poll went: 1 for the state that holds";
+        r.register("feed_state", help, self.feed_state.clone());
+        let help = "Documents that shared no entry with the one before: entries may be missing";
+        r.register("suspected_gaps", help, self.suspected_gaps.clone());
+        let help = "Failed attempts to store updates";
+        r.register("store_failures", help, self.store_failures.clone());
+    }
+
+    fn register_transport(&mut self) {
+        let r = &mut self.registry;
+        let f = &self.flows;
+        let help = "Receivers of the channel by rung";
+        r.register("receivers", help, self.receivers.clone());
+        let help = "Connected receivers, whatever channels they receive";
+        r.register("connected_receivers", help, self.connected.clone());
+        let help = "Updates between the head and the last confirmed cursor furthest behind it, of connected receivers";
+        r.register("receiver_lag_max_updates", help, self.receiver_lag.clone());
+        let help = "Moves of receivers between rungs";
+        r.register("moves", help, self.moves.clone());
+        let help = "Receivers that owe acknowledgements on the flow";
+        r.register("flow_members", help, f.members.clone());
+        let help = "Receivers that are sent copies of the flow's packets";
+        r.register("flow_replicas", help, f.replicas.clone());
+        let help = "Packets sent on the flow, each counted once";
+        r.register("flow_packets", help, f.packets.clone());
+        let help = "UDP payload sent on the flow, each packet counted once";
+        r.register_with_unit("flow", help, Unit::Bytes, f.bytes.clone());
+        let help = "Packets of the flow that somebody still owes an acknowledgement for";
+        r.register("flow_outstanding_packets", help, f.outstanding.clone());
+        let help = "The key epoch that the flow is sent in";
+        r.register("flow_key_sequence", help, f.key_sequence.clone());
+    }
+
+    /// What the ingest of a channel counts.
+    pub fn channel(&self, name: &str) -> ChannelMetrics {
+        let labels = of(name);
+        ChannelMetrics {
+            channel: name.to_owned(),
+            updates: self.updates.get_or_create_owned(&labels),
+            oversized: self.oversized.get_or_create_owned(&labels),
+            poll_seconds: self.poll_seconds.get_or_create_owned(&labels),
+            suspected_gaps: self.suspected_gaps.get_or_create_owned(&labels),
+            store_failures: self.store_failures.get_or_create_owned(&labels),
+            polls: self.polls.clone(),
+        }
+    }
+
+    /// Takes over what the transport has seen. Call it often enough that no more moves happen in
+    /// between than a status holds.
+    pub fn observe(&self, status: &SourceStatus) {
+        for channel in &status.channels {
+            let name = channel.channel.as_str();
+            let here = |c: &&ReceiverChannel| c.channel == name;
+            let receivers: Vec<&ReceiverChannel> = status
+                .receivers
+                .iter()
+                .filter_map(|r| r.channels.iter().find(here))
+                .collect();
+            self.observe_receivers(name, channel.head, &receivers);
+            if let Some(flow) = &channel.flow {
+                self.flows.observe(name, flow);
+            }
+        }
+        self.connected.set(whole(status.receivers.len() as u64));
+        self.transport.observe(&status.counters);
+        self.count_moves(&status.moves);
+    }
+
+    fn observe_receivers(&self, name: &str, head: u64, receivers: &[&ReceiverChannel]) {
+        for rung in RUNGS {
+            let rung = rung.to_string();
+            let count = receivers.iter().filter(|r| r.rung == rung).count();
+            let labels = RungLabels {
+                channel: name.to_owned(),
+                rung,
+            };
+            self.receivers
+                .get_or_create(&labels)
+                .set(whole(count as u64));
+        }
+        // One that has just connected has not said yet how far it is.
+        let cursors = receivers.iter().filter_map(|r| r.cursor);
+        let lags = cursors.map(|cursor| head.saturating_sub(cursor));
+        self.receiver_lag
+            .get_or_create(&of(name))
+            .set(whole(lags.max().unwrap_or(0)));
+    }
+
+    /// Counts those of the last moves that were not there the last time.
+    fn count_moves(&self, moves: &[Move]) {
+        let Ok(mut last) = self.last_move.lock() else {
+            return;
+        };
+        let counted = last.as_ref().and_then(|last| {
+            let same = |m: &Move| {
+                (m.at_ms, &m.channel, &m.receiver, &m.to)
+                    == (last.at_ms, &last.channel, &last.receiver, &last.to)
+            };
+            moves.iter().rposition(same)
+        });
+        let fresh = moves.iter().skip(counted.map_or(0, |at| at + 1));
+        for step in fresh {
+            let labels = MoveLabels {
+                channel: step.channel.clone(),
+                from: step.from.clone(),
+                to: step.to.clone(),
+                cause: step.cause.clone(),
+            };
+            self.moves.get_or_create(&labels).inc();
+        }
+        if let Some(newest) = moves.last() {
+            *last = Some(newest.clone());
+        }
+    }
+
+    /// The text of `/metrics`, with what the ingest of each channel says.
+    ///
+    /// # Errors
+    /// The text cannot be made; it is only memory, so this does not happen.
+    pub fn text<'a>(
+        &self,
+        ingests: impl IntoIterator<Item = (&'a str, IngestStatus)>,
+    ) -> Result<String, std::fmt::Error> {
+        for (channel, ingest) in ingests {
+            let labels = of(channel);
+            self.head.get_or_create(&labels).set(whole(ingest.head));
+            self.first.get_or_create(&labels).set(whole(ingest.first));
+            self.last_poll
+                .get_or_create(&labels)
+                .set(ingest.last_poll_ms);
+            self.last_success
+                .get_or_create(&labels)
+                .set(ingest.last_success_ms);
+            let (present, _) = ingest.feed();
+            for state in FeedState::ALL {
+                let labels = StateLabels {
+                    channel: channel.to_owned(),
+                    state: state.word(),
+                };
+                self.feed_state
+                    .get_or_create(&labels)
+                    .set(i64::from(state == present));
+            }
+        }
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+impl Flows {
+    fn observe(&self, channel: &str, flow: &FlowStatus) {
+        let labels = of(channel);
+        let set = |gauge: &Gauges, to: usize| {
+            gauge.get_or_create(&labels).set(whole(to as u64));
+        };
+        set(&self.members, flow.members);
+        set(&self.replicas, flow.replicas);
+        set(&self.outstanding, flow.outstanding);
+        self.key_sequence
+            .get_or_create(&labels)
+            .set(whole(flow.key_sequence));
+        raise(&self.packets.get_or_create(&labels), flow.packets);
+        raise(&self.bytes.get_or_create(&labels), flow.bytes);
+    }
+}
+
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Brings a counter up to what the transport counted; counters never go down.
+fn raise(counter: &Counter, to: u64) {
+    counter.inner().fetch_max(to, Ordering::Relaxed);
+}

@@ -1,0 +1,173 @@
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+use super::*;
+use flexicast_tokio::source::{ChannelStatus, Counters, FlowStatus, ReceiverStatus};
+
+fn step(at_ms: u64, to: &str) -> Move {
+    let from = if to == "unicast" {
+        "multicast"
+    } else {
+        "unicast"
+    };
+    Move {
+        at_ms,
+        channel: "lore".into(),
+        receiver: "r".into(),
+        name: "r1".into(),
+        from: from.into(),
+        to: to.into(),
+        cause: "joined".into(),
+    }
+}
+
+fn receiver(channels: &[(&str, &str, Option<u64>)]) -> ReceiverStatus {
+    let channel = |(channel, rung, cursor): &(&str, &str, Option<u64>)| ReceiverChannel {
+        channel: (*channel).into(),
+        rung: (*rung).into(),
+        since_ms: 0,
+        cursor: *cursor,
+        backlog: 0,
+        key_sequence: None,
+    };
+    ReceiverStatus {
+        id: String::new(),
+        name: String::new(),
+        addr: String::new(),
+        rtt_ms: 0.0,
+        channels: channels.iter().map(channel).collect(),
+    }
+}
+
+fn value(text: &str, name: &str) -> Option<f64> {
+    let line = text.lines().find(|l| l.split(' ').next() == Some(name))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn what_the_transport_saw_is_shown() {
+    let metrics = Metrics::default();
+    let status = SourceStatus {
+        channels: vec![
+            ChannelStatus {
+                channel: "lore".into(),
+                head: 10,
+                flow: Some(FlowStatus {
+                    id: String::new(),
+                    endpoints: Vec::new(),
+                    group: String::new(),
+                    source: None,
+                    next_pn: 7,
+                    key_sequence: 3,
+                    members: 2,
+                    replicas: 1,
+                    packets: 7,
+                    bytes: 700,
+                    outstanding: 1,
+                }),
+            },
+            ChannelStatus {
+                channel: "net".into(),
+                head: 5,
+                flow: None,
+            },
+        ],
+        receivers: vec![
+            receiver(&[("lore", "multicast", Some(9)), ("net", "unicast", Some(1))]),
+            receiver(&[("lore", "multicast", Some(10))]),
+            receiver(&[("lore", "replicated", Some(4))]),
+            receiver(&[("net", "unicast", None)]),
+        ],
+        moves: vec![],
+        mass_fall_backs: vec![],
+        counters: Counters {
+            refused: 3,
+            unicast_bytes: 9,
+            ..Counters::default()
+        },
+    };
+    metrics.observe(&status);
+    metrics.channel("lore").updates.inc_by(5);
+    metrics.channel("net").polled(FeedState::Ok);
+    let ingest = IngestStatus {
+        head: 10,
+        first: 4,
+        feed: FeedState::NotAFeed,
+        last_poll_ms: Some(1500),
+        last_success_ms: Some(500),
+        ..IngestStatus::default()
+    };
+    let text = metrics.text([("lore", ingest.clone())]).unwrap();
+    for (name, expected) in [
+        ("updates_total{channel=\"lore\"}", 5.0),
+        ("updates_total{channel=\"net\"}", 0.0),
+        ("head_seq{channel=\"lore\"}", 10.0),
+        ("first_seq{channel=\"lore\"}", 4.0),
+        ("polls_total{channel=\"net\",result=\"ok\"}", 1.0),
+        ("receivers{channel=\"lore\",rung=\"multicast\"}", 2.0),
+        ("receivers{channel=\"lore\",rung=\"replicated\"}", 1.0),
+        ("receivers{channel=\"lore\",rung=\"unicast\"}", 0.0),
+        ("receivers{channel=\"net\",rung=\"unicast\"}", 2.0),
+        ("receivers{channel=\"net\",rung=\"amt\"}", 0.0),
+        ("connected_receivers", 4.0),
+        ("receiver_lag_max_updates{channel=\"lore\"}", 6.0),
+        ("receiver_lag_max_updates{channel=\"net\"}", 4.0),
+        ("flow_packets_total{channel=\"lore\"}", 7.0),
+        ("flow_bytes_total{channel=\"lore\"}", 700.0),
+        ("flow_members{channel=\"lore\"}", 2.0),
+        ("flow_replicas{channel=\"lore\"}", 1.0),
+        ("flow_key_sequence{channel=\"lore\"}", 3.0),
+        ("refused_total", 3.0),
+        ("unicast_bytes_total", 9.0),
+        ("feed_state{channel=\"lore\",state=\"not-a-feed\"}", 1.0),
+        ("feed_state{channel=\"lore\",state=\"ok\"}", 0.0),
+        ("last_poll_timestamp_seconds{channel=\"lore\"}", 1.5),
+        ("feed_last_success_timestamp_seconds{channel=\"lore\"}", 0.5),
+        ("suspected_gaps_total{channel=\"lore\"}", 0.0),
+    ] {
+        let name = format!("flexfeed_source_{name}");
+        assert_eq!(value(&text, &name), Some(expected), "{name} in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+    // Each metric is explained.
+    let count = |word: &str| text.lines().filter(|l| l.starts_with(word)).count();
+    assert_eq!(count("# HELP"), count("# TYPE"));
+}
+
+#[test]
+fn times_are_absent_until_they_are_known() {
+    let metrics = Metrics::default();
+    let poll = "flexfeed_source_last_poll_timestamp_seconds{channel=\"lore\"}";
+    let success = "flexfeed_source_feed_last_success_timestamp_seconds{channel=\"lore\"}";
+    let mut ingest = IngestStatus::default();
+    let text = metrics.text([("lore", ingest.clone())]).unwrap();
+    assert_eq!((value(&text, poll), value(&text, success)), (None, None));
+    ingest.last_poll_ms = Some(2000);
+    let text = metrics.text([("lore", ingest.clone())]).unwrap();
+    assert_eq!(
+        (value(&text, poll), value(&text, success)),
+        (Some(2.0), None)
+    );
+}
+
+#[test]
+fn every_move_counts_once() {
+    let metrics = Metrics::default();
+    let moves = |steps: &[(u64, &str)]| {
+        let steps: Vec<Move> = steps.iter().map(|(at, to)| step(*at, to)).collect();
+        metrics.count_moves(&steps);
+    };
+    moves(&[]);
+    moves(&[(1, "multicast"), (2, "unicast")]);
+    moves(&[(1, "multicast"), (2, "unicast")]);
+    moves(&[(2, "unicast"), (3, "multicast")]);
+    // So many in between that the last counted one is gone.
+    moves(&[(8, "unicast"), (9, "multicast")]);
+    let labels = |from: &str, to: &str| MoveLabels {
+        channel: "lore".into(),
+        from: from.into(),
+        to: to.into(),
+        cause: "joined".into(),
+    };
+    let count = |from, to| metrics.moves.get_or_create(&labels(from, to)).get();
+    assert_eq!(count("unicast", "multicast"), 3);
+    assert_eq!(count("multicast", "unicast"), 2);
+}
