@@ -11,6 +11,7 @@ pub mod garbage;
 pub mod http;
 pub mod lab;
 pub mod lore;
+pub mod probing;
 pub mod process;
 pub mod readers;
 pub mod run_dir;

@@ -2,6 +2,7 @@
 //!
 //! These are written down here a second time, on purpose: a change of a service that breaks its readers breaks the scenarios.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -135,6 +136,8 @@ pub struct FlowStatus {
 pub struct SourceReceiver {
     /// Its configured name.
     pub name: String,
+    /// Where its connection comes from.
+    pub addr: SocketAddr,
     /// `multicast`, `unicast`, …
     pub rung: String,
     /// What it has confirmed.

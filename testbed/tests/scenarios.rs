@@ -63,6 +63,26 @@ fn g_flapping_backs_off() {
 }
 
 #[test]
+fn h_ipv6_only() {
+    require(scenario::ipv6_only(None));
+}
+
+#[test]
+fn h2_ipv6_any_source() {
+    require(scenario::ipv6_any_source(None));
+}
+
+#[test]
+fn i_dual_stack() {
+    require(scenario::dual_stack(None));
+}
+
+#[test]
+fn j_nat_rebinding() {
+    require(scenario::nat_rebinding(None));
+}
+
+#[test]
 fn k_links_fail_in_turn() {
     require(scenario::links_fail_in_turn(None));
 }

@@ -360,7 +360,10 @@ async fn a_gap_with_nothing_after_it_is_told_once() {
     running.signal("-KILL");
     running.exit_code();
     let running = home.start();
-    let status = home.cursor(6).await;
+    // Of this process, not the last word of the one before.
+    let pid = running.child.id();
+    let again = |status: &Value| status["pid"] == pid && status["channels"][0]["cursor"] == 6;
+    let status = home.until("the next life", again).await;
     assert_eq!(status["channels"][0]["missing"], 0, "{status}");
     stop(running);
     assert_eq!(entries(&home.data()), [6, 1]);

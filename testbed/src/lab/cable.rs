@@ -44,6 +44,7 @@ impl Lab {
             "link set {port} nomaster\n\
              link set {port} netns {pid} name near\n\
              link add {port} type veth peer name far netns {pid}\n\
+             link set {port} addrgenmode none\n\
              link set {port} master br0\n\
              link set {port} up\n",
             pid = holder.pid()

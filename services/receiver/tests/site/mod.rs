@@ -180,13 +180,16 @@ impl Site {
     }
 
     async fn put(&self, channel: &str, seq: u64, encoded: Bytes) {
-        let mut channels = self.store.0.lock().unwrap();
-        let updates = channels.entry(channel.to_owned()).or_default();
-        updates.insert(seq, encoded.clone());
-        drop(channels);
+        self.store_one(channel, seq, encoded.clone());
         if let Some((handle, _)) = &self.running {
             handle.publish(channel, seq, encoded).await;
         }
+    }
+
+    fn store_one(&self, channel: &str, seq: u64, encoded: Bytes) {
+        let mut channels = self.store.0.lock().unwrap();
+        let updates = channels.entry(channel.to_owned()).or_default();
+        updates.insert(seq, encoded);
     }
 
     /// Forgets the updates of all channels that are not so.

@@ -6,8 +6,11 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::raise;
 
+/// Where a counter is found.
+type Value = fn(&Counters) -> u64;
+
 /// A counter: its name, what it counts, and where it is found.
-type Known = (&'static str, &'static str, fn(&Counters) -> u64);
+type Known = (&'static str, &'static str, Value);
 
 /// Those of the transport, in the order in which they are shown. A name gets `_total` at its end.
 const KNOWN: &[Known] = &[
@@ -174,7 +177,7 @@ const KNOWN_BYTES: &[Known] = &[(
 /// The transport's counters as metrics.
 #[derive(Debug)]
 pub(super) struct TransportCounters {
-    counters: Vec<(Counter, fn(&Counters) -> u64)>,
+    counters: Vec<(Counter, Value)>,
 }
 
 impl TransportCounters {
