@@ -19,4 +19,5 @@ pub mod sabotage;
 pub mod scenario;
 pub mod status;
 pub mod stream;
+pub mod urgent;
 pub mod waiting;

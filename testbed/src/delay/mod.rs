@@ -6,7 +6,6 @@
 mod echo;
 mod line;
 mod port;
-mod urgent;
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -19,6 +18,8 @@ use serde::{Deserialize, Serialize};
 pub use echo::{Trip, Trips, answer, send_trips};
 pub use line::{Counts, Line};
 use port::{MAX_FRAME, Port};
+
+use crate::urgent::Urgent;
 
 /// What a cable reports when it is taken away.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,10 +48,8 @@ pub fn carry(
     let open = |name: &str| Port::open(name).with_context(|| format!("opening interface {name:?}"));
     let ports = [open(interfaces[0])?, open(interfaces[1])?];
     let mut lines = [Line::new(delay, limit), Line::new(delay, limit)];
-    // A cable does not wait for a processor. Only the machine's own administrator may ask for that; without it, a busy machine adds to the delay.
-    if let Err(error) = urgent::run_before_others() {
-        eprintln!("frames may be late when the machine is busy: {error}");
-    }
+    // A cable does not wait for a processor. Only the machine's own administrator may ask for that; without it, a busy machine adds to the delay, as the report shows.
+    let _urgent = Urgent::begin(Urgent::APPARATUS);
     let mut buffer = vec![0; MAX_FRAME];
     up()?;
     while !wait(&ports, &lines, stop)? {

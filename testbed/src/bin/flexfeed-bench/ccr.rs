@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use testbed::scenario::{CcrPlan, Failure, play_ccr};
+use testbed::urgent::Urgent;
 
 use crate::figures::{Figures, median};
 
@@ -40,7 +41,13 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
             continue;
         }
         let plan = CcrPlan::paper(fall_back_ms);
+        // Both ends and all that is between them, as on machines that have nothing else to do.
+        let urgent = Urgent::begin(Urgent::MEASURED);
+        if let Err(error) = &urgent {
+            eprintln!("what else this machine does will show in the figures: {error}");
+        }
         let seen = play_ccr(&plan).context("the failure experiment")?;
+        drop(urgent);
         eprintln!("failure experiment, D_fb {fall_back_ms} ms: {seen}");
         let failures = seen.failures();
         let of = |value: fn(&Failure) -> Option<f64>| {
