@@ -1,9 +1,10 @@
 //! Where flexfeed is put to the test: networks made of namespaces, a feed like lore's that grows on command, the services run in them, independent readers of what
 //! they write, and the scenarios, demo and sabotage runner built from these.
 //!
-//! The library is made of threads and processes only; the feed generator's server alone uses tokio. `testbed/README.md` says how to run one scenario.
+//! The library is made of threads and processes; the feed generator's server and the streams alone use tokio. `testbed/README.md` says how to run one scenario.
 
 pub mod binaries;
+pub mod delay;
 pub mod delivery;
 pub mod demo;
 pub mod garbage;
@@ -17,4 +18,6 @@ pub mod run_dir;
 pub mod sabotage;
 pub mod scenario;
 pub mod status;
+pub mod stream;
+pub mod urgent;
 pub mod waiting;

@@ -3,8 +3,9 @@
 use anyhow::{Result, bail};
 
 use crate::scenario::{
-    Sabotage, a_cut_receiver_falls_back_and_returns, crashes_lose_nothing_and_repeat_nothing,
-    dual_stack, flapping_backs_off, ipv6_only, loss_is_repaired, nat_rebinding,
+    Sabotage, a_cut_receiver_falls_back_and_returns, a_restored_backup_is_noticed,
+    away_for_thousands_of_updates, crashes_lose_nothing_and_repeat_nothing, dual_stack,
+    flapping_backs_off, ipv6_only, links_fail_in_turn, loss_is_repaired, nat_rebinding,
 };
 
 /// A scenario, a promise that it claims to watch, and what it must say when that is broken.
@@ -20,7 +21,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 7] = [
+const CLAIMS: [Claim; 10] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         sabotage: Sabotage::DedupeOff,
@@ -65,6 +66,25 @@ const CLAIMS: [Claim; 7] = [
         name: "j: NAT rebinding",
         scenario: nat_rebinding,
         reasons: &["delivered twice"],
+    },
+    Claim {
+        sabotage: Sabotage::FallbackOff,
+        name: "k: links fail in turn",
+        scenario: links_fail_in_turn,
+        reasons: &["extra delay", "did not fall back", "has confirmed message"],
+    },
+    Claim {
+        sabotage: Sabotage::GapsUntold,
+        name: "l: away",
+        scenario: away_for_thousands_of_updates,
+        reasons: &["should report the gap"],
+    },
+    // Who returns late asks for what follows its old number, and never hears of what has the numbers before it.
+    Claim {
+        sabotage: Sabotage::RenewalOff,
+        name: "m: restored from a backup",
+        scenario: a_restored_backup_is_noticed,
+        reasons: &["did not notice that its database was set back"],
     },
 ];
 

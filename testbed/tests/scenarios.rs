@@ -81,3 +81,18 @@ fn i_dual_stack() {
 fn j_nat_rebinding() {
     require(scenario::nat_rebinding(None));
 }
+
+#[test]
+fn k_links_fail_in_turn() {
+    require(scenario::links_fail_in_turn(None));
+}
+
+#[test]
+fn l_away_for_thousands_of_updates() {
+    require(scenario::away_for_thousands_of_updates(None));
+}
+
+#[test]
+fn m_a_restored_backup_is_noticed() {
+    require(scenario::a_restored_backup_is_noticed(None));
+}

@@ -6,6 +6,7 @@
 //! A multi-threaded process (a Rust test) cannot enter a user namespace, so each program is started through `nsenter`. As root no user namespace is made; as an
 //! ordinary user one is, by the same code, and inside it the user is root over the lab's networks and over nothing else.
 
+mod cable;
 mod families;
 mod holder;
 mod nat;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::waiting::pause;
+pub use cable::Cable;
 pub use families::Families;
 use holder::Holder;
 pub use holder::child_of;

@@ -105,6 +105,8 @@ pub struct Plan {
     ///
     /// Scenarios allow more than the default, because two cores that also build and run other tests delay acknowledgements now and then.
     pub fall_back_ms: u32,
+    /// Further arguments of the source.
+    pub source_args: Vec<&'static str>,
     /// A promise to break.
     pub sabotage: Option<Sabotage>,
 }
@@ -124,6 +126,7 @@ impl Plan {
             replicate: false,
             poll_interval: 0.2,
             fall_back_ms: 400,
+            source_args: Vec::new(),
             sabotage,
         }
     }
@@ -233,6 +236,7 @@ pub(super) fn source_launch(
         .flat_map(|(flag, value)| [flag.to_owned(), value])
         .collect();
     args.push("--allow-private-feed".to_owned());
+    args.extend(plan.source_args.iter().map(ToString::to_string));
     if plan.asm {
         args.push("--asm".to_owned());
     }
