@@ -20,6 +20,10 @@ pub struct Binaries {
     pub lore: PathBuf,
     /// `flexfeed-probe`, which sends and counts datagrams.
     pub probe: PathBuf,
+    /// `flexfeed-delay`, a slow cable.
+    pub delay: PathBuf,
+    /// `flexfeed-stream`, which drives the transport without services.
+    pub stream: PathBuf,
 }
 
 impl Binaries {
@@ -56,6 +60,8 @@ impl Binaries {
             receiver: PathBuf::new(),
             lore: required(&own, "flexfeed-lore")?,
             probe: required(&own, "flexfeed-probe")?,
+            delay: required(&own, "flexfeed-delay")?,
+            stream: required(&own, "flexfeed-stream")?,
         })
     }
 
@@ -82,6 +88,8 @@ impl Binaries {
             receiver: place(&self.receiver)?,
             lore: place(&self.lore)?,
             probe: place(&self.probe)?,
+            delay: place(&self.delay)?,
+            stream: place(&self.stream)?,
         })
     }
 }

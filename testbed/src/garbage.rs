@@ -1,13 +1,11 @@
-//! Datagrams that a service must survive, and plain multicast to prove the lab with.
+//! Datagrams that a service must survive.
 
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::waiting::pause;
 
@@ -22,14 +20,18 @@ const LARGEST: usize = 1400;
 /// # Errors
 /// When the socket cannot be made; single refused datagrams (a closed port answers with ICMP) are not an error.
 pub fn send_garbage(
-    to: SocketAddrV4,
+    to: SocketAddr,
     count: u32,
     per_second: u32,
     flow: Option<[u8; 8]>,
     seed: u64,
 ) -> Result<()> {
-    let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
-        .context("opening a UDP socket")?;
+    let any: IpAddr = if to.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
+    let socket = UdpSocket::bind((any, 0)).context("opening a UDP socket")?;
     let mut rng = StdRng::seed_from_u64(seed);
     let interval = Duration::from_secs(1) / per_second.max(1);
     for number in 0..count {
@@ -69,64 +71,6 @@ fn piece(rng: &mut StdRng, number: u32, flow: Option<[u8; 8]>) -> Vec<u8> {
         *place = byte;
     }
     bytes
-}
-
-/// Sends numbered datagrams to a group by the default multicast route.
-///
-/// # Errors
-/// When the socket cannot be made or a datagram cannot be sent.
-pub fn send_numbered(group: SocketAddrV4, count: u32, interval: Duration) -> Result<()> {
-    let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
-        .context("opening a UDP socket")?;
-    socket.set_multicast_ttl_v4(4)?;
-    for number in 0..count {
-        socket
-            .send_to(&number.to_be_bytes(), group)
-            .with_context(|| format!("sending to {group}"))?;
-        pause(interval);
-    }
-    Ok(())
-}
-
-/// Joins a group (from one source, or from any) on an interface and counts the datagrams that arrive within a time; without `join` it only listens on the port.
-///
-/// # Errors
-/// When the socket cannot be made or the join is refused.
-pub fn count_arrivals(
-    group: SocketAddrV4,
-    source: Option<Ipv4Addr>,
-    interface: Ipv4Addr,
-    join: bool,
-    time: Duration,
-) -> Result<u32> {
-    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&SockAddr::from(group))?;
-    match (join, source) {
-        (false, _) => {}
-        (true, Some(source)) => socket.join_ssm_v4(&source, group.ip(), &interface)?,
-        (true, None) => socket.join_multicast_v4(group.ip(), &interface)?,
-    }
-    let socket = UdpSocket::from(socket);
-    let end = Instant::now() + time;
-    let mut arrived = 0;
-    let mut buffer = [0; 2048];
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(arrived);
-        }
-        socket.set_read_timeout(Some(left))?;
-        match socket.recv(&mut buffer) {
-            Ok(_) => arrived += 1,
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                ) => {}
-            Err(error) => return Err(error).context("receiving"),
-        }
-    }
 }
 
 /// Reads a Flow ID of 16 hexadecimal digits.

@@ -2,6 +2,7 @@
 //!
 //! These are written down here a second time, on purpose: a change of a service that breaks its readers breaks the scenarios.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -48,8 +49,19 @@ pub struct ReceiverChannel {
     pub duplicates: u64,
     /// Times that the flow's bytes differed from the unicast path's.
     pub mismatches: u64,
+    /// Updates that were gone for good at the source, oldest gap first.
+    pub gaps: Vec<Gap>,
     /// The latest changes of rung, oldest first.
     pub moves: Vec<Move>,
+}
+
+/// Updates that were gone for good.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Gap {
+    /// The first of them.
+    pub from: u64,
+    /// The last of them.
+    pub to: u64,
 }
 
 /// Updates by path.
@@ -93,6 +105,8 @@ pub struct Move {
 /// `/status.json` of a source.
 #[derive(Debug, Clone, Deserialize)]
 pub struct SourceStatus {
+    /// The channel's incarnation.
+    pub incarnation: String,
     /// The last stored update.
     pub head: u64,
     /// The feed that it reads.
@@ -135,6 +149,8 @@ pub struct FlowStatus {
 pub struct SourceReceiver {
     /// Its configured name.
     pub name: String,
+    /// Where its connection comes from.
+    pub addr: SocketAddr,
     /// `multicast`, `unicast`, …
     pub rung: String,
     /// What it has confirmed.

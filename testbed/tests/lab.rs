@@ -2,15 +2,30 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use testbed::binaries::Binaries;
-use testbed::lab::{Lab, Multicast, Node};
+use testbed::lab::{Families, Lab, Multicast, Node, Rebinding};
 use testbed::run_dir::RunDir;
 use testbed::waiting::{pause, wait_for};
 
-const GROUP: &str = "232.70.70.1:4434";
+const V4: &str = "232.70.70.1:4434";
+const V6: &str = "[ff3e::4646:1]:4434";
+
+/// How a receiver listens to a group.
+#[derive(Clone, Copy)]
+enum Join {
+    /// To the node that sends.
+    Source,
+    /// To an address that nobody has.
+    Other,
+    /// To everybody.
+    Any,
+    /// Only on the port.
+    Not,
+}
 
 struct Bench {
     lab: Lab,
@@ -21,11 +36,19 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Bench {
-        let mut lab = Lab::new().unwrap();
+    fn new(families: Families) -> Bench {
+        Bench::of(families, [families; 3])
+    }
+
+    fn of(families: Families, receivers: [Families; 3]) -> Bench {
+        let mut lab = Lab::with(families).unwrap();
         let source = lab.add_node("source", 2).unwrap();
         let receivers = (1..=3)
-            .map(|n| lab.add_node(&format!("r{n}"), 10 + n).unwrap())
+            .zip(receivers)
+            .map(|(n, families)| {
+                lab.add_node_with(&format!("r{n}"), 10 + n, families)
+                    .unwrap()
+            })
             .collect();
         let run = RunDir::new("lab").unwrap();
         let bins = Binaries::of_testbed()
@@ -41,41 +64,46 @@ impl Bench {
         }
     }
 
-    fn counter(&self, node: &Node, join: &[&str]) -> Child {
+    fn counter(&self, node: &Node, group: &str, join: Join) -> Child {
+        let v6 = group == V6;
+        let address = |node: &Node| -> IpAddr {
+            if v6 {
+                node.address6().into()
+            } else {
+                node.address().into()
+            }
+        };
         let mut command = node.service_command(&self.bins.probe).unwrap();
         command
-            .args(["count", "--group", GROUP, "--for-ms", "1500"])
-            .args(["--interface", &node.address().to_string()])
-            .args(join)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap()
+            .args(["count", "--group", group, "--for-ms", "1500"])
+            .args(["--interface", &node.ip().to_string()]);
+        match join {
+            Join::Source => command.args(["--source", &address(&self.source).to_string()]),
+            Join::Other if v6 => command.args(["--source", "fd77::99"]),
+            Join::Other => command.args(["--source", "10.77.0.99"]),
+            Join::Any => &mut command,
+            Join::Not => command.arg("--no-join"),
+        };
+        command.stdout(Stdio::piped()).spawn().unwrap()
     }
 
     /// What each receiver counts of 100 datagrams when it joins in the given way.
-    fn count(&self, joins: [&[&str]; 3]) -> Vec<u32> {
+    fn count(&self, group: &str, joins: [Join; 3]) -> Vec<u32> {
         let counters: Vec<Child> = self
             .receivers
             .iter()
             .zip(joins)
-            .map(|(node, join)| self.counter(node, join))
+            .map(|(node, join)| self.counter(node, group, join))
             .collect();
         pause(Duration::from_millis(500));
-        self.send();
+        self.send(group);
         counters.into_iter().map(answer).collect()
     }
 
-    fn send(&self) {
+    fn send(&self, group: &str) {
         let mut command = self.source.service_command(&self.bins.probe).unwrap();
-        command.args([
-            "send",
-            "--group",
-            GROUP,
-            "--count",
-            "100",
-            "--interval-ms",
-            "2",
-        ]);
+        command.args(["send", "--group", group]);
+        command.args(["--count", "100", "--interval-ms", "2"]);
         assert!(command.status().unwrap().success());
     }
 
@@ -94,35 +122,69 @@ fn answer(child: Child) -> u32 {
         .unwrap()
 }
 
-const FROM_SOURCE: &[&str] = &["--source", "10.77.0.2"];
-const FROM_OTHER: &[&str] = &["--source", "10.77.0.99"];
-const NO_JOIN: &[&str] = &["--no-join"];
-
-#[test]
-fn the_switch_forwards_a_group_only_to_ports_that_joined_its_source() {
-    let bench = Bench::new();
-    assert_eq!(bench.count([FROM_SOURCE, FROM_OTHER, NO_JOIN]), [100, 0, 0]);
-    // The third node's cable stayed quiet: the switch, not the node, held the group back.
+/// The switch, not the node, holds a group back: the third node's cable stays quiet.
+fn goes_only_where_it_was_joined(families: Families, group: &str) {
+    let bench = Bench::new(families);
+    assert_eq!(
+        bench.count(group, [Join::Source, Join::Other, Join::Not]),
+        [100, 0, 0]
+    );
     assert!(arrived_frames(&bench.receivers[2]) < 80);
     assert!(arrived_frames(&bench.receivers[0]) >= 100);
+    assert_eq!(
+        bench.count(group, [Join::Any, Join::Any, Join::Not]),
+        [100, 100, 0]
+    );
+    assert!(arrived_frames(&bench.receivers[2]) < 160);
     bench.done();
 }
 
 #[test]
-fn multicast_is_cut_and_lost_by_port_while_unicast_goes_on() {
-    let bench = Bench::new();
+fn the_switch_forwards_a_group_only_to_ports_that_joined_its_source() {
+    goes_only_where_it_was_joined(Families::V4, V4);
+}
+
+#[test]
+fn the_switch_forwards_an_ipv6_group_only_to_ports_that_joined_its_source() {
+    goes_only_where_it_was_joined(Families::V6, V6);
+}
+
+#[test]
+fn on_a_dual_network_a_node_hears_the_families_that_it_speaks() {
+    let bench = Bench::of(Families::Dual, [Families::V4, Families::V6, Families::Dual]);
+    assert_eq!(
+        bench.count(V4, [Join::Source, Join::Not, Join::Source]),
+        [100, 0, 100]
+    );
+    assert_eq!(
+        bench.count(V6, [Join::Not, Join::Source, Join::Source]),
+        [0, 100, 100]
+    );
+    // A node without IPv6 hears nothing even of an IPv6 group that it joined by its interface.
+    assert_eq!(
+        bench.count(V6, [Join::Any, Join::Not, Join::Source]),
+        [0, 0, 100]
+    );
+    bench.done();
+}
+
+fn is_cut_and_lost_by_port(families: Families, group: &str) {
+    let bench = Bench::new(families);
     let [cut, lossy, open] = bench.receivers.as_slice() else {
         panic!("three receivers")
     };
     bench.lab.set_multicast(cut, Multicast::Cut).unwrap();
     bench.lab.set_multicast(lossy, Multicast::Loss(50)).unwrap();
-    let counts = bench.count([FROM_SOURCE, FROM_SOURCE, FROM_SOURCE]);
+    let counts = bench.count(group, [Join::Source; 3]);
     assert_eq!(counts[0], 0);
     assert!((10..=90).contains(&counts[1]), "{counts:?}");
     assert_eq!(counts[2], 100);
     assert!(reaches(cut, &bench.source));
     bench.lab.set_multicast(cut, Multicast::Open).unwrap();
-    assert_eq!(bench.count([FROM_SOURCE, NO_JOIN, NO_JOIN])[0], 100);
+    assert_eq!(
+        bench.count(group, [Join::Source, Join::Not, Join::Not])[0],
+        100
+    );
     bench.lab.set_unplugged(open, true).unwrap();
     assert!(!reaches(open, &bench.source));
     bench.lab.set_unplugged(open, false).unwrap();
@@ -134,25 +196,75 @@ fn multicast_is_cut_and_lost_by_port_while_unicast_goes_on() {
     bench.done();
 }
 
+#[test]
+fn multicast_is_cut_and_lost_by_port_while_unicast_goes_on() {
+    is_cut_and_lost_by_port(Families::V4, V4);
+}
+
+#[test]
+fn ipv6_multicast_is_cut_and_lost_by_port_while_unicast_goes_on() {
+    is_cut_and_lost_by_port(Families::V6, V6);
+}
+
+#[test]
+fn a_router_hides_its_node_and_forgets_its_translations_on_command() {
+    const FOR_MS: &str = "4000";
+    let mut bench = Bench::new(Families::V4);
+    let (mut nat, node) = bench.lab.add_behind_nat("home", 30, 130).unwrap();
+    let first = nat.outside();
+    let mut tell = bench.source.service_command(&bench.bins.probe).unwrap();
+    tell.args(["tell", "--listen", "10.77.0.2:7009", "--for-ms", FOR_MS]);
+    let mut tell = tell.spawn().unwrap();
+    let mut ask = node.service_command(&bench.bins.probe).unwrap();
+    ask.args(["ask", "--to", "10.77.0.2:7009", "--for-ms", FOR_MS]);
+    let ask = ask.stdout(Stdio::piped()).spawn().unwrap();
+    let outage = Duration::from_millis(100);
+    pause(Duration::from_millis(1000));
+    nat.rebind(Rebinding::Port, outage).unwrap();
+    assert_eq!(nat.outside(), first);
+    pause(Duration::from_millis(1000));
+    nat.rebind(Rebinding::Address, outage).unwrap();
+    let second = nat.outside();
+    let output = ask.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(tell.wait().unwrap().success());
+    let told = String::from_utf8(output.stdout).unwrap();
+    let seen: Vec<std::net::SocketAddr> = told.lines().map(|line| line.parse().unwrap()).collect();
+    let [before, other_port, other_address] = seen.as_slice() else {
+        panic!("seen from outside as {seen:?}")
+    };
+    assert_eq!(before.ip(), first);
+    assert_eq!(other_port.ip(), first);
+    assert_ne!(before.port(), other_port.port());
+    assert_eq!(other_address.ip(), second);
+    assert_ne!(first, second);
+    bench.done();
+}
+
 /// Whether unicast datagrams get from one node to another.
 fn reaches(from: &Node, to: &Node) -> bool {
     let before = received(to);
     let bins = Binaries::of_testbed().unwrap();
     let mut garbage = from.command(&bins.probe).unwrap();
-    let target = format!("{}:9", to.address());
+    let target = std::net::SocketAddr::new(to.ip(), 9).to_string();
     garbage.args(["garbage", "--to", &target, "--count", "20"]);
     assert!(garbage.status().unwrap().success());
     received(to) > before
 }
 
-/// UDP datagrams that arrived at a node for a port where nobody listens.
+/// UDP datagrams that arrived at a node for a port where nobody listens, in both families.
 fn received(node: &Node) -> u64 {
-    read(node, "/proc/net/snmp")
+    let v4 = read(node, "/proc/net/snmp")
         .lines()
         .filter(|line| line.starts_with("Udp:"))
         .nth(1)
-        .and_then(|line| line.split_whitespace().nth(2)?.parse().ok())
-        .unwrap()
+        .and_then(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok())
+        .unwrap();
+    let v6 = read(node, "/proc/net/snmp6")
+        .lines()
+        .find_map(|line| line.strip_prefix("Udp6NoPorts"))
+        .and_then(|count| count.trim().parse::<u64>().ok());
+    v4 + v6.unwrap_or(0)
 }
 
 /// Frames that came over a node's cable.
@@ -171,18 +283,22 @@ fn read(node: &Node, path: &str) -> String {
 
 #[test]
 fn two_labs_do_not_meet() {
-    let one = Bench::new();
-    let two = Bench::new();
-    let elsewhere = two.counter(&two.receivers[0], FROM_SOURCE);
-    assert_eq!(one.count([FROM_SOURCE, NO_JOIN, NO_JOIN])[0], 100);
-    assert_eq!(answer(elsewhere), 0);
+    let one = Bench::new(Families::Dual);
+    let two = Bench::new(Families::Dual);
+    let elsewhere = two.counter(&two.receivers[0], V4, Join::Source);
+    let elsewhere6 = two.counter(&two.receivers[0], V6, Join::Source);
+    for group in [V4, V6] {
+        let joins = [Join::Source, Join::Not, Join::Not];
+        assert_eq!(one.count(group, joins)[0], 100);
+    }
+    assert_eq!(answer(elsewhere) + answer(elsewhere6), 0);
     one.done();
     two.done();
 }
 
 #[test]
 fn a_service_ends_with_its_lab() {
-    let bench = Bench::new();
+    let bench = Bench::new(Families::V4);
     let mut child: Child = bench.receivers[0]
         .service_command("sleep")
         .unwrap()

@@ -61,3 +61,38 @@ fn f_bad_input_disturbs_nothing() {
 fn g_flapping_backs_off() {
     require(scenario::flapping_backs_off(None));
 }
+
+#[test]
+fn h_ipv6_only() {
+    require(scenario::ipv6_only(None));
+}
+
+#[test]
+fn h2_ipv6_any_source() {
+    require(scenario::ipv6_any_source(None));
+}
+
+#[test]
+fn i_dual_stack() {
+    require(scenario::dual_stack(None));
+}
+
+#[test]
+fn j_nat_rebinding() {
+    require(scenario::nat_rebinding(None));
+}
+
+#[test]
+fn k_links_fail_in_turn() {
+    require(scenario::links_fail_in_turn(None));
+}
+
+#[test]
+fn l_away_for_thousands_of_updates() {
+    require(scenario::away_for_thousands_of_updates(None));
+}
+
+#[test]
+fn m_a_restored_backup_is_noticed() {
+    require(scenario::a_restored_backup_is_noticed(None));
+}

@@ -94,6 +94,8 @@ pub struct Loop<'a, S> {
     pub backoff: Backoff,
     /// [`crate::deliver::ORDER`], but for sabotage.
     pub order: &'static [Step],
+    /// Nothing is said of updates that are gone at the source: only for sabotage.
+    pub gaps_untold: bool,
     /// `host:port`, for the log.
     pub source: &'a str,
 }
@@ -166,8 +168,10 @@ impl<S: Sink> Loop<'_, S> {
 
     /// Takes an event in. Returns an end if it is one.
     fn take(&mut self, event: Event, batch: &mut Batch, narrator: &mut Narrator) -> Option<End> {
-        narrator.tell(&event, self.board);
-        self.board.apply(&event);
+        if !(self.gaps_untold && matches!(event, Event::Gap { .. })) {
+            narrator.tell(&event, self.board);
+            self.board.apply(&event);
+        }
         match event {
             Event::Update {
                 channel,

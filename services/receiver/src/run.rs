@@ -36,6 +36,7 @@ const NAMELESS: &str = "receiver";
 struct Promises {
     order: &'static [Step],
     dedupe_off: bool,
+    gaps_untold: bool,
 }
 
 /// Runs the receiver until it is told to stop. `unknown` are parameters of the link that this
@@ -74,6 +75,7 @@ fn promises() -> anyhow::Result<Promises> {
             ORDER
         },
         dedupe_off: sabotage.dedupe_off,
+        gaps_untold: sabotage.gaps_untold,
     })
 }
 
@@ -83,6 +85,7 @@ fn promises() -> anyhow::Result<Promises> {
     Ok(Promises {
         order: ORDER,
         dedupe_off: false,
+        gaps_untold: false,
     })
 }
 
@@ -156,6 +159,7 @@ async fn serve(
         board: &board,
         backoff: Backoff::default(),
         order: promises.order,
+        gaps_untold: promises.gaps_untold,
         source: &source,
     }
     .run(&mut events, &mut stop)

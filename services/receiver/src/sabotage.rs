@@ -27,6 +27,8 @@ pub struct Sabotage {
     pub dedupe_off: bool,
     /// The cursor is written before the output.
     pub cursor_first: bool,
+    /// Updates that are gone at the source are left out without a word.
+    pub gaps_untold: bool,
 }
 
 impl Sabotage {
@@ -43,8 +45,11 @@ impl Sabotage {
             match switch {
                 "dedupe-off" => sabotage.dedupe_off = true,
                 "cursor-first" => sabotage.cursor_first = true,
-                "repair-off" | "fallback-off" => {}
-                other => bail!("{VARIABLE}={other:?}: a receiver has dedupe-off and cursor-first"),
+                "gaps-untold" => sabotage.gaps_untold = true,
+                "repair-off" | "fallback-off" | "renewal-off" => {}
+                other => bail!(
+                    "{VARIABLE}={other:?}: a receiver has dedupe-off, cursor-first and gaps-untold"
+                ),
             }
         }
         if sabotage != Self::default() {

@@ -1,11 +1,11 @@
-//! Sends and counts plain datagrams in a lab's node: multicast to prove the network, garbage to disturb the services.
+//! Sends and counts plain datagrams in a lab's node: multicast and questions to prove the network, garbage to disturb the services.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use testbed::garbage;
+use testbed::{garbage, probing};
 
 /// Datagrams for proving and disturbing.
 #[derive(Debug, Parser)]
@@ -21,7 +21,10 @@ enum What {
     Send {
         /// The group and port
         #[arg(long)]
-        group: SocketAddrV4,
+        group: SocketAddr,
+        /// The address to send from [default: by the route to the group]
+        #[arg(long)]
+        from: Option<IpAddr>,
         /// How many
         #[arg(long, default_value_t = 100)]
         count: u32,
@@ -33,16 +36,49 @@ enum What {
     Count {
         /// The group and port
         #[arg(long)]
-        group: SocketAddrV4,
+        group: SocketAddr,
         /// Join (S,G) with this S; without it, (*,G)
         #[arg(long)]
-        source: Option<Ipv4Addr>,
+        source: Option<IpAddr>,
         /// The address of the interface to join on
         #[arg(long)]
-        interface: Ipv4Addr,
+        interface: IpAddr,
         /// Do not join: only listen on the port
         #[arg(long)]
         no_join: bool,
+        /// How long, in milliseconds
+        #[arg(long, default_value_t = 1000)]
+        for_ms: u64,
+    },
+    /// Join a multicast group and print a digest of each datagram, in order
+    Record {
+        /// The group and port
+        #[arg(long)]
+        group: SocketAddr,
+        /// Join (S,G) with this S; without it, (*,G)
+        #[arg(long)]
+        source: Option<IpAddr>,
+        /// The address of the interface to join on
+        #[arg(long)]
+        interface: IpAddr,
+        /// How long, in milliseconds
+        #[arg(long, default_value_t = 1000)]
+        for_ms: u64,
+    },
+    /// Answer each datagram with the address that it came from
+    Tell {
+        /// Where to listen
+        #[arg(long)]
+        listen: SocketAddr,
+        /// How long, in milliseconds
+        #[arg(long, default_value_t = 1000)]
+        for_ms: u64,
+    },
+    /// Ask such a place from one socket again and again, and print each new answer
+    Ask {
+        /// The place
+        #[arg(long)]
+        to: SocketAddr,
         /// How long, in milliseconds
         #[arg(long, default_value_t = 1000)]
         for_ms: u64,
@@ -51,7 +87,7 @@ enum What {
     Garbage {
         /// Where to, a group or a single address
         #[arg(long)]
-        to: SocketAddrV4,
+        to: SocketAddr,
         /// How many
         #[arg(long, default_value_t = 300)]
         count: u32,
@@ -71,9 +107,10 @@ fn main() -> Result<()> {
     match Arguments::parse().what {
         What::Send {
             group,
+            from,
             count,
             interval_ms,
-        } => garbage::send_numbered(group, count, Duration::from_millis(interval_ms)),
+        } => probing::send_numbered(group, from, count, Duration::from_millis(interval_ms)),
         What::Count {
             group,
             source,
@@ -82,9 +119,28 @@ fn main() -> Result<()> {
             for_ms,
         } => {
             let time = Duration::from_millis(for_ms);
-            let arrived = garbage::count_arrivals(group, source, interface, !no_join, time)?;
+            let arrived = probing::count_arrivals(group, source, interface, !no_join, time)?;
             println!("{arrived}");
             Ok(())
+        }
+        What::Record {
+            group,
+            source,
+            interface,
+            for_ms,
+        } => {
+            let time = Duration::from_millis(for_ms);
+            for digest in probing::record(group, source, interface, time)? {
+                println!("{digest}");
+            }
+            Ok(())
+        }
+        What::Tell { listen, for_ms } => {
+            probing::tell_origins(listen, Duration::from_millis(for_ms))
+        }
+        What::Ask { to, for_ms } => {
+            let time = Duration::from_millis(for_ms);
+            probing::ask_origin(to, time, |answer| println!("{answer}"))
         }
         What::Garbage {
             to,

@@ -100,7 +100,10 @@ pub fn run(options: &Options) -> Result<Ending> {
 
 fn plan(options: &Options) -> Plan {
     let mut plan = Plan::new("demo", None);
-    let seat = |name, multicast| SeatPlan { name, multicast };
+    let seat = |name, multicast| SeatPlan {
+        multicast,
+        ..SeatPlan::new(name)
+    };
     plan.seats = vec![
         seat(GOOD, Multicast::Open),
         seat(BLOCKED, Multicast::Cut),

@@ -1,19 +1,22 @@
 //! A network of our own: namespaces joined by a switch that forwards multicast only where it was asked for.
 //!
-//! The switch is a Linux bridge with IGMPv3 snooping and a querier, so that a node gets a group only after a real (S,G) or (*,G) join. Each node is a network
-//! namespace of its own on a veth cable. Everything also runs in a PID namespace, whose end takes every process of the lab with it.
+//! The switch is a Linux bridge with IGMPv3 and MLDv2 snooping and a querier, so that a node gets a group only after a real (S,G) or (*,G) join. Each node is a
+//! network namespace of its own on a veth cable, with IPv4, IPv6 or both. Everything also runs in a PID namespace, whose end takes every process of the lab with it.
 //!
 //! A multi-threaded process (a Rust test) cannot enter a user namespace, so each program is started through `nsenter`. As root no user namespace is made; as an
 //! ordinary user one is, by the same code, and inside it the user is root over the lab's networks and over nothing else.
 
+mod cable;
+mod families;
 mod holder;
+mod nat;
 mod ports;
 mod tools;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Write;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,8 +26,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::waiting::pause;
+pub use cable::Cable;
+pub use families::Families;
 use holder::Holder;
 pub use holder::child_of;
+pub use nat::{Nat, Rebinding};
 pub use ports::{Multicast, Port};
 pub use tools::{Tools, on_path};
 
@@ -34,11 +40,16 @@ pub const ORDINARY_USER: u32 = 65534;
 /// How long the bridge floods all multicast after its querier starts, plus a margin. It is the query response interval set in [`Lab::new`].
 const SNOOPING_STARTS: Duration = Duration::from_millis(200);
 
+/// The switch's own place on the network.
+const SWITCH: u8 = 1;
+
 /// One network namespace of a lab.
 #[derive(Debug, Clone)]
 pub struct Node {
     name: String,
+    families: Families,
     address: Ipv4Addr,
+    address6: Ipv6Addr,
     pid: u32,
     rootless: bool,
 }
@@ -55,28 +66,40 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Makes the switch.
+    /// Makes the switch of a network with IPv4 alone.
+    ///
+    /// # Errors
+    /// As [`Lab::with`].
+    pub fn new() -> Result<Lab> {
+        Lab::with(Families::V4)
+    }
+
+    /// Makes the switch of a network that speaks these address families.
     ///
     /// # Errors
     /// When a program is missing, or when namespaces are forbidden here; the error then names the remedy.
-    pub fn new() -> Result<Lab> {
+    pub fn with(families: Families) -> Result<Lab> {
         let tools = Tools::find()?;
         let (init, rootless) = make_init(tools)?;
         let switch = Node {
             name: "switch".to_owned(),
-            address: Ipv4Addr::new(10, 77, 0, 1),
+            families,
+            address: families::address4(SWITCH),
+            address6: families::address6(SWITCH),
             pid: init.pid(),
             rootless,
         };
         // Times in hundredths of a second. Hosts answer a query within the response interval, and a bridge floods for as long after its querier starts.
-        switch.ip_batch(
+        // The querier asks in a family only from an address of that family, and begins at once only if it has one.
+        switch.ip_batch(&format!(
             "link set lo up\n\
-             link add br0 type bridge forward_delay 0 mcast_snooping 1 mcast_igmp_version 3 mcast_query_response_interval 10 \
+             link add br0 type bridge forward_delay 0 mcast_snooping 1 mcast_igmp_version 3 mcast_mld_version 2 mcast_query_response_interval 10 \
              mcast_startup_query_interval 100 mcast_query_interval 200 mcast_last_member_interval 10 mcast_query_use_ifaddr 1\n\
-             addr add 10.77.0.1/24 dev br0\n\
+             {addresses}\
              link set br0 up\n\
              link set br0 type bridge mcast_querier 1\n",
-        )?;
+            addresses = families.address_lines("br0", SWITCH)
+        ))?;
         pause(SNOOPING_STARTS);
         Ok(Lab {
             holders: Vec::new(),
@@ -87,11 +110,60 @@ impl Lab {
         })
     }
 
-    /// Plugs a new node in at `10.77.0.host`, with a default multicast route; its port is open.
+    /// Plugs a new node in at `10.77.0.host`, `fd77::host` or both, as the lab has it, with a default multicast route; its port is open.
     ///
     /// # Errors
     /// When the name is too long for an interface (at most 11 bytes), taken, or when the kernel refuses.
     pub fn add_node(&mut self, name: &str, host: u8) -> Result<Node> {
+        self.add_node_with(name, host, self.switch.families)
+    }
+
+    /// The same for a node that speaks other families than the lab: on a network with both, one that has only one.
+    ///
+    /// # Errors
+    /// As [`Lab::add_node`]; also when the lab lacks one of the families.
+    pub fn add_node_with(&mut self, name: &str, host: u8, families: Families) -> Result<Node> {
+        ensure!(
+            self.switch.families.include(families),
+            "node {name:?} cannot have {families:?} in a lab with {:?}",
+            self.switch.families
+        );
+        let node = self.make_node(name, families)?;
+        let node = Node {
+            address: families::address4(host),
+            address6: families::address6(host),
+            ..node
+        };
+        let port = port_name(name);
+        self.switch.ip_batch(&format!(
+            "link add {port} type veth peer name eth0 netns {pid}\n\
+             link set {port} addrgenmode none\n\
+             link set {port} master br0\n\
+             link set {port} up\n",
+            pid = node.pid
+        ))?;
+        if self.switch.families.v6() && !families.v6() {
+            // Without this it would be able to join IPv6 groups even without an address.
+            node.set_kernel("net/ipv6/conf/all/disable_ipv6", "1")?;
+        }
+        // One datagram per frame, as on a cable: otherwise a train of segments would be lost or forwarded as one.
+        node.ip_batch(&format!(
+            "link set lo multicast on\n\
+             link set lo up\n\
+             link set eth0 gso_max_segs 1\n\
+             {addresses}\
+             link set eth0 up\n\
+             {routes}",
+            addresses = families.address_lines("eth0", host),
+            routes = families.route_lines("eth0"),
+        ))?;
+        self.nodes.push(node.clone());
+        self.set_port(&node, Port::default())?;
+        Ok(node)
+    }
+
+    /// A namespace that lives as long as the lab, with nothing in it but a loopback interface that is down; its addresses are still to be set.
+    fn make_node(&mut self, name: &str, families: Families) -> Result<Node> {
         ensure!(
             !name.is_empty()
                 && name.len() <= 11
@@ -108,30 +180,13 @@ impl Lab {
         let holder = Holder::start(command, &format!("node {name}"))?;
         let node = Node {
             name: name.to_owned(),
-            address: Ipv4Addr::new(10, 77, 0, host),
+            families,
+            address: Ipv4Addr::UNSPECIFIED,
+            address6: Ipv6Addr::UNSPECIFIED,
             pid: holder.pid(),
             rootless: self.switch.rootless,
         };
-        let port = port_name(name);
-        self.switch.ip_batch(&format!(
-            "link add {port} type veth peer name eth0 netns {pid}\n\
-             link set {port} master br0\n\
-             link set {port} up\n",
-            pid = holder.pid()
-        ))?;
-        // One datagram per frame, as on a cable: otherwise a train of segments would be lost or forwarded as one.
-        node.ip_batch(&format!(
-            "link set lo multicast on\n\
-             link set lo up\n\
-             link set eth0 gso_max_segs 1\n\
-             addr add {address}/24 dev eth0\n\
-             link set eth0 up\n\
-             route add 224.0.0.0/4 dev eth0\n",
-            address = node.address
-        ))?;
         self.holders.push(holder);
-        self.nodes.push(node.clone());
-        self.set_port(&node, Port::default())?;
         Ok(node)
     }
 
@@ -203,9 +258,28 @@ impl Node {
         &self.name
     }
 
-    /// The node's address on the lab's network.
+    /// The address families that the node speaks.
+    pub fn families(&self) -> Families {
+        self.families
+    }
+
+    /// The node's IPv4 address on the lab's network, unless it speaks only IPv6.
     pub fn address(&self) -> Ipv4Addr {
         self.address
+    }
+
+    /// The node's IPv6 address on the lab's network, unless it speaks only IPv4.
+    pub fn address6(&self) -> Ipv6Addr {
+        self.address6
+    }
+
+    /// An address that the node has: the IPv4 one where it speaks both.
+    pub fn ip(&self) -> IpAddr {
+        if self.families.v4() {
+            self.address.into()
+        } else {
+            self.address6.into()
+        }
     }
 
     /// A short-lived program in this node's network, with the rights of the lab's owner.
@@ -265,6 +339,15 @@ impl Node {
         }
         command.arg("--").process_group(0);
         Ok(command)
+    }
+
+    /// Changes a setting of the kernel for this node alone; `name` is its path below `/proc/sys`.
+    fn set_kernel(&self, name: &str, value: &str) -> Result<()> {
+        let mut command = self.command("sh")?;
+        command.args(["-c", "cat > \"/proc/sys/$0\"", name]);
+        let what = format!("setting {name} to {value} in {}", self.name);
+        output_of(command, &what, value)?;
+        Ok(())
     }
 
     fn ip_batch(&self, lines: &str) -> Result<()> {

@@ -9,7 +9,7 @@ pub enum Multicast {
     /// Forwards what the node has joined.
     #[default]
     Open,
-    /// Drops every multicast datagram; IGMP still passes, so a join looks as if it had worked.
+    /// Drops every multicast datagram of both address families; IGMP, MLD and neighbour discovery still pass, so a join looks as if it had worked.
     Cut,
     /// Drops each multicast datagram with this probability, in percent.
     Loss(u8),
@@ -41,10 +41,13 @@ pub(super) fn ruleset(ports: &BTreeMap<String, Port>) -> String {
             Multicast::Cut => String::new(),
             Multicast::Loss(percent) => format!("numgen random mod 100 < {} ", percent.min(100)),
         };
-        let _ = writeln!(
-            text,
-            "  oifname \"{name}\" ether type ip ip daddr 224.0.0.0/4 ip protocol != igmp {chance}counter drop"
-        );
+        for group in [
+            "ether type ip ip daddr 224.0.0.0/4 ip protocol != igmp",
+            // Not `ip6 nexthdr`: MLD comes behind a hop-by-hop header.
+            "ether type ip6 ip6 daddr ff00::/8 meta l4proto != ipv6-icmp",
+        ] {
+            let _ = writeln!(text, "  oifname \"{name}\" {group} {chance}counter drop");
+        }
     }
     text.push_str(" }\n}\n");
     text
@@ -67,6 +70,9 @@ mod tests {
         );
         let text = ruleset(&ports);
         assert!(!text.contains("p-a"));
-        assert!(text.contains("numgen random mod 100 < 10 counter drop"));
+        for family in ["ip daddr 224.0.0.0/4", "ip6 daddr ff00::/8"] {
+            let rule = text.lines().find(|line| line.contains(family)).unwrap();
+            assert!(rule.contains("numgen random mod 100 < 10 counter drop"));
+        }
     }
 }

@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use super::checks::check_outputs;
 use super::{Plan, Sabotage, Stage};
 use crate::lab::Multicast;
+use crate::status::SourceStatus;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
@@ -23,34 +24,49 @@ pub fn loss_is_repaired(sabotage: Option<Sabotage>) -> Result<()> {
         stage.set_rate(12.0)?;
         stage.wait_head(before + 100)?;
         stage.set_rate(0.0)?;
-        let total = stage.settle()?;
+        stage.settle()?;
         check_outputs(stage, &ALL)?;
 
         let status = stage.source_status_now()?;
         for name in ALL {
-            let deliveries = stage.seat(name)?.deliveries()?;
-            let count = |via: &str| {
-                deliveries
-                    .iter()
-                    .filter(|one| one.seq > before && one.via == via)
-                    .count()
-            };
-            ensure!(
-                count("repaired") > 0,
-                "{name}: of {total} updates over a lossy link none was repaired"
-            );
-            ensure!(count("flow") > 0, "{name}: nothing came by the flow alone");
-            let falls = status
-                .moves_of(name)
-                .iter()
-                .filter(|step| step.to == "unicast")
-                .count();
-            // A whole tail and its probes can be lost together, once in a while.
-            ensure!(
-                falls <= 1,
-                "{name} left the flow {falls} times for losses that repairs are for"
-            );
+            check_repaired(stage, name, &status, before)?;
         }
         Ok(())
     })
+}
+
+/// Checks that a receiver behind a lossy link got updates by the flow and repairs, and stayed on it.
+///
+/// # Errors
+/// When it did not.
+pub(super) fn check_repaired(
+    stage: &Stage,
+    name: &str,
+    status: &SourceStatus,
+    before: u64,
+) -> Result<()> {
+    let deliveries = stage.seat(name)?.deliveries()?;
+    let count = |via: &str| {
+        deliveries
+            .iter()
+            .filter(|one| one.seq > before && one.via == via)
+            .count()
+    };
+    ensure!(
+        count("repaired") > 0,
+        "{name}: of {} updates over a lossy link none was repaired",
+        deliveries.len()
+    );
+    ensure!(count("flow") > 0, "{name}: nothing came by the flow alone");
+    let falls = status
+        .moves_of(name)
+        .iter()
+        .filter(|step| step.to == "unicast")
+        .count();
+    // A whole tail and its probes can be lost together, once in a while.
+    ensure!(
+        falls <= 1,
+        "{name} left the flow {falls} times for losses that repairs are for"
+    );
+    Ok(())
 }

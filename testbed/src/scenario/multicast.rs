@@ -44,7 +44,11 @@ pub fn recorded_feed_by_multicast(sabotage: Option<Sabotage>) -> Result<bool> {
     Ok(true)
 }
 
-fn grow_in_steps(stage: &mut Stage, steps: &[u32]) -> Result<()> {
+/// Lets the feed grow, and checks that three receivers get everything by the flow.
+///
+/// # Errors
+/// When they do not.
+pub(super) fn grow_in_steps(stage: &mut Stage, steps: &[u32]) -> Result<()> {
     let generated = stage.feed_state()?.entries > 0;
     stage.wait_rung(&ALL, "multicast")?;
     let before = stage.settle()?;

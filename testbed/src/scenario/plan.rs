@@ -1,13 +1,13 @@
 //! How a scenario begins: its feed, its receivers, and the command lines that follow from these.
 
-use std::net::Ipv4Addr;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use super::{CHANNEL, Sabotage};
 use crate::binaries::Binaries;
-use crate::lab::{Multicast, Node};
+use crate::lab::{Families, Multicast, Node};
 use crate::lore::FEED_PATH;
 use crate::process::{Launch, Service};
 
@@ -15,6 +15,13 @@ use crate::process::{Launch, Service};
 pub const SSM_GROUP: &str = "232.70.70.1:4434";
 /// The group of any-source scenarios, from the range for use within a site (RFC 2365).
 pub const ASM_GROUP: &str = "239.70.70.1:4434";
+/// The group of source-specific scenarios over IPv6 (RFC 4607 gives ff3x::/32 to these), of global scope.
+pub const SSM_GROUP6: &str = "[ff3e::4646:1]:4434";
+/// The group of any-source scenarios over IPv6, of site-local scope (RFC 4291).
+pub const ASM_GROUP6: &str = "[ff15::4646:1]:4434";
+
+/// Where the source takes connections.
+pub(super) const PORT: u16 = 4433;
 
 /// Where the generator listens, in the source's node.
 pub(super) const LORE: &str = "127.0.0.1:8070";
@@ -37,6 +44,16 @@ pub enum FeedPlan {
     Followed(PathBuf),
 }
 
+/// Where a receiver is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Place {
+    /// On the switch, with the source.
+    #[default]
+    Switch,
+    /// Behind a router of its own that translates addresses and forwards no multicast.
+    BehindNat,
+}
+
 /// One receiver to start with.
 #[derive(Debug, Clone)]
 pub struct SeatPlan {
@@ -44,6 +61,25 @@ pub struct SeatPlan {
     pub name: &'static str,
     /// What its port does with multicast from the start.
     pub multicast: Multicast,
+    /// What its node speaks; `None` for everything that the lab does.
+    pub families: Option<Families>,
+    /// Where its node is.
+    pub place: Place,
+    /// Further arguments.
+    pub args: Vec<&'static str>,
+}
+
+impl SeatPlan {
+    /// A receiver on the switch with an open port.
+    pub fn new(name: &'static str) -> SeatPlan {
+        SeatPlan {
+            name,
+            multicast: Multicast::Open,
+            families: None,
+            place: Place::Switch,
+            args: Vec::new(),
+        }
+    }
 }
 
 /// How to begin.
@@ -55,14 +91,22 @@ pub struct Plan {
     pub seats: Vec<SeatPlan>,
     /// The feed.
     pub feed: FeedPlan,
+    /// What the network speaks; the flow goes to a group of each family.
+    pub families: Families,
     /// Whether the flow is announced for any source.
     pub asm: bool,
+    /// Whether the source offers copies of the flow to whom multicast does not reach.
+    ///
+    /// Most scenarios are about multicast and what there is without it, and do without.
+    pub replicate: bool,
     /// Seconds between two polls of the feed.
     pub poll_interval: f64,
     /// How long flow data may stay unacknowledged, in ms.
     ///
     /// Scenarios allow more than the default, because two cores that also build and run other tests delay acknowledgements now and then.
     pub fall_back_ms: u32,
+    /// Further arguments of the source.
+    pub source_args: Vec<&'static str>,
     /// A promise to break.
     pub sabotage: Option<Sabotage>,
 }
@@ -70,33 +114,48 @@ pub struct Plan {
 impl Plan {
     /// Three receivers `r1`, `r2`, `r3` with open ports and a generated feed.
     pub fn new(name: &'static str, sabotage: Option<Sabotage>) -> Plan {
-        let seats = ["r1", "r2", "r3"].map(|name| SeatPlan {
-            name,
-            multicast: Multicast::Open,
-        });
         Plan {
             name,
-            seats: seats.to_vec(),
+            seats: ["r1", "r2", "r3"].map(SeatPlan::new).to_vec(),
+            families: Families::V4,
             feed: FeedPlan::Generated {
                 seed: 20,
                 initial: 5,
             },
             asm: false,
+            replicate: false,
             poll_interval: 0.2,
             fall_back_ms: 400,
+            source_args: Vec::new(),
             sabotage,
         }
     }
 
     /// The same plan with another state of one receiver's port from the start.
     #[must_use]
-    pub fn with_port(mut self, name: &str, multicast: Multicast) -> Plan {
-        for seat in &mut self.seats {
-            if seat.name == name {
-                seat.multicast = multicast;
-            }
-        }
+    pub fn with_port(self, name: &str, multicast: Multicast) -> Plan {
+        self.with_seat(name, |seat| seat.multicast = multicast)
+    }
+
+    /// The same plan with something changed about one receiver.
+    #[must_use]
+    pub fn with_seat(mut self, name: &str, change: impl Fn(&mut SeatPlan)) -> Plan {
+        self.seats
+            .iter_mut()
+            .filter(|seat| seat.name == name)
+            .for_each(change);
         self
+    }
+
+    /// The groups that the flow goes to, as the source's command line has them.
+    fn groups(&self) -> String {
+        let v4 = if self.asm { ASM_GROUP } else { SSM_GROUP };
+        let v6 = if self.asm { ASM_GROUP6 } else { SSM_GROUP6 };
+        match self.families {
+            Families::V4 => v4.to_owned(),
+            Families::V6 => v6.to_owned(),
+            Families::Dual => format!("{v4},{v6}"),
+        }
     }
 }
 
@@ -154,16 +213,20 @@ pub(super) fn source_launch(
     plan: &Plan,
     bins: &Binaries,
     data: &Path,
-    address: Ipv4Addr,
+    public: SocketAddr,
 ) -> Launch {
-    let group = if plan.asm { ASM_GROUP } else { SSM_GROUP };
+    let any = if plan.families.v6() {
+        "[::]"
+    } else {
+        "0.0.0.0"
+    };
     let pairs = [
         ("--feed", format!("http://{LORE}{FEED_PATH}")),
         ("--data", data.display().to_string()),
-        ("--listen", "0.0.0.0:4433".to_owned()),
-        ("--public-address", address.to_string()),
+        ("--listen", format!("{any}:{PORT}")),
+        ("--public-address", public.to_string()),
         ("--channel", CHANNEL.to_owned()),
-        ("--group", group.to_owned()),
+        ("--group", plan.groups()),
         ("--http", STATUS_PAGE.to_owned()),
         ("--poll-interval", plan.poll_interval.to_string()),
         ("--fall-back-ms", plan.fall_back_ms.to_string()),
@@ -173,8 +236,12 @@ pub(super) fn source_launch(
         .flat_map(|(flag, value)| [flag.to_owned(), value])
         .collect();
     args.push("--allow-private-feed".to_owned());
+    args.extend(plan.source_args.iter().map(ToString::to_string));
     if plan.asm {
         args.push("--asm".to_owned());
+    }
+    if !plan.replicate {
+        args.push("--no-replicate".to_owned());
     }
     let env = match plan.sabotage {
         Some(sabotage) if sabotage.at_source() => vec![switch(sabotage)],

@@ -33,6 +33,7 @@ impl Seat {
         run: &Path,
         program: &Path,
         link: &str,
+        args: &[&str],
         env: Vec<(String, String)>,
     ) -> Result<Seat> {
         let name = node.name().to_owned();
@@ -43,17 +44,19 @@ impl Seat {
         let mut variables = env;
         // Not as an argument: the link holds the token, and everybody can list a process's arguments.
         variables.push(("FLEXFEED_LINK".to_owned(), link.to_owned()));
+        let mut arguments = vec![
+            "--data".to_owned(),
+            text(&data),
+            "--name".to_owned(),
+            name.clone(),
+            "--delivery-log".to_owned(),
+            text(&data.join("delivery.jsonl")),
+        ];
+        arguments.extend(args.iter().map(|&one| one.to_owned()));
         let launch = Launch {
             name: name.clone(),
             program: program.to_owned(),
-            args: vec![
-                "--data".to_owned(),
-                text(&data),
-                "--name".to_owned(),
-                name.clone(),
-                "--delivery-log".to_owned(),
-                text(&data.join("delivery.jsonl")),
-            ],
+            args: arguments,
             env: variables,
         };
         Ok(Seat {

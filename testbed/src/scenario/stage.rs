@@ -1,15 +1,17 @@
 //! What every scenario begins with: a lab with a growing feed, a source and receivers.
 
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
 use super::checks;
-use super::plan::{Plan, source_launch, start_lore, switch};
+use super::plan::{PORT, Place, Plan, SeatPlan, source_launch, start_lore, switch};
 use super::seat::Seat;
 use crate::binaries::Binaries;
-use crate::lab::{Lab, Multicast, Node};
+use crate::lab::{Families, Lab, Multicast, Nat, Node, Rebinding};
 use crate::process::{Launch, Service};
 use crate::run_dir::RunDir;
 
@@ -21,6 +23,7 @@ pub struct Stage {
     pub(super) source: Option<Service>,
     pub(super) lore: Service,
     pub(super) lab: Lab,
+    nats: BTreeMap<String, Nat>,
     source_launch: Launch,
     pub(super) source_node: Node,
     source_data: PathBuf,
@@ -64,7 +67,7 @@ impl Stage {
     /// When something does not start.
     pub fn up(plan: Plan) -> Result<Stage> {
         let run = RunDir::new(plan.name)?;
-        let mut lab = Lab::new()?;
+        let mut lab = Lab::with(plan.families)?;
         let bins = Binaries::find()?.reachable(lab.rootless(), &run)?;
         let logs = run.path().join("logs");
         std::fs::create_dir(&logs)?;
@@ -73,7 +76,12 @@ impl Stage {
         let source_data = run.path().join("source");
         std::fs::create_dir(&source_data)?;
         source_node.hand_over(&source_data)?;
-        let source_launch = source_launch(&plan, &bins, &source_data, source_node.address());
+        let source_launch = source_launch(
+            &plan,
+            &bins,
+            &source_data,
+            SocketAddr::new(source_node.ip(), PORT),
+        );
         let source = Service::start(&source_node, &source_launch, &logs)?;
         let seats = plan.seats.clone();
         let mut stage = Stage {
@@ -81,6 +89,7 @@ impl Stage {
             source: Some(source),
             lore,
             lab,
+            nats: BTreeMap::new(),
             source_launch,
             source_node,
             source_data,
@@ -89,16 +98,9 @@ impl Stage {
             next_host: 11,
             run,
         };
-        let started = stage.wait_source().and_then(|()| {
-            let link = stage.link()?;
-            for seat in &seats {
-                let node = stage.add_node(seat.name)?;
-                stage.lab.set_multicast(&node, seat.multicast)?;
-                let seat = stage.make_seat(node, &link)?;
-                stage.seats.push(seat);
-            }
-            Ok(())
-        });
+        let started = stage
+            .wait_source()
+            .and_then(|()| seats.iter().try_for_each(|seat| stage.seat_down(seat)));
         match started {
             Ok(()) => Ok(stage),
             Err(error) => {
@@ -169,9 +171,50 @@ impl Stage {
     /// # Errors
     /// When it cannot be made.
     pub fn add_node(&mut self, name: &str) -> Result<Node> {
+        let host = self.take_host();
+        self.lab.add_node(name, host)
+    }
+
+    /// Makes a receiver's node and starts it there.
+    fn seat_down(&mut self, plan: &SeatPlan) -> Result<()> {
+        let families = plan.families.unwrap_or(self.plan.families);
+        let node = match plan.place {
+            Place::Switch => {
+                let host = self.take_host();
+                let node = self.lab.add_node_with(plan.name, host, families)?;
+                self.lab.set_multicast(&node, plan.multicast)?;
+                node
+            }
+            Place::BehindNat => {
+                let host = self.take_host();
+                let (nat, node) = self.lab.add_behind_nat(plan.name, host, host + 100)?;
+                self.nats.insert(plan.name.to_owned(), nat);
+                node
+            }
+        };
+        let link = self.link_for(node.families())?;
+        let seat = self.make_seat_with(node, &link, &plan.args)?;
+        self.seats.push(seat);
+        Ok(())
+    }
+
+    fn take_host(&mut self) -> u8 {
         let host = self.next_host;
         self.next_host += 1;
-        self.lab.add_node(name, host)
+        host
+    }
+
+    /// Lets the router of a receiver forget its translations and lose everything for a time. Returns the address that the receiver is seen with from then on.
+    ///
+    /// # Errors
+    /// When it has no router, or the kernel refuses.
+    pub fn rebind(&mut self, name: &str, to: Rebinding, outage: Duration) -> Result<IpAddr> {
+        let nat = self
+            .nats
+            .get_mut(name)
+            .with_context(|| format!("{name} is not behind a router"))?;
+        nat.rebind(to, outage)?;
+        Ok(nat.outside().into())
     }
 
     /// The node of the source and of the feed.
@@ -184,11 +227,15 @@ impl Stage {
     /// # Errors
     /// When it cannot be started.
     pub fn make_seat(&self, node: Node, link: &str) -> Result<Seat> {
+        self.make_seat_with(node, link, &[])
+    }
+
+    fn make_seat_with(&self, node: Node, link: &str, args: &[&str]) -> Result<Seat> {
         let env = match self.plan.sabotage {
             Some(sabotage) if !sabotage.at_source() => vec![switch(sabotage)],
             _ => Vec::new(),
         };
-        let mut seat = Seat::new(node, self.run.path(), &self.bins.receiver, link, env)?;
+        let mut seat = Seat::new(node, self.run.path(), &self.bins.receiver, link, args, env)?;
         seat.start(&self.logs())?;
         Ok(seat)
     }
@@ -215,6 +262,26 @@ impl Stage {
             .find(|word| word.starts_with("flexfeed://"))
             .with_context(|| format!("{} holds no link", path.display()))?;
         Ok(link.to_owned())
+    }
+
+    /// The link for a node that speaks these families: with an address of the source that such a node can reach.
+    ///
+    /// # Errors
+    /// When there is no link or it does not have the source's address.
+    pub fn link_for(&self, families: Families) -> Result<String> {
+        let link = self.link()?;
+        let written = format!("@{}", SocketAddr::new(self.source_node.ip(), PORT));
+        ensure!(
+            link.contains(&written),
+            "the link {link:?} has no {written:?}"
+        );
+        let ip: IpAddr = if families.v4() {
+            self.source_node.address().into()
+        } else {
+            self.source_node.address6().into()
+        };
+        let wanted = format!("@{}", SocketAddr::new(ip, PORT));
+        Ok(link.replacen(&written, &wanted, 1))
     }
 
     /// Kills the source as a power cut would.

@@ -126,6 +126,24 @@ impl HeadMark {
     /// # Errors
     /// The store fails, or the file cannot be read or written.
     pub async fn adopt(path: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
+        Self::open(path, store, name, judge).await
+    }
+
+    /// Opens the channel `name` as it is, even if `store` has been set back: only for tests, which have to notice what [`HeadMark::adopt`] prevents.
+    ///
+    /// # Errors
+    /// As [`HeadMark::adopt`].
+    #[cfg(feature = "sabotage")]
+    pub async fn trust(path: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
+        Self::open(path, store, name, |_, _| None).await
+    }
+
+    async fn open(
+        path: &Path,
+        store: &dyn Store,
+        name: &str,
+        judge: fn(&Channel, Found) -> Option<Renewal>,
+    ) -> Result<Adopted, StoreError> {
         let mut channel = store.open_channel(name).await?;
         let place = path.to_owned();
         let found = blocking(path, move || MarkFile::find(&place)).await?;

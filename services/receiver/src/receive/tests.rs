@@ -47,6 +47,7 @@ fn bench(capacity: usize, ready: impl IntoIterator<Item = Event>) -> Bench {
                 board: &board,
                 backoff: FAST,
                 order: ORDER,
+                gaps_untold: false,
                 source: "h:4433",
             }
             .run(&mut inbox, &mut stopping)

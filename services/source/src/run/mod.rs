@@ -157,7 +157,7 @@ async fn adopt(
     name: &str,
 ) -> Result<Adopted> {
     let mark = folder.file(&format!("{name}.head"));
-    let mut adopted = HeadMark::adopt(&mark, store, name).await?;
+    let mut adopted = sabotage::adopt(&mark, store, name).await?;
     if let Some(renewal) = &adopted.renewal {
         warn!(
             "channel {name:?} gets a new incarnation ({}), so its receivers start over: {renewal}. \

@@ -3,6 +3,7 @@
 //! What a figure includes and what not is in `docs/benchmarks.md`. Every value is reported, good or bad; the exit code is 1 only when what was measured did not do
 //! its work: both sides' output is decrypted and hashed.
 
+mod ccr;
 mod cpu;
 mod figures;
 mod flow;
@@ -28,7 +29,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let prefix = Arguments::parse().prefix;
-    let names = [&generation::NAMES[..], &ladder::NAMES].concat();
+    let names = [&generation::NAMES[..], &ladder::NAMES, &ccr::NAMES].concat();
     if !names.iter().any(|name| name.starts_with(&prefix)) {
         let names = names.join(", ");
         eprintln!("flexfeed-bench: no figure begins with \"{prefix}\"; there are {names}");
@@ -37,7 +38,8 @@ fn main() -> ExitCode {
     let mut figures = Figures::new(prefix);
     let generation = generation::measure(&mut figures);
     let ladder = ladder::measure(&mut figures);
-    let failed = [generation, ladder, figures.write()]
+    let ccr = ccr::measure(&mut figures);
+    let failed = [generation, ladder, ccr, figures.write()]
         .into_iter()
         .filter_map(Result::err);
     let mut code = ExitCode::SUCCESS;

@@ -1,0 +1,89 @@
+//! A slow cable for the testbed's networks, and what proves it.
+
+use std::io::{Write, stdin, stdout};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use testbed::delay::{Trip, answer, carry, send_trips};
+
+/// Delays frames between two interfaces, and measures round trips.
+#[derive(Debug, Parser)]
+#[command(name = "flexfeed-delay", version)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Carry frames between two interfaces of this network namespace until standard input ends; then print what was carried, as JSON
+    Carry {
+        /// The two interfaces
+        #[arg(num_args = 2, required = true)]
+        interfaces: Vec<String>,
+        /// What a frame takes, each way
+        #[arg(long, default_value_t = 10)]
+        delay_ms: u64,
+        /// How many bytes may be under way, each way
+        #[arg(long, default_value_t = 16 << 20)]
+        limit: usize,
+    },
+    /// Send every datagram back
+    Answer {
+        /// The address and port
+        #[arg(long)]
+        listen: SocketAddr,
+    },
+    /// Send datagrams to one who answers them; print what came back and how long it took, as JSON
+    Ask {
+        /// Who answers
+        #[arg(long)]
+        to: SocketAddr,
+        /// How many
+        #[arg(long, default_value_t = 100)]
+        count: u32,
+        /// Bytes of payload
+        #[arg(long, default_value_t = 64)]
+        size: usize,
+        /// Microseconds between two
+        #[arg(long, default_value_t = 10_000)]
+        interval_us: u64,
+    },
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().what {
+        What::Carry {
+            interfaces,
+            delay_ms,
+            limit,
+        } => {
+            let names = [0, 1].map(|at| interfaces.get(at).map_or("", String::as_str));
+            let up = || {
+                writeln!(stdout(), "up")?;
+                stdout().flush()
+            };
+            let delay = Duration::from_millis(delay_ms);
+            let report = carry(names, delay, limit, &mut stdin(), up)?;
+            println!("{}", serde_json::to_string(&report)?);
+        }
+        What::Answer { listen } => answer(listen)?,
+        What::Ask {
+            to,
+            count,
+            size,
+            interval_us,
+        } => {
+            let trips = send_trips(Trip {
+                to,
+                count,
+                size,
+                interval: Duration::from_micros(interval_us),
+            })?;
+            println!("{}", serde_json::to_string(&trips)?);
+        }
+    }
+    Ok(())
+}

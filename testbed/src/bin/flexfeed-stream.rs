@@ -1,0 +1,137 @@
+//! Both ends of a stream, to be run inside a lab's nodes.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use testbed::stream::{ReceiverSettings, SourceSettings, publish, receive};
+
+/// Drives the transport with numbered messages at a steady rate.
+#[derive(Debug, Parser)]
+#[command(name = "flexfeed-stream", version)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Publish, when enough receivers are members
+    Source {
+        /// Where receivers connect to
+        #[arg(long, default_value = "0.0.0.0:4433")]
+        listen: SocketAddr,
+        /// Where the flow goes to
+        #[arg(long)]
+        group: SocketAddr,
+        /// The address of the interface it leaves by
+        #[arg(long)]
+        interface: IpAddr,
+        /// How many receivers have to be members
+        #[arg(long)]
+        receivers: usize,
+        /// How many messages
+        #[arg(long)]
+        count: u64,
+        /// Bytes of each message
+        #[arg(long, default_value_t = 1_100)]
+        size: usize,
+        /// Bits of messages per second
+        #[arg(long, default_value_t = 5_000_000)]
+        rate: u64,
+        /// How long flow data may stay unacknowledged
+        #[arg(long, default_value_t = 150)]
+        fall_back_ms: u64,
+        /// How long receivers may hold acknowledgements back
+        #[arg(long, default_value_t = 25)]
+        ack_delay_ms: u64,
+        /// Bits per second that the flow and each session may send
+        #[arg(long, default_value_t = 50_000_000)]
+        pace: u64,
+        /// Copy the flow's packets to receivers that multicast does not reach
+        #[arg(long)]
+        replicate: bool,
+        /// A folder for qlog files
+        #[arg(long)]
+        qlog: Option<PathBuf>,
+        /// The report to write
+        #[arg(long)]
+        report: PathBuf,
+        /// Break a promise: members stay on a flow that does not reach them
+        #[arg(long)]
+        fallback_off: bool,
+        /// Break a promise: what the flow lost is not repaired
+        #[arg(long)]
+        repair_off: bool,
+    },
+    /// Receive until SIGTERM, and write down what arrives when
+    Receiver {
+        /// host:port of the source
+        #[arg(long)]
+        server: String,
+        /// The name that the source shows
+        #[arg(long)]
+        name: String,
+        /// The file to write
+        #[arg(long)]
+        records: PathBuf,
+        /// Break a promise: what arrives twice is delivered twice
+        #[arg(long)]
+        dedupe_off: bool,
+    },
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().what {
+        What::Source {
+            listen,
+            group,
+            interface,
+            receivers,
+            count,
+            size,
+            rate,
+            fall_back_ms,
+            ack_delay_ms,
+            pace,
+            replicate,
+            qlog,
+            report,
+            fallback_off,
+            repair_off,
+        } => tokio::runtime::Runtime::new()?.block_on(publish(SourceSettings {
+            listen,
+            group,
+            interface,
+            receivers,
+            count,
+            size,
+            rate_bps: rate,
+            fall_back: Duration::from_millis(fall_back_ms),
+            ack_delay: Duration::from_millis(ack_delay_ms),
+            pace_bps: pace,
+            replicate,
+            qlog,
+            report,
+            fall_back_off: fallback_off,
+            repair_off,
+        })),
+        // There are many of them on one machine: one thread each.
+        What::Receiver {
+            server,
+            name,
+            records,
+            dedupe_off,
+        } => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(receive(ReceiverSettings {
+                server,
+                name,
+                records,
+                dedupe_off,
+            })),
+    }
+}

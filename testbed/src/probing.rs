@@ -1,0 +1,155 @@
+//! Plain datagrams that prove a lab: multicast that is sent and counted, and questions that tell how a node is seen from outside.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use netio::{BindOptions, MulticastSender, RecvBatch};
+
+use crate::waiting::pause;
+
+/// Sends numbered datagrams to a group, from an address or by the default multicast route.
+///
+/// # Errors
+/// When there is no way to the group or a datagram cannot be sent.
+pub fn send_numbered(
+    group: SocketAddr,
+    from: Option<IpAddr>,
+    count: u32,
+    interval: Duration,
+) -> Result<()> {
+    with_runtime(async {
+        let from = from.map_or_else(|| netio::route_source(group.ip()), Ok)?;
+        let sender = MulticastSender::bind(from, 4, false)?;
+        for number in 0..count {
+            sender
+                .send(group, &number.to_be_bytes(), None)
+                .await
+                .with_context(|| format!("sending to {group}"))?;
+            tokio::time::sleep(interval).await;
+        }
+        let lost = sender.counters();
+        match lost.last_send_error() {
+            Some(error) => Err(error).context(format!("{} datagrams to {group}", lost.send_lost)),
+            None => Ok(()),
+        }
+    })
+}
+
+/// Joins a group (from one source, or from any) on an interface and counts the datagrams that arrive within a time; without `join` it only listens on the port.
+///
+/// # Errors
+/// When the socket cannot be made or the join is refused.
+pub fn count_arrivals(
+    group: SocketAddr,
+    source: Option<IpAddr>,
+    interface: IpAddr,
+    join: bool,
+    time: Duration,
+) -> Result<u64> {
+    with_runtime(async {
+        let socket = if join {
+            netio::join(group, source, Some(interface))?
+        } else {
+            let options = BindOptions {
+                reuse_address: true,
+            };
+            netio::UdpSocket::bind_with(group, options)?
+        };
+        let mut arrived = 0;
+        receive(&socket, time, |_| arrived += 1).await?;
+        Ok(arrived)
+    })
+}
+
+/// Joins a group and returns a digest of each datagram that arrives within a time, in order: the same for the same bytes, of fixed length.
+///
+/// # Errors
+/// When the join is refused.
+pub fn record(
+    group: SocketAddr,
+    source: Option<IpAddr>,
+    interface: IpAddr,
+    time: Duration,
+) -> Result<Vec<String>> {
+    with_runtime(async {
+        let socket = netio::join(group, source, Some(interface))?;
+        let mut digests = Vec::new();
+        receive(&socket, time, |data| {
+            let digest = ring::digest::digest(&ring::digest::SHA256, data);
+            let short = digest.as_ref().iter().take(16);
+            digests.push(short.map(|byte| format!("{byte:02x}")).collect());
+        })
+        .await?;
+        Ok(digests)
+    })
+}
+
+async fn receive(
+    socket: &netio::UdpSocket,
+    time: Duration,
+    mut each: impl FnMut(&[u8]),
+) -> Result<()> {
+    let end = tokio::time::Instant::now() + time;
+    let mut batch = RecvBatch::new();
+    while let Ok(readable) = tokio::time::timeout_at(end, socket.readable()).await {
+        readable?;
+        match socket.try_recv(&mut batch, |datagram| each(datagram.data)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error).context("receiving"),
+        }
+    }
+    Ok(())
+}
+
+/// Answers each datagram with the address that it came from, in words, for a time.
+///
+/// # Errors
+/// When the socket cannot be made.
+pub fn tell_origins(listen: SocketAddr, time: Duration) -> Result<()> {
+    let socket = UdpSocket::bind(listen).with_context(|| format!("listening on {listen}"))?;
+    socket.set_read_timeout(Some(Duration::from_millis(20)))?;
+    let end = Instant::now() + time;
+    let mut buffer = [0; 64];
+    while Instant::now() < end {
+        // No answer to one question is no reason to give up the others.
+        if let Ok((_, from)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(from.to_string().as_bytes(), from);
+        }
+    }
+    Ok(())
+}
+
+/// Asks again and again from one socket how it is seen from outside, and reports each answer that differs from the one before.
+///
+/// # Errors
+/// When the socket cannot be made.
+pub fn ask_origin(to: SocketAddr, time: Duration, mut report: impl FnMut(&str)) -> Result<()> {
+    let socket = UdpSocket::bind(("0.0.0.0", 0)).context("opening a UDP socket")?;
+    socket.set_read_timeout(Some(Duration::from_millis(20)))?;
+    let end = Instant::now() + time;
+    let mut buffer = [0; 64];
+    let mut last = String::new();
+    while Instant::now() < end {
+        // The network may be away for a moment; that is what this watches.
+        let _ = socket.send_to(b"?", to);
+        if let Ok(length) = socket.recv(&mut buffer) {
+            let answer = String::from_utf8_lossy(buffer.get(..length).unwrap_or_default());
+            if answer != last {
+                report(&answer);
+                last = answer.into_owned();
+            }
+        }
+        pause(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+fn with_runtime<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting a runtime")?
+        .block_on(work)
+}

@@ -1,0 +1,88 @@
+//! The receiving end of a stream.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use flexicast_tokio::Cursor;
+use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, Verify};
+use tokio::signal::unix::{SignalKind, signal};
+use uuid::Uuid;
+
+use super::{Arrival, Messages, Records, STREAM, TOKEN, now_ns};
+
+/// How long the receiver writes nothing to the disk after a message, at least: the disk is not what is measured.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// What a receiver of a stream needs.
+#[derive(Debug, Clone)]
+pub struct ReceiverSettings {
+    /// `host:port` of the source.
+    pub server: String,
+    /// For people.
+    pub name: String,
+    /// The file of arrivals to make.
+    pub records: PathBuf,
+    /// What arrives twice is delivered twice.
+    pub dedupe_off: bool,
+}
+
+/// Receives and writes down until SIGTERM.
+///
+/// # Errors
+/// When something arrives that was not sent, or the disk refuses.
+pub async fn receive(settings: ReceiverSettings) -> Result<()> {
+    let mut records = Records::create(&settings.records)?;
+    let mut end = signal(SignalKind::terminate())?;
+    let (handle, mut events) = Receiver::start(ReceiverConfig {
+        server: settings.server,
+        verify: Verify::Insecure,
+        token: TOKEN.to_vec(),
+        receiver_id: Uuid::new_v4(),
+        name: settings.name,
+        software: concat!("flexfeed-stream/", env!("CARGO_PKG_VERSION")).to_owned(),
+        channels: vec![(STREAM.to_owned(), None)],
+        interface: None,
+        multicast: true,
+        replicated: true,
+        qlog: None,
+        sabotage_dedupe_off: settings.dedupe_off,
+    });
+    loop {
+        let event = tokio::select! {
+            event = events.recv() => event.context("the receiver has stopped")?,
+            _ = end.recv() => break,
+            () = tokio::time::sleep(QUIET) => {
+                records.flush()?;
+                continue;
+            }
+        };
+        match event {
+            Event::Update {
+                seq,
+                encoded,
+                incarnation,
+                via,
+                ..
+            } => {
+                let received_ns = now_ns();
+                let Some(sent_ns) = Messages::sent_ns(seq, &encoded) else {
+                    bail!("message {seq} is not what was sent");
+                };
+                let way = via.into();
+                records.add(&Arrival {
+                    seq,
+                    sent_ns,
+                    received_ns,
+                    way,
+                })?;
+                handle.confirm(STREAM, Cursor { incarnation, seq });
+            }
+            Event::Stats { .. } => {}
+            other => eprintln!("{} {other:?}", now_ns()),
+        }
+    }
+    records.flush()?;
+    handle.shutdown().await;
+    Ok(())
+}
