@@ -148,7 +148,8 @@ impl World {
                 self.nodes[receiver].stalled_until = Some(now + span);
             }
             Act::Abandon { channel } => {
-                let seq = self.origin.stores[channel].published;
+                let back = self.rng.random_range(0..4);
+                let seq = self.origin.stores[channel].published.saturating_sub(back);
                 if let Some(core) = self.source_awake() {
                     core.abandon(channel, seq, now);
                     self.pump_source()?;

@@ -42,10 +42,11 @@ impl Script {
         if count < 6 && rng.random_bool(0.02) {
             flood(rng, &mut channels, count, duration, &mut acts);
         }
-        let disturbances = match rng.random_range(0..10) {
+        let disturbances = match rng.random_range(0..20) {
             0 => 0,
-            1..6 => rng.random_range(1..6),
-            _ => rng.random_range(6..20),
+            1..11 => rng.random_range(1..6),
+            11..19 => rng.random_range(6..20),
+            _ => rng.random_range(20..90),
         };
         // Sometimes spread over the run, sometimes all at the same time, where they meet each other half done.
         let (from, to) = match rng.random_range(0..3) {
@@ -107,9 +108,7 @@ fn channel(rng: &mut SmallRng) -> ChannelPlan {
         fall_back: MS * rng.random_range(100..400),
         // Long enough for the flow to have nothing under way between two of them.
         heartbeat: MS * rng.random_range(400..1200),
-        epoch_packets: rng
-            .random_bool(0.2)
-            .then(|| rng.random_range(2_000..20_000)),
+        epoch_packets: rng.random_bool(0.2).then(|| rng.random_range(100..2_000)),
         stored: [0, 0, 50, 150, 700][rng.random_range(0..5)],
         max_len: match rng.random_range(0..100) {
             0..96 => [200, 900, 3_000, 12_000, 60_000][rng.random_range(0..5)],
@@ -231,7 +230,7 @@ fn flood(
     acts: &mut Vec<(Duration, Act)>,
 ) {
     let channel = rng.random_range(0..channels.len());
-    channels[channel].rate = [None, Some(20_000_000), Some(50_000_000)][rng.random_range(0..3)];
+    channels[channel].rate = [None, Some(50_000_000), Some(100_000_000)][rng.random_range(0..3)];
     let at = duration.mul_f64(rng.random_range(0.1..0.5));
     for receiver in 0..receivers {
         if rng.random_bool(0.5) {
@@ -239,9 +238,13 @@ fn flood(
             acts.push((at, Act::Stall { receiver, span }));
         }
     }
-    for _ in 0..rng.random_range(4..20) {
-        let len = rng.random_range(500_000..1_500_000);
+    for _ in 0..rng.random_range(8..24) {
+        let len = rng.random_range(1_000_000..1_700_000);
         acts.push((at, Act::Publish { channel, len }));
+    }
+    for n in 0..rng.random_range(0..4) {
+        let later = MS * rng.random_range(1..300) * n;
+        acts.push((at + later, Act::Abandon { channel }));
     }
 }
 
