@@ -53,6 +53,8 @@ pub fn endpoints() -> Vec<Endpoint> {
 pub struct Model {
     pub receiver: Receiver,
     pub now: Instant,
+    /// How much longer the input may let time pass: one that does nothing else is not worth running.
+    time_left: Duration,
     pub announce_sequence: u64,
     pub notice_sequence: u64,
     pub next_pn: [u64; 2],
@@ -97,6 +99,7 @@ impl Model {
         Model {
             receiver,
             now: Instant::now(),
+            time_left: Duration::from_secs(60),
             announce_sequence: 0,
             notice_sequence: 0,
             next_pn: [u64::from(kind) << 26, 0],
@@ -250,7 +253,8 @@ impl Model {
     }
 
     pub fn pass(&mut self, span: Duration) {
-        let end = self.now + span;
+        let end = self.now + span.min(self.time_left);
+        self.time_left -= end - self.now;
         let mut at_once = 0;
         loop {
             self.pump();
@@ -331,7 +335,8 @@ impl Model {
 
     /// The rest of what is in order leaves, and the timers come to rest.
     pub fn settle(&mut self) {
-        self.pass(Duration::from_secs(30));
+        self.time_left = Duration::from_secs(30);
+        self.pass(self.time_left);
         self.take_updates(1 << 20);
         for (c, name) in NAMES.iter().enumerate() {
             let stats = self.receiver.stats(name).expect("a channel");

@@ -68,6 +68,8 @@ pub struct Peer {
 pub struct Model {
     pub source: Source,
     pub now: Instant,
+    /// How much longer the input may let time pass: one that does nothing else is not worth running.
+    time_left: Duration,
     pub store: [Vec<Bytes>; CHANNELS],
     pub fetches_fail: bool,
     pub gives_secrets: bool,
@@ -121,6 +123,7 @@ impl Model {
         Model {
             source,
             now: Instant::now(),
+            time_left: Duration::from_secs(60),
             store: [
                 (1..=STORED).map(|seq| content(0, seq, 5)).collect(),
                 Vec::new(),
@@ -272,7 +275,8 @@ impl Model {
 
     /// Lets time pass, deadline by deadline.
     pub fn pass(&mut self, span: Duration) {
-        let end = self.now + span;
+        let end = self.now + span.min(self.time_left);
+        self.time_left -= end - self.now;
         let mut at_once = 0;
         loop {
             self.pump();
@@ -499,6 +503,7 @@ impl Model {
         for c in 0..CHANNELS {
             self.source.withdraw(c, self.now);
         }
+        self.time_left = Duration::from_secs(60);
         for _ in 0..60 {
             let open: Vec<_> = self
                 .peers
