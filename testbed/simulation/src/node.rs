@@ -34,6 +34,8 @@ pub(crate) enum Presence {
 pub(crate) struct Reading {
     /// The history that it follows and the next `seq` that it may see.
     pub(crate) expects: Option<(Uuid, u64)>,
+    /// The same of the history before, of which something may still be ready.
+    pub(crate) before: Option<(Uuid, u64)>,
     /// What it has in hand and what is on disk.
     pub(crate) handed: Option<Cursor>,
     pub(crate) durable: Option<Cursor>,
@@ -125,6 +127,7 @@ impl Node {
         for reading in self.readings.values_mut() {
             let durable = reading.durable;
             reading.handed = durable;
+            reading.before = None;
             reading.expects = durable.map(|c| (c.incarnation, c.seq + 1));
             reading.rung = None;
         }
@@ -193,7 +196,7 @@ impl Node {
                     format!("begins {channel} at {first} of {head}, but has no cursor"),
                 );
             }
-            reading.expects = Some((incarnation, first));
+            reading.before = reading.expects.replace((incarnation, first));
         }
         Ok(())
     }
@@ -209,7 +212,14 @@ impl Node {
         let Some(reading) = self.readings.get_mut(channel) else {
             return broken(Promise::Protocol, format!("output of {channel}"));
         };
-        let expects = reading.expects;
+        let late = reading
+            .before
+            .is_some_and(|(known, _)| known == incarnation);
+        let expects = if late {
+            reading.before
+        } else {
+            reading.expects
+        };
         let (from, to) = match output {
             Output::Update(update) => (update.seq, update.seq),
             Output::Gap { from, to } => (*from, *to),
@@ -240,7 +250,12 @@ impl Node {
             }
             _ => {}
         }
-        reading.expects = Some((incarnation, to + 1));
+        let next = Some((incarnation, to + 1));
+        if late {
+            reading.before = next;
+        } else {
+            (reading.expects, reading.before) = (next, None);
+        }
         reading.handed = Some(Cursor {
             incarnation,
             seq: to,

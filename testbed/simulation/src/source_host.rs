@@ -107,7 +107,7 @@ impl World {
                 to,
                 cause,
             } => {
-                self.count(format!("{to}: {cause}"));
+                self.count(format!("{from} to {to}: {cause}"));
                 let about = [channel as u8, from as u8, to as u8, cause as u8];
                 self.note(Kind::Moved, session, &about);
                 self.say(|| {

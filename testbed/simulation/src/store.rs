@@ -44,6 +44,15 @@ impl Store {
         self.updates.len() as u64
     }
 
+    /// Length of the longest update in bytes.
+    pub(crate) fn longest(&self) -> u64 {
+        self.updates
+            .iter()
+            .map(|u| u.len() as u64)
+            .max()
+            .unwrap_or(0)
+    }
+
     pub(crate) fn get(&self, seq: u64) -> Option<&Bytes> {
         let index = usize::try_from(seq.checked_sub(1)?).ok()?;
         self.updates.get(index)

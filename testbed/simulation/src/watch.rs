@@ -16,8 +16,8 @@ use flexicast::{Cause, FlowId, Rung};
 
 use crate::violation::{Broken, Promise, broken};
 
-/// An announced epoch begins within a second, and the source's timer may be a little late.
-const SWITCHES: Duration = Duration::from_millis(1100);
+/// An announced epoch begins within a second, one that was announced before it may take another, and the source's timer may be a little late.
+const SWITCHES: Duration = Duration::from_millis(2100);
 /// Leaves are batched into one epoch per so long (protocol.md section 5.3).
 const LEAVE_BATCH: Duration = Duration::from_secs(10);
 

@@ -255,6 +255,12 @@ impl World {
         self.advance(self.script.duration)?;
         self.heal()?;
         self.settle()?;
+        let mut resets = 0;
+        for node in &self.nodes {
+            let stats = node.readings.keys().filter_map(|c| node.core.stats(c));
+            resets += stats.map(|s| s.resets).sum::<u64>();
+        }
+        self.seen.insert("resets".to_owned(), resets);
         Ok(Report {
             seed: self.script.seed,
             receivers: self.nodes.len(),

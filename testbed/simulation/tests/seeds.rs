@@ -21,13 +21,14 @@ fn a_thousand_seeds_keep_every_promise() {
     assert_eq!(summary.runs, 1000);
     // The scenarios are worth something only if much happens in them.
     let expected = [
-        ("multicast: joined", 4000),
-        ("replicated: joined", 900),
-        ("unicast: ack-timeout", 900),
-        ("unicast: flow-invalid", 200),
-        ("unicast: heartbeat-lost", 50),
-        ("unicast: rekey-missed", 10),
-        ("unicast: ejected", 20),
+        ("unicast to multicast: joined", 4000),
+        ("replicated to multicast: joined", 50),
+        ("unicast to replicated: joined", 900),
+        ("multicast to unicast: ack-timeout", 900),
+        ("multicast to unicast: flow-invalid", 200),
+        ("multicast to unicast: heartbeat-lost", 50),
+        ("multicast to unicast: rekey-missed", 10),
+        ("multicast to unicast: ejected", 20),
         ("many at once", 5),
         ("gaps", 5),
         ("messages", 5000),
