@@ -5,6 +5,10 @@
 //! bug.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+
 mod feeds;
 mod link;
 mod protection;
@@ -37,6 +41,18 @@ pub const TARGETS: &[Target] = &[
     ("unicast", unicast),
     ("xml", xml),
 ];
+
+/// `len` bytes that differ from those of other updates; cut out of one piece, since making them costs more than all else under a fuzzer.
+fn content_of(channel: usize, seq: u64, len: usize) -> Bytes {
+    static PIECE: OnceLock<Bytes> = OnceLock::new();
+    let piece = PIECE.get_or_init(|| {
+        (0..1u32 << 17)
+            .map(|i| (i.wrapping_mul(i) >> 7) as u8)
+            .collect()
+    });
+    let start = (seq.wrapping_mul(131) as usize + channel * 17) % 4096;
+    piece.slice(start..start + len)
+}
 
 /// The first byte, which chooses something, and the rest.
 fn choice(data: &[u8]) -> (u8, &[u8]) {

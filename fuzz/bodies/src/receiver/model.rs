@@ -26,9 +26,7 @@ pub fn content(channel: usize, seq: u64) -> Bytes {
     } else {
         seq % 900
     };
-    (0..len)
-        .map(|i| (i * 7 + seq * 13 + channel as u64) as u8)
-        .collect()
+    crate::content_of(channel, seq, len as usize)
 }
 
 pub fn secret(sequence: u64) -> FlowSecret {

@@ -21,16 +21,14 @@ pub const CHANNELS: usize = 2;
 pub const SESSIONS: u8 = 4;
 pub const NAMES: [&str; CHANNELS] = ["lore", "news"];
 pub const INCARNATIONS: [Uuid; CHANNELS] = [Uuid::from_u128(1), Uuid::from_u128(2)];
-/// Updates that are stored before the source starts: more than fit a live backlog.
-const STORED: u64 = 300;
+/// Updates that are stored before the source starts: a few, or more than fit a live backlog.
+const STORED: [u64; 2] = [3, 300];
 const RECEIVERS: usize = 3;
 const COPIES: usize = 1;
 
 /// The bytes of an update.
 pub fn content(channel: usize, seq: u64, len: usize) -> Bytes {
-    (0..len)
-        .map(|i| (i as u64 * 7 + seq * 13 + channel as u64) as u8)
-        .collect()
+    crate::content_of(channel, seq, len)
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -85,9 +83,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// `kind` chooses between private and public channels, paced and free unicast paths, long and short epochs, copies or none.
+    /// `kind` chooses between private and public channels, paced and free unicast paths, long and short epochs, copies or none, a short or a long past.
     pub fn new(kind: u8) -> Self {
         let is = |bit: u8| kind >> bit & 1 == 1;
+        let stored = STORED[usize::from(is(6))];
         let channel = |c: usize| {
             let mut flow =
                 FlowConfig::new(FlowId([c as u8 + 100; 8]), FlowSecret([c as u8 + 100; 32]));
@@ -97,7 +96,7 @@ impl Model {
             ChannelConfig {
                 name: NAMES[c].into(),
                 incarnation: INCARNATIONS[c],
-                head: if c == 0 { STORED } else { 0 },
+                head: if c == 0 { stored } else { 0 },
                 first: 1,
                 private: is(0),
                 endpoints: if is(4) { vec![] } else { endpoints() },
@@ -125,7 +124,7 @@ impl Model {
             now: Instant::now(),
             time_left: Duration::from_secs(60),
             store: [
-                (1..=STORED).map(|seq| content(0, seq, 5)).collect(),
+                (1..=stored).map(|seq| content(0, seq, 5)).collect(),
                 Vec::new(),
             ],
             fetches_fail: false,
