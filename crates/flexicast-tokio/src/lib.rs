@@ -12,6 +12,7 @@ mod error;
 mod ids;
 mod link;
 mod qlog;
+mod recall;
 pub mod receiver;
 mod reset;
 mod retry;

@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::config::{CONTROL_STREAM, UDP_PAYLOAD};
 use crate::control::Outbox;
+use crate::recall::Recall;
 use crate::train::{send_train, source_ip};
 
 /// Packets that go out in one system call at most.
@@ -38,6 +39,7 @@ pub(crate) struct Link {
     bucket: TokenBucket,
     /// Pacing holds packets back until then.
     held_until: Option<Instant>,
+    recall: Recall,
     /// Trains that the kernel refused because of their destination.
     pub(crate) refused: u64,
 }
@@ -56,6 +58,7 @@ impl Link {
             waiting_bytes: 0,
             bucket,
             held_until: None,
+            recall: Recall::default(),
             refused: 0,
         }
     }
@@ -100,6 +103,28 @@ impl Link {
         })
     }
 
+    /// The peer has moved to another address and proved it.
+    pub(crate) fn moved(&mut self, now: Instant) {
+        self.recall.moved(&self.conn, now);
+    }
+
+    /// Has what was on its way to the peer's old address sent again.
+    async fn recall(&mut self, socket: &UdpSocket, buffer: &mut [u8], now: Instant) -> SendResult {
+        if self.recall.deadline().is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        let Some(path) = self.path().filter(|path| path.validated) else {
+            self.recall.postpone(now);
+            return Ok(());
+        };
+        let from = source_ip(socket, path.local);
+        let room = &mut buffer[..UDP_PAYLOAD];
+        while let Some(len) = self.recall.packet(&mut self.conn, room, now) {
+            send_train(socket, path.peer, from, &room[..len], None).await?;
+        }
+        Ok(())
+    }
+
     /// Moves queued bytes into quiche as far as flow and congestion control allow.
     fn write(&mut self) {
         if !self.conn.is_established() {
@@ -133,6 +158,7 @@ impl Link {
         now: Instant,
     ) -> SendResult {
         self.write();
+        self.recall(socket, buffer, now).await?;
         self.held_until = None;
         let mut train = Train::default();
         // Last words are not held back: nobody comes back to send them.
@@ -170,7 +196,8 @@ impl Link {
 
     /// When the connection has to be looked at again.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        [self.conn.timeout_instant(), self.held_until]
+        let recall = self.recall.deadline();
+        [self.conn.timeout_instant(), self.held_until, recall]
             .into_iter()
             .flatten()
             .min()

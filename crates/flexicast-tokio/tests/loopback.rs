@@ -164,7 +164,12 @@ async fn two_channels_share_a_connection_and_nothing_else() {
     both.until_seq_of("lore", 200).await;
     both.until_seq_of("news", 100).await;
     one.until_seq(200).await;
-    assert!(both.by_flow("lore") >= 180 && both.by_flow("news") >= 90);
+    let (lore, news) = (both.by_flow("lore"), both.by_flow("news"));
+    assert!(
+        lore >= 180 && news >= 90,
+        "{lore} {news} {:?}",
+        source.status().await
+    );
     let status = source.status().await;
     let flows: Vec<_> = status.channels.iter().flat_map(|c| &c.flow).collect();
     assert_ne!(flows[0].id, flows[1].id);

@@ -78,10 +78,11 @@ async fn a_nat_that_changes_its_port_loses_nothing() {
         };
         tokio::join!(publish, probe.until_seq(round * 60));
         probe.until_rung(Rung::Replicated).await;
-        let status = source.status().await;
-        assert_ne!(status.receivers[0].addr, before, "round {round}");
-        let migrations = status.counters.migrations;
-        assert!(migrations >= round, "{migrations} in round {round}");
+        source
+            .until("it is elsewhere", |s| {
+                s.receivers[0].addr != before && s.counters.migrations >= round
+            })
+            .await;
     }
     assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
     assert!(probe.by_flow("lore") >= 240, "{}", probe.by_flow("lore"));
@@ -93,6 +94,43 @@ async fn a_nat_that_changes_its_port_loses_nothing() {
     let reason = probe.until_reason().await;
     assert!(reason.contains("restarted"), "{reason}");
     probe.until_seq(490).await;
+}
+
+/// What was on its way to the old address is sent to the new one, however much it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_on_its_way_when_a_nat_changed_arrives() {
+    let site = Site::new();
+    let mut config = site.config(any_port());
+    config.heartbeat = Duration::from_secs(1);
+    let source = site.start(config).await;
+    let mut nat = Nat::new(source.addr).await;
+    let mut config = site.receiver_config(nat.addr);
+    config.multicast = false;
+    let mut probe = site.start_receiver(config);
+    for (round, count) in [2, 5, 60].into_iter().enumerate() {
+        site.publish(&source.handle, 20).await;
+        let head = site.store.head("lore");
+        probe.until_seq(head).await;
+        nat.cut.store(true, Ordering::Relaxed);
+        site.publish(&source.handle, count).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        nat.rebind().await;
+        nat.cut.store(false, Ordering::Relaxed);
+        site.publish(&source.handle, 5).await;
+        let head = site.store.head("lore");
+        probe.until_seq(head).await;
+        assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
+        source
+            .until("it is there", |s| s.counters.migrations > round as u64)
+            .await;
+    }
+    // Nor does it matter that somebody else tried in between.
+    let (_thief, _) = nat.steal().await;
+    site.publish(&source.handle, 30).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    nat.cut.store(false, Ordering::Relaxed);
+    let head = site.store.head("lore");
+    probe.until_seq(head).await;
 }
 
 /// Until a receiver has proved a new address, copies do not go there: an attacker who writes in its name makes nobody a target.
@@ -117,7 +155,7 @@ async fn copies_stop_when_nothing_comes_back() {
         () = source.until("no copies", |s| replicas(s) == 0) => {}
     }
     nat.cut.store(false, Ordering::Relaxed);
-    let head = source.status().await.channels[0].head;
+    let head = site.store.head("lore");
     probe.until_seq(head).await;
     probe.until_rung(Rung::Replicated).await;
 }
@@ -194,7 +232,7 @@ async fn multicast_by_ipv6() {
     for server in [format!("[fd00:1::1]:{port}"), format!("10.1.0.1:{port}")] {
         let mut config = site.receiver_config(&server);
         config.interface = Some("fd00:1::1".parse().unwrap());
-        let head = source.status().await.channels[0].head;
+        let head = site.store.head("lore");
         config.channels[0].1 = site.cursor(head);
         let mut probe = site.start_receiver(config);
         probe.until_rung(Rung::Multicast).await;
@@ -248,7 +286,7 @@ async fn copies_by_both_families() {
         let addr = format!("{server}:{port}").parse().unwrap();
         let mut probe = behind(&site, addr);
         probe.until_rung(Rung::Replicated).await;
-        let head = source.status().await.channels[0].head;
+        let head = site.store.head("lore");
         site.publish(&source.handle, 50).await;
         probe.until_seq(head + 50).await;
         assert!(probe.by_flow("lore") >= 40, "{server}");

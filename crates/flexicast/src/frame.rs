@@ -93,12 +93,10 @@ impl<'a> Frames<'a> {
         let kind = r.varint()?;
         let frame = match kind {
             PADDING => {
-                let run = self
-                    .bytes
-                    .iter()
-                    .position(|b| *b != 0)
-                    .unwrap_or(self.bytes.len());
-                self.bytes = &self.bytes[run..];
+                // The type may be written longer than it need be: what was read is consumed in any case.
+                let rest = r.rest();
+                let run = rest.iter().position(|b| *b != 0);
+                self.bytes = &rest[run.unwrap_or(rest.len())..];
                 return Ok(Frame::Padding);
             }
             PING => Frame::Ping,
@@ -294,6 +292,21 @@ mod tests {
                 Ok(reset),
                 Ok(Frame::Datagram { data: b"hello" }),
                 Ok(Frame::Datagram { data: b"x" })
+            ]
+        );
+    }
+
+    /// Found by fuzzing: it once stood still here.
+    #[test]
+    fn padding_with_a_long_type_ends() {
+        let frames: Vec<_> = Frames::new(&[0, 0, 0x40, 0, 0, 0x80, 0, 0, 0, 1]).collect();
+        assert_eq!(
+            frames,
+            [
+                Ok(Frame::Padding),
+                Ok(Frame::Padding),
+                Ok(Frame::Padding),
+                Ok(Frame::Ping)
             ]
         );
     }

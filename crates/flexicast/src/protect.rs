@@ -66,7 +66,7 @@ impl Algorithm {
 }
 
 /// The secret of one key epoch; erased from memory when dropped and never shown by `Debug`.
-#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
+#[derive(Clone, Default, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct FlowSecret(pub [u8; SECRET_LEN]);
 
 impl std::fmt::Debug for FlowSecret {

@@ -1,29 +1,28 @@
 //! Holds the crate to the test vectors in `docs/protocol.md`: each is read from there, decoded and encoded. A vector without a check fails, and so does a check
-//! without a vector.
+//! without a vector. `conversation.rs` plays them as the two ends would.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod document;
+#[path = "document/packet.rs"]
+mod packet;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use document::{Vector, named, vectors};
 use flexicast::ack::PathAck;
 use flexicast::control::{
-    Action, Announce, CAPABILITY_MULTICAST_IPV4, Control, ControlReader, Credential, Endpoint,
-    Hello, Key, Refusal, RungNotice, State, WelcomeChannel,
+    Action, Anchor, Announce, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4,
+    CAPABILITY_MULTICAST_IPV6, Control, ControlReader, Credential, Endpoint, Hello, Key, Refusal,
+    RungNotice, State, WelcomeChannel, Window,
 };
-use flexicast::flow::FlowConfig;
 use flexicast::frame::{self, Frame, Frames};
-use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, PacketKey, TAG_LEN, peek_flow_id};
-use flexicast::receiver::{FlowInput, Receiver, ReceiverConfig, ReceiverEvent};
-use flexicast::source::{Source, SourceConfig, SourceEvent, Unicast};
+use flexicast::protect::{Algorithm, FlowSecret};
 use flexicast::unicast::{Piece, RangeHeader, StreamReader, put_catch_up, put_catch_up_item};
-use flexicast::{ALPN, Cause, Cursor, FlowId, PathId, Rung, Via};
+use flexicast::{ALPN, Cause, Cursor, FlowId, PathId, Rung};
 use ring::aead::quic;
-use ring::hkdf;
 use uuid::Uuid;
 
 const INCARNATION: Uuid = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
@@ -35,6 +34,14 @@ const MS: Duration = Duration::from_millis(1);
 fn secret() -> FlowSecret {
     FlowSecret(std::array::from_fn(|i| i as u8))
 }
+
+/// Of the second key epoch.
+fn next_secret() -> FlowSecret {
+    FlowSecret(std::array::from_fn(|i| 0x40 + i as u8))
+}
+
+/// Where the second key epoch begins: as far ahead as a source with the default rate begins one that it announces behind packet 7.
+const NEXT_EPOCH: u64 = 3150;
 
 /// The frame encodes to exactly the vector, and the vector reads as the frame and nothing more.
 fn control(vector: &Vector, frame: Control) {
@@ -64,7 +71,11 @@ fn hello() -> Hello {
         software: "flexfeed-receiver/0.1.0".into(),
         credential: Credential::Token(b"secret-token".to_vec()),
         channels: vec![("lore".into(), Some(cursor(300)))],
-        capabilities: vec![CAPABILITY_MULTICAST_IPV4],
+        capabilities: vec![
+            CAPABILITY_MULTICAST_IPV4,
+            CAPABILITY_MULTICAST_IPV6,
+            CAPABILITY_COPIES,
+        ],
     }
 }
 
@@ -72,7 +83,9 @@ fn announce() -> Announce {
     Announce {
         flow: FLOW,
         sequence: 1,
+        withdrawn: false,
         endpoints: endpoints(),
+        copies: true,
         ack_delay: 25 * MS,
         flow_index: 1,
         channel: 1,
@@ -93,25 +106,55 @@ fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-fn state(sequence: u64, action: Action, path: u64, cause: Option<Cause>) -> Control {
-    Control::State(State {
+fn state(
+    vector: &Vector,
+    sequence: u64,
+    action: Action,
+    path: u64,
+    key_sequence: u64,
+    cause: Option<Cause>,
+) {
+    let state = State {
         flow: FLOW,
         sequence,
         action,
         path: PathId(path),
-        key_sequence: 0,
+        key_sequence,
         cause,
-    })
+    };
+    control(vector, Control::State(state));
 }
 
-fn rung(sequence: u64, path: u64, first_pn: u64, cause: Cause) -> Control {
+fn key(vector: &Vector, sequence: u64, first_pn: u64, secret: FlowSecret) {
+    let key = Key {
+        flow: FLOW,
+        sequence,
+        first_pn,
+        secret,
+        algorithm: Algorithm::Aes128Gcm as u64,
+    };
+    control(vector, Control::Key(key));
+}
+
+fn rung(sequence: u64, path: u64, first_pn: u64, cause: Cause, anchor: Option<Anchor>) -> Control {
     Control::Rung(RungNotice {
         flow: FLOW,
         sequence,
         path: PathId(path),
         first_pn,
         cause,
+        anchor,
     })
+}
+
+fn window(vector: &Vector, sequence: u64, offset: u64) {
+    let flow = FLOW;
+    let window = Window {
+        flow,
+        sequence,
+        offset,
+    };
+    control(vector, Control::Window(window));
 }
 
 fn path_ack(vector: &Vector, delay: Duration, ranges: &[std::ops::Range<u64>]) {
@@ -142,70 +185,6 @@ fn stream_frame(vector: &Vector, seq: u64, offset: u64, data: &[u8], ends: bool,
             fin
         }]
     );
-}
-
-struct Length(usize);
-
-impl hkdf::KeyType for Length {
-    fn len(&self) -> usize {
-        self.0
-    }
-}
-
-fn expand(secret: &[u8], label: &str, len: usize) -> Vec<u8> {
-    let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, secret);
-    let label = format!("tls13 {label}");
-    let info = [
-        &(len as u16).to_be_bytes()[..],
-        &[label.len() as u8],
-        label.as_bytes(),
-        &[0],
-    ];
-    let mut out = vec![0; len];
-    prk.expand(&info, Length(len))
-        .unwrap()
-        .fill(&mut out)
-        .unwrap();
-    out
-}
-
-/// A whole packet: every intermediate value, then sealing and opening.
-fn packet(vector: &Vector, algorithm: Algorithm, header: &'static quic::Algorithm) {
-    let suite = u64::from_str_radix(vector.text("algorithm"), 16).unwrap();
-    assert_eq!(Algorithm::from_suite(suite), Some(algorithm));
-    let secret = vector.bytes("secret");
-    let keyed = header.key_len();
-    assert_eq!(expand(&secret, "quic key", keyed), vector.bytes("key"));
-    assert_eq!(expand(&secret, "quic iv", 12), vector.bytes("iv"));
-    assert_eq!(expand(&secret, "quic hp", keyed), vector.bytes("hp"));
-    let pn: u64 = vector.text("pn").parse().unwrap();
-    let mut nonce = vector.bytes("iv");
-    for (n, p) in nonce[4..].iter_mut().zip(pn.to_be_bytes()) {
-        *n ^= p;
-    }
-    assert_eq!(nonce, vector.bytes("nonce"));
-    let sealed = vector.bytes("packet");
-    let mask = quic::HeaderProtectionKey::new(header, &vector.bytes("hp"))
-        .unwrap()
-        .new_mask(&sealed[HEADER_LEN..HEADER_LEN + 16])
-        .unwrap();
-    assert_eq!(mask[..], vector.bytes("mask"));
-
-    let mut key = PacketKey::new(algorithm, &FlowSecret(secret.try_into().unwrap())).unwrap();
-    let flow = FlowId(vector.bytes("flow-id").try_into().unwrap());
-    let phase = vector.text("key-phase") == "1";
-    let frames = vector.bytes("frames");
-    let end = HEADER_LEN + frames.len();
-    let mut made = vec![0; end + TAG_LEN];
-    made[HEADER_LEN..end].copy_from_slice(&frames);
-    assert_eq!(key.seal(flow, pn, phase, &mut made, end), Some(made.len()));
-    assert_eq!(HEXLOWER.encode(&made), vector.text("packet"));
-
-    assert_eq!(peek_flow_id(&sealed), Some(flow));
-    let mut copy = sealed;
-    let opened = key.open(pn - 5, &mut copy).unwrap();
-    assert_eq!((opened.pn, opened.key_phase), (pn, phase));
-    assert_eq!(opened.frames, frames);
 }
 
 /// The vector is a stream's head and the bytes from `offset` of the update.
@@ -264,13 +243,46 @@ const CHECKS: &[(&str, Check)] = &[
             }]),
         );
     }),
+    ("welcome-several", |v| {
+        let lore = WelcomeChannel {
+            channel: 1,
+            name: "lore".into(),
+            incarnation: INCARNATION,
+            head: 70_000,
+            first: 301,
+        };
+        let news = WelcomeChannel {
+            channel: 2,
+            name: "news".into(),
+            incarnation: Uuid::from_u128(0x8d1f_2ce0_7a5b_4c0e_9d6f_3b2a_10c4_e5d7),
+            head: 0,
+            first: 1,
+        };
+        control(v, Control::Welcome(vec![lore, news]));
+    }),
     ("refused", |v| {
         let code = Refusal::BadCredential as u64;
         let reason = "no such token".into();
         control(v, Control::Refused { code, reason });
     }),
+    ("refused-too-many", |v| {
+        let code = Refusal::TooMany as u64;
+        let reason = "20000 receivers are served already".into();
+        control(v, Control::Refused { code, reason });
+    }),
     ("cursor", |v| {
         control(v, Control::Cursors(vec![cursor(301)]));
+    }),
+    ("gap", |v| {
+        let (channel, first, last) = (1, 303, 400);
+        control(
+            v,
+            Control::Gap {
+                channel,
+                first,
+                last,
+            },
+        );
     }),
     ("fc-announce", |v| control(v, Control::Announce(announce()))),
     ("fc-announce-fixed-fields", |v| {
@@ -281,62 +293,107 @@ const CHECKS: &[(&str, Check)] = &[
         let expected = Announce {
             sequence: 2,
             endpoints: vec![endpoint],
+            copies: false,
             ack_delay: 50 * MS,
             ..announce()
         };
         assert_eq!(read_control(&v.hex()), [Control::Announce(expected)]);
+    }),
+    ("fc-announce-copies-only", |v| {
+        control(
+            v,
+            Control::Announce(Announce {
+                sequence: 2,
+                endpoints: vec![],
+                ..announce()
+            }),
+        );
+    }),
+    ("fc-announce-ipv6", |v| {
+        let endpoint = Endpoint {
+            group: "[ff3e::46:4601]:4434".parse().unwrap(),
+            source: Some("2001:db8::10".parse().unwrap()),
+        };
+        let expected = Announce {
+            sequence: 4,
+            endpoints: vec![endpoint],
+            copies: false,
+            ack_delay: 50 * MS,
+            ..announce()
+        };
+        control(v, Control::Announce(expected));
     }),
     ("fc-announce-withdraw", |v| {
         control(
             v,
             Control::Announce(Announce {
                 sequence: 3,
+                withdrawn: true,
                 endpoints: vec![],
+                copies: false,
                 ..announce()
             }),
         );
     }),
-    ("fc-state-join", |v| {
-        control(v, state(1, Action::Join, 0, None));
+    ("fc-state-join", |v| state(v, 1, Action::Join, 0, 0, None)),
+    ("fc-state-join-confirm", |v| {
+        state(v, 2, Action::Join, 0, 1, None);
     }),
-    ("fc-state-ready", |v| {
-        control(v, state(2, Action::Ready, 5, None));
+    ("fc-state-ready", |v| state(v, 3, Action::Ready, 5, 1, None)),
+    ("fc-state-confirm", |v| {
+        state(v, 4, Action::Ready, 5, 2, None);
     }),
     ("fc-state-leave", |v| {
-        control(v, state(3, Action::Leave, 5, Some(Cause::HeartbeatLost)));
+        state(v, 5, Action::Leave, 5, 2, Some(Cause::HeartbeatLost));
     }),
-    ("fc-key", |v| {
-        control(
-            v,
-            Control::Key(Key {
-                flow: FLOW,
-                sequence: 0,
-                first_pn: 0,
-                secret: secret(),
-                algorithm: Algorithm::Aes128Gcm as u64,
-            }),
-        );
+    ("fc-state-join-copies", |v| {
+        state(v, 6, Action::Join, 7, 2, None);
     }),
+    ("fc-state-leave-copies", |v| {
+        state(v, 7, Action::Leave, 7, 2, None);
+    }),
+    ("fc-key", |v| key(v, 1, 0, secret())),
+    ("fc-key-next", |v| key(v, 2, NEXT_EPOCH, next_secret())),
     ("fc-rung-member", |v| {
-        control(v, rung(1, 5, 7, Cause::Joined))
+        let (seq, offset) = (301, 0);
+        let anchor = Some(Anchor { seq, offset });
+        control(v, rung(1, 5, 7, Cause::Joined, anchor));
     }),
     ("fc-rung-unicast", |v| {
-        control(v, rung(2, 0, 16_384, Cause::AckTimeout));
+        control(v, rung(2, 0, NEXT_EPOCH + 1, Cause::HeartbeatLost, None));
     }),
+    ("fc-rung-unknown-cause", |v| {
+        let expected = rung(3, 0, NEXT_EPOCH + 1, Cause::Ejected, None);
+        assert_eq!(read_control(&v.hex()), [expected]);
+    }),
+    ("fc-window", |v| window(v, 1, 16 << 20)),
+    ("fc-window-later", |v| window(v, 2, (16 << 20) + 4_194_309)),
     ("path-ack", |v| {
-        path_ack(v, 30 * MS, std::slice::from_ref(&(7..8)))
+        path_ack(v, 30 * MS, std::slice::from_ref(&(6..8)))
     }),
     ("path-ack-ranges", |v| {
         let ranges = [1000..1101, 997..999, 64..65, 0..10];
         path_ack(v, Duration::from_micros(1250), &ranges);
     }),
+    ("path-ack-next-epoch", |v| {
+        path_ack(v, 30 * MS, &[NEXT_EPOCH..NEXT_EPOCH + 1, 6..8]);
+    }),
+    ("packet-ping", |v| {
+        assert_eq!(v.bytes("secret"), secret().0);
+        assert_eq!(v.bytes("frames"), named("frame-ping"));
+        packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
+    }),
     ("packet-aes-128-gcm", |v| {
         assert_eq!(v.bytes("secret"), secret().0);
         assert_eq!(v.bytes("frames"), named("frame-stream-whole"));
-        packet(v, Algorithm::Aes128Gcm, &quic::AES_128);
+        packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
+    }),
+    ("packet-next-epoch", |v| {
+        assert_eq!(v.bytes("secret"), next_secret().0);
+        packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
     }),
     ("packet-chacha20-poly1305", |v| {
-        packet(v, Algorithm::ChaCha20Poly1305, &quic::CHACHA20);
+        packet::check(v, Algorithm::ChaCha20Poly1305, &quic::CHACHA20);
     }),
     ("frame-ping", |v| {
         let mut out = Vec::new();
@@ -353,6 +410,26 @@ const CHECKS: &[(&str, Check)] = &[
     }),
     ("frame-stream-end", |v| {
         stream_frame(v, 1, 20_000, b"end", true, 100);
+    }),
+    ("frame-reset-stream", |v| {
+        let (seq, code, size) = (302, 1, 70_000);
+        let mut out = Vec::new();
+        frame::put_reset(&mut out, seq, code, size);
+        assert_eq!(out, v.hex());
+        let reset = Frame::Reset { seq, code, size };
+        assert_eq!(Frames::new(&v.hex()).next(), Some(Ok(reset)));
+    }),
+    ("frame-datagram", |v| {
+        let mut out = Vec::new();
+        assert!(frame::put_datagram(&mut out, 100, b"hello"));
+        assert_eq!(out, v.hex());
+        let message = Frame::Datagram { data: b"hello" };
+        assert_eq!(Frames::new(&v.hex()).next(), Some(Ok(message)));
+    }),
+    ("frame-datagram-rest", |v| {
+        let bytes = v.hex();
+        let frames: Vec<_> = Frames::new(&bytes).map(Result::unwrap).collect();
+        assert_eq!(frames, [Frame::Datagram { data: b"hello" }]);
     }),
     ("frames-several", |v| {
         let bytes = v.hex();
@@ -396,124 +473,4 @@ fn every_vector_of_the_protocol_is_what_the_crate_does() {
         println!("{name}");
         check(&vectors[*name]);
     }
-}
-
-/// Played one after the other, the vectors are a conversation: a receiver answers them with vectors, and the update comes out.
-#[test]
-fn the_vectors_make_a_receiver_join_and_deliver() {
-    let mut now = Instant::now();
-    let mut receiver = Receiver::new(ReceiverConfig {
-        receiver: RECEIVER,
-        name: "r1".into(),
-        software: "flexfeed-receiver/0.1.0".into(),
-        credential: Credential::Token(b"secret-token".to_vec()),
-        channels: hello().channels,
-        multicast: true,
-        seed: 1,
-        dedupe_off: false,
-    });
-    receiver.connected();
-    assert_eq!(receiver.take_control(), named("hello"));
-    for name in ["welcome", "fc-announce"] {
-        receiver.on_control(&named(name), now).unwrap();
-    }
-    assert_eq!(receiver.take_control(), named("fc-state-join"));
-    receiver.on_control(&named("fc-key"), now).unwrap();
-    let mut packet = vectors()["packet-aes-128-gcm"].bytes("packet");
-    let input = receiver.on_flow_datagram(Rung::Multicast, &mut packet, now);
-    assert_eq!(input, FlowInput::Accepted);
-    assert_eq!(receiver.take_control(), named("fc-state-ready"));
-    let (channel, incarnation, update) = receiver.poll_update().unwrap();
-    assert_eq!((channel, incarnation), ("lore", INCARNATION));
-    assert_eq!((update.seq, update.via), (301, Via::Flow));
-    assert_eq!(update.encoded, named("encoded-update"));
-
-    receiver.on_control(&named("fc-rung-member"), now).unwrap();
-    now += 30 * MS;
-    let (path, ack) = receiver.poll_datagram(now).unwrap();
-    assert_eq!(path, PathId::new(1, Rung::Multicast));
-    assert_eq!(ack, named("path-ack"));
-    now += 4 * 1000 * MS;
-    receiver.handle_timeout(now);
-    assert_eq!(receiver.take_control(), named("fc-state-leave"));
-    let later = named("fc-announce-withdraw");
-    receiver.on_control(&later, now).unwrap();
-    let events: Vec<_> = std::iter::from_fn(|| receiver.poll_event()).collect();
-    assert!(events.contains(&ReceiverEvent::Leave { flow: FLOW }));
-}
-
-/// The source's side of it: it answers the receiver's vectors with vectors.
-#[test]
-fn the_vectors_make_a_source_serve_a_receiver() {
-    let now = Instant::now();
-    let config = SourceConfig {
-        channel: "lore".into(),
-        incarnation: INCARNATION,
-        head: 70_000,
-        first: 1,
-        endpoints: endpoints(),
-        seed: 1,
-        repair_off: false,
-    };
-    let mut source = Source::new(config, Some(FlowConfig::new(FLOW, secret()))).unwrap();
-    source.accept(1, now);
-    source.on_control(1, &named("hello"), now).unwrap();
-    let asked = SourceEvent::Authorise {
-        session: 1,
-        hello: hello(),
-    };
-    assert_eq!(source.poll_event(), Some(asked));
-    source.authorised(1, Ok(()), now);
-    let expected = [named("welcome"), named("fc-announce")].concat();
-    assert_eq!(source.take_control(1), expected);
-    source.on_control(1, &named("fc-state-join"), now).unwrap();
-    assert_eq!(source.take_control(1), named("fc-key"));
-    assert_eq!(
-        source.poll_unicast(1, now),
-        Unicast::Fetch {
-            from: 301,
-            limit: 64
-        }
-    );
-
-    source.accept(2, now);
-    source.on_control(2, &named("hello"), now).unwrap();
-    let refused = (Refusal::BadCredential, "no such token".to_owned());
-    source.authorised(2, Err(refused), now);
-    assert_eq!(source.take_control(2), named("refused"));
-}
-
-/// What the transport reads of an encoded update: its first byte, which a range's head repeats, and its length.
-#[test]
-fn the_encoding_is_the_first_byte_of_the_update() {
-    let now = Instant::now();
-    let config = SourceConfig {
-        channel: "lore".into(),
-        incarnation: INCARNATION,
-        head: 300,
-        first: 1,
-        endpoints: vec![],
-        seed: 1,
-        repair_off: false,
-    };
-    let mut source = Source::new(config, None).unwrap();
-    source.accept(1, now);
-    source.on_control(1, &named("hello"), now).unwrap();
-    source.authorised(1, Ok(()), now);
-    source.publish(301, Bytes::from(named("encoded-update")));
-    let Unicast::Stream { head, body } = source.poll_unicast(1, now) else {
-        panic!("a stream with the update");
-    };
-    assert_eq!([&head[..], &body].concat(), named("stream-range"));
-    let mut zstd = named("encoded-update");
-    zstd[0] = 1;
-    source.publish(302, Bytes::from(zstd));
-    let Unicast::Stream { head, body } = source.poll_unicast(1, now) else {
-        panic!("a stream with the update");
-    };
-    let found = pieces(&[&head[..], &body].concat());
-    let Piece::Range { header, .. } = &found[0] else {
-        panic!("a range");
-    };
-    assert_eq!((header.seq, header.encoding), (302, 1));
 }

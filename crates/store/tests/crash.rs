@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use store::{Draft, Kind, Validators};
+use store::{Draft, HeadMark, Kind, Validators};
 
 const URL: &str = "https://example.org/new.atom";
 const PER_APPEND: u64 = 7;
@@ -35,14 +35,23 @@ fn encode(seq: u64, draft: &Draft) -> Vec<u8> {
     encoded
 }
 
-/// The victim: appends without end and prints the head after each append.
+fn mark_of(database: &Path) -> PathBuf {
+    database.with_extension("head")
+}
+
+/// The victim: appends without end, marks each append as one that may be published, and prints the
+/// head after it.
 #[tokio::test]
 async fn victim() {
     let Some(path) = std::env::var_os(DATABASE) else {
         return;
     };
-    let store = store::open_file(&PathBuf::from(path)).await.unwrap();
-    let mut head = store.open_channel("lore").await.unwrap().head;
+    let path = PathBuf::from(path);
+    let store = store::open_file(&path).await.unwrap();
+    let adopted = HeadMark::adopt(&mark_of(&path), &*store, "lore")
+        .await
+        .unwrap();
+    let mut head = adopted.channel.head;
     loop {
         let validators = Validators {
             etag: Some((head + PER_APPEND).to_string()),
@@ -53,6 +62,7 @@ async fn victim() {
             .await
             .unwrap();
         head = stored.last().unwrap().seq;
+        adopted.mark.raise(head).await.unwrap();
         println!("\nstored {head}");
     }
 }
@@ -91,7 +101,11 @@ async fn kill_9_in_mid_append_leaves_whole_appends() {
         }
 
         let store = store::open_file(&path).await.unwrap();
-        let channel = store.open_channel("lore").await.unwrap();
+        let adopted = HeadMark::adopt(&mark_of(&path), &*store, "lore")
+            .await
+            .unwrap();
+        assert_eq!(adopted.renewal, None, "a kill is no restored backup");
+        let channel = adopted.channel;
         assert_eq!(
             *incarnation.get_or_insert(channel.incarnation),
             channel.incarnation

@@ -21,6 +21,7 @@ impl World {
         if !matches!(act, Act::Publish { .. } | Act::Message { .. }) {
             self.say(|| format!("{act:?}"));
         }
+        self.inspect()?;
         let now = self.now;
         match act {
             Act::Publish { channel, len } => {
@@ -45,6 +46,20 @@ impl World {
                 multicast,
                 loss,
             } => self.link(receiver, multicast).quality.loss = loss,
+            Act::Distance {
+                receiver,
+                flow,
+                unicast,
+            } => {
+                let node = &mut self.nodes[receiver];
+                node.multicast.quality.delay = flow;
+                node.copied.quality.delay = unicast;
+                node.unicast.quality.delay = unicast;
+                let (session, rtt) = (node.path, node.rtt());
+                if let (Some(session), Some(core)) = (session, self.source_awake()) {
+                    core.set_rtt(session, rtt);
+                }
+            }
             Act::Cut {
                 receiver,
                 copies,
@@ -132,9 +147,22 @@ impl World {
             Act::Stall { receiver, span } => {
                 self.nodes[receiver].stalled_until = Some(now + span);
             }
+            Act::Abandon { channel } => {
+                let back = self.rng.random_range(0..4);
+                let seq = self.origin.stores[channel].published.saturating_sub(back);
+                if let Some(core) = self.source_awake() {
+                    core.abandon(channel, seq, now);
+                    self.pump_source()?;
+                }
+            }
+            Act::Leap { span } => {
+                self.stand_still(span);
+                for receiver in 0..self.nodes.len() {
+                    self.suspend(receiver, span);
+                }
+            }
             Act::SuspendSource { span } => {
-                self.origin.suspended_until = self.origin.suspended_until.max(Some(now + span));
-                self.schedule(now + span, Event::Resume(Host::Source));
+                self.stand_still(span);
                 self.unanswered(span);
             }
             Act::Suspend { receiver, span } => self.suspend(receiver, span),
@@ -189,6 +217,12 @@ impl World {
             let (at, host) = (now + self.script.source_patience, Host::Source);
             self.schedule(at, Event::End { session, host });
         }
+    }
+
+    fn stand_still(&mut self, span: Duration) {
+        let until = self.now + span;
+        self.origin.suspended_until = self.origin.suspended_until.max(Some(until));
+        self.schedule(until, Event::Resume(Host::Source));
     }
 
     /// The source does not answer for a while: receivers that are less patient than that give their connections up.

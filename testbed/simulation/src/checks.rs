@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use flexicast::Rung;
+use flexicast::merge::MAX_BUFFERED;
+use flexicast::{MAX_UPDATE, Rung};
 
 use crate::node::Presence;
 use crate::script::Act;
@@ -12,12 +13,51 @@ use crate::world::{Event, World, channel_name};
 const MS: Duration = Duration::from_millis(1);
 /// How long catching up may take, beside what the bytes take.
 const CATCH_UP: Duration = Duration::from_secs(60);
+/// What a receiver may hold per channel, in bytes: the merge's bound, and one update that overshoots it.
+const MOST_HELD: usize = MAX_BUFFERED + 2 * MAX_UPDATE;
+/// What a flow may hold: its queue's bound, and one update that overshoots it.
+const MOST_QUEUED: usize = (8 << 20) + MAX_UPDATE;
 /// By then nothing may be held any more, once everybody has everything.
 const SETTLE: Duration = Duration::from_secs(20);
 /// The longest back-off is 300 s, with a quarter of jitter, and may have begun just now; what came of it may then begin another.
 const CLIMB: Duration = Duration::from_secs(1500);
 
 impl World {
+    /// What has to be right at any time: memory within its bounds, and nothing that only a liar could say.
+    pub(crate) fn inspect(&self) -> Result<(), Broken> {
+        if let Some(core) = &self.origin.core {
+            let flows = (0..core.channels()).filter_map(|c| core.flow(c));
+            if let Some(queued) = flows.map(|f| f.queued_bytes()).find(|b| *b > MOST_QUEUED) {
+                return broken(Promise::Memory, format!("a flow holds {queued} bytes"));
+            }
+            let counters = core.counters();
+            if counters.invalid_acks + counters.excess_acks + counters.excess_control > 0 {
+                return broken(
+                    Promise::Protocol,
+                    format!("the source finds honest receivers dishonest: {counters:?}"),
+                );
+            }
+        }
+        for (i, node) in self.nodes.iter().enumerate() {
+            let held = node.core.buffered();
+            if held > MOST_HELD * node.readings.len() {
+                return broken(Promise::Memory, format!("receiver {i} holds {held} bytes"));
+            }
+            for channel in node.readings.keys() {
+                let stats = node.core.stats(channel);
+                if stats.is_some_and(|s| s.mismatches > 0) {
+                    return broken(
+                        Promise::Bytes,
+                        format!(
+                            "receiver {i} sees flow and unicast path of {channel} contradict each other"
+                        ),
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// All links become good, and everybody who stays must get everything, also what is published from now on.
     pub(crate) fn heal(&mut self) -> Result<(), Broken> {
         self.say(|| "healing begins".to_owned());
@@ -43,7 +83,7 @@ impl World {
                 self.schedule(now + MS * (10 + 371 * n), Event::Act(act));
             }
         }
-        let limit = now + CATCH_UP + self.owed();
+        let limit = now + CATCH_UP + self.owed() + self.queued();
         self.advance(3 * Duration::from_secs(1))?;
         while let Some(missing) = self.missing() {
             if self.now >= limit {
@@ -52,6 +92,20 @@ impl World {
             self.advance(100 * MS)?;
         }
         Ok(())
+    }
+
+    /// How long the flows' own rates take for what waits to be sent on them.
+    fn queued(&self) -> Duration {
+        let Some(core) = &self.origin.core else {
+            return Duration::ZERO;
+        };
+        let mut longest = Duration::ZERO;
+        for (channel, plan) in self.script.channels.iter().enumerate() {
+            let bytes = core.flow(channel).map_or(0, |f| f.queued_bytes());
+            let rate = plan.rate.unwrap_or(u64::MAX);
+            longest = longest.max(Duration::from_millis(bytes as u64 * 8 * 1100 / rate));
+        }
+        longest
     }
 
     /// How long the rate of all unicast paths together takes for what is missing.
@@ -91,13 +145,15 @@ impl World {
 
     /// Nothing may be held for anybody, and both ends must agree where everybody stands.
     pub(crate) fn settle(&mut self) -> Result<(), Broken> {
+        self.inspect()?;
         self.say(|| "everybody has everything".to_owned());
-        let limit = self.now + SETTLE;
+        let limit = self.now + SETTLE + self.queued();
         // What is right at every instant of quiet is right at one of them: heartbeats are always about to be acknowledged.
         while let Some((promise, held)) = self.held() {
             if self.now >= limit {
                 return broken(promise, held);
             }
+            self.say(|| held);
             self.advance(37 * MS)?;
         }
         self.advance(2 * Duration::from_secs(1))?;
@@ -152,6 +208,16 @@ impl World {
                 }
                 let node = receiver.and_then(|r| self.nodes.get(r));
                 let reading = node.and_then(|n| n.readings.get(&channel_name(channel)));
+                let durable = reading.and_then(|r| r.durable);
+                if subscription.cursor != durable {
+                    return Some((
+                        Promise::Delivery,
+                        format!(
+                            "receiver {receiver:?} has {durable:?} of channel {channel} on disk, the source thinks {:?}",
+                            subscription.cursor
+                        ),
+                    ));
+                }
                 let believed = reading.and_then(|r| r.rung).unwrap_or(Rung::Unicast);
                 if reading.is_some() && believed != subscription.rung {
                     return Some((
@@ -195,6 +261,10 @@ impl World {
                     }
                 });
                 let copies = self.script.channels[channel].copies && node.plan.copies;
+                if !multicast && copies && self.script.copies < self.nodes.len() {
+                    // There are not enough copies for everybody.
+                    continue;
+                }
                 let best = match (flow, multicast, copies) {
                     (true, true, _) => Rung::Multicast,
                     (true, false, true) => Rung::Replicated,

@@ -9,6 +9,7 @@
 
 mod acts;
 mod checks;
+mod flow_out;
 mod link;
 mod network;
 mod node;

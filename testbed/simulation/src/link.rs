@@ -45,8 +45,8 @@ impl Quality {
         Quality {
             loss: Loss::NONE,
             duplicates: 0.0,
+            delay: self.delay.min(Duration::from_millis(60)),
             jitter: self.jitter.min(Duration::from_millis(1)),
-            ..self
         }
     }
 }

@@ -69,7 +69,12 @@ fn main() -> ExitCode {
 }
 
 fn one(seed: u64, verbose: bool) -> ExitCode {
-    match play(Script::random(seed), None, verbose) {
+    let script = Script::random(seed);
+    if verbose {
+        println!("{:#?}", script.channels);
+        println!("{:#?}", script.receivers);
+    }
+    match play(script, None, verbose) {
         Ok(report) => {
             println!("seed {seed}: every promise was kept. {report:?}");
             ExitCode::SUCCESS
@@ -105,17 +110,21 @@ fn report(summary: &Summary, seeds: &Range<u64>, verbose: bool) -> ExitCode {
     );
     if verbose {
         println!(
-            "{} receivers, {} h of virtual time, {} events, {} updates delivered, {} flow packets, {} keys, {} moves; the slowest was seed {} with {} ms",
+            "{} receivers, {} h of virtual time, {} events, {} updates delivered, {} flow packets, {} keys; the slowest was seed {} with {} ms",
             summary.receivers,
             summary.time.as_secs() / 3600,
             summary.events,
             summary.updates,
             summary.packets,
             summary.keys,
-            summary.moves,
             summary.slowest.0,
             summary.slowest.1.as_millis()
         );
+    }
+    if verbose {
+        for (what, times) in &summary.seen {
+            println!("{times:>10} × {what}");
+        }
     }
     if summary.done_below < seeds.end {
         println!(

@@ -28,6 +28,15 @@ impl World {
         at
     }
 
+    /// Cuts bytes of a control stream as a network may: mostly not at all.
+    pub(crate) fn pieces(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
+        if bytes.len() < 2 || !self.rng.random_bool(0.1) {
+            return vec![bytes.to_vec()];
+        }
+        let at = self.rng.random_range(1..bytes.len());
+        vec![bytes[..at].to_vec(), bytes[at..].to_vec()]
+    }
+
     /// Sends `len` bytes' worth of a message to the receiver.
     pub(crate) fn send_down(&mut self, session: SessionId, lane: u64, len: usize, message: Down) {
         let now = self.now;

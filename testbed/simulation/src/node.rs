@@ -1,8 +1,9 @@
 //! One receiver: its state machine, its network, the application behind it and what that has on disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use flexicast::control::{Credential, Endpoint};
 use flexicast::receiver::{Output, Receiver, ReceiverConfig, Rungs};
 use flexicast::source::SessionId;
@@ -65,6 +66,8 @@ pub(crate) struct Node {
     /// Datagrams of the flow in the socket's buffer while the host stands still.
     pub(crate) held_packets: usize,
     pub(crate) copy_fails: bool,
+    /// Messages to all that it got in this life.
+    pub(crate) messages: BTreeSet<Bytes>,
     pub(crate) wake: Wake,
     dedupe_off: bool,
 }
@@ -102,6 +105,7 @@ impl Node {
             suspended_until: None,
             held_packets: 0,
             copy_fails: false,
+            messages: BTreeSet::new(),
             wake: Wake::default(),
             dedupe_off,
         }
@@ -110,6 +114,7 @@ impl Node {
     /// The process dies: only what is on disk remains.
     pub(crate) fn dies(&mut self) {
         self.boot += 1;
+        self.messages.clear();
         self.path = None;
         self.joined.clear();
         self.wanted.clear();

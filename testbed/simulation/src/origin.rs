@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use flexicast::control::Endpoint;
 use flexicast::flow::FlowConfig;
+use flexicast::protect::Algorithm;
 use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig};
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -95,7 +96,10 @@ impl Origin {
         let config = SourceConfig {
             channels,
             unicast_rate: script.unicast_rate,
-            limits: Limits::default(),
+            limits: Limits {
+                copies: script.copies,
+                ..Limits::default()
+            },
             seed: rng.random(),
             repair_off: sabotage == Some(Sabotage::RepairOff),
         };
@@ -126,6 +130,9 @@ impl Origin {
 pub(crate) fn flow_config(plan: &ChannelPlan, rng: &mut SmallRng) -> FlowConfig {
     let (flow, secret) = fresh(rng);
     let mut config = FlowConfig::new(flow, secret);
+    if plan.chacha {
+        config.algorithm = Algorithm::ChaCha20Poly1305;
+    }
     config.rate = plan.rate;
     config.ack_delay = plan.ack_delay;
     config.fall_back = plan.fall_back;

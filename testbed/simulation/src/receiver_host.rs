@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use flexicast::Rung;
 use flexicast::protect::peek_flow_id;
-use flexicast::receiver::{FlowInput, ReceiverEvent};
+use flexicast::receiver::{FlowInput, Output, ReceiverEvent};
 use flexicast::source::SessionId;
 use rand::RngExt;
 
@@ -57,6 +57,7 @@ impl World {
         node.wake.rang(
             &format!("receiver {i}"),
             channels,
+            0,
             Moved::Nothing.or(moved),
             next,
             now,
@@ -139,7 +140,9 @@ impl World {
             acks.extend(arrivals[0].map(|at| (at, ack)));
         }
         if !control.is_empty() {
-            self.send_up(session, Up::Control(control.to_vec()));
+            for piece in self.pieces(&control) {
+                self.send_up(session, Up::Control(piece));
+            }
         }
         for (at, bytes) in acks {
             self.schedule(at, Event::Datagram { session, bytes });
@@ -163,6 +166,9 @@ impl World {
                     self.nodes[i]
                         .welcomed(&channel, incarnation, head, first, resync, store)
                         .map_err(|b| b.at_receiver(i))?;
+                }
+                if resync {
+                    self.count("resyncs");
                 }
                 self.say(|| {
                     format!("receiver {i} is welcome to {channel}: head {head}, from {first}")
@@ -203,7 +209,14 @@ impl World {
                         format!("receiver {i} gets a message of {channel} that nobody sent"),
                     );
                 }
+                if !self.nodes[i].messages.insert(data.clone()) {
+                    return broken(
+                        Promise::Order,
+                        format!("receiver {i} gets a message of {channel} twice"),
+                    );
+                }
                 self.note(Kind::Delivered, i as u64, &data);
+                self.count("messages");
             }
         }
         if let Some(flow) = join
@@ -252,6 +265,9 @@ impl World {
             let Some(store) = self.origin.store_of(&channel) else {
                 continue;
             };
+            if matches!(output, Output::Gap { .. }) {
+                *self.seen.entry("gaps".to_owned()).or_default() += 1;
+            }
             node.takes(&channel, incarnation, &output, store)
                 .map_err(|b| b.at_receiver(i))?;
             if !std::mem::replace(&mut node.confirm_due, true) {
@@ -350,6 +366,7 @@ impl World {
                 format!("receiver {i} finds a packet of the source invalid"),
             );
         }
+        self.say(|| format!("receiver {i} gets a packet by {rung}: {input:?}"));
         self.note(Kind::FlowArrived, i as u64, &[rung as u8]);
         self.pump_receiver(i).map(|_| ())
     }

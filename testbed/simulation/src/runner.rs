@@ -1,5 +1,6 @@
 //! Many seeds, on several threads.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ pub struct Summary {
     pub done_below: u64,
     /// Real time.
     pub took: Duration,
-    /// Receivers, virtual time, events, updates, packets, keys and moves of all runs together.
+    /// Receivers, virtual time, events, updates, packets, and keys of all runs together.
     pub receivers: usize,
     /// Virtual time of all runs together.
     pub time: Duration,
@@ -42,8 +43,8 @@ pub struct Summary {
     pub packets: u64,
     /// Keys that were handed out.
     pub keys: u64,
-    /// Moves between rungs.
-    pub moves: u64,
+    /// What else happened in all runs together.
+    pub seen: BTreeMap<String, u64>,
     /// The seed that took longest in real time, and how long.
     pub slowest: (u64, Duration),
     /// What was found.
@@ -85,7 +86,9 @@ impl Progress {
                 summary.updates += report.updates;
                 summary.packets += report.packets;
                 summary.keys += report.keys;
-                summary.moves += report.moves;
+                for (what, times) in report.seen {
+                    *summary.seen.entry(what).or_default() += times;
+                }
             }
             Err(violation) => summary.violations.push(violation),
         }

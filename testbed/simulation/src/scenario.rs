@@ -10,7 +10,7 @@ use crate::script::{Act, ChannelPlan, ReceiverPlan, Script};
 
 const MS: Duration = Duration::from_millis(1);
 /// Copies of flow packets that a run is worth, about.
-const BUDGET: usize = 9_000;
+const BUDGET: usize = 16_000;
 
 impl Script {
     /// The scenario of a seed.
@@ -33,22 +33,41 @@ impl Script {
             6..9 => 2,
             _ => 3,
         };
-        let channels: Vec<_> = (0..channels).map(|_| channel(rng)).collect();
+        let mut channels: Vec<_> = (0..channels).map(|_| channel(rng)).collect();
         let rough = [0.0, 0.5, 1.0][rng.random_range(0..3)];
         let receivers: Vec<_> = (0..count)
             .map(|_| receiver(rng, channels.len(), duration, rough))
             .collect();
         let mut acts = traffic(rng, &channels, count, duration);
-        let disturbances = match rng.random_range(0..10) {
-            0 => 0,
-            1..6 => rng.random_range(1..6),
-            _ => rng.random_range(6..20),
-        };
-        for _ in 0..disturbances {
-            let at = duration.mul_f64(rng.random_range(0.02..0.98));
-            acts.push((at, disturbance(rng, channels.len(), count)));
+        if count < 6 && rng.random_bool(0.02) {
+            flood(rng, &mut channels, count, duration, &mut acts);
         }
-        // A channel whose keys wear out needs nothing to happen to it.
+        let disturbances = match rng.random_range(0..20) {
+            0 => 0,
+            1..11 => rng.random_range(1..6),
+            11..19 => rng.random_range(6..20),
+            _ => rng.random_range(20..90),
+        };
+        // Sometimes spread over the run, sometimes all at the same time, where they meet each other half done.
+        let (from, to) = match rng.random_range(0..3) {
+            0 => (0.02, 0.98),
+            _ => {
+                let from = rng.random_range(0.02..0.8);
+                (from, from + rng.random_range(0.01..0.18))
+            }
+        };
+        let mut victim = rng.random_range(0..count);
+        for _ in 0..disturbances {
+            let at = duration.mul_f64(rng.random_range(from..to));
+            // Trouble seldom comes alone.
+            if rng.random_bool(0.5) {
+                victim = rng.random_range(0..count);
+            }
+            acts.push((at, disturbance(rng, channels.len(), victim)));
+        }
+        if rng.random_bool(0.1) {
+            flapping(rng, count, duration, &mut acts);
+        }
         acts.sort_by_key(|(at, _)| *at);
         let patience = rng.random_range(1500..5000);
         Script {
@@ -57,12 +76,13 @@ impl Script {
             channels,
             receivers,
             acts,
-            timer_slack: [Duration::ZERO, MS / 4, MS][rng.random_range(0..3)],
+            timer_slack: [Duration::ZERO, MS / 4, MS, MS * 25][rng.random_range(0..4)],
             source_patience: MS * rng.random_range(1500..15_000),
             receiver_patience: MS * patience,
             unicast_rate: rng
                 .random_bool(0.3)
                 .then(|| rng.random_range(2..50) * 1_000_000),
+            copies: [1, 3, 2000][rng.random_range(0..3)],
             patient: count < 8 && rng.random_bool(0.1),
         }
     }
@@ -79,6 +99,7 @@ fn channel(rng: &mut SmallRng) -> ChannelPlan {
     ChannelPlan {
         private: rng.random_bool(0.4),
         flow: rng.random_bool(0.95),
+        chacha: rng.random_bool(0.2),
         v4,
         v6,
         copies: rng.random_bool(if v4 || v6 { 0.4 } else { 0.9 }),
@@ -87,11 +108,12 @@ fn channel(rng: &mut SmallRng) -> ChannelPlan {
         fall_back: MS * rng.random_range(100..400),
         // Long enough for the flow to have nothing under way between two of them.
         heartbeat: MS * rng.random_range(400..1200),
-        epoch_packets: rng
-            .random_bool(0.2)
-            .then(|| rng.random_range(2_000..20_000)),
+        epoch_packets: rng.random_bool(0.2).then(|| rng.random_range(100..2_000)),
         stored: [0, 0, 50, 150, 700][rng.random_range(0..5)],
-        max_len: [200, 900, 3_000, 12_000, 60_000][rng.random_range(0..5)],
+        max_len: match rng.random_range(0..100) {
+            0..96 => [200, 900, 3_000, 12_000, 60_000][rng.random_range(0..5)],
+            _ => 400_000,
+        },
     }
 }
 
@@ -107,8 +129,11 @@ fn quality(rng: &mut SmallRng, rough: f64) -> Quality {
         },
     };
     Quality {
-        delay: MS * rng.random_range(1..60),
-        jitter: [MS / 5, MS, MS * 5, MS * 30][rng.random_range(0..4)],
+        delay: match rng.random_range(0..8) {
+            0 => MS / 20,
+            _ => MS * rng.random_range(1..60),
+        },
+        jitter: [MS / 5, MS, MS, MS * 5, MS * 5, MS * 30, MS * 150][rng.random_range(0..7)],
         loss,
         duplicates: if rng.random_bool(0.3) {
             0.05 * rough
@@ -196,11 +221,66 @@ fn span(rng: &mut SmallRng, from: f64, to: f64) -> Duration {
     Duration::from_secs_f64(from * (to / from).powf(rng.random_range(0.0..1.0)))
 }
 
-fn disturbance(rng: &mut SmallRng, channels: usize, receivers: usize) -> Act {
-    let receiver = rng.random_range(0..receivers);
+/// More than fits into a receiver's window while its application does not read.
+fn flood(
+    rng: &mut SmallRng,
+    channels: &mut [ChannelPlan],
+    receivers: usize,
+    duration: Duration,
+    acts: &mut Vec<(Duration, Act)>,
+) {
+    let channel = rng.random_range(0..channels.len());
+    channels[channel].rate = [None, Some(50_000_000), Some(100_000_000)][rng.random_range(0..3)];
+    let at = duration.mul_f64(rng.random_range(0.1..0.5));
+    for receiver in 0..receivers {
+        if rng.random_bool(0.5) {
+            let span = span(rng, 4.0, 20.0);
+            acts.push((at, Act::Stall { receiver, span }));
+        }
+    }
+    for _ in 0..rng.random_range(8..24) {
+        let len = rng.random_range(1_000_000..1_700_000);
+        acts.push((at, Act::Publish { channel, len }));
+    }
+    for n in 0..rng.random_range(0..4) {
+        let later = MS * rng.random_range(1..300) * n;
+        acts.push((at + later, Act::Abandon { channel }));
+    }
+}
+
+/// The flow comes and goes for one receiver after the other.
+fn flapping(
+    rng: &mut SmallRng,
+    receivers: usize,
+    duration: Duration,
+    acts: &mut Vec<(Duration, Act)>,
+) {
+    let (every, span) = (span(rng, 0.3, 4.0), span(rng, 0.1, 4.0));
+    let mut at = duration / 10;
+    while at < duration {
+        let receiver = rng.random_range(0..receivers);
+        let copies = rng.random_bool(0.3);
+        acts.push((
+            at,
+            Act::Cut {
+                receiver,
+                copies,
+                span,
+            },
+        ));
+        at += every;
+    }
+}
+
+fn disturbance(rng: &mut SmallRng, channels: usize, receiver: usize) -> Act {
     let channel = rng.random_range(0..channels);
     match rng.random_range(0..100) {
-        0..10 => Act::Weather {
+        0..4 => Act::Distance {
+            receiver,
+            flow: span(rng, 0.0001, 0.3),
+            unicast: span(rng, 0.0001, 0.3),
+        },
+        4..10 => Act::Weather {
             receiver,
             multicast: rng.random_bool(0.7),
             loss: quality(rng, 2.0).loss,
@@ -250,7 +330,7 @@ fn disturbance(rng: &mut SmallRng, channels: usize, receivers: usize) -> Act {
         },
         75..78 => Act::Retain {
             channel,
-            keep: rng.random_range(1..200),
+            keep: [1, 5, 30, 200][rng.random_range(0..4)],
         },
         78..83 => Act::Stall {
             receiver,
@@ -267,7 +347,11 @@ fn disturbance(rng: &mut SmallRng, channels: usize, receivers: usize) -> Act {
             receiver,
             validated_after: span(rng, 0.01, 5.0),
         },
-        95..98 => Act::NetworkChanged { receiver },
+        95..97 => Act::NetworkChanged { receiver },
+        97 => Act::Abandon { channel },
+        98 => Act::Leap {
+            span: span(rng, 0.1, 30.0),
+        },
         _ => Act::CopyFails { receiver },
     }
 }

@@ -25,6 +25,8 @@ pub struct Script {
     pub receiver_patience: Duration,
     /// All unicast sessions together, bit/s (see `SourceConfig::unicast_rate`).
     pub unicast_rate: Option<u64>,
+    /// Receivers that get copies of one channel at once (see `Limits::copies`).
+    pub copies: usize,
     /// After healing, wait until everybody stands on the best rung that it can have: back-off may take minutes.
     pub patient: bool,
 }
@@ -36,6 +38,8 @@ pub struct ChannelPlan {
     pub private: bool,
     /// There is a flow.
     pub flow: bool,
+    /// Its packets are protected with ChaCha20-Poly1305.
+    pub chacha: bool,
     /// The flow has an IPv4 endpoint.
     pub v4: bool,
     /// The flow has an IPv6 endpoint.
@@ -110,6 +114,15 @@ pub enum Act {
         multicast: bool,
         /// How it is from now on.
         loss: Loss,
+    },
+    /// A receiver's paths take longer, or shorter, from now on.
+    Distance {
+        /// Whose.
+        receiver: usize,
+        /// Of the flow's packets, one way.
+        flow: Duration,
+        /// Of the unicast path, one way.
+        unicast: Duration,
     },
     /// The flow does not reach a receiver.
     Cut {
@@ -212,6 +225,16 @@ pub enum Act {
         /// Whose.
         receiver: usize,
         /// How long.
+        span: Duration,
+    },
+    /// The flow sends no more of the newest update.
+    Abandon {
+        /// Where.
+        channel: usize,
+    },
+    /// All hosts stand still: every clock leaps.
+    Leap {
+        /// How far.
         span: Duration,
     },
     /// The source's host stands still: when it goes on, its clock has leapt.

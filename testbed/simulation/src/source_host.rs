@@ -1,12 +1,9 @@
 //! The source's host at work: what a socket loop around `flexicast::source::Source` does.
 
 use bytes::Bytes;
-use flexicast::Rung;
 use flexicast::control::{Credential, Refusal};
-use flexicast::protect::peek_flow_id;
 use flexicast::source::{SessionId, SourceEvent, Unicast, close};
 
-use crate::node::Presence;
 use crate::path::{CONTROL, Down, PIECE, Up, WINDOW};
 use crate::sabotage::Sabotage;
 use crate::store::secret;
@@ -50,7 +47,9 @@ impl World {
             .as_mut()
             .and_then(|core| core.poll_timeout(now));
         let peers = self.paths.len() * self.script.channels.len();
-        self.origin.wake.rang("the source", peers, moved, next, now)
+        self.origin
+            .wake
+            .rang("the source", peers, self.watch.packets, moved, next, now)
     }
 
     /// Moves everything that is ready at the source; returns what that was.
@@ -108,7 +107,7 @@ impl World {
                 to,
                 cause,
             } => {
-                self.moves += 1;
+                self.count(format!("{to}: {cause}"));
                 let about = [channel as u8, from as u8, to as u8, cause as u8];
                 self.note(Kind::Moved, session, &about);
                 self.say(|| {
@@ -121,7 +120,10 @@ impl World {
                 channel,
                 members,
                 cause,
-            } => self.say(|| format!("{members} fall back in channel {channel}: {cause}")),
+            } => {
+                self.count("many at once");
+                self.say(|| format!("{members} fall back in channel {channel}: {cause}"));
+            }
             SourceEvent::SecretWanted { channel } => {
                 if self.sabotage != Some(Sabotage::NoRekey) {
                     let secret = secret(&mut self.rng);
@@ -145,6 +147,7 @@ impl World {
                         format!("the source closes session {session} with {code}: {reason}"),
                     );
                 }
+                self.count(format!("closed with {code}"));
                 self.fill(session)?;
                 self.hang_up(session, code)?;
             }
@@ -197,12 +200,9 @@ impl World {
                 self.watch.told(session, path.receiver, &control)?;
             }
             self.note(Kind::Control, session, &control);
-            self.send_down(
-                session,
-                CONTROL,
-                control.len(),
-                Down::Control(control.to_vec()),
-            );
+            for piece in self.pieces(&control) {
+                self.send_down(session, CONTROL, piece.len(), Down::Control(piece));
+            }
         }
         loop {
             let Some(path) = self.paths.get_mut(&session).filter(|p| p.at_source) else {
@@ -272,13 +272,23 @@ impl World {
     ) {
         use rand::RngExt;
         bytes.extend_from_slice(body);
+        self.say(|| {
+            format!(
+                "session {session} gets {} bytes on stream {stream}",
+                bytes.len()
+            )
+        });
         let mut head = [0; 32];
         let shown = bytes.len().min(32);
         head[..shown].copy_from_slice(&bytes[..shown]);
         self.note(Kind::Stream, session << 20 | stream, &head);
         let mut rest = &bytes[..];
         loop {
-            let len = rest.len().min(self.rng.random_range(PIECE / 2..PIECE));
+            let most = match self.rng.random_range(0..40) {
+                0 => self.rng.random_range(1..60),
+                _ => self.rng.random_range(PIECE / 2..PIECE),
+            };
+            let len = rest.len().min(most);
             let (piece, after) = rest.split_at(len);
             rest = after;
             let lossy = self.sabotage == Some(Sabotage::LossyStreams);
@@ -323,123 +333,6 @@ impl World {
             core.provide(session, channel, from, answer, self.now);
         }
         self.pump_source().map(|_| ())
-    }
-
-    /// Publishes what is stored, as far as there is room.
-    fn feed(&mut self) -> bool {
-        let Some(core) = &mut self.origin.core else {
-            return false;
-        };
-        let mut moved = false;
-        for (channel, store) in self.origin.stores.iter_mut().enumerate() {
-            while store.published < store.head() && core.has_room(channel) {
-                store.published += 1;
-                if let Some(bytes) = store.get(store.published) {
-                    core.publish(channel, store.published, bytes.clone());
-                    moved = true;
-                }
-            }
-        }
-        moved
-    }
-
-    /// Sends the flow packets that are due.
-    fn transmit(&mut self) -> Result<bool, Broken> {
-        let mut packet = std::mem::take(&mut self.scratch);
-        let mut moved = false;
-        loop {
-            let now = self.now;
-            let Some(core) = &mut self.origin.core else {
-                break;
-            };
-            let Some(channel) = core.poll_transmit(now, &mut packet) else {
-                break;
-            };
-            moved = true;
-            self.send_packet(channel, &mut packet)?;
-        }
-        self.scratch = packet;
-        Ok(moved)
-    }
-
-    fn send_packet(&mut self, channel: usize, packet: &mut Vec<u8>) -> Result<(), Broken> {
-        let now = self.now;
-        let sealed = Bytes::copy_from_slice(packet);
-        self.note(Kind::FlowSent, channel as u64, &sealed);
-        let flow = peek_flow_id(&sealed);
-        let Some(flow) = flow.filter(|_| flow == self.origin.flows[channel]) else {
-            return broken(
-                Promise::Flow,
-                format!("a packet of channel {channel} bears the name of another flow"),
-            );
-        };
-        let store = &self.origin.stores[channel];
-        for (seq, offset, data, fin) in self.watch.packet(channel, packet, now)?.streams {
-            let update = store.get(seq).map_or(&[][..], |b| &b[..]);
-            let (start, end) = (offset as usize, offset as usize + data.len());
-            let right = update.get(start..end) == Some(data) && (!fin || end == update.len());
-            if seq > store.published || !right {
-                return broken(
-                    Promise::Bytes,
-                    format!(
-                        "the flow of channel {channel} carries other bytes of update {seq} than were published"
-                    ),
-                );
-            }
-        }
-        let endpoints = &self.origin.endpoints[channel];
-        let mut arrivals = Vec::new();
-        for (i, node) in self.nodes.iter_mut().enumerate() {
-            if node.presence == Presence::Here && node.hears(flow, endpoints) {
-                let at = node.multicast.arrivals(now, &mut self.rng);
-                arrivals.extend(at.into_iter().flatten().map(|at| (at, i, Rung::Multicast)));
-            }
-        }
-        let Some(core) = &mut self.origin.core else {
-            return Ok(());
-        };
-        for session in core.replicas(channel).to_vec() {
-            let Some(path) = self.paths.get(&session).filter(|p| p.at_source) else {
-                return broken(
-                    Promise::Memory,
-                    format!("copies go to session {session}, which is closed"),
-                );
-            };
-            if !path.validated {
-                return broken(
-                    Promise::Reflection,
-                    format!("a copy goes to session {session}, whose address is not validated"),
-                );
-            }
-            let node = &mut self.nodes[path.receiver];
-            if std::mem::take(&mut node.copy_fails) {
-                core.replica_failed(session, channel, now);
-                continue;
-            }
-            let cut = node.unicast.cut_until.is_some_and(|until| now < until);
-            if node.presence == Presence::Here && node.path == Some(session) && !cut {
-                let at = node.copied.arrivals(now, &mut self.rng);
-                let receiver = path.receiver;
-                arrivals.extend(
-                    at.into_iter()
-                        .flatten()
-                        .map(|at| (at, receiver, Rung::Replicated)),
-                );
-            }
-        }
-        for (at, receiver, rung) in arrivals {
-            let boot = self.nodes[receiver].boot;
-            self.schedule(
-                at,
-                Event::Packet {
-                    receiver,
-                    boot,
-                    rung,
-                    packet: sealed.clone(),
-                },
-            );
-        }
-        Ok(())
     }
 
     /// The next message of a control stream arrives at the source.

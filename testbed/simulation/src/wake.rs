@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::violation::{Broken, Promise, broken};
 
-/// Timers of one host that ring in a second without anything coming of it: so many are forgiven, for each peer and channel so many more.
+/// Timers of one host that ring in a second without anything coming of it: so many are forgiven, for each peer and channel so many more,
+/// and one for each packet: its loss may be due.
 const IDLE_PER_SECOND: u32 = 200;
 const IDLE_PER_PEER: u32 = 25;
 
@@ -31,6 +32,8 @@ pub(crate) struct Wake {
     stuck: u32,
     second: Option<Instant>,
     idle: u32,
+    /// Packets that had been sent when this second began.
+    packets: u64,
     /// All rings.
     pub(crate) rings: u64,
 }
@@ -41,6 +44,7 @@ impl Wake {
         &mut self,
         who: &str,
         peers: usize,
+        packets: u64,
         moved: Moved,
         next: Option<Instant>,
         now: Instant,
@@ -64,9 +68,11 @@ impl Wake {
         {
             self.second = Some(now);
             self.idle = 0;
+            self.packets = packets;
         }
         self.idle += u32::from(moved != Moved::Something);
-        if self.idle > IDLE_PER_SECOND + IDLE_PER_PEER * peers as u32 {
+        let sent = (packets - self.packets) as u32;
+        if self.idle > IDLE_PER_SECOND + IDLE_PER_PEER * peers as u32 + sent {
             let idle = self.idle;
             return broken(
                 Promise::Timers,

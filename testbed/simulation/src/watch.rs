@@ -16,8 +16,8 @@ use flexicast::{Cause, FlowId, Rung};
 
 use crate::violation::{Broken, Promise, broken};
 
-/// An announced epoch begins within a second, and one that was announced before it may take another.
-const SWITCHES: Duration = Duration::from_millis(2250);
+/// An announced epoch begins within a second, and the source's timer may be a little late.
+const SWITCHES: Duration = Duration::from_millis(1100);
 /// Leaves are batched into one epoch per so long (protocol.md section 5.3).
 const LEAVE_BATCH: Duration = Duration::from_secs(10);
 
@@ -96,6 +96,7 @@ impl Channel {
 
 /// What of a packet the others want to know.
 pub(crate) struct Seen<'a> {
+    pub(crate) pn: u64,
     /// STREAM frames: seq, offset, bytes, whether the update ends.
     pub(crate) streams: Vec<(u64, u64, &'a [u8], bool)>,
 }
@@ -362,6 +363,6 @@ impl Watch {
                 streams.push((seq, offset, data, fin));
             }
         }
-        Ok(Seen { streams })
+        Ok(Seen { pn, streams })
     }
 }

@@ -162,8 +162,8 @@ pub struct Report {
     pub packets: u64,
     /// Keys that were handed out.
     pub keys: u64,
-    /// Moves to a better rung, and back.
-    pub moves: u64,
+    /// What else happened, and how often: moves by their causes, gaps, messages, resyncs.
+    pub seen: BTreeMap<String, u64>,
     /// The hash of everything that happened, in order.
     pub trace: u64,
 }
@@ -182,7 +182,7 @@ pub(crate) struct World {
     pub(crate) next_session: SessionId,
     pub(crate) watch: Watch,
     pub(crate) trace: Trace,
-    pub(crate) moves: u64,
+    pub(crate) seen: BTreeMap<String, u64>,
     /// The disturbances are over.
     pub(crate) healing: bool,
     pub(crate) scratch: Vec<u8>,
@@ -223,7 +223,7 @@ impl World {
             next_session: 1,
             watch,
             trace: Trace::new(verbose),
-            moves: 0,
+            seen: BTreeMap::new(),
             healing: false,
             scratch: Vec::new(),
             messages: BTreeSet::new(),
@@ -268,7 +268,7 @@ impl World {
                 .sum(),
             packets: self.watch.packets,
             keys: self.watch.keys,
-            moves: self.moves,
+            seen: std::mem::take(&mut self.seen),
             trace: self.trace.finish(),
         })
     }
@@ -405,6 +405,11 @@ impl World {
     pub(crate) fn note(&mut self, kind: Kind, about: u64, bytes: &[u8]) {
         let at = self.elapsed();
         self.trace.note(at, kind, about, bytes);
+    }
+
+    /// Counts something that is worth knowing to have happened.
+    pub(crate) fn count(&mut self, what: impl Into<String>) {
+        *self.seen.entry(what.into()).or_default() += 1;
     }
 
     pub(crate) fn say(&self, line: impl FnOnce() -> String) {

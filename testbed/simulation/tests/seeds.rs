@@ -20,7 +20,24 @@ fn a_thousand_seeds_keep_every_promise() {
     assert!(lines.is_empty(), "\n{}\n", lines.join("\n"));
     assert_eq!(summary.runs, 1000);
     // The scenarios are worth something only if much happens in them.
-    assert!(summary.moves > 5_000, "{} moves", summary.moves);
+    let expected = [
+        ("multicast: joined", 4000),
+        ("replicated: joined", 900),
+        ("unicast: ack-timeout", 900),
+        ("unicast: flow-invalid", 200),
+        ("unicast: heartbeat-lost", 50),
+        ("unicast: rekey-missed", 10),
+        ("unicast: ejected", 20),
+        ("many at once", 5),
+        ("gaps", 5),
+        ("messages", 5000),
+        ("resyncs", 100),
+        ("closed with 3", 100),
+    ];
+    for (what, least) in expected {
+        let times = summary.seen.get(what).copied().unwrap_or(0);
+        assert!(times >= least, "{what}: {times} times, not {least}");
+    }
     assert!(summary.keys > 5_000, "{} keys", summary.keys);
     assert!(summary.updates > 500_000, "{} updates", summary.updates);
     assert!(summary.packets > 100_000, "{} packets", summary.packets);

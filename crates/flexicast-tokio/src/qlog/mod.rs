@@ -218,3 +218,71 @@ fn frame(frame: &TracedFrame) -> QuicFrame {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use ::qlog::reader::{Event, QlogSeqReader};
+    use flexicast::Rung;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_not_taken_is_told_with_its_reason() {
+        let place = tempfile::tempdir().unwrap();
+        let mut qlog = Qlog::new(place.path().to_owned(), End::Receiver, "receiver-7".into());
+        let packet = |pn, outcome, frames| PacketTrace {
+            at: Instant::now(),
+            flow: FlowId([0xab; 8]),
+            path: PathId::new(1, Rung::Replicated),
+            outcome,
+            pn,
+            key_sequence: u64::from(pn.is_some()) * 3,
+            len: 120,
+            frames,
+        };
+        let reset = TracedFrame::Reset {
+            seq: 5,
+            code: 2,
+            size: 900,
+        };
+        qlog.packets(vec![
+            packet(Some(4), Outcome::Received, vec![reset]),
+            packet(None, Outcome::Dropped(FlowInput::Unverified), Vec::new()),
+        ]);
+        qlog.finish().await;
+        let path = place.path().join("receiver-7-flow-abababababababab.sqlog");
+        let events: Vec<_> = QlogSeqReader::with_file(path).unwrap().collect();
+        let [Event::Qlog(taken), Event::Qlog(dropped)] = &events[..] else {
+            panic!("{events:?}");
+        };
+        let EventData::QuicPacketReceived(taken) = &taken.data else {
+            panic!("{taken:?}");
+        };
+        let header = &taken.header;
+        assert_eq!((header.packet_number, header.key_phase), (Some(4), Some(3)));
+        assert_eq!(header.key_phase_bit, Some(true));
+        let frames = taken.frames.as_deref().unwrap();
+        assert!(
+            matches!(
+                frames,
+                [QuicFrame::ResetStream {
+                    stream_id: 23,
+                    error_code: Some(2),
+                    final_size: 900,
+                    ..
+                }]
+            ),
+            "{frames:?}"
+        );
+        assert_eq!(dropped.ex_data["flexicast_rung"], "replicated");
+        let EventData::QuicPacketDropped(dropped) = &dropped.data else {
+            panic!("{dropped:?}");
+        };
+        assert_eq!(
+            dropped.trigger,
+            Some(PacketDroppedTrigger::DecryptionFailure)
+        );
+        assert_eq!(dropped.header.as_ref().unwrap().packet_number, None);
+    }
+}

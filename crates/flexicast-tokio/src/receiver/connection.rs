@@ -156,7 +156,7 @@ impl Connection {
         batch: &mut RecvBatch,
         core: &mut Core,
         now: Instant,
-    ) -> Result<(), End> {
+    ) -> Result<bool, End> {
         self.receive_datagrams(batch, Some(core), now)?;
         self.read(core, now)
     }
@@ -204,13 +204,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Moves what quiche has into the state machine.
-    pub(super) fn read(&mut self, core: &mut Core, now: Instant) -> Result<(), End> {
+    /// Moves what quiche has into the state machine. Returns whether bytes of updates arrived.
+    pub(super) fn read(&mut self, core: &mut Core, now: Instant) -> Result<bool, End> {
         let violation = |e: flexicast::WireError| End {
             reason: format!("the source violates the protocol: {e}"),
             code: None,
             say: close::PROTOCOL_VIOLATION,
         };
+        let mut arrived = false;
         let conn = &mut self.link.conn;
         while let Ok((n, _)) = conn.stream_recv(CONTROL_STREAM, &mut self.buffer) {
             let taken = core.on_control(&self.buffer[..n], now);
@@ -229,6 +230,7 @@ impl Connection {
                 let Ok((n, fin)) = conn.stream_recv(stream, &mut self.buffer) else {
                     break;
                 };
+                arrived = true;
                 core.on_unicast(stream, &self.buffer[..n], fin)
                     .map_err(violation)?;
             }
@@ -236,7 +238,7 @@ impl Connection {
         // This version has no use for datagrams from the source.
         while conn.dgram_recv(&mut self.buffer).is_ok() {}
         self.renew_ids(core);
-        self.check_end()
+        self.check_end().map(|()| arrived)
     }
 
     /// Gives the source spare connection IDs: it needs one when this end's address changes. None begins with the ID of a flow, whose packets arrive here too.

@@ -18,6 +18,7 @@ use super::connection::{Connection, End};
 use super::groups::Groups;
 use super::race::{Race, Standing};
 use super::route::Route;
+use super::stall::Stall;
 use super::{Event, ReceiverConfig};
 use crate::qlog::{End as Vantage, Qlog};
 
@@ -51,6 +52,7 @@ pub(super) struct Engine {
     /// Attempts to connect.
     race: Option<Race>,
     route: Route,
+    pub(super) stall: Stall,
     pub(super) events: mpsc::Sender<Event>,
     /// Confirmed cursors; the end of it is the application's goodbye.
     cursors: watch::Receiver<Cursors>,
@@ -108,6 +110,7 @@ impl Engine {
             connection: None,
             race: None,
             route: Route::default(),
+            stall: Stall::new(now),
             events,
             cursors,
             told: Cursors::new(),
@@ -186,8 +189,11 @@ impl Engine {
         let Some(connection) = &mut self.connection else {
             return;
         };
-        if let Err(end) = connection.receive(batch, &mut self.core, Instant::now()) {
-            self.disconnected(end);
+        let now = Instant::now();
+        match connection.receive(batch, &mut self.core, now) {
+            Ok(true) => self.stall.reset(now),
+            Ok(false) => {}
+            Err(end) => self.disconnected(end),
         }
     }
 
@@ -238,7 +244,12 @@ impl Engine {
             self.core.handle_timeout(now);
             // Streams that were left unread while the application was slow may go on now.
             let done = match connection.read(&mut self.core, now) {
-                Ok(()) => connection.flush(&mut self.core, now).await,
+                Ok(arrived) => {
+                    if arrived {
+                        self.stall.reset(now);
+                    }
+                    connection.flush(&mut self.core, now).await
+                }
                 Err(end) => Err(end),
             };
             if let Err(end) = done {
@@ -256,6 +267,7 @@ impl Engine {
         if now >= self.tick_at {
             self.tick_at = now + TICK;
             self.stats();
+            self.look_for_a_stall(now);
             if self.route.has_changed() {
                 self.network_changed(now);
             }
@@ -288,6 +300,24 @@ impl Engine {
                 self.race = None;
                 self.disconnected(end);
             }
+        }
+    }
+
+    /// A connection that lives and brings nothing, although there is more, is replaced.
+    fn look_for_a_stall(&mut self, now: Instant) {
+        if self.connection.is_none() || !self.held.is_empty() {
+            // Who does not take updates is not waiting for them.
+            self.stall.reset(now);
+            return;
+        }
+        let stuck = self.config.channels.iter().find(|(channel, _)| {
+            let head = self.core.stats(channel).map_or(0, |stats| stats.head);
+            self.stall.is_stuck(channel, head, now)
+        });
+        if let Some((channel, _)) = stuck {
+            let reason = format!("the source has updates of {channel} that do not arrive");
+            self.stall.reset(now);
+            self.disconnected(End::new(reason));
         }
     }
 

@@ -5,6 +5,7 @@ mod engine;
 mod groups;
 mod race;
 mod route;
+mod stall;
 mod telling;
 
 use std::net::{IpAddr, SocketAddr};

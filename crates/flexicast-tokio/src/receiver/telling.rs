@@ -35,7 +35,10 @@ impl Engine {
                     first,
                     resync,
                 } => {
-                    self.welcomed_at = Some(Instant::now());
+                    let now = Instant::now();
+                    self.welcomed_at = Some(now);
+                    let before = first.saturating_sub(1);
+                    self.stall.delivered(&channel, before, now);
                     self.held.push_back(Event::Welcome {
                         channel,
                         incarnation,
@@ -91,6 +94,11 @@ impl Engine {
 
     fn next_output(&mut self) -> Option<Event> {
         let (channel, incarnation, output) = self.core.poll_update()?;
+        let last = match &output {
+            Output::Update(update) => update.seq,
+            Output::Gap { to, .. } => *to,
+        };
+        self.stall.delivered(channel, last, Instant::now());
         let channel = channel.to_owned();
         Some(match output {
             Output::Update(update) => Event::Update {

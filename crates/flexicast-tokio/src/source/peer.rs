@@ -123,6 +123,9 @@ impl Peer {
                 _ => {}
             }
         }
+        if news.migrations > 0 {
+            self.link.moved(now);
+        }
         let path = self.link.path();
         if self.known && path != self.path {
             core.set_validated(session, path.is_some_and(|p| p.validated), now);

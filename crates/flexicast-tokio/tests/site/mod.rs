@@ -33,7 +33,7 @@ pub struct Store {
 }
 
 impl Store {
-    fn head(&self, channel: &str) -> u64 {
+    pub fn head(&self, channel: &str) -> u64 {
         let updates = self.updates.lock().unwrap();
         let last = updates.get(channel).and_then(|u| u.last_key_value());
         last.map_or(0, |(seq, _)| *seq)
@@ -188,7 +188,8 @@ impl Site {
             rate_bps: 50_000_000,
             unicast_rate_bps: None,
             ack_delay: Duration::from_millis(25),
-            fall_back: Duration::from_millis(150),
+            // Generous: a busy machine is no reason to leave the flow.
+            fall_back: Duration::from_secs(1),
             heartbeat: Duration::from_millis(300),
             qlog: None,
             sabotage: Sabotage::default(),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::net::UdpSocket;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 pub struct Nat {
     pub addr: SocketAddr,
-    rebind: mpsc::Sender<()>,
+    rebind: mpsc::Sender<oneshot::Sender<()>>,
     /// Swallows everything.
     pub cut: Arc<AtomicBool>,
     thief: mpsc::Sender<UdpSocket>,
@@ -20,7 +20,7 @@ impl Nat {
     pub async fn new(server: SocketAddr) -> Self {
         let inner = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let addr = inner.local_addr().unwrap();
-        let (rebind, mut wanted) = mpsc::channel(4);
+        let (rebind, mut wanted) = mpsc::channel::<oneshot::Sender<()>>(4);
         let (loot, stolen) = mpsc::channel(1);
         let (thief, mut thieves) = mpsc::channel::<UdpSocket>(1);
         let cut = Arc::new(AtomicBool::new(false));
@@ -53,7 +53,10 @@ impl Nat {
                         }
                     }
                     asked = wanted.recv() => match asked {
-                        Some(()) => outside = outer().await,
+                        Some(done) => {
+                            outside = outer().await;
+                            let _ = done.send(());
+                        }
                         None => return,
                     },
                 }
@@ -70,7 +73,9 @@ impl Nat {
 
     /// From now on packets leave from another port, and what comes to the old one is lost.
     pub async fn rebind(&self) {
-        self.rebind.send(()).await.unwrap();
+        let (done, is_done) = oneshot::channel();
+        self.rebind.send(done).await.unwrap();
+        is_done.await.unwrap();
     }
 
     /// Somebody between the receiver and the source sends the receiver's next packet from an address of their own, and cuts the receiver off. Returns the

@@ -16,8 +16,8 @@ pub struct Epoch {
     pub sequence: u64,
     /// Its first packet number.
     pub first_pn: u64,
-    /// What the keys are derived from; erased when the epoch is dropped.
-    pub secret: FlowSecret,
+    /// What the keys are derived from; erased when the epoch is dropped. In a place of its own, so that moving the epoch leaves no copy behind.
+    pub secret: Box<FlowSecret>,
     pub(super) key: PacketKey,
 }
 
@@ -36,7 +36,7 @@ impl Epochs {
             // 0 is what a receiver says that holds no key.
             sequence: 1,
             first_pn: 0,
-            secret,
+            secret: Box::new(secret),
             key,
         };
         Ok(Epochs {
@@ -61,7 +61,7 @@ impl Epochs {
             sequence: self.current.sequence + 1,
             first_pn: next_pn + lead,
             key: PacketKey::new(self.algorithm, &secret)?,
-            secret,
+            secret: Box::new(secret),
         };
         self.next = Some((epoch, now + SWITCH_WITHIN));
         Ok(())

@@ -10,7 +10,7 @@ use super::ledger::{Ledger, StreamRange};
 use super::member::{Delays, Member};
 use crate::ack::PathAck;
 use crate::pace::TokenBucket;
-use crate::protect::{Algorithm, FlowSecret, KeyError, MAX_PACKETS, SECRET_LEN};
+use crate::protect::{Algorithm, FlowSecret, KeyError, MAX_PACKETS};
 use crate::trace::TracedFrame;
 use crate::{Cause, DEFAULT_UDP_PAYLOAD, FlowId, PathId};
 
@@ -193,7 +193,7 @@ impl FlowSender {
     /// A flow without members whose first packet number is 0.
     pub fn new(mut config: FlowConfig) -> Result<Self, KeyError> {
         // The secret's only home is its epoch, which erases it at its end.
-        let secret = std::mem::replace(&mut config.secret, FlowSecret([0; SECRET_LEN]));
+        let secret = std::mem::take(&mut config.secret);
         let epochs = Epochs::new(config.algorithm, secret)?;
         let rate = config.rate.unwrap_or(u64::MAX);
         // A few packets of burst: enough for the timers' grain, little enough for the smallest router.
@@ -286,7 +286,9 @@ impl FlowSender {
     }
 
     /// How many receivers listen. While nobody does, the flow is silent and what is published is not queued: all receivers get it on their unicast paths.
+    /// Members count as listeners in any case: what they would miss by silence nobody would repair.
     pub fn set_listeners(&mut self, listeners: usize, now: Instant) {
+        let listeners = listeners.max(self.members.len());
         if listeners > self.listeners {
             self.probe_until = Some(now + PROBE_FOR);
         }

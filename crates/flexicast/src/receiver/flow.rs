@@ -170,7 +170,12 @@ impl Receiver {
                 return Ok(());
             }
             let moved = known.announce.endpoints != announce.endpoints;
+            let offered = announce.copies && !known.announce.copies;
             known.announce = announce;
+            if offered && !moved && known.member.is_none() {
+                self.want_copies(id, now + STAGGER);
+                return Ok(());
+            }
             if moved && !known.left {
                 if std::mem::take(&mut known.joined) {
                     self.events.push_back(ReceiverEvent::Leave { flow: id });
@@ -254,13 +259,14 @@ impl Receiver {
             return;
         }
         self.channels[flow.channel].stats.keys += 1;
+        // A proof counts only with the key that is in use then: it is told again.
+        flow.ready_sent.clear();
         // The source waits for all members to say that they hold it before it uses it.
         let (action, path) = match flow.member {
             Some(path) => (Action::Ready, path),
             None if flow.joined => (Action::Join, PathId::UNICAST),
             None => return,
         };
-        flow.ready_sent.clear();
         send_state(flow, &mut self.control_out, action, path, None);
     }
 
@@ -389,6 +395,9 @@ impl Receiver {
             seen.frames = crate::trace::frames(packet.frames);
         }
         let path = PathId::new(flow.announce.flow_index, rung);
+        let mut others = flow.trackers.iter().filter(|(other, _)| **other != path);
+        // Natively and as a copy: both are acknowledged, but what is not merged by its place in an update is taken once.
+        let again = others.any(|(_, tracker)| tracker.is_duplicate(packet.pn));
         let tracker = flow.trackers.entry(path).or_default();
         if tracker.is_duplicate(packet.pn) {
             channel.stats.duplicates += 1;
@@ -437,6 +446,7 @@ impl Receiver {
                     channel.merge.add(seq, offset, data, total, Origin::Flow);
                 }
                 Frame::Reset { .. } => channel.stats.resets += 1,
+                Frame::Datagram { .. } if again => {}
                 Frame::Datagram { data } => {
                     channel.stats.datagrams += 1;
                     let waiting = self.events.iter().filter(|e| is_datagram(e)).count();

@@ -53,7 +53,7 @@ impl Keys {
         self.live.is_empty()
     }
 
-    /// Where the newest epoch begins.
+    /// Where the oldest live epoch begins: no packet number below it can be read.
     pub(super) fn first_pn(&self) -> u64 {
         self.live.last().map_or(0, |l| l.key.first_pn)
     }

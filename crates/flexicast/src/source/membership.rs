@@ -119,11 +119,7 @@ impl Source {
             // Only says which key it holds.
             return;
         }
-        let listens = match rung {
-            Rung::Multicast => subscription.joined,
-            Rung::Replicated => subscription.copies,
-            Rung::Amt | Rung::Unicast => false,
-        };
+        let listens = subscription.listens_by(rung);
         let better = rung < subscription.rung();
         let holds_key = subscription.confirmed >= in_use;
         if !listens || !better || !holds_key || subscription.is_backing_off(rung, now) {
@@ -133,6 +129,10 @@ impl Source {
         let known = subscription.ready.and_then(PathId::rung);
         if known.is_none_or(|known| rung <= known) {
             subscription.ready = Some(state.path);
+        }
+        if rung == Rung::Replicated {
+            // They arrive, even if it takes a while until the receiver is near enough to the head.
+            subscription.copies_until = None;
         }
         self.try_promote(id, c, now);
     }
@@ -235,6 +235,11 @@ impl Source {
             return;
         };
         let Some(to) = path.rung() else { return };
+        if !subscription.listens_by(to) {
+            // What proved it has ended since.
+            subscription.ready = None;
+            return;
+        }
         let from = subscription.rung();
         let holds_key = subscription.confirmed >= flow.epoch().sequence;
         let far = subscription.backlog.len() > LIVE_WITHIN;

@@ -89,10 +89,18 @@ impl Source {
     ///
     /// # Errors
     /// The cryptographic library refuses a flow's key.
-    pub fn new(config: SourceConfig) -> Result<Self, KeyError> {
-        let channels = config.channels.into_iter().zip(1..);
-        let channels: Result<Vec<_>, _> = channels.map(|(c, i)| Channel::new(c, i)).collect();
-        let channels = channels?;
+    pub fn new(mut config: SourceConfig) -> Result<Self, KeyError> {
+        let mut channels = Vec::with_capacity(config.channels.len());
+        for (channel, index) in config.channels.iter_mut().zip(1..) {
+            // Moved one by one, so that the list keeps no copies of the secrets when it is dropped.
+            let mut flow = channel.flow.as_mut();
+            let secret = flow.as_mut().map(|f| std::mem::take(&mut f.secret));
+            let mut own = channel.clone();
+            if let (Some(flow), Some(secret)) = (&mut own.flow, secret) {
+                flow.secret = secret;
+            }
+            channels.push(Channel::new(own, index)?);
+        }
         Ok(Source {
             next_flow_index: channels.len() as u64 + 1,
             channels,

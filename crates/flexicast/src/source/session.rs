@@ -71,7 +71,10 @@ const BURST_S: u64 = 5;
 
 /// A bucket that counts things, not bytes.
 fn bucket(per_s: u64) -> TokenBucket {
-    TokenBucket::new(per_s.saturating_mul(8), per_s.saturating_mul(BURST_S) as usize)
+    TokenBucket::new(
+        per_s.saturating_mul(8),
+        per_s.saturating_mul(BURST_S) as usize,
+    )
 }
 
 impl Session {

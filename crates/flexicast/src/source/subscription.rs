@@ -96,6 +96,15 @@ impl Subscription {
         self.member.and_then(PathId::rung).unwrap_or(Rung::Unicast)
     }
 
+    /// Whether the flow's packets are sent to where it listens by this rung.
+    pub(super) fn listens_by(&self, rung: Rung) -> bool {
+        match rung {
+            Rung::Multicast => self.joined,
+            Rung::Replicated => self.copies,
+            Rung::Amt | Rung::Unicast => false,
+        }
+    }
+
     /// Whether it listens to the flow in any way.
     pub(super) fn listens(&self) -> bool {
         self.joined || self.copies

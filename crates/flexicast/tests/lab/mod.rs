@@ -2,16 +2,17 @@
 //!
 //! The unicast path is modelled as what QUIC gives: an ordered control stream, ordered server streams and unreliable datagrams, all with a delay. The flow's
 //! packets take a link per receiver that can lose, reorder and be cut.
+#![allow(dead_code)] // each test file uses a part
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use flexicast::control::{Credential, Endpoint, Refusal};
+use flexicast::control::{Control, ControlReader, Credential, Endpoint, Refusal};
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
 use flexicast::receiver::{FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent, Rungs};
-use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, SourceEvent, Unicast};
+use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, SourceEvent, Unicast, close};
 use flexicast::{Cause, Cursor, FlowId, Rung, Via};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -49,11 +50,20 @@ pub struct Node {
     pub loss: u32,
     pub got: Vec<(u64, Via, Duration)>,
     pub moves: Vec<(Duration, Rung, Cause)>,
+    /// Its acknowledgements are sent.
+    pub acks: bool,
+    /// Which of its control frames are sent; all of them where there is no filter.
+    pub says: Option<fn(&Control) -> bool>,
+    /// Codes with which the source closed its connections; [`VIOLATION`] where it broke a rule.
+    pub closes: Vec<u64>,
     joined: bool,
     life: u64,
     next_stream: u64,
     catch_up: Option<u64>,
 }
+
+/// Stands among [`Node::closes`] for a connection that ended with a violation.
+pub const VIOLATION: u64 = close::PROTOCOL_VIOLATION;
 
 pub struct Lab {
     pub source: Source,
@@ -68,6 +78,11 @@ pub struct Lab {
     pub datagram_loss: u32,
     pub fetch_fails: bool,
     pub config: FlowConfig,
+    /// Somebody forges or misbehaves here: packets that are not taken and connections that are closed are part of the test.
+    pub hostile: bool,
+    /// The flow's packets are kept in `recorded`.
+    pub recording: bool,
+    pub recorded: Vec<Vec<u8>>,
     queue: BTreeMap<(Instant, u64), Event>,
     serial: u64,
     rng: SmallRng,
@@ -124,6 +139,9 @@ impl Lab {
             datagram_loss: 0,
             fetch_fails: false,
             config,
+            hostile: false,
+            recording: false,
+            recorded: Vec::new(),
             queue: BTreeMap::new(),
             serial: 0,
             rng: SmallRng::seed_from_u64(seed),
@@ -154,6 +172,9 @@ impl Lab {
             loss: 0,
             got: Vec::new(),
             moves: Vec::new(),
+            acks: true,
+            says: None,
+            closes: Vec::new(),
             joined: false,
             life: 0,
             next_stream: 3,
@@ -263,8 +284,9 @@ impl Lab {
                         let secret = FlowSecret([self.secrets; 32]);
                         self.source.rekey(channel, secret, self.now);
                     }
-                    SourceEvent::Close { session, .. } => {
+                    SourceEvent::Close { session, code, .. } => {
                         if let Some(i) = self.node_of(session) {
+                            self.nodes[i].closes.push(code);
                             self.disconnect(i);
                         }
                     }
@@ -299,6 +321,9 @@ impl Lab {
     }
 
     fn send_flow(&mut self, packet: &[u8]) {
+        if self.recording {
+            self.recorded.push(packet.to_vec());
+        }
         for i in 0..self.nodes.len() {
             let jitter = self.jitter.mul_f64(self.rng.random_range(0.0..1.0));
             let node = &self.nodes[i];
@@ -426,12 +451,24 @@ impl Lab {
             }
         }
         if node.connected {
-            let control = node.core.take_control();
+            let mut control = node.core.take_control().to_vec();
+            if let Some(says) = node.says {
+                let mut reader = ControlReader::new();
+                reader.push(&std::mem::take(&mut control));
+                while let Some(frame) = reader.next_frame().unwrap() {
+                    if says(&frame) {
+                        frame.encode(&mut control);
+                    }
+                }
+            }
             if !control.is_empty() {
-                up.push(Up::Control(control.to_vec()));
+                up.push(Up::Control(control));
             }
             while let Some((_, ack)) = node.core.poll_datagram(now) {
                 busy = true;
+                if !node.acks {
+                    continue;
+                }
                 if self.datagram_loss == 0 || self.rng.random_range(0..100) >= self.datagram_loss {
                     up.push(Up::Datagram(ack));
                 }
@@ -449,6 +486,26 @@ impl Lab {
             )
         });
         busy
+    }
+
+    /// Bytes that a receiver's own state machine would not say on its control stream.
+    pub fn say(&mut self, i: usize, bytes: Vec<u8>) {
+        self.send_up(i, Up::Control(bytes));
+    }
+
+    /// A DATAGRAM that a receiver's own state machine would not send.
+    pub fn send_datagram(&mut self, i: usize, bytes: Vec<u8>) {
+        self.send_up(i, Up::Datagram(bytes));
+    }
+
+    fn send_up(&mut self, node: usize, what: Up) {
+        let (at, life) = (self.now + self.delay, self.nodes[node].life);
+        self.schedule(at, Event::ToSource { node, life, what });
+    }
+
+    /// A datagram that reaches a receiver as if it were of the flow, whoever sent it.
+    pub fn inject(&mut self, i: usize, packet: Vec<u8>) {
+        self.send_down(i, Down::Flow(packet));
     }
 
     /// Lets virtual time pass.
@@ -484,12 +541,13 @@ impl Lab {
                                     node.core
                                         .on_flow_datagram(Rung::Multicast, &mut packet, now);
                                 assert!(
-                                    !matches!(
-                                        input,
-                                        FlowInput::Unverified
-                                            | FlowInput::Invalid
-                                            | FlowInput::NoRoom
-                                    ),
+                                    self.hostile
+                                        || !matches!(
+                                            input,
+                                            FlowInput::Unverified
+                                                | FlowInput::Invalid
+                                                | FlowInput::NoRoom
+                                        ),
                                     "{input:?}"
                                 );
                             }
@@ -503,13 +561,16 @@ impl Lab {
                 } => {
                     let session = self.session(i);
                     if self.nodes[i].life == life && self.nodes[i].connected {
-                        match what {
-                            Up::Control(bytes) => {
-                                self.source.on_control(session, &bytes, self.now).unwrap()
-                            }
+                        let taken = match what {
+                            Up::Control(bytes) => self.source.on_control(session, &bytes, self.now),
                             Up::Datagram(bytes) => {
-                                self.source.on_datagram(session, &bytes, self.now).unwrap()
+                                self.source.on_datagram(session, &bytes, self.now)
                             }
+                        };
+                        if let Err(error) = taken {
+                            assert!(self.hostile, "{error}");
+                            self.nodes[i].closes.push(VIOLATION);
+                            self.disconnect(i);
                         }
                     }
                 }

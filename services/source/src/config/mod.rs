@@ -121,9 +121,10 @@ pub struct Arguments {
     #[arg(long, env = "FLEXFEED_PRIVATE", value_parser = BoolishValueParser::new())]
     private: bool,
 
-    /// A further channel, with its own feed and flow: NAME,feed=URL[,group=LIST][,rate=RATE]
-    /// [,private]. May be repeated; in the variable, channels are separated by white space. Without
-    /// group=, the first channel's groups are counted on: 232.70.70.1, 232.70.70.2, …
+    /// A further channel, with its own feed and flow: NAME,feed=URL, and then ,group=LIST,
+    /// ,rate=RATE and ,private as wanted. May be repeated; in the variable, channels are separated
+    /// by white space. Without group=, the first channel's groups are counted on: after
+    /// 232.70.70.1 comes 232.70.70.2
     #[arg(
         long,
         value_name = "SPEC",

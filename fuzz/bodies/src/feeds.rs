@@ -1,0 +1,115 @@
+//! Feeds and payloads.
+
+use std::collections::HashMap;
+
+use feed::detect::detect;
+use feed::parse::{MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_ID_BYTES, parse};
+use feed::payload::{Update, decode, encode};
+use feed::{Entry, Kind};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::choice;
+
+const ADDRESS: &str = "https://feeds.example/all.atom";
+const INCARNATION: Uuid = Uuid::from_u128(42);
+
+/// A whole document, as a web server may send it: what is read of it travels as an update without loss.
+pub fn feed(data: &[u8]) {
+    if let Ok(parsed) = parse(data, ADDRESS) {
+        entries(parsed.entries);
+    }
+}
+
+/// Entries in an Atom, RSS or RDF document that is otherwise sound: a bad one does not take the one before it along.
+pub fn xml(data: &[u8]) {
+    let (format, data) = choice(data);
+    let text = String::from_utf8_lossy(data);
+    let (head, item, tail) = match format % 3 {
+        0 => (
+            "<feed xmlns='http://www.w3.org/2005/Atom' xmlns:x='urn:x'><title>T</title>",
+            "<entry><id>urn:good</id><title>Good</title><updated>2026-01-01T00:00:00Z</updated></entry>",
+            "</feed>",
+        ),
+        1 => (
+            "<rss version='2.0'><channel><title>T</title>",
+            "<item><guid>urn:good</guid><title>Good</title></item>",
+            "</channel></rss>",
+        ),
+        _ => (
+            "<rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#' xmlns='http://purl.org/rss/1.0/'><channel><title>T</title></channel>",
+            "<item rdf:about='urn:good'><title>Good</title><link>urn:good</link></item>",
+            "</rdf:RDF>",
+        ),
+    };
+    let document = format!("{head}{item}{text}{item}{tail}");
+    let parsed = parse(document.as_bytes(), ADDRESS).expect("the good entry is readable");
+    let first = parsed.entries.first().expect("an entry");
+    assert_eq!(first.title.as_deref(), Some("Good"));
+    entries(parsed.entries);
+}
+
+fn entries(entries: Vec<Entry>) {
+    assert!(entries.len() <= MAX_ENTRIES);
+    let known = HashMap::new();
+    for (n, entry) in entries.iter().enumerate() {
+        assert!(
+            (1..=MAX_ID_BYTES).contains(&entry.id.len()),
+            "an id of {} bytes",
+            entry.id.len()
+        );
+        // Declarations that the document made for all its entries come on top of the entry's own text.
+        assert!(entry.xml.len() <= 8 * MAX_ENTRY_BYTES);
+        let seq = n as u64 + 1;
+        let encoded = encode(
+            entry,
+            Kind::Created,
+            ADDRESS,
+            INCARNATION,
+            seq,
+            Timestamp::UNIX_EPOCH,
+        );
+        let update = decode(&encoded).expect("what is encoded can be decoded");
+        // An empty text is none: JSON Feed asks for one where there is no content.
+        let mut entry = entry.clone();
+        entry.content_text = entry
+            .content_text
+            .filter(|text| !text.is_empty() || entry.content_html.is_some());
+        assert_eq!(
+            (&update.entry, update.seq, update.incarnation),
+            (&entry, seq, INCARNATION)
+        );
+        // The entry as it will stand in a feed file can be read there.
+        let document = format!(
+            "<feed xmlns='http://www.w3.org/2005/Atom'>{}</feed>",
+            entry.xml
+        );
+        let again = parse(document.as_bytes(), ADDRESS).expect("a feed of one entry");
+        assert_eq!(again.entries.len(), 1, "{:?}", again.skipped);
+    }
+    let drafts = detect(entries, &known);
+    assert!(drafts.len() <= MAX_ENTRIES);
+}
+
+/// An encoded update from a source that may be anything: what is read can be written and read again.
+pub fn payload(data: &[u8]) {
+    let Ok(update) = decode(data) else { return };
+    let again = |u: &Update| {
+        decode(&encode(
+            &u.entry,
+            u.kind,
+            &u.feed_url,
+            u.incarnation,
+            u.seq,
+            u.time,
+        ))
+    };
+    // Times are kept to the millisecond, empty texts not at all: so the first round may change the update, the next one may not.
+    let once = again(&update).expect("what was decoded can be encoded");
+    assert_eq!(
+        (&once.entry.id, once.seq, &once.feed_url),
+        (&update.entry.id, update.seq, &update.feed_url)
+    );
+    let twice = again(&once).expect("what was decoded can be encoded");
+    assert_eq!(twice, once);
+}

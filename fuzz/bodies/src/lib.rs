@@ -1,0 +1,45 @@
+//! What each fuzz target does with its input.
+//!
+//! `fuzz/targets` wraps these functions for cargo-fuzz (`./dev fuzz`); `tests/corpora.rs` runs every file of `fuzz/corpus` and `fuzz/found` through them with
+//! the stable compiler, so that whatever was found once stays found. A function returns for any bytes at all; it panics only where the code under test has a
+//! bug.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod feeds;
+mod link;
+mod protection;
+mod receiver;
+mod source;
+mod wire;
+
+pub use feeds::{feed, payload, xml};
+pub use link::link;
+pub use protection::packet;
+pub use receiver::receiver;
+pub use source::source;
+pub use wire::{ack, control, frames, tracker, unicast};
+
+/// A target: its name is that of its file in `fuzz/targets` and of its folder in `fuzz/corpus`.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    ("ack", ack),
+    ("control", control),
+    ("feed", feed),
+    ("frames", frames),
+    ("link", link),
+    ("packet", packet),
+    ("payload", payload),
+    ("receiver", receiver),
+    ("source", source),
+    ("tracker", tracker),
+    ("unicast", unicast),
+    ("xml", xml),
+];
+
+/// The first byte, which chooses something, and the rest.
+fn choice(data: &[u8]) -> (u8, &[u8]) {
+    data.split_first()
+        .map_or((0, data), |(first, rest)| (*first, rest))
+}

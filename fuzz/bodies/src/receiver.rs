@@ -1,0 +1,464 @@
+//! The receiver's state machine, driven by a source that does anything at all, mostly things that make sense, and by whoever holds the flow's key.
+
+mod model;
+
+use std::time::Duration;
+
+use arbitrary::{Arbitrary, Unstructured};
+use flexicast::control::{Announce, Control, Key, RungNotice, WelcomeChannel};
+use flexicast::frame::{put_datagram, put_ping, put_reset, put_stream};
+use flexicast::unicast::{RangeHeader, put_catch_up, put_catch_up_item};
+use flexicast::{Cause, PathId, Rung};
+use model::{FLOWS, INCARNATIONS, Model, NAMES, content, endpoints, secret};
+
+/// A frame on the flow.
+#[derive(Debug, Arbitrary)]
+enum Carried<'a> {
+    Ping,
+    /// A range of an update, near those that come next, as it is or false.
+    Stream {
+        ahead: u8,
+        offset: u16,
+        len: u16,
+        truth: bool,
+    },
+    /// A whole update.
+    Whole {
+        ahead: u8,
+        truth: bool,
+    },
+    Far {
+        seq: u64,
+        offset: u64,
+        len: u8,
+        fin: bool,
+    },
+    Reset {
+        ahead: u8,
+        size: u64,
+    },
+    Message(&'a [u8]),
+    Raw(&'a [u8]),
+}
+
+/// One thing that happens.
+#[derive(Debug, Arbitrary)]
+enum Step<'a> {
+    /// All that a source does until the receiver is a member.
+    Begin {
+        flow: u8,
+        sequence: u8,
+        copies: bool,
+    },
+    Raw(&'a [u8]),
+    RawDatagram(bool, &'a [u8]),
+    RawStream(u8, &'a [u8], bool),
+    Welcome {
+        head: u16,
+        first: u16,
+        other: bool,
+    },
+    Announce {
+        flow: u8,
+        channel: u8,
+        endpoints: bool,
+        copies: bool,
+        withdrawn: bool,
+        ack_delay: u16,
+        heartbeat: u16,
+    },
+    /// The key of an epoch; `ahead` is where it begins, seen from the flow's next packet.
+    Key {
+        flow: u8,
+        sequence: u8,
+        ahead: u8,
+        other: bool,
+    },
+    Rung {
+        flow: u8,
+        path: u8,
+        ahead: i8,
+        anchor: Option<(u16, u64)>,
+    },
+    Gap {
+        channel: u8,
+        first: u16,
+        len: u16,
+    },
+    Refused,
+    /// A flow packet; `jump` puts its number anywhere.
+    Packet {
+        flow: u8,
+        sequence: u8,
+        rung: bool,
+        skip: u8,
+        jump: Option<u64>,
+        phase: bool,
+        frames: Vec<Carried<'a>>,
+    },
+    /// One that was sent before, by either way.
+    Again {
+        back: u8,
+        rung: bool,
+        damage: Option<(u16, u8)>,
+    },
+    Range {
+        channel: u8,
+        ahead: u8,
+        offset: u16,
+        len: u16,
+        truth: bool,
+    },
+    Whole {
+        channel: u8,
+        ahead: u8,
+        count: u8,
+    },
+    CatchUp {
+        channel: u8,
+        ahead: u8,
+        count: u8,
+    },
+    Take(u8),
+    Confirm(u8),
+    Pass {
+        millis: u16,
+    },
+    NetworkChanged,
+    Reconnect,
+}
+
+/// Whatever arrives: updates leave in order and once, those that were never contradicted as they are; only arrived packets are acknowledged; memory has a bound.
+pub fn receiver(data: &[u8]) {
+    let mut u = Unstructured::new(data);
+    let Ok(kind) = u.arbitrary::<u8>() else {
+        return;
+    };
+    let mut model = Model::new(kind);
+    for _ in 0..400 {
+        if u.is_empty() {
+            break;
+        }
+        let Ok(step) = Step::arbitrary(&mut u) else {
+            break;
+        };
+        take(&mut model, step);
+        model.pump();
+    }
+    model.settle();
+}
+
+fn take(m: &mut Model, step: Step) {
+    let flow = |number: u8| usize::from(number) % FLOWS.len();
+    let channel = |number: u8| usize::from(number) % NAMES.len();
+    match step {
+        Step::Begin {
+            flow: f,
+            sequence,
+            copies,
+        } => {
+            let next = m.expected[0].min(60_000) as u16;
+            let f = f % 2;
+            take(
+                m,
+                Step::Welcome {
+                    head: next + 50,
+                    first: next,
+                    other: false,
+                },
+            );
+            take(
+                m,
+                Step::Announce {
+                    flow: f,
+                    channel: 0,
+                    endpoints: true,
+                    copies,
+                    withdrawn: false,
+                    ack_delay: 25,
+                    heartbeat: 1000,
+                },
+            );
+            take(
+                m,
+                Step::Key {
+                    flow: f,
+                    sequence,
+                    ahead: 0,
+                    other: false,
+                },
+            );
+            let ping = Step::Packet {
+                flow: f,
+                sequence,
+                rung: copies,
+                skip: 0,
+                jump: None,
+                phase: false,
+                frames: vec![],
+            };
+            take(m, ping);
+            let path = if copies { 2 } else { 1 };
+            take(
+                m,
+                Step::Rung {
+                    flow: f,
+                    path,
+                    ahead: 0,
+                    anchor: Some((next, 0)),
+                },
+            );
+        }
+        Step::Raw(bytes) => m.control(bytes),
+        Step::RawDatagram(copied, bytes) => {
+            let rung = if copied {
+                Rung::Replicated
+            } else {
+                Rung::Multicast
+            };
+            m.datagram(rung, bytes.to_vec(), None);
+        }
+        Step::RawStream(number, bytes, fin) => {
+            m.lied.fill(true);
+            m.stream(u64::from(number % 4) * 4 + 3, bytes, fin);
+        }
+        Step::Welcome { head, first, other } => {
+            let welcome = (0..NAMES.len()).map(|c| WelcomeChannel {
+                channel: c as u64 + 1,
+                name: NAMES[c].into(),
+                incarnation: if other {
+                    uuid::Uuid::from_u128(77)
+                } else {
+                    INCARNATIONS[c]
+                },
+                head: head.into(),
+                first: first.into(),
+            });
+            m.frame(Control::Welcome(welcome.collect()));
+        }
+        Step::Announce {
+            flow: f,
+            channel,
+            endpoints: some,
+            copies,
+            withdrawn,
+            ack_delay,
+            heartbeat,
+        } => {
+            m.announce_sequence += 1;
+            let f = flow(f);
+            m.frame(Control::Announce(Announce {
+                flow: FLOWS[f],
+                sequence: m.announce_sequence,
+                withdrawn,
+                endpoints: if some && !withdrawn {
+                    endpoints()
+                } else {
+                    vec![]
+                },
+                copies,
+                ack_delay: Duration::from_millis(ack_delay.into()),
+                flow_index: f as u64 + 1,
+                channel: u64::from(channel % 3) + 1,
+                heartbeat: Duration::from_millis(heartbeat.into()),
+            }));
+        }
+        Step::Key {
+            flow: f,
+            sequence,
+            ahead,
+            other,
+        } => {
+            let f = flow(f);
+            let sequence = u64::from(sequence % 8);
+            m.frame(Control::Key(Key {
+                flow: FLOWS[f],
+                sequence,
+                first_pn: m.next_pn[f] + u64::from(ahead),
+                secret: secret(sequence),
+                algorithm: if other {
+                    0x1302
+                } else {
+                    model::algorithm(sequence) as u64
+                },
+            }));
+        }
+        Step::Rung {
+            flow: f,
+            path,
+            ahead,
+            anchor,
+        } => {
+            let f = flow(f);
+            m.notice_sequence += 1;
+            let rung = [Rung::Unicast, Rung::Multicast, Rung::Replicated, Rung::Amt]
+                [usize::from(path % 4)];
+            m.frame(Control::Rung(RungNotice {
+                flow: FLOWS[f],
+                sequence: m.notice_sequence,
+                path: if path < 200 {
+                    PathId::new(f as u64 + 1, rung)
+                } else {
+                    PathId(path.into())
+                },
+                first_pn: m.next_pn[f].saturating_add_signed(ahead.into()),
+                cause: Cause::Joined,
+                anchor: anchor.map(|(seq, offset)| flexicast::control::Anchor {
+                    seq: seq.into(),
+                    offset: offset >> 2,
+                }),
+            }));
+        }
+        Step::Gap {
+            channel: c,
+            first,
+            len,
+        } => {
+            let first = u64::from(first);
+            m.frame(Control::Gap {
+                channel: u64::from(c % 3) + 1,
+                first,
+                last: first + u64::from(len),
+            });
+        }
+        Step::Refused => m.frame(Control::Refused {
+            code: 5,
+            reason: "no".into(),
+        }),
+        Step::Packet {
+            flow: f,
+            sequence,
+            rung,
+            skip,
+            jump,
+            phase,
+            frames,
+        } => {
+            let f = flow(f);
+            let mut plain = Vec::new();
+            frames
+                .iter()
+                .for_each(|carried| put(m, carried, &mut plain));
+            if plain.is_empty() {
+                put_ping(&mut plain);
+            }
+            m.next_pn[f] += u64::from(skip);
+            let pn = jump.map_or(m.next_pn[f], |to| to >> 2);
+            m.next_pn[f] += u64::from(jump.is_none());
+            m.seal(f, u64::from(sequence % 8), pn, phase, &plain);
+            m.again(0, rung, None);
+        }
+        Step::Again { back, rung, damage } => m.again(back.into(), rung, damage),
+        Step::Range {
+            channel: c,
+            ahead,
+            offset,
+            len,
+            truth,
+        } => {
+            let c = channel(c);
+            let seq = m.expected[c] + u64::from(ahead);
+            let (update, range) = m.range(c, seq, offset, len, truth);
+            let header = RangeHeader {
+                channel: c as u64 + 1,
+                seq,
+                encoding: update.first().copied().unwrap_or(0),
+                total: update.len() as u64,
+                offset: range.start as u64,
+            };
+            let mut bytes = Vec::new();
+            header.encode(&mut bytes);
+            bytes.extend_from_slice(&update[range]);
+            m.new_stream(&bytes);
+        }
+        Step::Whole {
+            channel: c,
+            ahead,
+            count,
+        } => {
+            let c = channel(c);
+            for n in 0..u64::from(count % 16) {
+                let seq = m.expected[c] + u64::from(ahead) + n;
+                let update = content(c, seq);
+                let total = update.len() as u64;
+                let header = RangeHeader {
+                    channel: c as u64 + 1,
+                    seq,
+                    encoding: 0,
+                    total,
+                    offset: 0,
+                };
+                let mut bytes = Vec::new();
+                header.encode(&mut bytes);
+                bytes.extend_from_slice(&update);
+                m.new_stream(&bytes);
+            }
+        }
+        Step::CatchUp {
+            channel: c,
+            ahead,
+            count,
+        } => {
+            let c = channel(c);
+            let mut bytes = Vec::new();
+            put_catch_up(&mut bytes, c as u64 + 1);
+            for n in 0..u64::from(count) {
+                let seq = m.expected[c] + u64::from(ahead) + n;
+                let update = content(c, seq);
+                put_catch_up_item(&mut bytes, seq, update.len());
+                bytes.extend_from_slice(&update);
+            }
+            m.new_stream(&bytes);
+        }
+        Step::Take(count) => m.take_updates(count.into()),
+        Step::Confirm(c) => m.confirm(channel(c)),
+        Step::Pass { millis } => m.pass(Duration::from_millis(millis.into())),
+        Step::NetworkChanged => m.receiver.network_changed(m.now),
+        Step::Reconnect => m.reconnect(),
+    }
+}
+
+fn put(m: &mut Model, carried: &Carried, out: &mut Vec<u8>) {
+    const LIMIT: usize = 1400;
+    // The flows of this test are the first channel's.
+    let c = 0;
+    match *carried {
+        Carried::Ping => put_ping(out),
+        Carried::Stream {
+            ahead,
+            offset,
+            len,
+            truth,
+        } => {
+            let seq = m.expected[c] + u64::from(ahead);
+            let (update, range) = m.range(c, seq, offset, len, truth);
+            let ends = range.end == update.len();
+            put_stream(out, LIMIT, seq, range.start as u64, &update[range], ends);
+        }
+        Carried::Whole { ahead, truth } => {
+            let seq = m.expected[c] + u64::from(ahead);
+            let (update, _) = m.range(c, seq, 0, u16::MAX, truth);
+            put_stream(out, LIMIT, seq, 0, &update, true);
+        }
+        Carried::Far {
+            seq,
+            offset,
+            len,
+            fin,
+        } => {
+            m.lied.fill(true);
+            let seq = (seq >> 4).max(1);
+            put_stream(out, LIMIT, seq, offset >> 2, &vec![1; len.into()], fin);
+        }
+        Carried::Reset { ahead, size } => {
+            put_reset(out, m.expected[c] + u64::from(ahead), 0, size >> 2)
+        }
+        Carried::Message(bytes) => {
+            put_datagram(out, LIMIT, bytes);
+        }
+        Carried::Raw(bytes) => {
+            m.lied.fill(true);
+            out.extend_from_slice(&bytes[..bytes.len().min(LIMIT)]);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! What the owner of a receiver does with it, and what must hold whatever arrives.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use flexicast::ack::{MAX_RANGES, PathAck};
+use flexicast::control::{Control, ControlReader, Credential, Endpoint};
+use flexicast::merge::MAX_BUFFERED;
+use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, OVERHEAD, PacketKey};
+use flexicast::receiver::{FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent, Rungs};
+use flexicast::{Cursor, FlowId, MAX_UPDATE, PathId, Rung};
+use uuid::Uuid;
+
+pub const NAMES: [&str; 2] = ["lore", "news"];
+pub const INCARNATIONS: [Uuid; 2] = [Uuid::from_u128(1), Uuid::from_u128(2)];
+pub const FLOWS: [FlowId; 2] = [FlowId([0x40; 8]), FlowId([0x41; 8])];
+/// The most messages and other events that wait, with room for a few of each.
+const MAX_EVENTS: usize = 4_000;
+
+/// The bytes of an update, many of them small and some of several packets.
+pub fn content(channel: usize, seq: u64) -> Bytes {
+    let len = if seq.is_multiple_of(4) {
+        5_000
+    } else {
+        seq % 900
+    };
+    (0..len)
+        .map(|i| (i * 7 + seq * 13 + channel as u64) as u8)
+        .collect()
+}
+
+pub fn secret(sequence: u64) -> FlowSecret {
+    FlowSecret([sequence as u8; 32])
+}
+
+pub fn algorithm(sequence: u64) -> Algorithm {
+    if sequence < 4 {
+        Algorithm::Aes128Gcm
+    } else {
+        Algorithm::ChaCha20Poly1305
+    }
+}
+
+pub fn endpoints() -> Vec<Endpoint> {
+    vec![Endpoint {
+        group: "232.70.70.1:4434".parse().expect("an address"),
+        source: None,
+    }]
+}
+
+pub struct Model {
+    pub receiver: Receiver,
+    pub now: Instant,
+    pub announce_sequence: u64,
+    pub notice_sequence: u64,
+    pub next_pn: [u64; 2],
+    /// The next update of each channel that the application waits for.
+    pub expected: [u64; 2],
+    /// Something false was said of a channel's updates: only their order is checked from then on.
+    pub lied: [bool; 2],
+    control: ControlReader,
+    state_sequences: BTreeMap<FlowId, u64>,
+    keys: Vec<PacketKey>,
+    sent: Vec<(Vec<u8>, usize, u64)>,
+    /// Packets that were taken, by path.
+    taken: BTreeMap<PathId, Vec<u64>>,
+    next_stream: u64,
+    incarnations: [Option<Uuid>; 2],
+}
+
+impl Model {
+    /// `kind` chooses the ways that the receiver tries.
+    pub fn new(kind: u8) -> Self {
+        let cursor = (kind & 8 == 0).then_some(Cursor {
+            incarnation: INCARNATIONS[0],
+            seq: 20,
+        });
+        let config = ReceiverConfig {
+            receiver: Uuid::from_u128(5),
+            name: "r".into(),
+            software: "fuzz".into(),
+            credential: Credential::None,
+            channels: vec![(NAMES[0].into(), cursor), (NAMES[1].into(), None)],
+            rungs: Rungs {
+                multicast_v4: kind & 1 == 0,
+                multicast_v6: kind & 2 == 0,
+                replicated: kind & 4 == 0,
+            },
+            seed: 1,
+            dedupe_off: false,
+        };
+        let mut receiver = Receiver::new(config);
+        receiver.connected();
+        receiver.set_tracing(kind & 16 == 16);
+        Model {
+            receiver,
+            now: Instant::now(),
+            announce_sequence: 0,
+            notice_sequence: 0,
+            next_pn: [u64::from(kind) << 26, 0],
+            expected: [if cursor.is_some() { 21 } else { 1 }, 1],
+            lied: [false; 2],
+            control: ControlReader::new(),
+            state_sequences: BTreeMap::new(),
+            keys: (0..8)
+                .map(|n| PacketKey::new(algorithm(n), &secret(n)).expect("a key"))
+                .collect(),
+            sent: Vec::new(),
+            taken: BTreeMap::new(),
+            next_stream: 1003,
+            incarnations: [cursor.map(|c| c.incarnation), None],
+        }
+    }
+
+    pub fn frame(&mut self, frame: Control) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        self.control(&bytes);
+    }
+
+    pub fn control(&mut self, bytes: &[u8]) {
+        if self.receiver.on_control(bytes, self.now).is_err() {
+            self.reconnect();
+        }
+    }
+
+    /// The connection breaks and another one comes.
+    pub fn reconnect(&mut self) {
+        self.receiver.disconnected();
+        self.control = ControlReader::new();
+        self.state_sequences.clear();
+        self.taken.clear();
+        self.receiver.connected();
+    }
+
+    pub fn stream(&mut self, stream: u64, bytes: &[u8], fin: bool) {
+        // An owner reads on only while there is room.
+        if !self.receiver.wants_unicast() {
+            return;
+        }
+        if self.receiver.on_unicast(stream, bytes, fin).is_err() {
+            self.reconnect();
+        }
+    }
+
+    pub fn new_stream(&mut self, bytes: &[u8]) {
+        self.next_stream += 4;
+        self.stream(self.next_stream, bytes, true);
+    }
+
+    /// An update and a range of it; a false one differs from what it should be.
+    pub fn range(
+        &mut self,
+        c: usize,
+        seq: u64,
+        offset: u16,
+        len: u16,
+        truth: bool,
+    ) -> (Vec<u8>, Range<usize>) {
+        let mut update = content(c, seq).to_vec();
+        if !truth {
+            self.lied[c] = true;
+            update.iter_mut().for_each(|byte| *byte ^= 0xff);
+            update.truncate(update.len().saturating_sub(usize::from(len) % 3));
+        }
+        let start = usize::from(offset).min(update.len());
+        let end = (start + usize::from(len)).min(update.len());
+        (update, start..end)
+    }
+
+    /// Seals a packet; the key phase bit is right unless `wrong_phase`.
+    pub fn seal(&mut self, f: usize, sequence: u64, pn: u64, wrong_phase: bool, frames: &[u8]) {
+        let mut packet = vec![0; frames.len() + OVERHEAD];
+        let end = HEADER_LEN + frames.len();
+        packet[HEADER_LEN..end].copy_from_slice(frames);
+        let phase = (sequence & 1 == 1) != wrong_phase;
+        let len = self.keys[sequence as usize].seal(FLOWS[f], pn, phase, &mut packet, end);
+        assert_eq!(len, Some(packet.len()));
+        self.sent.push((packet, f, pn));
+    }
+
+    /// Delivers a packet that was sealed before.
+    pub fn again(&mut self, back: usize, copied: bool, damage: Option<(u16, u8)>) {
+        let Some((packet, f, pn)) = self.sent.iter().rev().nth(back) else {
+            return;
+        };
+        let (mut packet, f, pn) = (packet.clone(), *f, *pn);
+        let mut intact = true;
+        if let Some((at, xor)) = damage {
+            let at = usize::from(at) % packet.len();
+            packet[at] ^= xor;
+            intact = xor == 0;
+        }
+        let rung = if copied {
+            Rung::Replicated
+        } else {
+            Rung::Multicast
+        };
+        self.datagram(rung, packet, intact.then_some((f, pn)));
+    }
+
+    pub fn datagram(&mut self, rung: Rung, mut packet: Vec<u8>, sealed: Option<(usize, u64)>) {
+        let known = self.receiver.knows_flow(&packet);
+        let input = self.receiver.on_flow_datagram(rung, &mut packet, self.now);
+        assert!(known || input == FlowInput::UnknownFlow);
+        if input == FlowInput::Accepted {
+            let (f, pn) = sealed.expect("only what was sealed is taken");
+            let path = PathId::new(f as u64 + 1, rung);
+            let taken = self.taken.entry(path).or_default();
+            taken.push(pn);
+        }
+    }
+
+    pub fn take_updates(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some((name, incarnation, output)) = self.receiver.poll_update() else {
+                break;
+            };
+            let c = NAMES.iter().position(|n| *n == name).expect("a channel");
+            assert_eq!(Some(incarnation), self.incarnations[c]);
+            let next = &mut self.expected[c];
+            match output {
+                Output::Update(update) => {
+                    assert_eq!(update.seq, *next, "updates leave in order, each once");
+                    if !self.lied[c] {
+                        assert_eq!(update.encoded, content(c, update.seq));
+                    }
+                    *next += 1;
+                }
+                Output::Gap { from, to } => {
+                    assert!(
+                        from == *next && from <= to,
+                        "a gap of {from} to {to} before {next}"
+                    );
+                    *next = to + 1;
+                }
+            }
+        }
+    }
+
+    pub fn confirm(&mut self, c: usize) {
+        if let (Some(incarnation), Some(seq)) =
+            (self.incarnations[c], self.expected[c].checked_sub(1))
+        {
+            self.receiver
+                .confirm(NAMES[c], Cursor { incarnation, seq }, self.now);
+        }
+    }
+
+    pub fn pass(&mut self, span: Duration) {
+        let end = self.now + span;
+        let mut at_once = 0;
+        loop {
+            self.pump();
+            let Some(at) = self.receiver.poll_timeout().filter(|at| *at <= end) else {
+                break;
+            };
+            at_once = if at > self.now { 0 } else { at_once + 1 };
+            assert!(at_once < 600, "a timer that is always due");
+            self.now = self.now.max(at);
+            self.receiver.handle_timeout(self.now);
+        }
+        self.now = end;
+    }
+
+    /// Everything that an owner does at once, but for taking updates.
+    pub fn pump(&mut self) {
+        for events in 0.. {
+            assert!(events <= MAX_EVENTS, "events without a bound");
+            let Some(event) = self.receiver.poll_event() else {
+                break;
+            };
+            if let ReceiverEvent::Welcome {
+                channel,
+                incarnation,
+                first,
+                resync,
+                ..
+            } = event
+            {
+                let c = NAMES.iter().position(|n| *n == channel).expect("a channel");
+                if resync || self.incarnations[c].is_none() {
+                    // What waited of the old incarnation does not leave any more.
+                    self.expected[c] = first;
+                    self.incarnations[c] = Some(incarnation);
+                    self.lied[c] = true;
+                }
+            }
+        }
+        let bytes = self.receiver.take_control();
+        self.control.push(&bytes);
+        while let Some(frame) = self.control.next_frame().expect("a receiver writes frames") {
+            match frame {
+                Control::State(state) => {
+                    let last = self.state_sequences.insert(state.flow, state.sequence);
+                    // A flow that was withdrawn and announced again begins anew.
+                    assert!(last.is_none_or(|last| last < state.sequence) || state.sequence == 1);
+                }
+                Control::Hello(_) | Control::Cursors(_) | Control::Window(_) => {}
+                other => panic!("a receiver says {other:?}"),
+            }
+        }
+        for round in 0.. {
+            assert!(round < 100, "acknowledgements without end");
+            let Some((path, bytes)) = self.receiver.poll_datagram(self.now) else {
+                break;
+            };
+            let ack = PathAck::decode(&bytes).expect("a receiver writes acknowledgements");
+            assert!(ack.path == path && ack.ranges.len() <= MAX_RANGES);
+            let taken = self.taken.get(&path).map_or(&[][..], Vec::as_slice);
+            for range in &ack.ranges {
+                let among = taken
+                    .iter()
+                    .filter(|pn| range.contains(pn))
+                    .collect::<std::collections::BTreeSet<_>>();
+                assert_eq!(
+                    among.len() as u64,
+                    range.end - range.start,
+                    "acknowledges what never arrived"
+                );
+            }
+        }
+        assert!(
+            self.receiver.buffered() <= 2 * (2 * MAX_BUFFERED + 3 * MAX_UPDATE),
+            "holds {} bytes",
+            self.receiver.buffered()
+        );
+    }
+
+    /// The rest of what is in order leaves, and the timers come to rest.
+    pub fn settle(&mut self) {
+        self.pass(Duration::from_secs(30));
+        self.take_updates(1 << 20);
+        for (c, name) in NAMES.iter().enumerate() {
+            let stats = self.receiver.stats(name).expect("a channel");
+            assert!(stats.head + 1 >= self.expected[c]);
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! The source's state machine, driven by peers that do anything at all, with a few that make sense.
+
+mod model;
+
+use std::time::Duration;
+
+use arbitrary::{Arbitrary, Unstructured};
+use bytes::Bytes;
+use flexicast::ack::PathAck;
+use flexicast::control::{Action, Control, Credential, Hello, Refusal, State, Window};
+use flexicast::flow::FlowConfig;
+use flexicast::protect::FlowSecret;
+use flexicast::{Cause, Cursor, FlowId, PathId, Rung};
+use model::{CHANNELS, INCARNATIONS, Model, SESSIONS, content, endpoints};
+use uuid::Uuid;
+
+/// One thing that happens. Numbers are small, so that what follows from another is likely; `Raw` and `Ack` are not.
+#[derive(Debug, Arbitrary)]
+enum Step<'a> {
+    /// A receiver comes and does all that it should until it is a member.
+    Begin {
+        session: u8,
+        receiver: u8,
+        channel: u8,
+        copies: bool,
+    },
+    Accept(u8),
+    Closed(u8),
+    Rtt(u8, u16),
+    Validated(u8, bool),
+    /// Its connection has no room.
+    Blocked(u8, bool),
+    Raw(u8, &'a [u8]),
+    RawDatagram(u8, &'a [u8]),
+    Hello {
+        session: u8,
+        receiver: u8,
+        channels: u8,
+        cursor: Option<(bool, u16)>,
+    },
+    Authorised {
+        session: u8,
+        good: bool,
+    },
+    /// What a receiver does: joins, proves, leaves; `odd` lets one of the fields be wrong.
+    State {
+        session: u8,
+        channel: u8,
+        action: u8,
+        rung: u8,
+        odd: Option<(u8, u64)>,
+    },
+    Window {
+        session: u8,
+        channel: u8,
+        offset: u64,
+    },
+    Cursor {
+        session: u8,
+        channel: u8,
+        seq: u16,
+    },
+    /// Acknowledges the newest packets but some.
+    Acks {
+        session: u8,
+        channel: u8,
+        rung: u8,
+        skip: u8,
+        holes: u8,
+    },
+    Ack {
+        session: u8,
+        path: u16,
+        largest: u64,
+        ranges: &'a [u8],
+    },
+    Publish {
+        channel: u8,
+        len: u16,
+    },
+    PublishMany {
+        channel: u8,
+        count: u8,
+    },
+    Message {
+        channel: u8,
+        len: u8,
+    },
+    Pass {
+        millis: u16,
+    },
+    Fetches {
+        fail: bool,
+    },
+    /// Whether secrets are given when they are asked for.
+    Secrets {
+        give: bool,
+    },
+    RequestRekey(u8),
+    Rekey(u8, u8),
+    Eject(u8),
+    Endpoints(u8, bool),
+    Withdraw(u8),
+    Replace(u8),
+    Abandon {
+        channel: u8,
+        back: u8,
+    },
+    SetFirst {
+        channel: u8,
+        back: u8,
+    },
+    ReplicaFailed {
+        session: u8,
+        channel: u8,
+    },
+}
+
+/// Whatever receivers do: nothing is lost for one that stays, no key is given to one that may not have it, limits hold, timers end.
+pub fn source(data: &[u8]) {
+    let mut u = Unstructured::new(data);
+    let Ok(kind) = u.arbitrary::<u8>() else {
+        return;
+    };
+    let mut model = Model::new(kind);
+    for _ in 0..400 {
+        if u.is_empty() {
+            break;
+        }
+        let Ok(step) = Step::arbitrary(&mut u) else {
+            break;
+        };
+        take(&mut model, step);
+        model.pump();
+    }
+    model.settle();
+}
+
+fn take(m: &mut Model, step: Step) {
+    let session = |number: u8| u64::from(number % SESSIONS);
+    let channel = |number: u8| usize::from(number) % CHANNELS;
+    match step {
+        Step::Begin {
+            session: s,
+            receiver,
+            channel: c,
+            copies,
+        } => {
+            let (s, c) = (session(s), channel(c));
+            let rung = if copies {
+                Rung::Replicated
+            } else {
+                Rung::Multicast
+            };
+            m.accept(s);
+            m.frame(s, &Control::Hello(hello(receiver, 1 << c, None)));
+            m.pump();
+            m.source.authorised(s, Ok(()), m.now);
+            m.pump();
+            m.say_state(s, c, Action::Join, rung, None);
+            m.pump();
+            m.say_state(s, c, Action::Ready, rung, None);
+        }
+        Step::Accept(s) => m.accept(session(s)),
+        Step::Closed(s) => m.closed(session(s)),
+        Step::Rtt(s, millis) => m
+            .source
+            .set_rtt(session(s), Duration::from_millis(millis.into())),
+        Step::Validated(s, is) => {
+            m.peer(session(s)).validated = is;
+            m.source.set_validated(session(s), is, m.now);
+        }
+        Step::Blocked(s, is) => m.peer(session(s)).blocked = is,
+        Step::Raw(s, bytes) => m.control(session(s), bytes),
+        Step::RawDatagram(s, bytes) => m.datagram(session(s), bytes),
+        Step::Hello {
+            session: s,
+            receiver,
+            channels,
+            cursor,
+        } => {
+            m.frame(
+                session(s),
+                &Control::Hello(hello(receiver, channels, cursor)),
+            );
+        }
+        Step::Authorised { session: s, good } => {
+            let no = || Err((Refusal::BadCredential, "no".to_owned()));
+            let verdict = if good { Ok(()) } else { no() };
+            m.source.authorised(session(s), verdict, m.now);
+        }
+        Step::State {
+            session: s,
+            channel: c,
+            action,
+            rung,
+            odd,
+        } => {
+            let (s, c) = (session(s), channel(c));
+            let action = [Action::Join, Action::Ready, Action::Leave][usize::from(action % 3)];
+            m.say_state(s, c, action, rung_of(rung), odd);
+        }
+        Step::Window {
+            session: s,
+            channel: c,
+            offset,
+        } => {
+            let flow = m.flow_id(channel(c));
+            let peer = m.peer(session(s));
+            peer.window_sequence += 1;
+            let window = Window {
+                flow,
+                sequence: peer.window_sequence,
+                offset: offset >> 2,
+            };
+            m.frame(session(s), &Control::Window(window));
+        }
+        Step::Cursor {
+            session: s,
+            channel: c,
+            seq,
+        } => {
+            let cursor = Cursor {
+                incarnation: INCARNATIONS[channel(c)],
+                seq: seq.into(),
+            };
+            m.frame(session(s), &Control::Cursors(vec![cursor]));
+        }
+        Step::Acks {
+            session: s,
+            channel: c,
+            rung,
+            skip,
+            holes,
+        } => {
+            m.acknowledge(
+                session(s),
+                channel(c),
+                rung_of(rung),
+                u64::from(skip % 8),
+                holes,
+            );
+        }
+        Step::Ack {
+            session: s,
+            path,
+            largest,
+            ranges,
+        } => {
+            let (mut end, mut list) = (largest >> 2, Vec::new());
+            for sizes in ranges.chunks(2).take(63) {
+                let Some(start) = end.checked_sub(u64::from(sizes[0]) + 1) else {
+                    break;
+                };
+                list.push(start..end);
+                let gap = sizes.get(1).copied().unwrap_or(0);
+                let Some(next) = start.checked_sub(u64::from(gap) + 1) else {
+                    break;
+                };
+                end = next;
+            }
+            if !list.is_empty() {
+                let ack = PathAck {
+                    path: PathId(path.into()),
+                    delay: Duration::ZERO,
+                    ranges: list,
+                };
+                m.datagram(session(s), &ack.encode());
+            }
+        }
+        Step::Publish { channel: c, len } => m.publish(channel(c), len.into()),
+        Step::PublishMany { channel: c, count } => {
+            (0..count).for_each(|n| m.publish(channel(c), n.into()))
+        }
+        Step::Message { channel: c, len } => {
+            m.source
+                .send_datagram(channel(c), Bytes::from(vec![7; len.into()]));
+        }
+        Step::Pass { millis } => m.pass(Duration::from_millis(millis.into())),
+        Step::Fetches { fail } => m.fetches_fail = fail,
+        Step::Secrets { give } => m.gives_secrets = give,
+        Step::RequestRekey(c) => m.source.request_rekey(channel(c), m.now),
+        Step::Rekey(c, byte) => m.source.rekey(channel(c), FlowSecret([byte; 32]), m.now),
+        Step::Eject(s) => m.eject(session(s)),
+        Step::Endpoints(c, some) => {
+            let list = if some { endpoints() } else { vec![] };
+            m.source.set_endpoints(channel(c), list, m.now);
+        }
+        Step::Withdraw(c) => m.source.withdraw(channel(c), m.now),
+        Step::Replace(c) => {
+            m.flows += 1;
+            let config = FlowConfig::new(
+                FlowId(m.flows.to_be_bytes()),
+                FlowSecret([m.flows as u8; 32]),
+            );
+            m.source
+                .replace_flow(channel(c), config, m.now)
+                .expect("a key");
+        }
+        Step::Abandon { channel: c, back } => {
+            let seq = m.source.head(channel(c)).saturating_sub(back.into());
+            m.source.abandon(channel(c), seq, m.now);
+        }
+        Step::SetFirst { channel: c, back } => {
+            // The store keeps at least the newest update.
+            let head = m.source.head(channel(c));
+            m.set_first(channel(c), head.saturating_sub(back.into()).max(1));
+        }
+        Step::ReplicaFailed {
+            session: s,
+            channel: c,
+        } => {
+            m.source.replica_failed(session(s), channel(c), m.now);
+        }
+    }
+}
+
+/// A HELLO for the channels whose bit is set, with a cursor of the right or of another incarnation.
+fn hello(receiver: u8, channels: u8, cursor: Option<(bool, u16)>) -> Hello {
+    let cursor = |c: usize| {
+        let (known, seq) = cursor?;
+        let incarnation = if known {
+            INCARNATIONS[c]
+        } else {
+            Uuid::from_u128(9)
+        };
+        Some(Cursor {
+            incarnation,
+            seq: seq.into(),
+        })
+    };
+    let wanted = (0..CHANNELS).filter(|c| channels >> c & 1 == 1);
+    Hello {
+        receiver: Uuid::from_u128((receiver % 3).into()),
+        name: "r".into(),
+        software: String::new(),
+        credential: Credential::None,
+        channels: wanted
+            .map(|c| (model::NAMES[c].to_owned(), cursor(c)))
+            .collect(),
+        capabilities: vec![],
+    }
+}
+
+fn rung_of(number: u8) -> Rung {
+    [Rung::Multicast, Rung::Replicated, Rung::Unicast, Rung::Amt][usize::from(number % 4)]
+}
+
+impl Model {
+    fn say_state(&mut self, s: u64, c: usize, action: Action, rung: Rung, odd: Option<(u8, u64)>) {
+        let flow = self.flow_id(c);
+        let index = self.flow_index(s, c);
+        let peer = self.peer(s);
+        peer.state_sequence += 1;
+        let path = match (action, rung) {
+            (Action::Join | Action::Leave, Rung::Multicast) => PathId::UNICAST,
+            (_, rung) => PathId::new(index, rung),
+        };
+        let mut state = State {
+            flow,
+            sequence: peer.state_sequence,
+            action,
+            path,
+            key_sequence: peer.keys.get(&flow).copied().unwrap_or(0),
+            cause: (action == Action::Leave && rung == Rung::Amt).then_some(Cause::HeartbeatLost),
+        };
+        match odd {
+            Some((0, value)) => state.key_sequence = value >> 2,
+            Some((1, value)) => state.sequence = value >> 2,
+            Some((2, value)) => state.path = PathId(value >> 2),
+            Some((3, value)) => state.flow = FlowId(value.to_be_bytes()),
+            _ => {}
+        }
+        self.frame(s, &Control::State(state));
+    }
+
+    fn publish(&mut self, c: usize, len: usize) {
+        if !self.source.has_room(c) {
+            return;
+        }
+        let seq = self.source.head(c) + 1;
+        let bytes = content(c, seq, len);
+        self.store[c].push(bytes.clone());
+        self.source.publish(c, seq, bytes);
+    }
+}

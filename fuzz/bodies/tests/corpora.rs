@@ -1,0 +1,80 @@
+//! Every input that fuzzing kept, through the body of its target: what was found once stays found, on the stable compiler.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bodies::TARGETS;
+
+/// The most that the corpus of one target takes in the repository, in bytes.
+const MAX_CORPUS: u64 = 200_000;
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
+}
+
+fn names(path: &Path) -> BTreeSet<String> {
+    let name =
+        |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    fs::read_dir(path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        .map(name)
+        .collect()
+}
+
+#[test]
+fn every_target_has_a_body_a_binary_and_a_corpus() {
+    let bodies: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(names(&folder("corpus")), bodies);
+    let binaries = names(&folder("targets"));
+    let files = bodies.iter().map(|name| format!("{name}.rs")).collect();
+    assert_eq!(binaries, files);
+    let manifest = fs::read_to_string(folder("Cargo.toml")).unwrap();
+    for name in &bodies {
+        assert!(
+            manifest.contains(&format!("path = \"targets/{name}.rs\"")),
+            "{name} is not in fuzz/Cargo.toml"
+        );
+    }
+}
+
+#[test]
+fn corpora_are_small_and_not_empty() {
+    for (target, _) in TARGETS {
+        let path = folder("corpus").join(target);
+        let sizes = names(&path)
+            .into_iter()
+            .map(|name| fs::metadata(path.join(name)).unwrap().len());
+        let size: u64 = sizes.sum();
+        assert!((1..=MAX_CORPUS).contains(&size), "{target}: {size} bytes");
+    }
+}
+
+#[test]
+fn every_kept_input_runs_through_its_body() {
+    for (target, body) in TARGETS {
+        for kept in ["corpus", "found"] {
+            let path = folder(kept).join(target);
+            if kept == "found" && !path.exists() {
+                continue;
+            }
+            for name in names(&path) {
+                // Shown only where the body panics.
+                println!("fuzz/{kept}/{target}/{name}");
+                body(&fs::read(path.join(name)).unwrap());
+            }
+        }
+    }
+}
+
+/// No input at all, and bytes that no corpus need hold.
+#[test]
+fn bodies_take_any_bytes() {
+    for (_, body) in TARGETS {
+        body(&[]);
+        for byte in [0, 1, 0x40, 0x7f, 0xff] {
+            body(&[byte; 400]);
+        }
+    }
+}
