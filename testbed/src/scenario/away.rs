@@ -32,6 +32,7 @@ const CATCHING_UP: Duration = Duration::from_secs(120);
 pub fn away_for_thousands_of_updates(sabotage: Option<Sabotage>) -> Result<()> {
     let mut plan = Plan::new("away", sabotage);
     plan.poll_interval = 0.05;
+    plan.new_at_once = 25;
     plan.source_args = vec!["--retention", KEPT_TEXT];
     Stage::play(plan, |stage| {
         stage.wait_rung(&["r1", "r2", "r3"], "multicast")?;

@@ -91,6 +91,8 @@ pub struct Plan {
     pub seats: Vec<SeatPlan>,
     /// The feed.
     pub feed: FeedPlan,
+    /// How many new entries the feed shows at once, at most the 25 that it has room for; further ones wait for the next poll.
+    pub new_at_once: u32,
     /// What the network speaks; the flow goes to a group of each family.
     pub families: Families,
     /// Whether the flow is announced for any source.
@@ -122,6 +124,7 @@ impl Plan {
                 seed: 20,
                 initial: 5,
             },
+            new_at_once: 10,
             asm: false,
             replicate: false,
             poll_interval: 0.2,
@@ -175,6 +178,7 @@ pub(super) fn start_lore(node: &Node, plan: &Plan, bins: &Binaries, run: &Path) 
         "--ledger".to_owned(),
         data.join("ledger.jsonl").display().to_string(),
     ];
+    args.extend(["--max-unseen".to_owned(), plan.new_at_once.to_string()]);
     let more = match &plan.feed {
         FeedPlan::Generated { seed, initial } => vec![
             "--seed".to_owned(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Error, Result, anyhow, bail};
 use feed::fetch::{FetchConfig, FetchError, Fetcher};
 use flexicast_tokio::source::{ChannelConfig, FlowEndpoint, FlowSettings, Source, SourceConfig};
-use store::{Adopted, HeadMark, Store};
+use store::{Adopted, Store};
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 
