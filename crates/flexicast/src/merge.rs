@@ -221,6 +221,11 @@ impl Merge {
         self.buffered + self.ready_bytes >= MAX_BUFFERED
     }
 
+    /// Whether anything of this update is still missing.
+    pub fn lacks(&self, seq: u64) -> bool {
+        seq >= self.next && !self.whole.contains_key(&seq)
+    }
+
     /// Whether a packet with these bytes may be acknowledged: they are wanted, fit and contradict nothing, or are not needed any more. What is not acknowledged is
     /// repaired on the unicast path, which is right where both differ. A packet's ranges are asked for together and added together: it may overshoot
     /// [`MAX_BUFFERED`] by itself.

@@ -341,7 +341,7 @@ const CHECKS: &[(&str, Check)] = &[
     }),
     ("fc-state-ready", |v| state(v, 3, Action::Ready, 5, 1, None)),
     ("fc-state-confirm", |v| {
-        state(v, 4, Action::Ready, 5, 2, None);
+        state(v, 4, Action::Join, 0, 2, None);
     }),
     ("fc-state-leave", |v| {
         state(v, 5, Action::Leave, 5, 2, Some(Cause::HeartbeatLost));

@@ -211,8 +211,12 @@ fn name_of(kind: u64) -> &'static str {
 #[derive(Default)]
 pub struct ControlReader {
     buffer: Zeroizing<Vec<u8>>,
+    /// Up to where `buffer` was read; erased already.
+    at: usize,
     /// What of an unknown frame is still to come and to be ignored.
     skip: u64,
+    /// Unknown frames that were passed over since somebody asked.
+    skipped: u64,
 }
 
 impl ControlReader {
@@ -226,6 +230,7 @@ impl ControlReader {
         let skip = self.skip.min(bytes.len() as u64);
         self.skip -= skip;
         bytes = &bytes[skip as usize..];
+        self.compact();
         if self.buffer.capacity() - self.buffer.len() < bytes.len() {
             // Growing in place would leave the old allocation behind unerased.
             let mut larger = Vec::with_capacity((self.buffer.len() + bytes.len()) * 2);
@@ -235,18 +240,30 @@ impl ControlReader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Forgets the first `len` bytes and overwrites what moving the rest leaves behind.
+    /// Erases the next `len` bytes, which were read.
     fn consume(&mut self, len: usize) {
-        let rest = self.buffer.len() - len;
-        self.buffer.copy_within(len.., 0);
+        self.buffer[self.at..self.at + len].zeroize();
+        self.at += len;
+    }
+
+    /// Moves what was not read to the front, once for all that was read before, and overwrites what that leaves behind.
+    fn compact(&mut self) {
+        let rest = self.buffer.len() - self.at;
+        self.buffer.copy_within(self.at.., 0);
         self.buffer[rest..].zeroize();
         self.buffer.truncate(rest);
+        self.at = 0;
+    }
+
+    /// How many unknown frames were passed over since the last call: they cost something, too.
+    pub fn take_skipped(&mut self) -> u64 {
+        std::mem::take(&mut self.skipped)
     }
 
     /// The next whole frame. An error is final: the stream cannot be read on.
     pub fn next_frame(&mut self) -> Result<Option<Control>, WireError> {
         loop {
-            let mut r = Reader::new("control frame", &self.buffer);
+            let mut r = Reader::new("control frame", &self.buffer[self.at..]);
             let (Ok(kind), Ok(len)) = (r.varint(), r.varint()) else {
                 return Ok(None);
             };
@@ -256,6 +273,7 @@ impl ControlReader {
                 // Skipped without being held, however long it claims to be.
                 let here = len.min(r.remaining() as u64);
                 self.skip = len - here;
+                self.skipped += 1;
                 self.consume(head + here as usize);
                 continue;
             }
@@ -267,7 +285,7 @@ impl ControlReader {
                 });
             }
             let end = head + len as usize;
-            let Some(body) = self.buffer.get(head..end) else {
+            let Some(body) = self.buffer.get(self.at + head..self.at + end) else {
                 return Ok(None);
             };
             let frame = Control::decode(kind, body)?;
@@ -282,7 +300,7 @@ impl ControlReader {
 impl std::fmt::Debug for ControlReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ControlReader")
-            .field("buffered", &self.buffer.len())
+            .field("buffered", &(self.buffer.len() - self.at))
             .field("skip", &self.skip)
             .finish()
     }

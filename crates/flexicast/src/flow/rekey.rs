@@ -43,8 +43,15 @@ impl FlowSender {
         };
         let sequence = next.sequence;
         let due = *by <= now || self.is_spent() || self.next_pn() >= next.first_pn;
-        if due || self.members.values().all(|m| m.confirmed >= sequence) {
-            self.switch(now);
+        if due {
+            return self.switch(now);
+        }
+        // Members confirm about in order, and this is asked for each of them: the search goes on where it ended.
+        let from = self.unconfirmed;
+        let mut around = self.members.range(from..).chain(self.members.range(..from));
+        match around.find(|(_, m)| m.confirmed < sequence) {
+            Some((member, _)) => self.unconfirmed = *member,
+            None => self.switch(now),
         }
     }
 

@@ -22,10 +22,12 @@ const PROBE_EVERY: Duration = Duration::from_millis(100);
 const PROBE_FOR: Duration = Duration::from_secs(1);
 /// After data, probes for acknowledgements come no faster than this.
 pub(super) const MIN_TAIL_PROBE: Duration = Duration::from_millis(5);
+/// Members have heard by then of what was announced, and what they held back before has arrived.
+const HEARD_BY: Duration = Duration::from_secs(3);
 /// An epoch asks for its successor when so many packets are left to it, or an eighth of all if that is less.
 const EPOCH_RESERVE: u64 = 1 << 16;
 
-/// What a new member lets the flow send before its first FC_WINDOW, in bytes (protocol.md section 4.8).
+/// What a new member lets the flow send before its first FC_WINDOW, in bytes, at least (protocol.md section 4.8).
 pub const INITIAL_WINDOW: u64 = 1 << 20;
 
 /// What does not change during a flow's life.
@@ -153,6 +155,12 @@ pub struct FlowSender {
     pub(super) config: FlowConfig,
     pub(super) epochs: Epochs,
     pub(super) delays: Delays,
+    /// When a shorter acknowledgement delay counts.
+    lower_ack_at: Option<Instant>,
+    /// The smallest grant is nearly used up since then.
+    pub(super) low_since: Option<Instant>,
+    /// A member that has not confirmed the announced epoch, to begin looking from.
+    pub(super) unconfirmed: MemberId,
     pub(super) queue: VecDeque<Outgoing>,
     pub(super) datagrams: VecDeque<Bytes>,
     /// Updates that go no further on the flow: number and length.
@@ -210,6 +218,9 @@ impl FlowSender {
             tail_probe: config.ack_delay * 2,
             epochs,
             delays,
+            lower_ack_at: None,
+            low_since: None,
+            unconfirmed: 0,
             queue: VecDeque::new(),
             datagrams: VecDeque::new(),
             resets: VecDeque::new(),
@@ -309,7 +320,7 @@ impl FlowSender {
         self.next_seq = seq + 1;
         let start = self.pushed;
         self.pushed += bytes.len() as u64;
-        if self.listeners > 0 {
+        if self.listeners > 0 || !self.members.is_empty() {
             self.queued_bytes += bytes.len();
             self.queue.push_back(Outgoing {
                 seq,
@@ -348,29 +359,39 @@ impl FlowSender {
     }
 
     /// How long members may hold acknowledgements back from now on.
-    pub fn set_ack_delay(&mut self, delay: Duration) {
+    ///
+    /// A longer delay counts at once, a shorter one only when the members have heard of it: until then they hold back as long as before.
+    pub fn set_ack_delay(&mut self, delay: Duration, now: Instant) {
         self.config.ack_delay = delay;
-        self.delays.ack = delay;
+        self.lower_ack_at = (delay < self.delays.ack).then(|| now + HEARD_BY);
+        self.delays.ack = self.delays.ack.max(delay);
     }
 
     /// Makes a receiver, who says that it holds the key epoch `confirmed`, a member from the next packet on (the cut), which is returned.
     pub fn admit(&mut self, member: MemberId, path: PathId, rtt: Duration, confirmed: u64) -> u64 {
         let cut = self.next_pn();
-        let granted = self.pushed + INITIAL_WINDOW;
+        let granted = self.pushed + self.initial_window();
         let new = Member::new(path, cut, rtt, confirmed, granted);
         if let Some(before) = self.members.insert(member, new) {
             before.leave(&mut self.ledger);
             self.ledger.sweep();
+            self.regrant();
         }
-        self.regrant();
+        if granted < self.granted || self.members.len() == 1 {
+            self.regrant();
+        }
         cut
     }
 
     /// Takes a member off the flow. What it did not get is returned and must reach it on its unicast path, if it still has one.
     pub fn dismiss(&mut self, member: MemberId) -> Option<Departure> {
-        let mut owed = self.members.remove(&member)?.leave(&mut self.ledger);
+        let gone = self.members.remove(&member)?;
+        let lowest = gone.granted <= self.granted;
+        let mut owed = gone.leave(&mut self.ledger);
         self.ledger.sweep();
-        self.regrant();
+        if lowest {
+            self.regrant();
+        }
         let mut resume = self.next_seq;
         if let Some(front) = self.queue.front() {
             resume = front.seq;
@@ -479,6 +500,10 @@ impl FlowSender {
 
     /// Looks at the members' timers, if it is time: losses, tails, fall-backs.
     pub fn handle_timeout(&mut self, now: Instant) {
+        if self.lower_ack_at.is_some_and(|at| at <= now) {
+            self.lower_ack_at = None;
+            self.delays.ack = self.config.ack_delay;
+        }
         self.switch_if_due(now);
         self.drop_blocking(now);
         if self.check_at.is_none_or(|at| at > now) {

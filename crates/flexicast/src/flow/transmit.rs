@@ -47,6 +47,7 @@ impl FlowSender {
                 },
             });
         }
+        self.regrant();
         true
     }
 
@@ -124,7 +125,11 @@ impl FlowSender {
             let len = front.bytes.len();
             if granted <= front.offset && front.offset < len {
                 self.block(now);
-                return;
+                if self.blocked {
+                    return;
+                }
+                // Those who held it up have left.
+                continue;
             }
             let data = &front.bytes[front.offset..granted.min(len)];
             let ends = granted >= len;
@@ -137,8 +142,10 @@ impl FlowSender {
                 range: start..start + taken as u64,
             });
             front.offset += taken;
+            let (sent, whole) = (front.start + front.offset as u64, front.offset >= len);
             self.queued_bytes -= taken;
-            if front.offset < len {
+            self.sent_up_to(sent, now);
+            if !whole {
                 return;
             }
             self.queue.pop_front();

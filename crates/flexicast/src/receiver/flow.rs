@@ -73,6 +73,10 @@ pub(super) struct Flow {
     /// When copies are asked for.
     copies_at: Option<Instant>,
     copies_after: Duration,
+    /// It asked for copies since it last fell back.
+    asked: bool,
+    /// The newest key sequence that the source was told of.
+    told_key: u64,
     grant: Option<Grant>,
     window_sequence: u64,
 }
@@ -97,6 +101,8 @@ impl Flow {
             rejoin_at: None,
             copies_at: None,
             copies_after: COPIES_AGAIN,
+            asked: false,
+            told_key: 0,
             grant: None,
             window_sequence: 0,
         }
@@ -178,7 +184,12 @@ impl Receiver {
             }
             if moved && !known.left {
                 if std::mem::take(&mut known.joined) {
+                    known.rejoin_at = None;
                     self.events.push_back(ReceiverEvent::Leave { flow: id });
+                    if !joinable {
+                        let out = &mut self.control_out;
+                        send_state(known, out, Action::Leave, PathId::UNICAST, None);
+                    }
                 }
                 self.join(id, joinable, now);
             }
@@ -262,12 +273,7 @@ impl Receiver {
         // A proof counts only with the key that is in use then: it is told again.
         flow.ready_sent.clear();
         // The source waits for all members to say that they hold it before it uses it.
-        let (action, path) = match flow.member {
-            Some(path) => (Action::Ready, path),
-            None if flow.joined => (Action::Join, PathId::UNICAST),
-            None => return,
-        };
-        send_state(flow, &mut self.control_out, action, path, None);
+        confirm(flow, &mut self.control_out);
     }
 
     pub(super) fn on_rung(&mut self, notice: RungNotice, now: Instant) {
@@ -296,6 +302,7 @@ impl Receiver {
                 *tracker = AckTracker::starting_at(notice.first_pn);
             }
             flow.grant = None;
+            flow.asked = false;
             if was.is_some() && flow.copies_at.is_none() {
                 let at = now + COPIES_AFTER_FALL_BACK.mul_f64(later);
                 self.want_copies(notice.flow, at);
@@ -310,6 +317,10 @@ impl Receiver {
                 told: anchor.offset,
             });
             flow.grant(&mut self.control_out);
+            if flow.keys.sequence() > Some(flow.told_key) {
+                // The key and the promotion crossed: the source waits to hear of the key.
+                confirm(flow, &mut self.control_out);
+            }
             // The heartbeats are counted from here: the proof came by a packet, but perhaps a while ago.
             flow.last_packet = now;
             let tracker = flow.trackers.entry(notice.path).or_default();
@@ -401,6 +412,22 @@ impl Receiver {
         let tracker = flow.trackers.entry(path).or_default();
         if tracker.is_duplicate(packet.pn) {
             channel.stats.duplicates += 1;
+            // The first packet with this number may have been forged by a member: what this one brings is not thrown away, though it is not acknowledged anew.
+            for frame in Frames::new(packet.frames).flatten() {
+                if let Frame::Stream {
+                    seq,
+                    offset,
+                    data,
+                    fin,
+                } = frame
+                {
+                    let end = offset + data.len() as u64;
+                    if channel.merge.lacks(seq) && channel.merge.accepts(seq, offset..end, fin) {
+                        let total = fin.then_some(end);
+                        channel.merge.add(seq, offset, data, total, Origin::Flow);
+                    }
+                }
+            }
             return FlowInput::Duplicate;
         }
         let mut ack_eliciting = false;
@@ -461,6 +488,10 @@ impl Receiver {
             }
         }
         channel.stats.flow_packets += 1;
+        if channel.stats.flow_packets.is_multiple_of(1000) {
+            // A bad packet now and then is no reason to leave.
+            flow.invalid = 0;
+        }
         channel.stats.copied_packets += u64::from(rung == Rung::Replicated);
         let owes = flow.member == Some(path);
         tracker.on_packet(packet.pn, now, hold, ack_eliciting, owes);
@@ -544,6 +575,7 @@ impl Receiver {
                 flow.copies_at =
                     Some(now + flow.copies_after.mul_f64(self.rng.random_range(0.75..1.25)));
                 flow.copies_after = (flow.copies_after * 2).min(REJOIN_MAX);
+                flow.asked = true;
                 send_state(flow, &mut self.control_out, Action::Join, path, None);
             }
             if flow.rejoin_at.is_some_and(|at| at <= now) {
@@ -603,6 +635,7 @@ pub(super) fn send_state(
 ) {
     flow.state_sequence += 1;
     let key_sequence = flow.keys.sequence().unwrap_or(0);
+    flow.told_key = key_sequence;
     let state = State {
         flow: flow.announce.flow,
         sequence: flow.state_sequence,
@@ -612,6 +645,17 @@ pub(super) fn send_state(
         cause,
     };
     say(out, &Control::State(state));
+}
+
+/// Says which key this receiver holds, in the words by which it came to listen: a READY would be a proof that it is not.
+fn confirm(flow: &mut Flow, out: &mut Zeroizing<Vec<u8>>) {
+    let copied = flow.asked || flow.rung() == Rung::Replicated;
+    let path = match flow.joined {
+        true => PathId::UNICAST,
+        false if copied => PathId::new(flow.announce.flow_index, Rung::Replicated),
+        false => return,
+    };
+    send_state(flow, out, Action::Join, path, None);
 }
 
 /// Appends a frame to the control stream.

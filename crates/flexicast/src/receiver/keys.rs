@@ -10,7 +10,8 @@ const OVERLAP: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 struct Live {
-    key: Key,
+    sequence: u64,
+    first_pn: u64,
     packet: PacketKey,
 }
 
@@ -33,7 +34,15 @@ impl Keys {
         let Ok(packet) = PacketKey::new(algorithm, &key.secret) else {
             return false;
         };
-        self.live.insert(0, Live { key, packet });
+        let (sequence, first_pn) = (key.sequence, key.first_pn);
+        // The secret itself is not needed any more: it is erased here.
+        drop(key);
+        let live = Live {
+            sequence,
+            first_pn,
+            packet,
+        };
+        self.live.insert(0, live);
         self.live.truncate(2);
         self.retire_at = None;
         true
@@ -41,7 +50,7 @@ impl Keys {
 
     /// The newest epoch.
     pub(super) fn sequence(&self) -> Option<u64> {
-        self.live.first().map(|l| l.key.sequence)
+        self.live.first().map(|l| l.sequence)
     }
 
     pub(super) fn clear(&mut self) {
@@ -55,16 +64,16 @@ impl Keys {
 
     /// Where the oldest live epoch begins: no packet number below it can be read.
     pub(super) fn first_pn(&self) -> u64 {
-        self.live.last().map_or(0, |l| l.key.first_pn)
+        self.live.last().map_or(0, |l| l.first_pn)
     }
 
     /// Whether a packet number and a key phase bit belong to the epoch at place `at`.
     fn fits(&self, at: usize, pn: u64, phase: bool) -> bool {
         let newer = at.checked_sub(1).and_then(|newer| self.live.get(newer));
-        let end = newer.map_or(u64::MAX, |l| l.key.first_pn);
-        self.live.get(at).is_some_and(|l| {
-            (l.key.first_pn..end).contains(&pn) && phase == (l.key.sequence & 1 == 1)
-        })
+        let end = newer.map_or(u64::MAX, |l| l.first_pn);
+        self.live
+            .get(at)
+            .is_some_and(|l| (l.first_pn..end).contains(&pn) && phase == (l.sequence & 1 == 1))
     }
 
     /// Which of two epochs a packet belongs to, by its header. Where both seem right, the AEAD decides, on a copy.
@@ -102,7 +111,7 @@ impl Keys {
         if at == 0 && self.live.len() > 1 && self.retire_at.is_none() {
             self.retire_at = Some(now + OVERLAP);
         }
-        Some((opened, self.live[at].key.sequence))
+        Some((opened, self.live[at].sequence))
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {

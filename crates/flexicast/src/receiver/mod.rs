@@ -193,9 +193,11 @@ impl Receiver {
     pub fn poll_update(&mut self) -> Option<(&str, Uuid, Output)> {
         let count = self.channels.len();
         let turns = (0..count).map(|step| (self.turn + step) % count);
-        let (at, output) = turns
-            .into_iter()
-            .find_map(|at| Some((at, self.channels[at].merge.pop()?)))?;
+        let mut found = turns.filter_map(|at| {
+            let channel = &mut self.channels[at];
+            Some((at, channel.incarnation?, channel.merge.pop()?))
+        });
+        let (at, incarnation, output) = found.next()?;
         self.turn = at + 1;
         match &output {
             Output::Update(update) => {
@@ -204,8 +206,7 @@ impl Receiver {
             }
             Output::Gap { from, to } => self.channels[at].stats.gone += to - from + 1,
         }
-        let channel = &self.channels[at];
-        Some((&channel.name, channel.incarnation?, output))
+        Some((&self.channels[at].name, incarnation, output))
     }
 
     /// Whether to collect what happens to flow packets.
@@ -298,6 +299,7 @@ impl Receiver {
                 .incarnation
                 .is_some_and(|known| known != w.incarnation || behind);
             if resync || channel.incarnation.is_none() {
+                // What was not handed out yet of the other history goes with it: delivery starts over.
                 channel.incarnation = Some(w.incarnation);
                 channel.merge = Merge::new(w.first, self.config.dedupe_off);
             }
@@ -347,6 +349,7 @@ impl Receiver {
                 ));
             };
             channel.stats.head = channel.stats.head.max(seq);
+            let awaited = seq == channel.merge.next();
             match piece {
                 Piece::Range { header, data } => {
                     channel.merge.add(
@@ -363,12 +366,12 @@ impl Receiver {
                         .add(seq, 0, &data, Some(data.len() as u64), Origin::Unicast)
                 }
             }
-        }
-        if self.channels.iter().any(|c| c.merge.buffered() > MAX_HELD) {
-            return Err(WireError::invalid(
-                "unicast stream",
-                "more updates out of order than a receiver holds",
-            ));
+            if !awaited && channel.merge.buffered() > MAX_HELD {
+                return Err(WireError::invalid(
+                    "unicast stream",
+                    "more updates out of order than a receiver holds",
+                ));
+            }
         }
         let may_end = |reader: StreamReader| reader.may_end();
         if fin && !self.streams.remove(&stream).is_some_and(may_end) {

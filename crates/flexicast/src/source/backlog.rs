@@ -53,6 +53,11 @@ impl Backlog {
         self.updates.is_empty() && self.repairs.is_empty()
     }
 
+    /// Separate ranges of updates, and separate repairs.
+    pub(super) fn pieces(&self) -> usize {
+        self.updates.len() + self.repairs.len()
+    }
+
     /// How many updates are to be sent whole.
     pub(super) fn len(&self) -> u64 {
         self.updates.iter().map(|r| r.end - r.start).sum()

@@ -45,8 +45,10 @@ pub(super) struct Channel {
     pub(super) flow_index: u64,
     /// The acknowledgement delay that the operator asked for; the announced one grows with the members.
     base_ack_delay: Duration,
-    /// Listeners and copies have to be counted anew.
-    pub(super) stale: bool,
+    /// Sessions of which it may have changed whether they listen or get copies.
+    pub(super) stale: BTreeSet<SessionId>,
+    /// How many listen.
+    pub(super) listeners: usize,
     /// Who gets copies.
     pub(super) replicas: Vec<SessionId>,
     /// Receivers that hold the key and are gone; `None` among them stands for more than are remembered.
@@ -58,6 +60,8 @@ pub(super) struct Channel {
     pub(super) last_rekey: Option<Instant>,
     /// [`SourceEvent::SecretWanted`] was said and not answered yet.
     pub(super) secret_wanted: bool,
+    /// Another epoch is due as soon as the announced one has begun.
+    pub(super) rekey_again: bool,
     mass: Option<Mass>,
 }
 
@@ -77,13 +81,15 @@ impl Channel {
             announce_sequence: 1,
             flow_index,
             base_ack_delay,
-            stale: false,
+            stale: BTreeSet::new(),
+            listeners: 0,
             replicas: Vec::new(),
             leavers: BTreeSet::new(),
             leave_rekey_at: None,
             join_rekey_at: None,
             last_rekey: None,
             secret_wanted: false,
+            rekey_again: false,
             mass: None,
         })
     }
@@ -100,7 +106,7 @@ impl Channel {
         self.flow_index = flow_index;
         self.leavers.clear();
         (self.leave_rekey_at, self.join_rekey_at, self.last_rekey) = (None, None, None);
-        self.secret_wanted = false;
+        (self.secret_wanted, self.rekey_again) = (false, false);
         Ok(())
     }
 
@@ -124,19 +130,29 @@ impl Channel {
         })
     }
 
+    /// Counts a session that was (listening, getting copies) and now is.
+    pub(super) fn adjust(&mut self, id: SessionId, was: (bool, bool), is: (bool, bool)) {
+        self.listeners = (self.listeners + usize::from(is.0)).saturating_sub(usize::from(was.0));
+        match (was.1, is.1) {
+            (false, true) => self.replicas.push(id),
+            (true, false) => self.replicas.retain(|other| *other != id),
+            _ => {}
+        }
+    }
+
     /// Adjusts the acknowledgement delay to the number of members; returns whether it has to be announced.
-    pub(super) fn retune(&mut self) -> bool {
+    pub(super) fn retune(&mut self, now: Instant) -> bool {
         let base = self.base_ack_delay;
         let Some(flow) = &mut self.flow else {
             return false;
         };
         let acks = Duration::from_micros(flow.members() as u64 * 1_000_000 / ACKS_PER_S);
-        let (wanted, now) = (base.max(acks), flow.config().ack_delay);
+        let (wanted, known) = (base.max(acks), flow.config().ack_delay);
         // In steps, so that not every member who comes or goes is news for all.
-        let back = wanted == base && now != base && acks < base * 4 / 5;
-        let moved = wanted > now * 5 / 4 || wanted * 5 / 4 < now || back;
+        let back = wanted == base && known != base && acks < base * 4 / 5;
+        let moved = wanted > known * 5 / 4 || wanted * 5 / 4 < known || back;
         if moved {
-            flow.set_ack_delay(wanted);
+            flow.set_ack_delay(wanted, now);
             self.announce_sequence += 1;
         }
         moved

@@ -32,15 +32,21 @@ impl Source {
             let Some(session) = self.sessions.get_mut(&id).filter(|s| !s.closing) else {
                 return Ok(());
             };
-            let Some(frame) = session.control.next_frame()? else {
+            let frame = session.control.next_frame()?;
+            let skipped = session.control.take_skipped();
+            session.control_limit.take(skipped as usize);
+            if frame.is_none() && skipped == 0 {
                 return Ok(());
-            };
+            }
             if session.control_limit.ready_at(now) > now {
                 self.counters.excess_control += 1;
                 let reason = "more control frames than the source takes";
                 self.close(id, close::EXCESSIVE, reason.into());
                 return Ok(());
             }
+            let Some(frame) = frame else {
+                return Ok(());
+            };
             session.control_limit.take(1);
             match frame {
                 Control::Hello(_) if session.hello.is_some() => {
@@ -123,12 +129,6 @@ impl Source {
             return Err((Refusal::BadHello, "no channel is asked for".into()));
         }
         for (at, (name, _)) in hello.channels.iter().enumerate() {
-            if self.channel_named(name).is_none() {
-                let ours: Vec<_> = self.channels.iter().map(|c| c.name.as_str()).collect();
-                let ours = ours.join("\", \"");
-                let reason = format!("there is no channel \"{name}\" here, only \"{ours}\"");
-                return Err((Refusal::UnknownChannel, reason));
-            }
             if hello.channels[..at].iter().any(|(other, _)| other == name) {
                 let reason = format!("the channel \"{name}\" is asked for twice");
                 return Err((Refusal::BadHello, reason));
@@ -188,6 +188,24 @@ impl Source {
             return self.refuse(id, refusal, reason);
         }
         let Some(hello) = hello else { return };
+        // Only those who may receive learn what there is.
+        let unknown = |name: &&String| self.channel_named(name).is_none();
+        if let Some(name) = hello.channels.iter().map(|(name, _)| name).find(unknown) {
+            let ours = self.channels.iter().map(|c| format!("\"{}\"", c.name));
+            let ours: Vec<_> = ours.take(10).collect();
+            let ours = ours.join(", ");
+            let reason = format!("there is no channel \"{name}\" here, only {ours}");
+            return self.refuse(id, Refusal::UnknownChannel, reason);
+        }
+        // Verdicts come in any order: an older connection does not throw out a newer one.
+        if self
+            .by_receiver
+            .get(&hello.receiver)
+            .is_some_and(|newer| *newer > id)
+        {
+            let reason = "the same receiver has connected anew".into();
+            return self.close(id, close::SUPERSEDED, reason);
+        }
         let replaces = usize::from(self.by_receiver.contains_key(&hello.receiver));
         if self.served - replaces >= self.limits.receivers {
             self.counters.too_many += 1;

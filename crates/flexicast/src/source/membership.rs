@@ -15,6 +15,16 @@ const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
 /// Copies to a receiver that does not prove that they arrive end after this time: the source reflects nothing at those who did not ask.
 const COPIES_UNPROVED: Duration = Duration::from_secs(2);
+/// Copies to a receiver that proved that they arrive, and is no member yet, end after this time unless it proves it again.
+const COPIES_PROVED: Duration = Duration::from_secs(12);
+/// Updates that a member may owe on its unicast path, in pieces; who does not take them is no member.
+const MAX_OWED: usize = 512;
+
+/// How long a rung that did not hold for the `count`th time in a row is not tried again, without jitter.
+fn backoff(count: u32) -> Duration {
+    let doubled = 1 << count.saturating_sub(1).min(16);
+    BACKOFF_FIRST.saturating_mul(doubled).min(BACKOFF_MAX)
+}
 
 impl Source {
     pub(super) fn channel_of_flow(&self, flow: FlowId) -> Option<ChannelIndex> {
@@ -57,6 +67,8 @@ impl Source {
     }
 
     fn on_join(&mut self, id: SessionId, c: ChannelIndex, path: PathId, now: Instant) {
+        // The limit counts those of this instant, too.
+        self.settle(now);
         let channel = &self.channels[c];
         let copies = path == PathId::new(channel.flow_index, Rung::Replicated);
         let full = channel.replicas.len() >= self.limits.copies;
@@ -65,7 +77,6 @@ impl Source {
             return;
         };
         let validated = session.validated;
-        let receiver = session.receiver();
         let Some(subscription) = session.subscription(c) else {
             return;
         };
@@ -90,13 +101,11 @@ impl Source {
         };
         // Answered once: the answer is larger than the question.
         let keyless = subscription.key_sent == 0 && !subscription.awaits_key;
-        // It is back, so nobody is to be locked out for its having gone.
-        self.channels[c].leavers.remove(&receiver);
         if keyless {
             self.give_key(id, c, now);
         }
         if new {
-            self.recount(c);
+            self.recount(id, c);
         }
         self.dirty.insert(id);
     }
@@ -131,14 +140,20 @@ impl Source {
             subscription.ready = Some(state.path);
         }
         if rung == Rung::Replicated {
-            // They arrive, even if it takes a while until the receiver is near enough to the head.
-            subscription.copies_until = None;
+            // They arrive, even if it takes a while until the receiver is near enough to the head. It says so again now and then; who does not is gone.
+            let until = now + COPIES_PROVED;
+            subscription.copies_until = Some(until);
+            self.alarms.insert((until, id, c, Alarm::Copies));
         }
         self.try_promote(id, c, now);
     }
 
     fn on_leave(&mut self, id: SessionId, c: ChannelIndex, state: &State, now: Instant) {
-        let cause = state.cause.unwrap_or(Cause::Left);
+        // Some causes are the source's to state.
+        let cause = match state.cause.unwrap_or(Cause::Left) {
+            Cause::Joined | Cause::AckTimeout | Cause::RekeyMissed | Cause::Ejected => Cause::Left,
+            cause => cause,
+        };
         let copies_only = state.path.rung() == Some(Rung::Replicated);
         let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
             return;
@@ -150,6 +165,9 @@ impl Source {
                 return;
             }
             if let Some(departure) = flow.dismiss(id) {
+                if cause == Cause::HeartbeatLost {
+                    self.channels[c].count_fall_back(cause, now);
+                }
                 self.fell_back(id, c, cause, departure, now);
             }
         }
@@ -169,47 +187,58 @@ impl Source {
             subscription.joined = false;
         }
         subscription.ready = None;
-        if !subscription.listens() && !copies_only && subscription.key_sent > 0 {
+        if !subscription.listens() {
             // It has to ask for a key again, and gets the one that is in use then.
+            let keyed = subscription.key_sent > 0;
             (subscription.key_sent, subscription.confirmed) = (0, 0);
-            self.note_leaver(c, receiver, now);
+            subscription.awaits_key = false;
+            if keyed {
+                self.note_leaver(c, receiver, now);
+            }
         }
-        self.recount(c);
+        self.recount(id, c);
     }
 
-    /// Who listens to a channel's flow, or who gets copies, has changed: it is counted before anything else is sent, once for all changes of an instant.
-    pub(super) fn recount(&mut self, c: ChannelIndex) {
+    /// Whether a session listens to a channel's flow or gets copies may have changed: it is counted before anything else is sent, once for all changes of an
+    /// instant.
+    pub(super) fn recount(&mut self, id: SessionId, c: ChannelIndex) {
         if let Some(channel) = self.channels.get_mut(c) {
-            channel.stale = true;
+            channel.stale.insert(id);
         }
     }
 
-    /// Counts what has to be counted anew.
+    /// Counts what may have changed.
     pub(super) fn settle(&mut self, now: Instant) {
         for c in 0..self.channels.len() {
-            if std::mem::take(&mut self.channels[c].stale) {
-                self.count_listeners(c, now);
+            let stale = std::mem::take(&mut self.channels[c].stale);
+            if !stale.is_empty() {
+                stale.into_iter().for_each(|id| self.count(id, c));
+                self.tell_flow(c, now);
             }
         }
     }
 
-    fn count_listeners(&mut self, c: ChannelIndex, now: Instant) {
-        let (mut listeners, mut replicas) = (0, Vec::new());
-        for (id, session) in &mut self.sessions {
-            let validated = session.validated && !session.closing;
-            if let Some(subscription) = session.subscription(c) {
-                listeners += usize::from(subscription.listens());
-                if subscription.copies && validated {
-                    replicas.push(*id);
-                }
-            }
-        }
+    /// Brings the counts of a channel up to date with one session, which may be gone.
+    fn count(&mut self, id: SessionId, c: ChannelIndex) {
         let channel = &mut self.channels[c];
-        channel.replicas = replicas;
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let reachable = session.validated && !session.closing;
+        let Some(subscription) = session.subscription(c) else {
+            return;
+        };
+        let is = (subscription.listens(), subscription.copies && reachable);
+        let was = std::mem::replace(&mut subscription.counted, is);
+        channel.adjust(id, was, is);
+    }
+
+    fn tell_flow(&mut self, c: ChannelIndex, now: Instant) {
+        let channel = &mut self.channels[c];
         if let Some(flow) = &mut channel.flow {
-            flow.set_listeners(listeners, now);
+            flow.set_listeners(channel.listeners, now);
         }
-        if channel.retune() {
+        if channel.retune(now) {
             self.announce(c);
         }
     }
@@ -279,7 +308,7 @@ impl Source {
             to,
             cause: Cause::Joined,
         });
-        self.recount(c);
+        self.recount(id, c);
     }
 
     /// The end of a membership: everything that the flow did not bring goes to the unicast path.
@@ -316,7 +345,9 @@ impl Source {
         let lasted = now.saturating_duration_since(subscription.since);
         if let Some(flaps) = subscription.flaps.get_mut(from as usize) {
             // A first membership that ends soon is a failure, only one after a return is flapping.
-            let flapped = flaps.returned && lasted < FLAP && cause != Cause::RekeyMissed;
+            let again = flaps.returned && lasted < FLAP && cause != Cause::RekeyMissed;
+            // Who holds the flow up for all is kept from it for a while even the first time.
+            let flapped = again || cause == Cause::TooSlow;
             flaps.returned = true;
             flaps.count = if flapped {
                 flaps.count.saturating_add(1)
@@ -325,10 +356,7 @@ impl Source {
             };
             flaps.until = None;
             if flapped {
-                let wait = BACKOFF_FIRST
-                    .saturating_mul(1 << (flaps.count - 1).min(16))
-                    .min(BACKOFF_MAX);
-                let until = now + wait.mul_f64(self.rng.random_range(0.75..1.25));
+                let until = now + backoff(flaps.count).mul_f64(self.rng.random_range(0.75..1.25));
                 flaps.until = Some(until);
                 self.alarms.insert((until, id, c, Alarm::Proof(from)));
             }
@@ -348,7 +376,7 @@ impl Source {
             to: Rung::Unicast,
             cause,
         });
-        self.recount(c);
+        self.recount(id, c);
     }
 
     pub(super) fn flow_events(&mut self, c: ChannelIndex, now: Instant) {
@@ -365,9 +393,16 @@ impl Source {
                     }
                     self.counters.repairs += 1;
                     let session = self.sessions.get_mut(&member);
-                    if let Some(subscription) = session.and_then(|s| s.subscription(c)) {
-                        subscription.backlog.repair([range]);
-                        self.dirty.insert(member);
+                    let Some(subscription) = session.and_then(|s| s.subscription(c)) else {
+                        continue;
+                    };
+                    subscription.backlog.repair([range]);
+                    self.dirty.insert(member);
+                    let flow = self.channels[c].flow.as_mut();
+                    if subscription.backlog.pieces() > MAX_OWED
+                        && let Some(departure) = flow.and_then(|f| f.dismiss(member))
+                    {
+                        self.fell_back(member, c, Cause::TooSlow, departure, now);
                     }
                 }
                 FlowEvent::FellBack {
@@ -378,7 +413,11 @@ impl Source {
                     self.channels[c].count_fall_back(cause, now);
                     self.fell_back(member, c, cause, departure, now);
                 }
-                FlowEvent::Switched { .. } => {}
+                FlowEvent::Switched { .. } => {
+                    if std::mem::take(&mut self.channels[c].rekey_again) {
+                        self.want_secret(c);
+                    }
+                }
             }
         }
     }
@@ -423,8 +462,11 @@ impl Source {
         if subscription.copies_until.is_some_and(|until| until <= now) {
             subscription.copies_until = None;
             subscription.copies = false;
+            let flaps = &mut subscription.flaps[Rung::Replicated as usize];
+            flaps.count = flaps.count.saturating_add(1);
+            flaps.until = Some(now + backoff(flaps.count));
             self.counters.copies_unproved += 1;
-            self.recount(c);
+            self.recount(id, c);
         }
     }
 
@@ -438,7 +480,7 @@ impl Source {
         }
         let channels: Vec<_> = session.subscriptions.iter().map(|s| s.channel).collect();
         for c in channels {
-            self.recount(c);
+            self.recount(id, c);
             self.flow_events(c, now);
         }
     }
@@ -460,6 +502,6 @@ impl Source {
         {
             self.fell_back(id, c, Cause::NetworkChanged, departure, now);
         }
-        self.recount(c);
+        self.recount(id, c);
     }
 }

@@ -178,7 +178,10 @@ impl Source {
             if subscription.key_sent > 0 {
                 self.note_leaver(c, receiver, now);
             }
-            self.recount(c);
+            if let Some(channel) = self.channels.get_mut(c) {
+                channel.adjust(id, subscription.counted, (false, false));
+                channel.stale.insert(id);
+            }
             self.flow_events(c, now);
         }
     }
@@ -268,14 +271,11 @@ impl Source {
         let Some(session) = self.sessions.get_mut(&id).filter(|s| s.served) else {
             return Unicast::Idle;
         };
-        if !self.pacing.may_send(id, now) {
-            // Only who has something to send waits for its turn.
-            if session.subscriptions.iter().all(|s| s.backlog.is_empty()) {
-                self.pacing.forget(id);
-            } else {
-                self.counters.unicast_held += 1;
-                return Unicast::Idle;
-            }
+        // Only who has something to send waits for its turn.
+        let idle = session.subscriptions.iter().all(|s| s.backlog.is_empty());
+        if !idle && !self.pacing.may_send(id, now) {
+            self.counters.unicast_held += 1;
+            return Unicast::Idle;
         }
         let channels = &self.channels;
         let recent = |c: ChannelIndex| Some((Channel::number(c), &channels.get(c)?.recent));

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use uuid::Uuid;
 
+use super::session::Session;
 use super::{ChannelIndex, SessionId, Source, close};
 use crate::Cause;
 use crate::control::{Announce, Control, Endpoint};
@@ -61,11 +63,14 @@ impl Source {
         let channel = &mut self.channels[c];
         channel.flow = None;
         channel.replicas.clear();
+        channel.listeners = 0;
+        channel.stale.clear();
         channel.secret_wanted = false;
         (channel.leave_rekey_at, channel.join_rekey_at) = (None, None);
         for session in self.sessions.values_mut() {
             if let Some(subscription) = session.subscription(c) {
                 subscription.forget_flow();
+                subscription.counted = (false, false);
             }
         }
     }
@@ -123,11 +128,27 @@ impl Source {
             if let Some(departure) = flow.and_then(|f| f.dismiss(id)) {
                 self.fell_back(id, c, Cause::Ejected, departure, now);
             }
-            self.recount(c);
+            self.recount(id, c);
         }
         self.close(id, close::EJECTED, "removed by the operator".into());
         for c in keyed {
             self.want_secret(c);
+        }
+    }
+
+    /// Removes a receiver wherever it stands: each of its connections, and the keys that it still has of one that has just ended.
+    pub fn eject_receiver(&mut self, receiver: Uuid, now: Instant) {
+        let said = |s: &Session| s.receiver() == Some(receiver);
+        let its = self.sessions.iter().filter(|(_, s)| said(s));
+        let ids: Vec<_> = its.map(|(id, _)| *id).collect();
+        for id in ids {
+            self.eject(id, now);
+        }
+        for c in 0..self.channels.len() {
+            let leavers = &self.channels[c].leavers;
+            if leavers.contains(&Some(receiver)) || leavers.contains(&None) {
+                self.want_secret(c);
+            }
         }
     }
 

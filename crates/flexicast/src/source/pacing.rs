@@ -36,7 +36,7 @@ impl Pacing {
         };
         let ready = bucket.ready_at(now) <= now;
         // Nobody overtakes those who wait.
-        if ready && (self.queue.is_empty() || self.turn == Some(id)) {
+        if ready && (self.waiting.is_empty() || self.turn == Some(id)) {
             return true;
         }
         if self.turn == Some(id) {
@@ -59,13 +59,19 @@ impl Pacing {
         if self.turn == Some(id) {
             self.turn = None;
         }
-        if self.waiting.remove(&id) {
-            self.queue.retain(|other| *other != id);
-        }
+        // Its place in the queue is passed over when it comes up.
+        self.waiting.remove(&id);
     }
 
     /// When the next in the queue has its turn.
     pub(super) fn next(&mut self, now: Instant) -> Option<Instant> {
+        while self
+            .queue
+            .front()
+            .is_some_and(|id| !self.waiting.contains(id))
+        {
+            self.queue.pop_front();
+        }
         if self.queue.is_empty() {
             return None;
         }

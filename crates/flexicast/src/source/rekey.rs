@@ -98,7 +98,15 @@ impl Source {
         let Some(channel) = self.channels.get_mut(c) else {
             return;
         };
-        if channel.flow.is_some() && !std::mem::replace(&mut channel.secret_wanted, true) {
+        let Some(flow) = &channel.flow else {
+            return;
+        };
+        if flow.next_epoch().is_some() {
+            // A third epoch would have to push the announced one into use before the members have confirmed it, and so throw them all off.
+            channel.rekey_again = true;
+            return;
+        }
+        if !std::mem::replace(&mut channel.secret_wanted, true) {
             self.events
                 .push_back(SourceEvent::SecretWanted { channel: c });
         }

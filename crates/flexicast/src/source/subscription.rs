@@ -37,6 +37,8 @@ pub(super) struct Subscription {
     pub(super) joined: bool,
     /// It asked for copies and gets them.
     pub(super) copies: bool,
+    /// Whether it was counted as listening, and as getting copies.
+    pub(super) counted: (bool, bool),
     /// Copies end here unless they are proved to arrive.
     pub(super) copies_until: Option<Instant>,
     /// The highest key epoch that was sent to it; 0 for none.
@@ -72,6 +74,7 @@ impl Subscription {
             cursor: None,
             joined: false,
             copies: false,
+            counted: (false, false),
             copies_until: None,
             key_sent: 0,
             awaits_key: false,
