@@ -307,7 +307,7 @@ impl Engine {
     fn look_for_a_stall(&mut self, now: Instant) {
         if self.connection.is_none() || !self.held.is_empty() {
             // Who does not take updates is not waiting for them.
-            self.stall.reset(now);
+            self.stall.excuse(now);
             return;
         }
         let stuck = self.config.channels.iter().find(|(channel, _)| {
@@ -316,7 +316,7 @@ impl Engine {
         });
         if let Some((channel, _)) = stuck {
             let reason = format!("the source has updates of {channel} that do not arrive");
-            self.stall.reset(now);
+            self.stall.excuse(now);
             self.disconnected(End::new(reason));
         }
     }

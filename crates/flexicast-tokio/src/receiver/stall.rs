@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 /// With updates missing, something has to arrive within this time. A source whose store is away for a while is not worth a reconnection.
 const WITHIN: Duration = Duration::from_secs(60);
+/// However much else arrives, a channel that is behind has to move within this time. The largest update needs less by the slowest path worth the name.
+const MOVES_WITHIN: Duration = Duration::from_secs(300);
 
-/// How far each channel was handed out, and when something last happened.
+/// How far each channel was handed out and when, and when something last happened.
 pub(super) struct Stall {
-    delivered: BTreeMap<String, u64>,
+    delivered: BTreeMap<String, (u64, Instant)>,
     last: Instant,
 }
 
@@ -24,20 +26,33 @@ impl Stall {
     pub(super) fn delivered(&mut self, channel: &str, seq: u64, now: Instant) {
         self.last = now;
         match self.delivered.get_mut(channel) {
-            Some(delivered) => *delivered = seq,
-            None => drop(self.delivered.insert(channel.to_owned(), seq)),
+            Some(delivered) => *delivered = (seq, now),
+            None => drop(self.delivered.insert(channel.to_owned(), (seq, now))),
         }
     }
 
-    /// Something arrived, or there is a reason why nothing does.
+    /// Something arrived.
     pub(super) fn reset(&mut self, now: Instant) {
         self.last = now;
     }
 
+    /// There is a reason why nothing moves: a new connection, or an application that takes nothing.
+    pub(super) fn excuse(&mut self, now: Instant) {
+        self.last = now;
+        self.delivered.values_mut().for_each(|(_, at)| *at = now);
+    }
+
     /// Whether a channel that the source has up to `head` is stuck.
-    pub(super) fn is_stuck(&self, channel: &str, head: u64, now: Instant) -> bool {
-        let behind = self.delivered.get(channel).is_some_and(|seq| *seq < head);
-        behind && now >= self.last + WITHIN
+    pub(super) fn is_stuck(&mut self, channel: &str, head: u64, now: Instant) -> bool {
+        let Some((seq, moved)) = self.delivered.get_mut(channel) else {
+            return false;
+        };
+        if *seq >= head {
+            // The time begins with the first update that is missing.
+            *moved = now;
+            return false;
+        }
+        now >= self.last + WITHIN || now >= *moved + MOVES_WITHIN
     }
 }
 
@@ -59,5 +74,16 @@ mod tests {
         assert!(!stall.is_stuck("lore", 6, at(160)));
         stall.delivered("lore", 6, at(121));
         assert!(!stall.is_stuck("lore", 6, at(300)));
+        for s in 301..599 {
+            stall.reset(at(s));
+            assert!(!stall.is_stuck("lore", 7, at(s)), "something else arrives");
+        }
+        stall.reset(at(600));
+        assert!(
+            stall.is_stuck("lore", 7, at(600)),
+            "but never what is missing"
+        );
+        stall.excuse(at(600));
+        assert!(!stall.is_stuck("lore", 7, at(600)));
     }
 }

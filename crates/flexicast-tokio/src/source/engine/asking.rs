@@ -53,11 +53,9 @@ impl Engine {
                 }
             }
             Command::Eject(receiver) => {
-                let sessions: Vec<_> = self.core.sessions().collect();
-                for session in sessions.into_iter().filter(|s| s.receiver == receiver) {
-                    info!(receiver = session.name, "ejected");
-                    self.core.eject(session.session, now);
-                }
+                info!(%receiver, "ejected");
+                // Also where it is on its way in or has just gone: it may still hold a key.
+                self.core.eject_receiver(receiver, now);
             }
             Command::Status(answer) => drop(answer.send(self.status(now))),
             // The loop ends on it before it comes here.

@@ -38,6 +38,8 @@ use crate::train::Packets;
 const ANSWERS: usize = 256;
 /// Batches of datagrams that are read before anything is sent.
 const BATCHES: usize = 8;
+/// After so many sessions the flow gets its turn again.
+const FLOW_EVERY: usize = 8;
 
 pub(super) enum Command {
     First(String, u64),
@@ -291,8 +293,14 @@ impl Engine {
         while let Some(session) = self.core.poll_dirty() {
             self.touched.insert(session);
         }
+        let mut served = 0;
         while let Some(session) = self.touched.pop_first() {
             self.flush(session, buffer, now).await?;
+            served += 1;
+            if served % FLOW_EVERY == 0 {
+                // Many sessions that need something at once, as after a correlated failure, do not hold up those whom the flow still reaches.
+                self.flow(Instant::now()).await?;
+            }
         }
         // Filling a session can promote it.
         self.events(now)?;
