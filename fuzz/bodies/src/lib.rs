@@ -19,8 +19,8 @@ mod wire;
 pub use feeds::{feed, payload, xml};
 pub use link::link;
 pub use protection::packet;
-pub use receiver::receiver;
-pub use source::source;
+pub use receiver::{play_receiver, receiver};
+pub use source::{play_source, source};
 pub use wire::{ack, control, frames, tracker, unicast};
 
 /// A target: its name is that of its file in `fuzz/targets` and of its folder in `fuzz/corpus`.

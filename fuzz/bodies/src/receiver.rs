@@ -7,6 +7,7 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Unstructured};
 use flexicast::control::{Announce, Control, Key, RungNotice, WelcomeChannel};
 use flexicast::frame::{put_datagram, put_ping, put_reset, put_stream};
+use flexicast::receiver::ChannelStats;
 use flexicast::unicast::{RangeHeader, put_catch_up, put_catch_up_item};
 use flexicast::{Cause, PathId, Rung};
 use model::{FLOWS, INCARNATIONS, Model, NAMES, content, endpoints, secret};
@@ -130,11 +131,13 @@ enum Step<'a> {
 
 /// Whatever arrives: updates leave in order and once, those that were never contradicted as they are; only arrived packets are acknowledged; memory has a bound.
 pub fn receiver(data: &[u8]) {
+    play_receiver(data);
+}
+
+/// The same; returns what the state machine counted.
+pub fn play_receiver(data: &[u8]) -> ChannelStats {
     let mut u = Unstructured::new(data);
-    let Ok(kind) = u.arbitrary::<u8>() else {
-        return;
-    };
-    let mut model = Model::new(kind);
+    let mut model = Model::new(u.arbitrary().unwrap_or(0));
     for _ in 0..400 {
         if u.is_empty() {
             break;
@@ -146,6 +149,7 @@ pub fn receiver(data: &[u8]) {
         model.pump();
     }
     model.settle();
+    model.stats()
 }
 
 fn take(m: &mut Model, step: Step) {

@@ -10,6 +10,7 @@ use flexicast::ack::PathAck;
 use flexicast::control::{Action, Control, Credential, Hello, Refusal, State, Window};
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
+use flexicast::source::SourceCounters;
 use flexicast::{Cause, Cursor, FlowId, PathId, Rung};
 use model::{CHANNELS, INCARNATIONS, Model, SESSIONS, content, endpoints};
 use uuid::Uuid;
@@ -17,12 +18,13 @@ use uuid::Uuid;
 /// One thing that happens. Numbers are small, so that what follows from another is likely; `Raw` and `Ack` are not.
 #[derive(Debug, Arbitrary)]
 enum Step<'a> {
-    /// A receiver comes and does all that it should until it is a member.
+    /// A receiver comes and does all that it should until it is a member, or all but the proof.
     Begin {
         session: u8,
         receiver: u8,
         channel: u8,
         copies: bool,
+        proves: bool,
     },
     Accept(u8),
     Closed(u8),
@@ -74,6 +76,18 @@ enum Step<'a> {
         largest: u64,
         ranges: &'a [u8],
     },
+    /// Acknowledges what was never sent.
+    AckFar {
+        session: u8,
+        channel: u8,
+        rung: u8,
+    },
+    /// The same many times.
+    Flood {
+        session: u8,
+        acks: bool,
+        count: u8,
+    },
     Publish {
         channel: u8,
         len: u16,
@@ -118,11 +132,13 @@ enum Step<'a> {
 
 /// Whatever receivers do: nothing is lost for one that stays, no key is given to one that may not have it, limits hold, timers end.
 pub fn source(data: &[u8]) {
+    play_source(data);
+}
+
+/// The same; returns what the state machine counted.
+pub fn play_source(data: &[u8]) -> SourceCounters {
     let mut u = Unstructured::new(data);
-    let Ok(kind) = u.arbitrary::<u8>() else {
-        return;
-    };
-    let mut model = Model::new(kind);
+    let mut model = Model::new(u.arbitrary().unwrap_or(0));
     for _ in 0..400 {
         if u.is_empty() {
             break;
@@ -134,6 +150,7 @@ pub fn source(data: &[u8]) {
         model.pump();
     }
     model.settle();
+    model.source.counters()
 }
 
 fn take(m: &mut Model, step: Step) {
@@ -145,6 +162,7 @@ fn take(m: &mut Model, step: Step) {
             receiver,
             channel: c,
             copies,
+            proves,
         } => {
             let (s, c) = (session(s), channel(c));
             let rung = if copies {
@@ -159,7 +177,9 @@ fn take(m: &mut Model, step: Step) {
             m.pump();
             m.say_state(s, c, Action::Join, rung, None);
             m.pump();
-            m.say_state(s, c, Action::Ready, rung, None);
+            if proves {
+                m.say_state(s, c, Action::Ready, rung, None);
+            }
         }
         Step::Accept(s) => m.accept(session(s)),
         Step::Closed(s) => m.closed(session(s)),
@@ -266,6 +286,34 @@ fn take(m: &mut Model, step: Step) {
                     ranges: list,
                 };
                 m.datagram(session(s), &ack.encode());
+            }
+        }
+        Step::AckFar {
+            session: s,
+            channel: c,
+            rung,
+        } => {
+            let (s, c) = (session(s), channel(c));
+            let far = m.source.flow(c).map_or(0, |f| f.next_pn()) + 3;
+            let path = PathId::new(m.flow_index(s, c), rung_of(rung));
+            let ack = PathAck {
+                path,
+                delay: Duration::ZERO,
+                ranges: std::iter::once(far..far + 1).collect(),
+            };
+            m.datagram(s, &ack.encode());
+        }
+        Step::Flood {
+            session: s,
+            acks,
+            count,
+        } => {
+            for _ in 0..count {
+                if acks {
+                    m.acknowledge(session(s), 0, Rung::Multicast, 0, 0);
+                } else {
+                    m.frame(session(s), &Control::Cursors(vec![]));
+                }
             }
         }
         Step::Publish { channel: c, len } => m.publish(channel(c), len.into()),

@@ -213,8 +213,11 @@ pub fn unicast(data: &[u8]) {
     }
 }
 
-/// Channel, seq, first offset, bytes of each update, pieces of one range put together; `None` after an error.
-fn read_unicast(data: &[u8], piece: usize) -> Option<Vec<(u64, u64, u64, Vec<u8>)>> {
+/// Channel, seq, first offset and bytes of an update.
+type Read = (u64, u64, u64, Vec<u8>);
+
+/// What comes of the bytes, pieces of one range put together; `None` after an error.
+fn read_unicast(data: &[u8], piece: usize) -> Option<Vec<Read>> {
     let (mut reader, mut got) = (StreamReader::new(), Vec::new());
     let mut next = None;
     for bytes in data.chunks(piece) {

@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bodies::TARGETS;
+use flexicast::receiver::ChannelStats;
+use flexicast::source::SourceCounters;
 
 /// The most that the corpus of one target takes in the repository, in bytes.
 const MAX_CORPUS: u64 = 200_000;
@@ -66,6 +68,59 @@ fn every_kept_input_runs_through_its_body() {
             }
         }
     }
+}
+
+fn kept(target: &str) -> impl Iterator<Item = Vec<u8>> {
+    let path = folder("corpus").join(target);
+    names(&path)
+        .into_iter()
+        .map(move |name| fs::read(path.join(name)).unwrap())
+}
+
+/// The state machines are not only turned away at the door.
+#[test]
+fn the_kept_inputs_reach_what_they_are_for() {
+    let all: Vec<_> = kept("source")
+        .map(|data| bodies::play_source(&data))
+        .collect();
+    let mut missed = Vec::new();
+    let mut reached = |what, count: fn(&SourceCounters) -> u64| {
+        missed.extend(all.iter().all(|c| count(c) == 0).then_some(what));
+    };
+    reached("promotions", |c| c.promotions);
+    reached("fall-backs", |c| c.fall_backs);
+    reached("repairs", |c| c.repairs);
+    reached("rekeys", |c| c.rekeys);
+    reached("gaps", |c| c.gaps);
+    reached("copies that are refused", |c| c.copies_refused);
+    reached("copies that are not proved", |c| c.copies_unproved);
+    reached("copies that fail", |c| c.copies_failed);
+    reached("proofs that are ignored", |c| c.proofs_ignored);
+    reached("invalid acknowledgements", |c| c.invalid_acks);
+    reached("too many acknowledgements", |c| c.excess_acks);
+    reached("too many control frames", |c| c.excess_control);
+    reached("the rate of all unicast paths", |c| c.unicast_held);
+
+    let all: Vec<_> = kept("receiver")
+        .map(|data| bodies::play_receiver(&data))
+        .collect();
+    let mut reached = |what, count: fn(&ChannelStats) -> u64| {
+        missed.extend(all.iter().all(|c| count(c) == 0).then_some(what));
+    };
+    reached("flow packets", |c| c.flow_packets);
+    reached("copies", |c| c.copied_packets);
+    reached("packets without room", |c| c.no_room);
+    reached("several keys", |c| c.keys.saturating_sub(1));
+    reached("resets", |c| c.resets);
+    reached("messages", |c| c.datagrams);
+    reached("gaps", |c| c.gone);
+    reached("invalid packets", |c| c.flow_invalid);
+    reached("duplicates", |c| c.duplicates);
+    reached("contradictions", |c| c.mismatches);
+    assert_eq!(
+        missed, [""; 0],
+        "no kept input reaches these; ./dev fuzz finds some"
+    );
 }
 
 /// No input at all, and bytes that no corpus need hold.

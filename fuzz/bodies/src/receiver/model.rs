@@ -9,7 +9,9 @@ use flexicast::ack::{MAX_RANGES, PathAck};
 use flexicast::control::{Control, ControlReader, Credential, Endpoint};
 use flexicast::merge::MAX_BUFFERED;
 use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, OVERHEAD, PacketKey};
-use flexicast::receiver::{FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent, Rungs};
+use flexicast::receiver::{
+    ChannelStats, FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent, Rungs,
+};
 use flexicast::{Cursor, FlowId, MAX_UPDATE, PathId, Rung};
 use uuid::Uuid;
 
@@ -329,6 +331,11 @@ impl Model {
             "holds {} bytes",
             self.receiver.buffered()
         );
+    }
+
+    /// Counters of the channel that has flows.
+    pub fn stats(&self) -> ChannelStats {
+        self.receiver.stats(NAMES[0]).expect("a channel")
     }
 
     /// The rest of what is in order leaves, and the timers come to rest.

@@ -63,6 +63,9 @@ pub struct Peer {
     have: BTreeMap<(usize, u64), RangeSet>,
 }
 
+/// A range of an update in a packet: seq, offset, length.
+type Carried = (u64, u64, u64);
+
 pub struct Model {
     pub source: Source,
     pub now: Instant,
@@ -77,7 +80,7 @@ pub struct Model {
     /// The oldest update that is stored.
     first: [u64; CHANNELS],
     /// What each packet of each flow carried.
-    sent: BTreeMap<(FlowId, u64), Vec<(u64, u64, u64)>>,
+    sent: BTreeMap<(FlowId, u64), Vec<Carried>>,
     secrets: u8,
     private: bool,
 }
