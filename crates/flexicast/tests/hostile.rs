@@ -518,3 +518,23 @@ fn packets_of_an_older_epoch_are_dropped_once_it_is_over() {
     assert_eq!(stats(&lab, 1).flow_invalid, before.flow_invalid + 300);
     assert_eq!(lab.source.counters().invalid_acks, 0);
 }
+
+/// A forger who is quicker than the source takes the place of a packet, but does not keep out what it carried.
+#[test]
+fn a_forged_packet_in_the_place_of_a_real_one_keeps_nothing_out() {
+    let mut lab = lab();
+    let mut ping = Vec::new();
+    put_ping(&mut ping);
+    let mut n = 0;
+    busy(&mut lab, 3000 * MS, |lab| {
+        n += 1;
+        if n % 20 == 0 {
+            let packet = forge(lab, next_pn(lab), false, &ping);
+            lab.inject(BAD, packet);
+        }
+    });
+    lab.run(2000 * MS);
+    undisturbed(&lab, &OTHERS, 60 * MS);
+    complete(&lab, BAD);
+    assert!(stats(&lab, BAD).duplicates >= 5, "the numbers came twice");
+}
