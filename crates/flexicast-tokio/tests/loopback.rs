@@ -6,7 +6,7 @@ mod site;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use flexicast_tokio::receiver::Verify;
+use flexicast_tokio::receiver::{Event, Verify};
 use flexicast_tokio::{Rung, Via};
 use site::{Site, any_port};
 
@@ -233,4 +233,40 @@ async fn what_is_gone_is_a_gap_in_its_place() {
     let mut probe = site.start_receiver(config);
     probe.until_seq(1500).await;
     assert_eq!(probe.gaps, [("lore".into(), 4, 1100)]);
+}
+
+/// A flow that is withdrawn takes nothing with it, the one in its place is joined by itself, and messages come by it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flow_is_withdrawn_replaced_and_carries_messages() {
+    let site = Site::new();
+    let source = site.source().await;
+    let mut probe = site.receiver(source.addr);
+    probe.until_rung(Rung::Multicast).await;
+    let id = |status: &flexicast_tokio::source::SourceStatus| {
+        let flow = status.channels[0].flow.as_ref();
+        flow.map(|flow| flow.id.clone())
+    };
+    let first = id(&source.status().await);
+    source.handle.withdraw("lore").await;
+    probe.until_rung(Rung::Unicast).await;
+    assert_eq!(id(&source.status().await), None);
+    site.publish(&source.handle, 20).await;
+    probe.until_seq(20).await;
+    source.handle.replace_flow("lore").await;
+    probe.until_rung(Rung::Multicast).await;
+    let second = id(&source.status().await);
+    assert!(second.is_some() && second != first);
+    site.publish(&source.handle, 20).await;
+    probe.until_seq(40).await;
+    assert!(probe.by_flow("lore") >= 15, "{}", probe.by_flow("lore"));
+    // Unreliable, so said until it is heard.
+    loop {
+        let said = bytes::Bytes::from_static(b"to whom it may concern");
+        source.handle.message("lore", said.clone()).await;
+        if let Event::Datagram { channel, data } = probe.event().await {
+            assert_eq!((channel.as_str(), data), ("lore", said));
+            break;
+        }
+    }
+    assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
 }

@@ -18,6 +18,8 @@ use crate::ids::replenish;
 use crate::link::Link;
 use crate::qlog::Qlog;
 
+/// Batches of datagrams that are read before anything else is done.
+const BATCHES: usize = 16;
 /// The handshake has to be done by then.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// The HELLO has to be answered by then.
@@ -170,7 +172,8 @@ impl Connection {
     ) -> Result<(), End> {
         let (conn, peer, local) = (&mut self.link.conn, self.peer, self.local);
         let mut heard = false;
-        loop {
+        // What is left is read in the next round: a flood does not keep acknowledgements and timers waiting.
+        for _ in 0..BATCHES {
             let read = self.socket.try_recv(batch, |datagram| {
                 if datagram.from != peer {
                     return;

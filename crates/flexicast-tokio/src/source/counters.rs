@@ -22,6 +22,8 @@ pub struct Counters {
     pub resets: u64,
     /// Stateless resets that were not sent because there are too many.
     pub resets_withheld: u64,
+    /// Messages to all who listen to a flow that were dropped: too long for a packet, too many at once, or nobody listens.
+    pub messages_dropped: u64,
     /// Connections that were closed because the receiver violated the protocol.
     pub violations: u64,
     /// Connections that were turned away because there are too many.

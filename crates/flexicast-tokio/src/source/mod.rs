@@ -124,7 +124,19 @@ impl Source {
     }
 }
 
-/// What the state machine is told about a channel. Secret and Flow ID are fresh random for every flow and never stored (design section 5).
+/// A flow like no other: secret and Flow ID are fresh random for every flow and never stored (design section 5).
+fn fresh_flow(config: &SourceConfig, flow: &FlowSettings) -> Result<FlowConfig, Error> {
+    Ok(FlowConfig {
+        rate: Some(flow.rate_bps),
+        ack_delay: config.ack_delay,
+        fall_back: config.fall_back,
+        heartbeat: config.heartbeat,
+        fall_back_off: config.sabotage.fallback_off,
+        ..FlowConfig::new(FlowId(random()?), FlowSecret(random()?))
+    })
+}
+
+/// What the state machine is told about a channel.
 fn core_channel(
     config: &SourceConfig,
     channel: &ChannelConfig,
@@ -134,14 +146,7 @@ fn core_channel(
         source: (!e.asm).then_some(e.interface),
     };
     let flow = match &channel.flow {
-        Some(flow) => Some(FlowConfig {
-            rate: Some(flow.rate_bps),
-            ack_delay: config.ack_delay,
-            fall_back: config.fall_back,
-            heartbeat: config.heartbeat,
-            fall_back_off: config.sabotage.fallback_off,
-            ..FlowConfig::new(FlowId(random()?), FlowSecret(random()?))
-        }),
+        Some(flow) => Some(fresh_flow(config, flow)?),
         None => None,
     };
     let settings = channel.flow.as_ref();
@@ -194,6 +199,31 @@ impl SourceHandle {
     /// Removes a receiver: its connections are closed, and what follows is encrypted with keys that it does not get.
     pub async fn eject(&self, receiver: Uuid) {
         let _ = self.commands.send(Command::Eject(receiver)).await;
+    }
+
+    /// Withdraws the channel's flow: its receivers are served by unicast until [`SourceHandle::replace_flow`].
+    pub async fn withdraw(&self, channel: &str) {
+        let channel = channel.to_owned();
+        let _ = self.commands.send(Command::Withdraw(channel)).await;
+    }
+
+    /// Begins a fresh flow on the channel, in the place of the one that it has. A channel that was made without a flow gets none.
+    pub async fn replace_flow(&self, channel: &str) {
+        let channel = channel.to_owned();
+        let _ = self.commands.send(Command::Replace(channel)).await;
+    }
+
+    /// Sends a message to all who listen to the channel's flow, once: it may get lost. Messages that do not fit into a packet, or for which there is no room, are
+    /// dropped and counted.
+    pub async fn message(&self, channel: &str, data: Bytes) {
+        let channel = channel.to_owned();
+        let _ = self.commands.send(Command::Message(channel, data)).await;
+    }
+
+    /// Sends no more of an update on the channel's flow: its members get the rest by unicast.
+    pub async fn abandon(&self, channel: &str, seq: u64) {
+        let channel = channel.to_owned();
+        let _ = self.commands.send(Command::Abandon(channel, seq)).await;
     }
 
     /// What the source sees; `None` once it has stopped.

@@ -14,6 +14,7 @@ use crate::control::{Action, Anchor, Announce, Control, Key, RungNotice, State, 
 use crate::frame::{Frame, Frames};
 use crate::merge::Origin;
 use crate::protect::peek_flow_id;
+use crate::range::RangeSet;
 use crate::trace::{Outcome, PacketTrace, TracedFrame};
 use crate::wire::VARINT_MAX;
 use crate::{Cause, FlowId, PathId, Rung, WireError};
@@ -37,6 +38,8 @@ const COPIES_AGAIN: Duration = Duration::from_secs(5);
 const READY_AGAIN: Duration = Duration::from_secs(5);
 /// How far ahead of what was handed out a receiver lets the flow send, in bytes.
 const WINDOW: u64 = 16 << 20;
+/// Packets with messages that are remembered; those below the lowest count as told.
+const MAX_TOLD: usize = 256;
 /// Messages that wait for the application.
 const MAX_DATAGRAMS: usize = 64;
 
@@ -79,6 +82,9 @@ pub(super) struct Flow {
     told_key: u64,
     grant: Option<Grant>,
     window_sequence: u64,
+    /// The packets whose messages the application has.
+    told: RangeSet,
+    told_floor: u64,
 }
 
 impl Flow {
@@ -105,6 +111,8 @@ impl Flow {
             told_key: 0,
             grant: None,
             window_sequence: 0,
+            told: RangeSet::new(),
+            told_floor: 0,
         }
     }
 
@@ -406,9 +414,8 @@ impl Receiver {
             seen.frames = crate::trace::frames(packet.frames);
         }
         let path = PathId::new(flow.announce.flow_index, rung);
-        let mut others = flow.trackers.iter().filter(|(other, _)| **other != path);
-        // Natively and as a copy: both are acknowledged, but what is not merged by its place in an update is taken once.
-        let again = others.any(|(_, tracker)| tracker.is_duplicate(packet.pn));
+        // A packet comes natively and as a copy, and what arrived is forgotten at each fall-back: what is not merged by its place in an update is told once.
+        let again = packet.pn < flow.told_floor || flow.told.contains(packet.pn);
         let tracker = flow.trackers.entry(path).or_default();
         if tracker.is_duplicate(packet.pn) {
             channel.stats.duplicates += 1;
@@ -475,6 +482,7 @@ impl Receiver {
                 Frame::Reset { .. } => channel.stats.resets += 1,
                 Frame::Datagram { .. } if again => {}
                 Frame::Datagram { data } => {
+                    flow.told.insert_one(packet.pn);
                     channel.stats.datagrams += 1;
                     let waiting = self.events.iter().filter(|e| is_datagram(e)).count();
                     if waiting < MAX_DATAGRAMS {
@@ -486,6 +494,9 @@ impl Receiver {
                 }
                 Frame::Padding | Frame::Ping | Frame::Unknown { .. } => {}
             }
+        }
+        if let Some(floor) = flow.told.truncate_low(MAX_TOLD) {
+            flow.told_floor = floor;
         }
         channel.stats.flow_packets += 1;
         if channel.stats.flow_packets.is_multiple_of(1000) {

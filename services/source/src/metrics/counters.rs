@@ -47,6 +47,11 @@ const KNOWN: &[Known] = &[
         |c| c.resets_withheld,
     ),
     (
+        "messages_dropped",
+        "Messages to all listeners of a flow that found no room or nobody",
+        |c| c.messages_dropped,
+    ),
+    (
         "protocol_violations",
         "Connections closed because the receiver violated the protocol",
         |c| c.violations,

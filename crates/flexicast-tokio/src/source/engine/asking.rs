@@ -13,10 +13,10 @@ use super::{Command, Engine};
 use crate::Error;
 use crate::config::random;
 use crate::source::peer::Wish;
-use crate::source::{Denied, MassFallBack, Move};
+use crate::source::{Denied, MassFallBack, Move, fresh_flow};
 
 /// Bytes of one read of the store for one session.
-const FETCH_BYTES: usize = 1 << 20;
+const FETCH_BYTES: usize = 128 << 10;
 /// The store has to answer by then.
 const STORE_WITHIN: Duration = Duration::from_secs(10);
 /// Moves that are kept for the status.
@@ -57,9 +57,44 @@ impl Engine {
                 // Also where it is on its way in or has just gone: it may still hold a key.
                 self.core.eject_receiver(receiver, now);
             }
+            Command::Withdraw(name) => {
+                if let Some(channel) = self.channel(&name) {
+                    info!(channel = name, "the flow is withdrawn");
+                    self.core.withdraw(channel, now);
+                }
+            }
+            Command::Replace(name) => self.replace_flow(&name, now),
+            Command::Message(name, data) => {
+                if let Some(channel) = self.channel(&name)
+                    && !self.core.send_datagram(channel, data)
+                {
+                    self.counters.messages_dropped += 1;
+                }
+            }
+            Command::Abandon(name, seq) => {
+                if let Some(channel) = self.channel(&name) {
+                    self.core.abandon(channel, seq, now);
+                }
+            }
             Command::Status(answer) => drop(answer.send(self.status(now))),
             // The loop ends on it before it comes here.
             Command::Shutdown => {}
+        }
+    }
+
+    fn replace_flow(&mut self, name: &str, now: Instant) {
+        let configured = self.config.channels.iter().find(|c| c.name == name);
+        let settings = configured.and_then(|c| c.flow.as_ref());
+        let (Some(channel), Some(settings)) = (self.channel(name), settings) else {
+            return;
+        };
+        let made = fresh_flow(&self.config, settings).and_then(|flow| {
+            self.core.replace_flow(channel, flow, now)?;
+            Ok(())
+        });
+        match made {
+            Ok(()) => info!(channel = name, "a fresh flow"),
+            Err(error) => warn!(channel = name, %error, "there is no fresh flow"),
         }
     }
 

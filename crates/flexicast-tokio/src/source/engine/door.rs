@@ -1,6 +1,6 @@
 //! Packets of nobody: new receivers, receivers of an earlier life, noise.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
 use quiche::{ConnectionId, Header};
@@ -12,14 +12,22 @@ use crate::link::Link;
 use crate::reset::Answer;
 use crate::source::peer::Peer;
 
-/// Connections at once; further ones are not answered.
-const MAX_PEERS: usize = 20_000;
 /// Connections whose receivers are not served yet.
-const MAX_UNSERVED: usize = 1_000;
-/// Those of one address.
+const MAX_UNSERVED: usize = 2_000;
+/// Connections at once; further ones are not answered. More than are served, so that who comes too late is told so.
+const MAX_PEERS: usize = 20_000 + MAX_UNSERVED;
+/// Those of one network that are not served yet: an IPv4 address, an IPv6 /64.
 const MAX_UNSERVED_PER_ADDRESS: usize = 250;
 /// With so many, new receivers have to prove their address first, at the cost of a round trip: handshakes that somebody begins in others' names end there.
 const RETRY_FROM: usize = 64;
+
+/// Whose connections are counted together: an IPv6 host has all addresses of its /64.
+fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+        v4 => v4,
+    }
+}
 
 impl Engine {
     /// A packet for a connection that does not exist: a new receiver, one of an earlier life, or noise.
@@ -54,7 +62,10 @@ impl Engine {
             }
             return None;
         }
-        let (ip, token) = (from.ip(), header.token.as_deref().unwrap_or_default());
+        let (ip, token) = (
+            network(from.ip()),
+            header.token.as_deref().unwrap_or_default(),
+        );
         let original = self.retries.check(token, &header.dcid, from, now);
         if original.is_none() && self.unserved() >= RETRY_FROM {
             self.retry(from, to, header, now);

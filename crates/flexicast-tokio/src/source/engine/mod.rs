@@ -45,6 +45,10 @@ pub(super) enum Command {
     First(String, u64),
     Rekey(String),
     Eject(Uuid),
+    Withdraw(String),
+    Replace(String),
+    Message(String, Bytes),
+    Abandon(String, u64),
     Status(oneshot::Sender<SourceStatus>),
     Shutdown,
 }
