@@ -229,7 +229,8 @@ impl Source {
             };
             let first = first.max(channel.first).min(channel.head + 1);
             let mut subscription = Subscription::new(index, now);
-            subscription.cursor = cursor.copied();
+            // One that stands at the beginning says that the outputs hold nothing.
+            subscription.cursor = cursor.copied().filter(|c| c.seq > 0);
             subscription.backlog.start(first, channel.head);
             subscriptions.push(subscription);
             welcome.push(WelcomeChannel {
