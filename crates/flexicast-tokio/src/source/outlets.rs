@@ -1,6 +1,7 @@
 //! Where a channel's flow leaves by multicast: a socket for each group.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use netio::MulticastSender;
 use tracing::{info, warn};
@@ -8,6 +9,9 @@ use tracing::{info, warn};
 use super::FlowEndpoint;
 use crate::Error;
 use crate::train::{Packets, send_train};
+
+/// An interface that takes nothing for so long is stuck: what it should send is lost, as on the wire, and the other groups and the receivers' own connections go on.
+const STUCK: Duration = Duration::from_millis(20);
 
 struct Outlet {
     group: SocketAddr,
@@ -59,12 +63,15 @@ impl Outlets {
             let mut failed = None;
             for (train, segment) in packets.trains() {
                 let socket = outlet.sender.socket();
-                match send_train(socket, outlet.group, None, train, segment).await {
-                    Ok(true) => {}
-                    Ok(false) => failed = Some(socket.counters().last_send_error()),
-                    Err(error) => failed = Some(Some(error)),
-                }
-                refused += u64::from(failed.is_some());
+                let sent = send_train(socket, outlet.group, None, train, segment);
+                let error = match tokio::time::timeout(STUCK, sent).await {
+                    Ok(Ok(true)) => continue,
+                    Ok(Ok(false)) => socket.counters().last_send_error(),
+                    Ok(Err(error)) => Some(error),
+                    Err(_) => Some(std::io::ErrorKind::TimedOut.into()),
+                };
+                refused += 1;
+                failed = Some(error);
             }
             match (outlet.failing, &failed) {
                 (false, Some(error)) => {
