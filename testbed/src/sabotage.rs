@@ -4,8 +4,9 @@ use anyhow::{Result, bail};
 
 use crate::scenario::{
     Sabotage, a_cut_receiver_falls_back_and_returns, a_restored_backup_is_noticed,
-    away_for_thousands_of_updates, crashes_lose_nothing_and_repeat_nothing, dual_stack,
-    flapping_backs_off, ipv6_only, links_fail_in_turn, loss_is_repaired, nat_rebinding,
+    an_hour_of_a_busy_archive, away_for_thousands_of_updates,
+    crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off, ipv6_only,
+    links_fail_in_turn, loss_is_repaired, nat_rebinding,
 };
 
 /// A scenario, a promise that it claims to watch, and what it must say when that is broken.
@@ -21,7 +22,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 10] = [
+const CLAIMS: [Claim; 11] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         sabotage: Sabotage::DedupeOff,
@@ -85,6 +86,13 @@ const CLAIMS: [Claim; 10] = [
         name: "m: restored from a backup",
         scenario: a_restored_backup_is_noticed,
         reasons: &["should have been"],
+    },
+    // What passed through the feed between two polls is nowhere but in the archive.
+    Claim {
+        sabotage: Sabotage::GapFillOff,
+        name: "n: an hour of a busy archive",
+        scenario: an_hour_of_a_busy_archive,
+        reasons: &["lost are numbers"],
     },
 ];
 

@@ -96,3 +96,8 @@ fn l_away_for_thousands_of_updates() {
 fn m_a_restored_backup_is_noticed() {
     require(scenario::a_restored_backup_is_noticed(None));
 }
+
+#[test]
+fn n_an_hour_of_a_busy_archive() {
+    require(scenario::an_hour_of_a_busy_archive(None));
+}

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
 use testbed::http;
-use testbed::lore::{Book, Growth, Mode, Origin, Recorded, serve};
+use testbed::lore::{Book, Growth, Hour, Mode, Origin, Play, Recorded, serve};
 
 /// A feed like lore's that grows on command.
 ///
-/// Controls while it runs: POST /grow?n=5, POST /edit?n=1, POST /rate?r=2.5, POST /mode?m=feed|html|garbage|error, GET /state.
+/// Controls while it runs: POST /grow?n=5, POST /edit?n=1, POST /rate?r=2.5, POST /mode?m=feed|html|garbage|error, POST /play, GET /state.
 #[derive(Debug, Parser)]
 #[command(
     name = "flexfeed-lore",
@@ -71,6 +71,9 @@ struct Server {
     /// Show this Atom document, which somebody else keeps up to date
     #[arg(long)]
     follow: Option<PathBuf>,
+    /// After POST /play, play an hour of a busy archive so many times faster than it would happen
+    #[arg(long, value_name = "SPEED", conflicts_with_all = ["serve_file", "follow"])]
+    hour: Option<f64>,
     /// Begin with a bot-check page instead of the feed
     #[arg(long)]
     html: bool,
@@ -110,8 +113,12 @@ fn run_server(server: Server) -> Result<()> {
         burst: server.burst,
         total: server.count.unwrap_or(u64::MAX),
     };
+    let hour = server.hour.map(|speed| Play {
+        hour: Hour::made_up(server.seed),
+        speed: speed.clamp(0.1, 1_000.0),
+    });
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?
-        .block_on(serve(book, server.listen, growth))
+        .block_on(serve(book, server.listen, growth, hour))
 }

@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::archive::Archive;
 use super::document::{self, TAIL, WINDOW};
+use super::hour::Act;
 use super::ledger::Ledger;
 use super::mails::{Mail, Writer};
 use super::recorded::Recorded;
@@ -64,6 +67,8 @@ pub struct BookState {
     pub polls: u64,
     /// What the feed's URL answers with.
     pub mode: Mode,
+    /// What is still to happen of an hour that is played.
+    pub left: u64,
 }
 
 /// The state of the feed.
@@ -82,6 +87,12 @@ pub struct Book {
     polls: u64,
     /// What the feed's URL answers with.
     pub mode: Mode,
+    /// What is still to happen of an hour that is played.
+    pub left: u64,
+    /// Of an hour that is played: all its mails.
+    archive: Archive,
+    /// Changes of the document that are no line of the ledger.
+    redated: u64,
 }
 
 #[derive(Debug)]
@@ -157,6 +168,9 @@ impl Book {
             unseen: 0,
             polls: 0,
             mode: Mode::Feed,
+            left: 0,
+            archive: Archive::default(),
+            redated: 0,
         };
         for _ in 0..initial.min(u32::try_from(WINDOW)?) {
             book.add_one()?;
@@ -227,8 +241,66 @@ impl Book {
     pub fn version(&self) -> u64 {
         match &self.origin {
             Source::Followed { revision, .. } => *revision,
-            _ => self.ledger.count(),
+            _ => self.ledger.count() + self.redated,
         }
+    }
+
+    /// Lets something happen, whoever has seen what was before: entries pass through the window unseen when polls are too seldom. `now` is the feed's own time.
+    ///
+    /// # Errors
+    /// When the ledger cannot be written.
+    pub fn happen(&mut self, act: Act, now: Timestamp) -> Result<()> {
+        let Source::Generated {
+            writer,
+            updated,
+            edits,
+        } = &mut self.origin
+        else {
+            return Ok(());
+        };
+        *updated = document::rfc3339(now);
+        self.unseen += 1;
+        if let Act::Arrive { age } = act {
+            let mail = writer.write_dated(now.checked_sub(age).unwrap_or(now));
+            note(&mut self.ledger, &mail)?;
+            let xml = document::entry(&mail);
+            self.archive.put(&mail.id, now, mail.updated, &xml);
+            self.window.push_front(Shown {
+                id: mail.id.clone(),
+                xml,
+                mail: Some(mail),
+            });
+            self.window.truncate(WINDOW);
+            return Ok(());
+        }
+        *edits += 1;
+        let at = *edits % (WINDOW / 3).min(self.window.len()).max(1);
+        let Some(shown) = self.window.get_mut(at) else {
+            return Ok(());
+        };
+        let Some(mail) = &mut shown.mail else {
+            return Ok(());
+        };
+        if act == Act::Edit {
+            *mail = writer.change_dated(mail, now);
+            note(&mut self.ledger, mail)?;
+        } else {
+            mail.updated = now;
+            self.redated += 1;
+        }
+        shown.xml = document::entry(mail);
+        self.archive.put(&mail.id, now, mail.updated, &shown.xml);
+        Ok(())
+    }
+
+    /// What the archive's search answers, as an Atom document.
+    ///
+    /// # Errors
+    /// When the query is not understood.
+    pub fn search(&self, query: &str, offset: usize) -> Result<Vec<u8>> {
+        let entries = self.archive.search(query, offset)?;
+        let updated = document::rfc3339(Timestamp::now());
+        Ok(format!("{}{entries}{TAIL}", document::head(&updated)).into_bytes())
     }
 
     /// Counts for the test.
@@ -239,6 +311,7 @@ impl Book {
             unseen: self.unseen,
             polls: self.polls,
             mode: self.mode,
+            left: self.left,
         }
     }
 
@@ -423,6 +496,34 @@ mod tests {
         assert!(!shown(&mut book).contains("</id>2"));
         assert!(shown(&mut book).contains("</id>2"));
         assert_eq!(book.state().entries, 2);
+    }
+
+    #[test]
+    fn what_happens_unseen_is_in_the_archive_only() {
+        let mut book = book(0, 10);
+        let begin: Timestamp = "2025-09-05T09:00:00Z".parse().unwrap();
+        let arrive = Act::Arrive {
+            age: std::time::Duration::from_secs(7_200),
+        };
+        for n in 0..60 {
+            let now = begin + std::time::Duration::from_secs(n);
+            book.happen(arrive, now).unwrap();
+        }
+        let version = book.version();
+        let count = |document: &[u8]| -> usize {
+            let text = std::str::from_utf8(document).unwrap();
+            text.matches("<entry>").count()
+        };
+        assert_eq!(count(&book.give_out().unwrap()), WINDOW);
+        assert_eq!(count(&book.search("rt:20250905090000..", 0).unwrap()), 60);
+        assert_eq!(count(&book.search("dt:20250905080000..", 0).unwrap()), 0);
+        let before = shown(&mut book);
+        book.happen(Act::Redate, begin).unwrap();
+        assert_eq!(book.state().entries, 60);
+        assert!(book.version() > version);
+        assert_ne!(shown(&mut book), before);
+        book.happen(Act::Edit, begin).unwrap();
+        assert_eq!(book.state().entries, 61);
     }
 
     #[test]

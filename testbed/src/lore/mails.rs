@@ -142,6 +142,12 @@ impl Writer {
 
     /// The next mail, dated now, and never before the one before it.
     pub fn write(&mut self) -> Mail {
+        self.newest = self.newest.max(Timestamp::now());
+        self.write_dated(self.newest)
+    }
+
+    /// The next mail, with a date of its own: senders' clocks are wrong, and mails are held up.
+    pub fn write_dated(&mut self, date: Timestamp) -> Mail {
         self.written += 1;
         let id = self.uuid();
         let (author, user) = self.pick(&NAMES);
@@ -159,7 +165,6 @@ impl Writer {
         } else {
             (self.subject(), None)
         };
-        self.newest = self.newest.max(Timestamp::now());
         self.threads
             .push_back((id.clone(), link.clone(), title.clone()));
         if self.threads.len() > THREAD_MEMORY {
@@ -171,7 +176,7 @@ impl Writer {
             title,
             author: author.to_owned(),
             email: format!("{user}@mail.example"),
-            updated: self.newest,
+            updated: date,
             parent,
             body: self.body(answers),
             version: 1,
@@ -180,12 +185,17 @@ impl Writer {
 
     /// The same mail changed: subject, text and date.
     pub fn change(&mut self, mail: &Mail) -> Mail {
+        self.newest = self.newest.max(Timestamp::now());
+        self.change_dated(mail, self.newest)
+    }
+
+    /// The same with a date of its own.
+    pub fn change_dated(&mut self, mail: &Mail, date: Timestamp) -> Mail {
         let mut changed = mail.clone();
         changed.version += 1;
         let plain = mail.title.split(" [changed ").next().unwrap_or_default();
         changed.title = format!("{plain} [changed {}]", mail.version);
-        self.newest = self.newest.max(Timestamp::now());
-        changed.updated = self.newest;
+        changed.updated = date;
         changed.body = self.body(mail.parent.is_some());
         changed
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -13,8 +13,9 @@ use axum::{Json, Router};
 use jiff::Timestamp;
 use tokio::net::TcpListener;
 
-use super::FEED_PATH;
 use super::book::{Book, Mode};
+use super::hour::Hour;
+use super::{FEED_PATH, SEARCH_PATH};
 
 /// How often waiting additions are looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -32,6 +33,7 @@ const MOST_WAITING: u64 = 1_000;
 struct Shared {
     book: Arc<Mutex<Book>>,
     growth: Arc<Mutex<Growth>>,
+    hour: Arc<Mutex<Option<Play>>>,
     /// Unique to this start, so that a validator of another run never fits.
     run: i64,
 }
@@ -47,14 +49,32 @@ pub struct Growth {
     pub total: u64,
 }
 
+/// An hour to be played.
+#[derive(Debug, Clone)]
+pub struct Play {
+    /// What happens.
+    pub hour: Hour,
+    /// How many times faster than it happened.
+    pub speed: f64,
+}
+
 /// Serves a book until the process ends.
 ///
 /// # Errors
 /// When the address cannot be listened on.
-pub async fn serve(book: Book, listen: SocketAddr, growth: Growth) -> Result<()> {
+pub async fn serve(
+    mut book: Book,
+    listen: SocketAddr,
+    growth: Growth,
+    hour: Option<Play>,
+) -> Result<()> {
+    book.left = hour
+        .as_ref()
+        .map_or(0, |play| play.hour.acts().len() as u64);
     let shared = Shared {
         book: Arc::new(Mutex::new(book)),
         growth: Arc::new(Mutex::new(growth)),
+        hour: Arc::new(Mutex::new(hour)),
         run: Timestamp::now().as_microsecond(),
     };
     let listener = TcpListener::bind(listen)
@@ -68,6 +88,8 @@ pub async fn serve(book: Book, listen: SocketAddr, growth: Growth) -> Result<()>
     tokio::spawn(keep_growing(shared.clone()));
     let app = Router::new()
         .route(FEED_PATH, get(feed))
+        .route(SEARCH_PATH, get(search))
+        .route("/play", post(play))
         .route("/state", get(state))
         .route("/grow", post(change))
         .route("/edit", post(change))
@@ -182,6 +204,60 @@ async fn feed(State(shared): State<Shared>, method: Method, headers: HeaderMap) 
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}\n")).into_response(),
     }
+}
+
+/// `GET /all/?q=rt:A..B&x=A&o=200`: what public-inbox answers to a search, as Atom.
+async fn search(State(shared): State<Shared>, uri: Uri) -> Response {
+    let asked = || -> Result<(String, usize)> {
+        ensure!(parameter(&uri, "x")? == "A", "only x=A is answered here");
+        let query = form_decoded(parameter(&uri, "q")?)?;
+        let offset = parameter(&uri, "o").map_or(Ok(0), str::parse)?;
+        Ok((query, offset))
+    };
+    println!("flexfeed-lore: search {uri}");
+    match asked().and_then(|(query, offset)| shared.lock().search(&query, offset)) {
+        Ok(document) => {
+            ([(header::CONTENT_TYPE, "application/atom+xml")], document).into_response()
+        }
+        Err(error) => (StatusCode::BAD_REQUEST, format!("{error:#}\n")).into_response(),
+    }
+}
+
+/// A value of a query, decoded as forms encode it.
+fn form_decoded(text: &str) -> Result<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let hex: Vec<u8> = rest.by_ref().take(2).collect();
+                let hex = std::str::from_utf8(&hex)?;
+                bytes.push(u8::from_str_radix(hex, 16).context("a % without two digits")?);
+            }
+            other => bytes.push(other),
+        }
+    }
+    Ok(String::from_utf8(bytes)?)
+}
+
+/// `POST /play`: the hour begins. It is over now, by its own time, when its last second has been played.
+async fn play(State(shared): State<Shared>) -> Response {
+    let Some(play) = locked(&shared.hour).take() else {
+        return (StatusCode::CONFLICT, "there is no hour to be played\n").into_response();
+    };
+    let begin = Timestamp::now() - play.hour.length();
+    let keeper = shared.clone();
+    tokio::spawn(async move {
+        let started = tokio::time::Instant::now();
+        for (at, act) in play.hour.acts() {
+            tokio::time::sleep_until(started + at.div_f64(play.speed)).await;
+            let mut book = keeper.lock();
+            report(book.happen(*act, begin + *at));
+            book.left -= 1;
+        }
+    });
+    Json(shared.lock().state()).into_response()
 }
 
 async fn state(State(shared): State<Shared>) -> Response {

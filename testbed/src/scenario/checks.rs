@@ -35,7 +35,11 @@ pub fn check_outputs(stage: &mut Stage, unbroken: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn check_atom(stage: &Stage, name: &str, ledger: &[Line]) -> Result<()> {
+/// Checks that a receiver's Atom file, read by an independent reader, holds every entry of the ledger once, in its last version, and nothing else.
+///
+/// # Errors
+/// Says what it lacks, or has too much.
+pub fn check_atom(stage: &Stage, name: &str, ledger: &[Line]) -> Result<()> {
     // The last line of an entry is its last version.
     let expected: HashMap<&str, &Line> =
         ledger.iter().map(|line| (line.id.as_str(), line)).collect();

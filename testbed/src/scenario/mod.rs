@@ -13,6 +13,7 @@ mod crash;
 mod cut;
 mod dual_stack;
 mod flapping;
+mod hour;
 mod ipv6;
 mod loss;
 mod multicast;
@@ -33,6 +34,7 @@ pub use crash::crashes_lose_nothing_and_repeat_nothing;
 pub use cut::a_cut_receiver_falls_back_and_returns;
 pub use dual_stack::dual_stack;
 pub use flapping::flapping_backs_off;
+pub use hour::an_hour_of_a_busy_archive;
 pub use ipv6::{ipv6_any_source, ipv6_only};
 pub use loss::loss_is_repaired;
 pub use multicast::{any_source_multicast, everything_by_multicast, recorded_feed_by_multicast};
@@ -63,17 +65,20 @@ pub enum Sabotage {
     GapsUntold,
     /// The source serves a database that was set back as if nothing had happened.
     RenewalOff,
+    /// The source notices that entries passed unseen between two polls, and does not look for them.
+    GapFillOff,
 }
 
 impl Sabotage {
     /// Every one.
-    pub const ALL: [Sabotage; 6] = [
+    pub const ALL: [Sabotage; 7] = [
         Sabotage::DedupeOff,
         Sabotage::CursorFirst,
         Sabotage::RepairOff,
         Sabotage::FallbackOff,
         Sabotage::GapsUntold,
         Sabotage::RenewalOff,
+        Sabotage::GapFillOff,
     ];
 
     /// The value of `FLEXFEED_SABOTAGE`.
@@ -85,6 +90,7 @@ impl Sabotage {
             Sabotage::FallbackOff => "fallback-off",
             Sabotage::GapsUntold => "gaps-untold",
             Sabotage::RenewalOff => "renewal-off",
+            Sabotage::GapFillOff => "gap-fill-off",
         }
     }
 
@@ -92,7 +98,10 @@ impl Sabotage {
     pub fn at_source(self) -> bool {
         matches!(
             self,
-            Sabotage::RepairOff | Sabotage::FallbackOff | Sabotage::RenewalOff
+            Sabotage::RepairOff
+                | Sabotage::FallbackOff
+                | Sabotage::RenewalOff
+                | Sabotage::GapFillOff
         )
     }
 }

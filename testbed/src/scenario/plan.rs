@@ -42,6 +42,13 @@ pub enum FeedPlan {
     Recorded(PathBuf),
     /// A file in the run folder that the scenario keeps up to date.
     Followed(PathBuf),
+    /// An hour of a busy archive, which begins when the scenario says so.
+    Hour {
+        /// What happens in it follows from this.
+        seed: u64,
+        /// How many times faster it is than it would be.
+        speed: f64,
+    },
 }
 
 /// Where a receiver is.
@@ -197,6 +204,17 @@ pub(super) fn start_lore(node: &Node, plan: &Plan, bins: &Binaries, run: &Path) 
                 "--initial".to_owned(),
                 "0".to_owned(),
             ]
+        }
+        FeedPlan::Hour { seed, speed } => {
+            let pairs = [
+                ("--seed", seed.to_string()),
+                ("--initial", "0".to_owned()),
+                ("--hour", speed.to_string()),
+            ];
+            pairs
+                .into_iter()
+                .flat_map(|(flag, value)| [flag.to_owned(), value])
+                .collect()
         }
         FeedPlan::Followed(name) => {
             vec!["--follow".to_owned(), run.join(name).display().to_string()]

@@ -43,6 +43,14 @@ impl Stage {
         self.control(&format!("/grow?n={count}"))
     }
 
+    /// Lets the hour of a [`super::FeedPlan::Hour`] begin.
+    ///
+    /// # Errors
+    /// When the generator does not answer, or there is no hour.
+    pub fn play_hour(&self) -> Result<()> {
+        self.control("/play")
+    }
+
     /// Lets entries of the feed change.
     ///
     /// # Errors
