@@ -74,6 +74,15 @@ has_decoder() {
 	return 1
 }
 
+# has_database: whether PostgreSQL's programs are here. Debian keeps them off the PATH.
+has_database() {
+	have initdb && have postgres && return 0
+	for place in "$sysroot"/usr/lib/postgresql/*/bin; do
+		[ ! -x "$place/initdb" ] || return 0
+	done
+	return 1
+}
+
 # at_least VERSION NEEDED: whether a.b.c is not older than NEEDED; no version at all is.
 at_least() {
 	[ -n "$1" ] || return 1
@@ -168,6 +177,10 @@ look_for_reader() {
 
 look_for_decoder() {
 	has_decoder || lack 'cryptography for Python (docs/decode_flow.py decodes a flow with it)' python3-cryptography
+}
+
+look_for_database() {
+	has_database || lack 'PostgreSQL (the tests start a server of their own and throw it away)' postgresql
 }
 
 look_for_lint() {

@@ -23,6 +23,7 @@ failures=0
 machines=0
 all_build='git cc c++ make cmake clang libclang'
 all_network='ip nft unshare nsenter setpriv feedparser'
+all_database='initdb postgres'
 
 # machine: begins a new, bare one: an ordinary user, a few basic programs, nothing to build with.
 machine() {
@@ -220,7 +221,7 @@ called_not apt-get
 called_not curl
 dev bench
 ends 2
-says ' libclang' 'nftables'
+says ' libclang' 'nftables' 'postgresql'
 says_not 'feedparser'
 dev lint
 ends 2
@@ -334,10 +335,16 @@ ends 2
 says 'a C++ compiler' 'g++'
 install c++
 rm "$machine/root/usr/lib/llvm-14/lib/libclang.so.1"
+mkdir -p "$machine/root/usr/lib/postgresql/15/bin"
 : >"$machine/root/usr/lib/llvm-14/lib/libclang-cpp.so.14"
 dev bench
 ends 2
-says 'libclang-dev'
+says 'libclang-dev' ' postgresql'
+printf '#!/bin/sh\n' >"$machine/root/usr/lib/postgresql/15/bin/initdb"
+chmod +x "$machine/root/usr/lib/postgresql/15/bin/initdb"
+dev bench
+ends 2
+says_not 'postgresql'
 install libclang
 stand_in python3 '[ "$2" = "import sqlite3" ]'
 dev demo
@@ -391,7 +398,7 @@ says 'need Linux'
 # --- sabotage keeps its programs apart, and notices a switch where none may be
 machine
 # shellcheck disable=SC2086 # a list
-install $all_build $all_network
+install $all_build $all_network $all_database
 rust 1.94.0
 dev sabotage
 ends 0
