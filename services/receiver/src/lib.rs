@@ -1,13 +1,14 @@
 //! The flexfeed receiver: connects to a source by an enrolment link and keeps feed files up to
 //! date.
 //!
-//! `link` and `cli` say what to do, `data` is the folder to do it in. `run` joins the transport
+//! `cli`, `config` and `link` say what to do, `data` is the folder to do it in. `run` joins the transport
 //! (`flexicast-tokio`) to the outputs: `receive` is the loop between the two, `deliver` the order
 //! of one batch's steps, `sink` the files of a channel (with `cursor` and `delivery_log`), `board`
 //! and `status` what can be seen of it all.
 
 pub mod board;
 pub mod cli;
+pub mod config;
 pub mod cursor;
 pub mod data;
 pub mod deliver;

@@ -2,12 +2,15 @@
 //!
 //! A link is everything that a receiver needs: the token that lets it in, the source's address,
 //! the SHA-256 of the public key that the source must show (its SubjectPublicKeyInfo, RFC 7469
-//! section 2.4), and the channels. The token is a secret: neither `Debug` nor any error shows it.
+//! section 2.4), and the channels. Without a token it is for who was let in before, and without a
+//! pin the source has to show a certificate of an authority. The token is a secret: neither `Debug`
+//! nor any error shows it.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 
 use data_encoding::BASE64URL_NOPAD;
+use flexicast_tokio::receiver::Verify;
 use thiserror::Error;
 use url::Url;
 
@@ -28,6 +31,9 @@ const MAX_CHANNEL: usize = 100;
 /// The most channels in one link.
 const MAX_CHANNELS: usize = 64;
 
+/// What people type where a link is expected.
+const COMMANDS: [&str; 4] = ["status", "run", "doctor", "config"];
+
 /// What a link looks like, for messages.
 const FORM: &str = "flexfeed://TOKEN@host:4433?pin=sha256:PIN&ch=lore";
 
@@ -36,7 +42,7 @@ const FORM: &str = "flexfeed://TOKEN@host:4433?pin=sha256:PIN&ch=lore";
 pub struct Token(String);
 
 impl Token {
-    /// The bytes that a HELLO carries.
+    /// The bytes that a HELLO carries; none where the link has no token.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
@@ -68,13 +74,13 @@ impl fmt::Debug for Pin {
 /// A link that makes sense.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// What lets the receiver in.
+    /// What lets the receiver in the first time; empty if the link has none.
     pub token: Token,
     /// A name or an address; IPv6 without brackets.
     pub host: String,
     /// The source's UDP port.
     pub port: u16,
-    /// One or two; the source must show a key with one of them.
+    /// At most two; the source must show a key with one of them. With none, its certificate counts.
     pub pins: Vec<Pin>,
     /// At least one, each once, in the link's order.
     pub channels: Vec<String>,
@@ -102,8 +108,8 @@ pub enum Problem {
         "{0:?} is no link; as a command it has to come first: flexfeed-receiver {0} --data DIR"
     )]
     Command(&'static str),
-    /// There is no `@`, or nothing before it.
-    #[error("the link has no token before the @")]
+    /// There is nothing before the `@`.
+    #[error("the link has no token before the @ (a link without a token has no @, either)")]
     NoToken,
     /// `TOKEN:something@`.
     #[error("the link has a colon between flexfeed:// and the @, where only the token may stand")]
@@ -124,9 +130,6 @@ pub enum Problem {
     /// `/something` or `#something`.
     #[error("the link has a {0} that does not belong there")]
     Extra(&'static str),
-    /// No `pin=`.
-    #[error("the link has no pin=, so the source could not be told from an impostor. {SHELL_HINT}")]
-    NoPin,
     /// A `pin=` that is no pin.
     #[error(
         "the link's pin={0} is not sha256: and the 43 Base64url characters of a SHA-256 (A-Z a-z 0-9 - _)"
@@ -165,12 +168,11 @@ impl Link {
         if text.len() > MAX_LINK {
             return Err(Problem::TooLong.into());
         }
-        for command in ["status", "run"] {
+        for command in COMMANDS {
             if text == command {
                 return Err(Problem::Command(command).into());
             }
         }
-        // Asked before the URL parser is: where the @ is missing, it takes the token for the host.
         let scheme = text
             .get(..11)
             .is_some_and(|s| s.eq_ignore_ascii_case("flexfeed://"));
@@ -180,9 +182,10 @@ impl Link {
         let authority = text.get(11..).unwrap_or_default();
         let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
         match authority.rsplit_once('@') {
-            None | Some(("", _)) => return Err(Problem::NoToken.into()),
+            Some(("", _)) => return Err(Problem::NoToken.into()),
             Some((token, _)) if token.contains(':') => return Err(Problem::Password.into()),
-            Some(_) => {}
+            // Without an @ there is no token.
+            Some(_) | None => {}
         }
         let url = Url::parse(text).map_err(|error| match error {
             url::ParseError::InvalidPort => Problem::Port,
@@ -225,11 +228,28 @@ impl Link {
         }
     }
 
+    /// How the source has to prove who it is, for a log.
+    #[must_use]
+    pub fn proof(&self, verify: &Verify) -> String {
+        match verify {
+            Verify::Pins(_) => {
+                let pins: Vec<String> = self.pins.iter().map(ToString::to_string).collect();
+                format!("which has to show a key with {}", pins.join(" or "))
+            }
+            Verify::Roots => format!(
+                "which has to show a certificate for {} of an authority that this system trusts",
+                self.host
+            ),
+            Verify::Insecure => "which is NOT VERIFIED".to_owned(),
+        }
+    }
+
     /// The link as text, **with its token**: for the file or person that it is made for, never for
     /// a log.
     #[must_use]
     pub fn to_secret_text(&self) -> String {
-        let mut text = format!("flexfeed://{}@{}?", self.token.0, self.server());
+        let at = if self.token.0.is_empty() { "" } else { "@" };
+        let mut text = format!("flexfeed://{}{at}{}?", self.token.0, self.server());
         let pins = self.pins.iter().map(|pin| format!("pin={pin}"));
         let channels = self.channels.iter().map(|channel| format!("ch={channel}"));
         text.push_str(&pins.chain(channels).collect::<Vec<_>>().join("&"));
@@ -288,7 +308,6 @@ fn parameters(url: &Url) -> Result<Parameters, Problem> {
         }
     }
     match (pins.len(), channels.len()) {
-        (0, _) => Err(Problem::NoPin),
         (3.., _) => Err(Problem::Pins),
         (_, 0) => Err(Problem::NoChannel),
         (_, n) if n > MAX_CHANNELS => Err(Problem::Channels),

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, stderr};
 
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::LogFormat;
+use crate::config::LogFormat;
 
 /// The QUIC library tells of ordinary things at `info` and above.
 const DEFAULT: &str = "info,quiche=warn";

@@ -1,46 +1,57 @@
 //! `flexfeed-receiver`: see the library of the same name.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
-use flexfeed_receiver::cli::{Arguments, Command, RunArguments, usage_error};
-use flexfeed_receiver::link::Link;
+use flexfeed_receiver::cli::{Request, parse, usage_error};
+use flexfeed_receiver::config::{Layer, Problems, check, load};
 use flexfeed_receiver::{logging, run, status};
 
 /// Something failed.
 const FAILURE: u8 = 1;
-/// The program was not called as it can be.
+/// The program was not called as it can be, or not set up as it can be.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+    let request = match parse(std::env::args_os()) {
+        Ok(request) => request,
         // Help and version are no errors, and go to standard output.
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) => return complain(USAGE, &usage_error(&error)),
     };
-    match arguments.command {
-        Some(Command::Status(arguments)) => show_status(&arguments.data, arguments.json),
-        Some(Command::Run(arguments)) => receive(&arguments),
-        None => receive(&arguments.run),
+    match request {
+        Request::Run(line) => receive(line),
+        Request::ConfigCheck { line, json } => check_settings(line, json),
+        Request::Status {
+            line,
+            json,
+            watch: _,
+        } => show_status(line, json),
     }
 }
 
-fn receive(arguments: &RunArguments) -> ExitCode {
-    let text = match arguments.link_text(|name| std::env::var(name).ok()) {
-        Ok(text) => text,
-        Err(error) => return complain(USAGE, &error.to_string()),
+fn variable(name: &str) -> Option<String> {
+    // What is not UTF-8 shows in the message about it.
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+fn variables() -> impl Iterator<Item = String> {
+    std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned())
+}
+
+fn receive(line: Layer) -> ExitCode {
+    let loaded = match load(line, variable, variables()) {
+        Ok(loaded) => loaded,
+        Err(problems) => return complain(USAGE, &problems.to_string()),
     };
-    let (link, unknown) = match Link::parse(&text) {
-        Ok(parsed) => parsed,
-        Err(error) => return complain(USAGE, &error.to_string()),
-    };
-    if let Err(error) = logging::begin(arguments.log_format, arguments.log_level.as_deref()) {
+    let settings = &loaded.settings;
+    if let Err(error) = logging::begin(settings.log_format, settings.log_level.as_deref()) {
         return complain(USAGE, &error);
     }
-    match run::run(arguments, &link, &unknown) {
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    match run::run(settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
@@ -49,15 +60,36 @@ fn receive(arguments: &RunArguments) -> ExitCode {
     }
 }
 
-fn show_status(data: &Path, json: bool) -> ExitCode {
-    match status::command::status(data, json) {
+fn check_settings(line: Layer, json: bool) -> ExitCode {
+    match (load(line, variable, variables()), json) {
+        (Ok(loaded), true) => print(&format!("{:#}\n", check::as_json(&loaded))),
+        (Ok(loaded), false) => print(&check::text(&loaded)),
+        (Err(Problems(problems)), true) => {
+            print(&format!("{:#}\n", check::problems_as_json(&problems)));
+            return ExitCode::from(USAGE);
+        }
+        (Err(problems), false) => return complain(USAGE, &problems.to_string()),
+    }
+    ExitCode::SUCCESS
+}
+
+fn show_status(line: Layer, json: bool) -> ExitCode {
+    let data = match flexfeed_receiver::config::data_folder(line, variable) {
+        Ok(data) => data,
+        Err(problems) => return complain(USAGE, &problems.to_string()),
+    };
+    match status::command::status(&data, json) {
         Ok(answer) => {
-            // Nobody reads it any more: what it says about the receiver still counts.
-            let _ = std::io::stdout().write_all(answer.text.as_bytes());
+            print(&answer.text);
             ExitCode::from(if answer.well { 0 } else { FAILURE })
         }
         Err(error) => complain(FAILURE, &error.to_string()),
     }
+}
+
+fn print(text: &str) {
+    // Nobody reads it any more: the exit code still counts.
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 fn complain(code: u8, text: &str) -> ExitCode {

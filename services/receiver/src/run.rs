@@ -1,20 +1,18 @@
 //! The `run` command: from settings to an exit.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use flexicast_tokio::receiver::{Receiver, ReceiverConfig, Verify};
+use flexicast_tokio::receiver::{Receiver, ReceiverConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use crate::board::{Board, Identity};
-use crate::cli::{Folder, Interface, Name, RunArguments, unknown_variables};
+use crate::config::Settings;
 use crate::data::DataFolder;
 use crate::deliver::{ORDER, Step};
-use crate::link::Link;
 use crate::receive::{Backoff, End, Loop, Outlet};
 use crate::sink::ChannelFiles;
 use crate::status::file as status_file;
@@ -29,9 +27,6 @@ const LAST_STATUS: Duration = Duration::from_secs(2);
 /// program and then to the program's group.
 const SAME_WISH: Duration = Duration::from_secs(1);
 
-/// The name of a machine that does not tell its own.
-const NAMELESS: &str = "receiver";
-
 /// What tests may break; nothing in ordinary builds.
 struct Promises {
     order: &'static [Step],
@@ -39,28 +34,20 @@ struct Promises {
     gaps_untold: bool,
 }
 
-/// Runs the receiver until it is told to stop. `unknown` are parameters of the link that this
-/// version does not know.
+/// Runs the receiver until it is told to stop.
 ///
 /// # Errors
 /// If it cannot start, or cannot go on; in words for the operator.
-pub fn run(arguments: &RunArguments, link: &Link, unknown: &[String]) -> anyhow::Result<()> {
-    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    for name in unknown_variables(names) {
-        warn!("the environment variable {name} is no setting of this program and is ignored");
-    }
-    for name in unknown {
-        warn!("this version does not know the link's parameter {name}, which is ignored");
-    }
+pub fn run(settings: &Settings) -> anyhow::Result<()> {
     let promises = promises()?;
-    let data = DataFolder::open(&arguments.data)?;
+    let data = DataFolder::open(&settings.data)?;
     // The runtime ends after everything in it; a write to a disk that hangs cannot hold it up.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("receiver")
         .enable_all()
         .build()?;
-    let result = runtime.block_on(serve(arguments, link, &data, &promises));
+    let result = runtime.block_on(serve(settings, &data, &promises));
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }
@@ -89,24 +76,17 @@ fn promises() -> anyhow::Result<Promises> {
     })
 }
 
-async fn serve(
-    arguments: &RunArguments,
-    link: &Link,
-    data: &DataFolder,
-    promises: &Promises,
-) -> anyhow::Result<()> {
+async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> anyhow::Result<()> {
     let mut stop = stop_on_signals()?;
+    let link = &settings.link;
     let source = link.server();
-    let name = match &arguments.name {
-        Some(Name(Some(name))) => name.clone(),
-        _ => machine_name(),
-    };
+    let name = settings.name.clone();
     status_file::discard(data.path());
-    let qlog = qlog_folder(arguments)?;
+    make_qlog_folder(settings)?;
 
     let (mut outlets, mut channels) = (Vec::new(), Vec::new());
     for channel in &link.channels {
-        let log = arguments.delivery_log.as_deref();
+        let log = settings.delivery_log.as_deref();
         let state = data.state();
         let (files, cursor) = ChannelFiles::open(data.path(), &state, &source, channel, log)?;
         info!(
@@ -131,26 +111,22 @@ async fn serve(
     let status = tokio::spawn(status);
 
     info!(
-        "receiver {name} (id {}) connects to {source}, which has to show a key with {}",
+        "receiver {name} (id {}) connects to {source}, {}",
         data.receiver_id(),
-        link.pins
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(" or ")
+        link.proof(&settings.verify)
     );
     let (handle, mut events) = Receiver::start(ReceiverConfig {
         server: source.clone(),
-        verify: Verify::Pins(link.pins.iter().map(|pin| pin.0).collect()),
+        verify: settings.verify.clone(),
         token: link.token.as_bytes().to_vec(),
         receiver_id: data.receiver_id(),
         name,
         software: concat!("flexfeed-receiver ", env!("CARGO_PKG_VERSION")).to_owned(),
         channels,
-        interface: arguments.interface.and_then(|Interface(address)| address),
-        multicast: !arguments.no_multicast,
-        replicated: !arguments.no_replicate,
-        qlog,
+        interface: settings.interface,
+        multicast: settings.multicast,
+        replicated: settings.replicate,
+        qlog: settings.qlog.clone(),
         sabotage_dedupe_off: promises.dedupe_off,
     });
     let end = Loop {
@@ -221,25 +197,14 @@ fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
 }
 
 /// Makes the folder for qlog files, if they are wanted.
-fn qlog_folder(arguments: &RunArguments) -> anyhow::Result<Option<PathBuf>> {
-    let Some(Folder(Some(folder))) = &arguments.qlog else {
-        return Ok(None);
+fn make_qlog_folder(settings: &Settings) -> anyhow::Result<()> {
+    let Some(folder) = &settings.qlog else {
+        return Ok(());
     };
     std::fs::create_dir_all(folder).with_context(|| {
         format!(
             "cannot make the folder {}: choose another one with --qlog",
             folder.display()
         )
-    })?;
-    Ok(Some(folder.clone()))
-}
-
-fn machine_name() -> String {
-    let system = rustix::system::uname();
-    let name = system.nodename().to_string_lossy();
-    if name.is_empty() {
-        NAMELESS.to_owned()
-    } else {
-        name.into_owned()
-    }
+    })
 }

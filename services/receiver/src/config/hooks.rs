@@ -1,0 +1,327 @@
+//! Webhooks and commands.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use data_encoding::{BASE64, HEXLOWER};
+use ring::digest::{SHA256, digest};
+use url::Url;
+
+use super::layer::{Layers, Origin, Table, Value};
+use super::resolve::Taker;
+use super::values;
+use crate::durable::FileError;
+
+/// How the Standard Webhooks write a secret: this, then Base64.
+const PREFIX: &str = "whsec_";
+
+/// A secret that is shorter can be guessed, in bytes.
+const MIN_SECRET: usize = 16;
+
+/// A file with a secret is a line.
+const MAX_SECRET_FILE: u64 = 4096;
+
+/// The most webhooks, and the most commands.
+const MAX_HOOKS: usize = 64;
+
+/// The most commands of one kind at a time.
+const MAX_CONCURRENCY: u32 = 256;
+
+/// What webhooks are signed with. Neither `Debug` nor any message shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Arc<[u8]>);
+
+impl Secret {
+    /// A secret as it is written: `whsec_` and Base64, or any other text, whose bytes it is then.
+    ///
+    /// # Errors
+    /// If it is too short or no Base64.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let bytes = match text.strip_prefix(PREFIX) {
+            Some(rest) => BASE64
+                .decode(rest.as_bytes())
+                .map_err(|_| format!("what follows {PREFIX} is no Base64"))?,
+            None => text.as_bytes().to_vec(),
+        };
+        if bytes.len() < MIN_SECRET {
+            return Err(format!(
+                "a secret of less than {MIN_SECRET} bytes can be guessed; \
+                 'openssl rand -base64 32' makes a good one"
+            ));
+        }
+        Ok(Secret(bytes.into()))
+    }
+
+    /// The key of the HMAC.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// Where updates are posted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Webhook {
+    /// In the status, in metrics, and of its files; no other webhook or command has it. One that
+    /// nobody chose follows from the URL.
+    pub name: String,
+    /// Where to.
+    pub url: Url,
+    /// What it is signed with.
+    pub secret: Option<Secret>,
+    /// Only updates of these; of all if empty.
+    pub channels: Vec<String>,
+    /// For one attempt.
+    pub timeout: Duration,
+    /// How often an update is tried.
+    pub attempts: u32,
+    /// For how long it is tried.
+    pub max_age: Duration,
+}
+
+/// A command that is run for updates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exec {
+    /// As a webhook's. One that nobody chose follows from the command.
+    pub name: String,
+    /// For `/bin/sh -c`.
+    pub command: String,
+    /// Only updates of these; of all if empty.
+    pub channels: Vec<String>,
+    /// How many at a time.
+    pub concurrency: usize,
+    /// For one run.
+    pub timeout: Duration,
+    /// How often an update is tried.
+    pub attempts: u32,
+}
+
+/// Reads the webhooks and commands; `channels` are those of the link.
+pub(super) fn read(
+    layers: &Layers,
+    taker: &mut Taker,
+    channels: &[String],
+) -> (Vec<Webhook>, Vec<Exec>) {
+    let secret = secret_for_all(layers, taker);
+    let webhooks: Vec<Webhook> = tables(layers, "webhook", "url")
+        .iter()
+        .filter_map(|table| webhook(table, taker, channels, secret.as_ref()))
+        .collect();
+    let commands: Vec<Exec> = tables(layers, "exec", "command")
+        .iter()
+        .filter_map(|table| exec(table, taker, channels))
+        .collect();
+    for (what, number) in [("webhooks", webhooks.len()), ("commands", commands.len())] {
+        if number > MAX_HOOKS {
+            taker.problem(format!("there are more than {MAX_HOOKS} {what}"));
+        }
+    }
+    let mut names = BTreeSet::new();
+    let hooks = webhooks.iter().map(|hook| &hook.name);
+    for name in hooks.chain(commands.iter().map(|exec| &exec.name)) {
+        if !names.insert(name) {
+            taker.problem(format!(
+                "two webhooks or commands have the name {name}, or are the same; give each a name of its own"
+            ));
+        }
+    }
+    (webhooks, commands)
+}
+
+/// What was given of a setting, each as a table: flags and variables give only its main key.
+fn tables(layers: &Layers, name: &str, main: &'static str) -> Vec<Table> {
+    let Some(given) = layers.given(name) else {
+        return Vec::new();
+    };
+    match &given.value {
+        Value::Tables(tables) => tables.clone(),
+        Value::Texts(texts) => texts
+            .iter()
+            .filter(|text| !text.trim().is_empty())
+            .map(|text| Table {
+                origin: given.origin.clone(),
+                keys: [(main, (given.origin.clone(), vec![text.clone()]))].into(),
+            })
+            .collect(),
+    }
+}
+
+fn webhook(
+    table: &Table,
+    taker: &mut Taker,
+    channels: &[String],
+    secret: Option<&Secret>,
+) -> Option<Webhook> {
+    let own = match (text(table, "secret"), text(table, "secret_file")) {
+        (Some(_), Some((origin, _))) => {
+            taker.wrong(origin, "the webhook has a secret already");
+            None
+        }
+        (Some((origin, text)), None) => taker.take(origin, Secret::parse(text)),
+        (None, Some((origin, file))) => secret_file(origin, file, taker),
+        (None, None) => secret.cloned(),
+    };
+    let url = required(table, taker, "url", values::webhook_url)?;
+    let host = url
+        .host_str()
+        .unwrap_or("webhook")
+        .replace(['[', ']', ':'], "-");
+    Some(Webhook {
+        name: name(table, taker, &host, url.as_str())?,
+        secret: own,
+        channels: only(table, taker, channels),
+        timeout: value(
+            table,
+            taker,
+            "timeout",
+            values::duration,
+            Duration::from_secs(10),
+        ),
+        attempts: value(table, taker, "attempts", values::count, 20),
+        max_age: value(
+            table,
+            taker,
+            "max_age",
+            values::duration,
+            Duration::from_secs(86_400),
+        ),
+        url,
+    })
+}
+
+fn exec(table: &Table, taker: &mut Taker, channels: &[String]) -> Option<Exec> {
+    let command = required(table, taker, "command", |text| match text.trim() {
+        "" => Err("is empty".to_owned()),
+        _ if text.contains('\0') => Err("has a character that no command can have".to_owned()),
+        _ => Ok(text.to_owned()),
+    })?;
+    let few = |text: &str| match values::count(text)? {
+        n if n <= MAX_CONCURRENCY => Ok(n as usize),
+        _ => Err(format!("is more than {MAX_CONCURRENCY}")),
+    };
+    Some(Exec {
+        name: name(table, taker, "exec", &command)?,
+        channels: only(table, taker, channels),
+        concurrency: value(table, taker, "concurrency", few, 1),
+        timeout: value(
+            table,
+            taker,
+            "timeout",
+            values::duration,
+            Duration::from_secs(60),
+        ),
+        attempts: value(table, taker, "attempts", values::count, 3),
+        command,
+    })
+}
+
+fn text<'t>(table: &'t Table, key: &str) -> Option<(&'t Origin, &'t str)> {
+    let (origin, texts) = table.keys.get(key)?;
+    Some((origin, texts.first()?.as_str()))
+}
+
+fn value<T>(
+    table: &Table,
+    taker: &mut Taker,
+    key: &str,
+    parse: impl Fn(&str) -> Result<T, String>,
+    default: T,
+) -> T {
+    let given = text(table, key);
+    given
+        .and_then(|(origin, text)| taker.parse(origin, text, parse))
+        .unwrap_or(default)
+}
+
+fn required<T>(
+    table: &Table,
+    taker: &mut Taker,
+    key: &str,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Option<T> {
+    match text(table, key) {
+        Some((origin, text)) => taker.parse(origin, text, parse),
+        None => {
+            taker.wrong(&table.origin, &format!("has no {key}"));
+            None
+        }
+    }
+}
+
+/// The name that was given, or one that follows from what the hook does, so that it stays when
+/// other hooks come and go.
+fn name(table: &Table, taker: &mut Taker, first: &str, what: &str) -> Option<String> {
+    if let Some((origin, text)) = text(table, "name") {
+        return taker.parse(origin, text, values::hook_name);
+    }
+    let hash = digest(&SHA256, what.as_bytes());
+    let hash = HEXLOWER.encode(hash.as_ref().get(..4).unwrap_or_default());
+    let first: String = first.chars().take(40).collect();
+    Some(format!("{first}-{hash}"))
+}
+
+fn only(table: &Table, taker: &mut Taker, known: &[String]) -> Vec<String> {
+    let Some((origin, names)) = table.keys.get("channels") else {
+        return Vec::new();
+    };
+    if names.is_empty() {
+        taker.wrong(origin, "is empty; without it, all channels are meant");
+    }
+    for name in names {
+        if !known.is_empty() && !known.contains(name) {
+            let known = known.join(", ");
+            taker.wrong(
+                origin,
+                &format!("the link has no channel {name:?}, it has {known}"),
+            );
+        }
+    }
+    names.clone()
+}
+
+/// The secret of webhooks that have none of their own.
+fn secret_for_all(layers: &Layers, taker: &mut Taker) -> Option<Secret> {
+    let layer = layers.with_any(&["webhook_secret", "webhook_secret_file"])?;
+    match (
+        layer.text("webhook_secret"),
+        layer.text("webhook_secret_file"),
+    ) {
+        (Some((one, _)), Some((other, _))) => {
+            taker.problem(format!(
+                "both {one} and {other} give a secret; leave one out"
+            ));
+            None
+        }
+        (Some((origin, text)), None) => taker.take(origin, Secret::parse(text)),
+        (None, Some((_, file))) if file.trim().is_empty() => None,
+        (None, Some((origin, file))) => secret_file(origin, file, taker),
+        (None, None) => None,
+    }
+}
+
+fn secret_file(origin: &Origin, file: &str, taker: &mut Taker) -> Option<Secret> {
+    let path = Path::new(file);
+    let mut text = String::new();
+    let read = File::open(path)
+        .and_then(|file| file.take(MAX_SECRET_FILE).read_to_string(&mut text))
+        .map_err(FileError::of("read the secret in", path));
+    match read {
+        Ok(_) => taker.take(origin, Secret::parse(&text)),
+        Err(error) => {
+            taker.wrong(origin, &error.to_string());
+            None
+        }
+    }
+}

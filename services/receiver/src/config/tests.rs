@@ -1,0 +1,478 @@
+#![allow(clippy::unwrap_used)]
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use super::table::{Form, SETTINGS, Setting};
+use super::*;
+use crate::cli::{Request, parse};
+
+const LINK: &str =
+    "flexfeed://s3cret@h?pin=sha256:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8&ch=lore&ch=net";
+
+/// Settings of a command line, an environment and a file.
+struct Given {
+    line: Vec<String>,
+    environment: BTreeMap<String, String>,
+    file: String,
+    folder: tempfile::TempDir,
+}
+
+impl Given {
+    fn nothing() -> Given {
+        Given {
+            line: vec!["flexfeed-receiver".into()],
+            environment: BTreeMap::new(),
+            file: String::new(),
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn file(text: &str) -> Given {
+        Given {
+            file: text.into(),
+            ..Given::nothing()
+        }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("receiver.toml")
+    }
+
+    fn load(&self) -> Result<Loaded, Problems> {
+        fs::write(self.path(), &self.file).unwrap();
+        let Ok(Request::Run(line)) = parse(self.line.clone()) else {
+            panic!("{:?}", self.line);
+        };
+        let path = self.path().display().to_string();
+        let environment = |name: &str| match name {
+            "FLEXFEED_CONFIG" => Some(path.clone()),
+            _ => self.environment.get(name).cloned(),
+        };
+        load(line, environment, self.environment.keys().cloned())
+    }
+
+    fn settings(&self) -> Settings {
+        self.load().unwrap().settings
+    }
+
+    fn problem(&self) -> String {
+        self.load().unwrap_err().to_string()
+    }
+
+    /// An example of a setting as it is written: where it is a file, there is one.
+    fn example(&self, setting: &Setting, number: usize) -> String {
+        let text = setting.examples[number];
+        match text.strip_prefix('@') {
+            Some(content) => {
+                let path = self.folder.path().join(format!("{}{number}", setting.name));
+                fs::write(&path, content).unwrap();
+                path.display().to_string()
+            }
+            None => text.to_owned(),
+        }
+    }
+
+    fn on_line(&mut self, setting: &Setting, text: &str) {
+        match setting.form {
+            _ if setting.place == super::table::Place::Argument => self.line.push(text.into()),
+            Form::Switch => self.line.push(format!("--{}={text}", setting.flag)),
+            _ => self
+                .line
+                .extend([format!("--{}", setting.flag), text.into()]),
+        }
+    }
+
+    fn in_file(&mut self, setting: &Setting, text: &str) {
+        let name = setting.name;
+        let line = match (setting.form, name) {
+            (Form::Switch, _) => format!("{name} = {text}\n"),
+            (_, "webhook") => format!("[[webhook]]\nurl = \"{text}\"\n"),
+            (_, "exec") => format!("[[exec]]\ncommand = \"{text}\"\n"),
+            _ => format!("{name} = \"{text}\"\n"),
+        };
+        self.file.push_str(&line);
+    }
+}
+
+/// What became of a setting, in a form that can be compared.
+fn outcome(given: &Given, setting: &Setting) -> String {
+    let loaded = given.load().unwrap();
+    let settings = &loaded.settings;
+    match setting.name {
+        "link" | "link_file" => settings.link.to_secret_text(),
+        "webhook_secret" | "webhook_secret_file" => {
+            let secret = settings.webhooks[0].secret.clone();
+            String::from_utf8(secret.map_or(Vec::new(), |s| s.as_bytes().to_vec())).unwrap()
+        }
+        "ca_file" => format!("{:?}", loaded.layers.text("ca_file").map(|given| given.1)),
+        _ => format!("{settings:?}"),
+    }
+}
+
+/// A setting, and what has to be there for it to have an effect.
+fn with(setting: &Setting) -> Given {
+    let mut given = Given::nothing();
+    if !setting.name.starts_with("link") {
+        let link = match setting.name {
+            "ca_file" => "flexfeed://s3cret@h?ch=lore",
+            _ => LINK,
+        };
+        given
+            .environment
+            .insert("FLEXFEED_LINK".into(), link.into());
+    }
+    if setting.name.starts_with("webhook_secret") {
+        let url = "https://hook.example/";
+        given
+            .environment
+            .insert("FLEXFEED_WEBHOOK".into(), url.into());
+    }
+    given
+}
+
+/// Documented in docs/receiver.md: flags win over variables, variables over the file, and the file
+/// over defaults, for each setting.
+#[test]
+fn flags_win_over_variables_and_variables_over_the_file() {
+    for setting in SETTINGS.iter().filter(|setting| setting.in_file()) {
+        // What each of the three comes to alone.
+        let [line, variable, file] = [0, 1, 2].map(|number| {
+            let mut given = with(setting);
+            let text = given.example(setting, number);
+            given.in_file(setting, &text);
+            outcome(&given, setting)
+        });
+        let name = setting.name;
+        assert!(
+            line != variable && variable != file,
+            "{name}: no test, {line}"
+        );
+        let mut given = with(setting);
+        let (a, b, c) = (
+            given.example(setting, 0),
+            given.example(setting, 1),
+            given.example(setting, 2),
+        );
+        given.in_file(setting, &c);
+        assert_eq!(outcome(&given, setting), file, "{name} in the file");
+        given.environment.insert(setting.variable(), b.clone());
+        assert_eq!(outcome(&given, setting), variable, "{name} as a variable");
+        if setting.on_line() {
+            given.on_line(setting, &a);
+            assert_eq!(outcome(&given, setting), line, "{name} as a flag");
+            // An empty variable is none.
+            given.environment.insert(setting.variable(), " ".into());
+            assert_eq!(outcome(&given, setting), line, "{name} as a flag");
+        }
+        // A weaker one counts where a stronger one is silent, whatever defaults say.
+        let mut given = with(setting);
+        given.in_file(setting, &c);
+        given.environment.insert(setting.variable(), " ".into());
+        assert_eq!(outcome(&given, setting), file, "{name} in the file only");
+    }
+}
+
+#[test]
+fn defaults_hold_where_nobody_says_anything() {
+    let mut given = Given::nothing();
+    given.line.push(LINK.into());
+    let settings = given.settings();
+    assert_eq!(settings.data, Path::new("./flexfeed-receiver"));
+    assert!(!settings.name.is_empty());
+    let http = settings.http.unwrap();
+    assert_eq!(
+        (http.addr, http.explicit),
+        ("127.0.0.1:8080".parse().unwrap(), false)
+    );
+    assert!(settings.json && settings.multicast && settings.replicate);
+    assert_eq!(settings.log_format, LogFormat::Text);
+    assert_eq!(
+        settings.journal,
+        JournalSettings {
+            updates: 10_000,
+            bytes: 256 << 20
+        }
+    );
+    assert!(settings.webhooks.is_empty() && settings.exec.is_empty());
+    assert!(matches!(settings.verify, Verify::Pins(pins) if pins.len() == 1));
+}
+
+#[test]
+fn a_whole_file() {
+    let mut given = Given::file(
+        r#"
+link-file = "link.txt"   # a hyphen is as good
+data = "data"
+http = ":8081"
+journal_updates = 5_000
+no_multicast = true
+
+[[webhook]]
+url = "https://a.example/hook?x=y"
+secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZg=="
+channels = ["net"]
+timeout = "3s"
+attempts = 0x10
+max_age = "2h"
+
+[[webhook]]
+name = "second"
+url = "http://[::1]:99/"
+secret_file = "secret"
+
+[[exec]]
+command = "cat > /dev/null"
+concurrency = 4
+"#,
+    );
+    let folder = given.folder.path().to_owned();
+    fs::write(
+        folder.join("link.txt"),
+        format!("# from the operator\n\n  {LINK}\n"),
+    )
+    .unwrap();
+    fs::write(folder.join("secret"), "another secret of the file\n").unwrap();
+    let settings = given.settings();
+    // From the file's folder, wherever the program was started.
+    assert_eq!(settings.data, folder.join("data"));
+    assert_eq!(settings.link.channels, ["lore", "net"]);
+    assert_eq!(settings.http.unwrap().addr, "[::]:8081".parse().unwrap());
+    assert_eq!(settings.journal.updates, 5000);
+    assert!(!settings.multicast);
+    let [first, second] = &settings.webhooks[..] else {
+        panic!("{:?}", settings.webhooks);
+    };
+    assert!(first.name.starts_with("a.example-"), "{first:?}");
+    assert_eq!(
+        first.secret.as_ref().unwrap().as_bytes(),
+        b"0123456789abcdef"
+    );
+    assert_eq!(first.channels, ["net"]);
+    assert_eq!(
+        (first.timeout, first.attempts),
+        (Duration::from_secs(3), 16)
+    );
+    assert_eq!(first.max_age, Duration::from_secs(7200));
+    assert_eq!(second.name, "second");
+    assert_eq!(
+        second.secret.as_ref().unwrap().as_bytes(),
+        b"another secret of the file"
+    );
+    assert_eq!(
+        (second.timeout, second.attempts),
+        (Duration::from_secs(10), 20)
+    );
+    let exec = &settings.exec[0];
+    assert_eq!((exec.concurrency, exec.attempts), (4, 3));
+    assert!(exec.name.starts_with("exec-"));
+    let text = check::text(&given.load().unwrap());
+    assert!(text.contains("receiver.toml line 4: http"), "{text}");
+    // What nobody reads the log for is not in it.
+    let shown = format!("{settings:?} {text} {:?}", given.load().unwrap());
+    assert!(
+        !shown.contains("another secret") && !shown.contains("s3cret"),
+        "{shown}"
+    );
+
+    // A stronger list takes the place of a weaker one.
+    given
+        .line
+        .extend(["--webhook".into(), "https://b.example".into()]);
+    let settings = given.settings();
+    assert_eq!(settings.webhooks.len(), 1);
+    assert_eq!(settings.exec.len(), 1);
+}
+
+#[test]
+fn a_mistake_in_the_file_is_named_with_its_line() {
+    let cases = [
+        (
+            "\nintreface = \"x\"",
+            "line 2: intreface: there is no such setting; is interface meant?",
+        ),
+        ("colour = 1", "line 1: colour: there is no such setting"),
+        ("config = \"x\"", "cannot name another"),
+        (
+            "data = 5",
+            "line 1: data: takes a text in quotation marks, not a TOML integer",
+        ),
+        ("no_json = \"yes\"", "line 1: no_json: takes true or false"),
+        ("journal_updates = true", "takes a number"),
+        ("journal_updates = 99999999999999999999", "no whole number"),
+        (
+            "interface = \"eth0\"",
+            "line 1: interface: \"eth0\" is no IP address",
+        ),
+        ("log_format = \"xml\"", "neither text nor json"),
+        ("a = \n", "receiver.toml line 1"),
+        ("data = \"a\"\ndata = \"b\"", "receiver.toml line 2"),
+        ("webhook = \"https://h/\"", "begins with [[webhook]]"),
+        (
+            "\n\n[[webhook]]\nname = \"x\"",
+            "line 3: webhook: has no url",
+        ),
+        (
+            "[[webhook]]\nurl = \"x\"\nurls = 1",
+            "line 3: urls: there is no such setting; is url meant?",
+        ),
+        (
+            "[[webhook]]\nurl = \"ftp://h\"",
+            "line 2: url: \"ftp://h\" is no URL that begins",
+        ),
+        (
+            "[[webhook]]\nurl = \"http://h\"\ntimeout = 3",
+            "line 3: timeout: takes a text",
+        ),
+        (
+            "[[webhook]]\nurl = \"http://h\"\ntimeout = \"3\"",
+            "500ms, 10s",
+        ),
+        (
+            "[[webhook]]\nurl = \"http://h\"\nchannels = [\"x\"]",
+            "it has lore, net",
+        ),
+        ("[[webhook]]\nurl = \"http://h\"\nchannels = []", "is empty"),
+        (
+            "[[webhook]]\nurl = \"http://h\"\nsecret = \"short\"",
+            "line 3: secret: a secret of less",
+        ),
+        (
+            "[[webhook]]\nurl = \"http://h\"\nsecret_file = \"no\"",
+            "cannot read the secret",
+        ),
+        (
+            "[[webhook]]\nurl = \"http://h\"\n[[webhook]]\nurl = \"http://h\"",
+            "a name of its own",
+        ),
+        ("[[exec]]\ncommand = \" \"", "is empty"),
+        (
+            "[[exec]]\ncommand = \"a\"\nconcurrency = 1000",
+            "more than 256",
+        ),
+        (
+            "[[exec]]\ncommand = \"a\"\nname = \"../x\"",
+            "no name of 1 to 64",
+        ),
+    ];
+    for (file, expected) in cases {
+        let mut given = Given::file(file);
+        given
+            .environment
+            .insert("FLEXFEED_LINK".into(), LINK.into());
+        let problem = given.problem();
+        assert!(problem.contains(expected), "{file}\n{problem}");
+    }
+    // All of them at once.
+    let mut given = Given::file("data = 5\nhttp = \"x\"\n");
+    given
+        .environment
+        .insert("FLEXFEED_INTERFACE".into(), "y".into());
+    let problem = given.problem();
+    for part in [
+        "line 1: data",
+        "line 2: http",
+        "FLEXFEED_INTERFACE: ",
+        "enrolment link",
+    ] {
+        assert!(problem.contains(part), "{problem}");
+    }
+    // A file that is not there.
+    let mut given = Given::nothing();
+    given
+        .line
+        .extend(["--config".into(), "/does/not/exist".into()]);
+    assert!(given.problem().contains("/does/not/exist"));
+}
+
+#[test]
+fn secrets_are_in_no_message() {
+    for (name, text) in [
+        ("FLEXFEED_LINK", "flexfeed://s3cret@h?pin=x&ch=lore"),
+        ("FLEXFEED_WEBHOOK_SECRET", "s3cret"),
+        ("FLEXFEED_WEBHOOK_SECRET", "whsec_s3cret!"),
+    ] {
+        let mut given = Given::nothing();
+        given
+            .environment
+            .insert("FLEXFEED_WEBHOOK".into(), "http://h/".into());
+        given.environment.insert(name.into(), text.into());
+        let problem = given.problem();
+        assert!(!problem.contains("s3cret"), "{problem}");
+        assert!(problem.contains(name), "{problem}");
+    }
+}
+
+#[test]
+fn two_ways_to_say_the_same_are_refused_and_a_stronger_one_counts() {
+    let mut given = Given::nothing();
+    let file = given.folder.path().join("link");
+    fs::write(&file, LINK).unwrap();
+    let file = file.display().to_string();
+    given
+        .environment
+        .insert("FLEXFEED_LINK".into(), LINK.into());
+    given
+        .environment
+        .insert("FLEXFEED_LINK_FILE".into(), file.clone());
+    let problem = given.problem();
+    assert!(
+        problem.contains("both FLEXFEED_LINK and FLEXFEED_LINK_FILE"),
+        "{problem}"
+    );
+    given.line.push("flexfeed://x@other?ch=a".into());
+    assert_eq!(given.settings().link.host, "other");
+    for content in [&b""[..], b"# nothing\n", b"\xff", &[b'x'; 70_000]] {
+        fs::write(&file, content).unwrap();
+        given.line = vec![
+            "flexfeed-receiver".into(),
+            "--link-file".into(),
+            file.clone(),
+        ];
+        let problem = given.problem();
+        assert!(
+            problem.contains("no file with an enrolment link"),
+            "{problem}"
+        );
+    }
+}
+
+#[test]
+fn who_the_source_is_is_proved_unless_it_is_said_otherwise() {
+    let mut given = Given::nothing();
+    given.line.push("flexfeed://t@h?ch=a".into());
+    assert_eq!(given.settings().verify, Verify::Roots);
+    given.line.push("--insecure".into());
+    let loaded = given.load().unwrap();
+    assert_eq!(loaded.settings.verify, Verify::Insecure);
+    assert!(
+        loaded.warnings[0].contains("NOT VERIFIED"),
+        "{:?}",
+        loaded.warnings
+    );
+    let mut given = Given::nothing();
+    given.line = ["flexfeed-receiver", LINK, "--ca-file", "x"]
+        .map(String::from)
+        .into();
+    assert!(given.problem().contains("the link has a pin"));
+}
+
+#[test]
+fn variables_that_are_no_settings_are_found() {
+    let names = [
+        "PATH",
+        "FLEXFEED_DATA",
+        "FLEXFEED_LINK_FILE",
+        "FLEXFEED_DELIVERY_LOG",
+        "FLEXFEED_LINKS",
+        "FLEXFEED_",
+        "XFLEXFEED_A",
+    ];
+    let unknown = check::unknown_variables(names.iter().map(|name| (*name).to_owned()));
+    let unknown: Vec<String> = unknown.collect();
+    assert_eq!(
+        unknown,
+        ["FLEXFEED_", "FLEXFEED_LINKS (is FLEXFEED_LINK meant?)"]
+    );
+}
