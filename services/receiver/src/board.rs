@@ -1,6 +1,7 @@
 //! What is known about the running receiver, for its status file.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +13,7 @@ use uuid::Uuid;
 use crate::deliver::Outcome;
 use crate::latency::Latencies;
 use crate::peer_text::plain;
-use crate::status::model::{Channel, Gap, Latency, Move, Paths, Status, VERSION};
+use crate::status::model::{Channel, Gap, Hook, Latency, Move, Paths, Status, VERSION};
 
 /// How many moves are kept, and how many gaps.
 const MOVES: usize = 64;
@@ -44,6 +45,7 @@ pub struct Identity {
 #[derive(Debug)]
 pub struct Board {
     identity: Identity,
+    started_ms: u64,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -56,7 +58,9 @@ struct State {
     connection_error: Option<String>,
     /// Why nothing can be put out.
     storage_error: Option<String>,
+    http: Option<SocketAddr>,
     channels: Vec<ChannelState>,
+    hooks: Vec<Hook>,
 }
 
 #[derive(Debug)]
@@ -105,12 +109,15 @@ impl Board {
         });
         Self {
             identity,
+            started_ms: since,
             state: Mutex::new(State {
                 address: None,
                 connected: false,
                 connection_error: None,
                 storage_error: None,
+                http: None,
                 channels: channels.collect(),
+                hooks: Vec::new(),
             }),
             changed: Notify::new(),
         }
@@ -256,6 +263,22 @@ impl Board {
         self.changed.notify_one();
     }
 
+    /// HTTP is answered there.
+    pub fn set_http(&self, address: Option<SocketAddr>) {
+        self.lock().http = address;
+        self.changed.notify_one();
+    }
+
+    /// How the webhooks and commands do.
+    pub fn set_hooks(&self, hooks: Vec<Hook>) {
+        let mut state = self.lock();
+        if state.hooks != hooks {
+            state.hooks = hooks;
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+
     /// The receiver ends.
     pub fn ended(&self) {
         let mut state = self.lock();
@@ -275,13 +298,16 @@ impl Board {
             version: VERSION,
             pid: std::process::id(),
             updated_ms: now_ms() as u64,
+            started_ms: self.started_ms,
             name: self.identity.name.clone(),
             receiver_id: self.identity.receiver_id,
             source: self.identity.source.clone(),
             address: state.address.clone(),
             connected: state.connected,
             error: (!errors.is_empty()).then(|| errors.join("; ")),
+            http: state.http,
             channels: state.channels.iter().map(ChannelState::status).collect(),
+            hooks: state.hooks.clone(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The data folder: made, locked against a second receiver, and with the receiver's id.
+//! The data folder: made, locked against a second receiver, and with the receiver's id and credential.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -9,6 +9,7 @@ use std::time::Duration;
 use thiserror::Error;
 use uuid::Uuid;
 
+use crate::credential::{self, Credential, CredentialError};
 use crate::durable::{FileError, replace};
 
 /// `status` holds the lock for an instant to see whether anybody else does; a receiver that starts
@@ -46,6 +47,9 @@ pub enum DataError {
         /// The other receiver's process id, where its lock file tells.
         pid: Option<u32>,
     },
+    /// The receiver's credential cannot be used.
+    #[error("{0}")]
+    Credential(#[from] CredentialError),
     /// The file with the receiver's id holds something else.
     #[error(
         "{} does not hold a receiver id (a UUID): restore the file, or remove it to enrol as a new receiver",
@@ -62,6 +66,7 @@ pub enum DataError {
 pub struct DataFolder {
     folder: PathBuf,
     receiver_id: Uuid,
+    credential: Credential,
     // Held, never read: the lock lasts as long as the open file.
     _lock: File,
 }
@@ -116,9 +121,11 @@ impl DataFolder {
                 id
             }
         };
+        let credential = credential::open(&state, receiver_id)?;
         Ok(Self {
             folder: folder.to_owned(),
             receiver_id,
+            credential,
             _lock: lock,
         })
     }
@@ -133,6 +140,12 @@ impl DataFolder {
     #[must_use]
     pub fn state(&self) -> PathBuf {
         state_folder(&self.folder)
+    }
+
+    /// What the source knows this receiver by; it is on the disk.
+    #[must_use]
+    pub fn credential(&self) -> &Credential {
+        &self.credential
     }
 
     /// The id of this receiver, made once.
@@ -238,8 +251,11 @@ mod tests {
             let mode = fs::metadata(path).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o700, "{}", path.display());
         }
+        let credential = first.credential().clone();
         drop(first);
-        assert_eq!(DataFolder::open(&folder).unwrap().receiver_id(), id);
+        let again = DataFolder::open(&folder).unwrap();
+        assert_eq!(again.receiver_id(), id);
+        assert_eq!(*again.credential(), credential);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 pub mod board;
 pub mod cli;
 pub mod config;
+pub mod credential;
 pub mod cursor;
 pub mod data;
 pub mod deliver;

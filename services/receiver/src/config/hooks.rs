@@ -177,7 +177,7 @@ fn webhook(
     let host = url
         .host_str()
         .unwrap_or("webhook")
-        .replace(['[', ']', ':'], "-");
+        .replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     Some(Webhook {
         name: name(table, taker, &host, url.as_str())?,
         secret: own,

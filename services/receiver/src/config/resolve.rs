@@ -182,8 +182,12 @@ fn resolve(layers: &Layers, taker: &mut Taker, warnings: &mut Vec<String>) -> Op
     let name = value(layers, taker, "name", values::name);
     let interface = value(layers, taker, "interface", values::interface);
     let log_format = value(layers, taker, "log_format", values::log_format);
-    let updates = value(layers, taker, "journal_updates", values::count);
-    let bytes = value(layers, taker, "journal_bytes", values::size);
+    let updates = value(layers, taker, "journal_updates", |text| {
+        values::count(text).and_then(|n| at_least(n, 16))
+    });
+    let bytes = value(layers, taker, "journal_bytes", |text| {
+        values::size(text).and_then(|n| at_least(n, 64 << 10))
+    });
     let link = link?;
     Some(Settings {
         verify: verify(layers, &link, insecure, taker, warnings),
@@ -202,10 +206,18 @@ fn resolve(layers: &Layers, taker: &mut Taker, warnings: &mut Vec<String>) -> Op
         log_level: text(layers, "log_level").map(|(_, text)| text.to_owned()),
         journal: JournalSettings {
             updates: updates.unwrap_or(10_000) as usize,
-            bytes: bytes.unwrap_or(256 << 20),
+            bytes: bytes.unwrap_or(64 << 20),
         },
         link,
     })
+}
+
+/// A bound that leaves room to work in.
+fn at_least<T: PartialOrd + std::fmt::Display>(number: T, least: T) -> Result<T, String> {
+    if number < least {
+        return Err(format!("is less than {least}"));
+    }
+    Ok(number)
 }
 
 /// How the source is verified. What is weaker than the link says has to be asked for, and is told.

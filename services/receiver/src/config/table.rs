@@ -136,8 +136,8 @@ pub const SETTINGS: &[Setting] = settings![
         ["/a", "/b", "/c"];
     "journal_updates" "journal-updates" "NUMBER" Number Everywhere "10000"
         "How many of its last updates the receiver keeps for each channel, for events, webhooks and commands"
-        ["1", "2", "3"];
-    "journal_bytes" "journal-bytes" "SIZE" Number Everywhere "256M"
+        ["16", "17", "18"];
+    "journal_bytes" "journal-bytes" "SIZE" Number Everywhere "64M"
         "How many bytes of them at most (with K, M or G)"
         ["1M", "2M", "3M"];
     "interface" "interface" "IP" Text Everywhere "by the routing table"

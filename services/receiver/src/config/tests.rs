@@ -192,7 +192,7 @@ fn defaults_hold_where_nobody_says_anything() {
         settings.journal,
         JournalSettings {
             updates: 10_000,
-            bytes: 256 << 20
+            bytes: 64 << 20
         }
     );
     assert!(settings.webhooks.is_empty() && settings.exec.is_empty());
@@ -244,7 +244,7 @@ concurrency = 4
     let [first, second] = &settings.webhooks[..] else {
         panic!("{:?}", settings.webhooks);
     };
-    assert!(first.name.starts_with("a.example-"), "{first:?}");
+    assert!(first.name.starts_with("a-example-"), "{first:?}");
     assert_eq!(
         first.secret.as_ref().unwrap().as_bytes(),
         b"0123456789abcdef"

@@ -141,13 +141,12 @@ pub fn webhook_url(text: &str) -> Result<Url, String> {
 
 /// A name that can also name a file.
 pub fn hook_name(text: &str) -> Result<String, String> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if (1..=MAX_HOOK_NAME).contains(&text.len()) && !text.starts_with('.') && text.chars().all(fits)
-    {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    if (1..=MAX_HOOK_NAME).contains(&text.len()) && text.chars().all(fits) {
         return Ok(text.to_owned());
     }
     Err(format!(
-        "is no name of 1 to {MAX_HOOK_NAME} letters, digits, - _ . with no . in front"
+        "is no name of 1 to {MAX_HOOK_NAME} letters, digits, - and _"
     ))
 }
 
@@ -212,8 +211,8 @@ mod tests {
         ] {
             assert!(webhook_url(wrong).is_err(), "{wrong}");
         }
-        assert!(hook_name("a-b_c.d").is_ok());
-        for wrong in ["", ".a", "a/b", "ä", &"x".repeat(65)] {
+        assert!(hook_name("a-b_c").is_ok());
+        for wrong in ["", "a.b", "a/b", "ä", &"x".repeat(65)] {
             assert!(hook_name(wrong).is_err(), "{wrong}");
         }
         assert!(name(&"x".repeat(256)).is_err() && name("a\nb").is_err());

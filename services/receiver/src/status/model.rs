@@ -1,5 +1,7 @@
 //! The content of `status.json`. Times are Unix times in ms, durations are in ms.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -15,6 +17,9 @@ pub struct Status {
     pub pid: u32,
     /// When this was written.
     pub updated_ms: u64,
+    /// When the process began.
+    #[serde(default)]
+    pub started_ms: u64,
     /// Its name for people.
     pub name: String,
     /// Its id, made once.
@@ -28,8 +33,37 @@ pub struct Status {
     pub connected: bool,
     /// What is wrong, in words for a person.
     pub error: Option<String>,
+    /// Where it answers HTTP.
+    #[serde(default)]
+    pub http: Option<SocketAddr>,
     /// The channels, in the link's order.
     pub channels: Vec<Channel>,
+    /// The webhooks and commands.
+    #[serde(default)]
+    pub hooks: Vec<Hook>,
+}
+
+/// A webhook or command. Counters count since this process started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hook {
+    /// Its name.
+    pub name: String,
+    /// `webhook` or `exec`.
+    pub kind: String,
+    /// Only updates of these channels; of all if empty.
+    pub channels: Vec<String>,
+    /// Updates that wait for it.
+    pub pending: u64,
+    /// Updates that it has taken.
+    pub delivered: u64,
+    /// Attempts that failed.
+    pub failures: u64,
+    /// Updates that went to its dead-letter file.
+    pub dead: u64,
+    /// Why the last attempt failed, until one succeeds.
+    pub error: Option<String>,
+    /// It is not tried any more until the next start.
+    pub disabled: bool,
 }
 
 /// One channel. Counters count since this process started.

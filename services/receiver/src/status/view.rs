@@ -6,7 +6,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::model::{Channel, Status};
+use super::model::{Channel, Hook, Status};
 use crate::peer_text::plain;
 
 /// How many of the last moves are shown.
@@ -72,6 +72,15 @@ pub(super) fn render(
     for channel in &status.channels {
         out.push('\n');
         render_channel(&mut out, channel, connected, data, &clock);
+    }
+    if !status.hooks.is_empty() {
+        out.push('\n');
+    }
+    for hook in &status.hooks {
+        render_hook(&mut out, hook);
+    }
+    if let (Some(http), true) = (status.http, life != Life::Ended) {
+        let _ = writeln!(out, "\nHTTP: http://{http}/");
     }
     out
 }
@@ -162,6 +171,27 @@ fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, c
     }
 }
 
+fn render_hook(out: &mut String, hook: &Hook) {
+    let _ = writeln!(
+        out,
+        "{} {}: {} taken, {} wait, {} failed attempts, {} in the dead-letter file{}",
+        plain(&hook.kind),
+        plain(&hook.name),
+        hook.delivered,
+        hook.pending,
+        hook.failures,
+        hook.dead,
+        if hook.disabled {
+            "; DISABLED until the next start"
+        } else {
+            ""
+        }
+    );
+    if let Some(error) = &hook.error {
+        let _ = writeln!(out, "  last failure: {}", plain(error));
+    }
+}
+
 struct Clock<'a> {
     now_ms: u64,
     zone: &'a TimeZone,
@@ -218,12 +248,15 @@ mod tests {
             version: 1,
             pid: 42,
             updated_ms: NOW - 1000,
+            started_ms: NOW - 250_000,
             name: "r1".into(),
             receiver_id: Uuid::from_u128(1),
             source: "feeds.example.org:4433".into(),
             address: Some("203.0.113.5:4433".into()),
             connected: true,
             error: None,
+            http: None,
+            hooks: Vec::new(),
             channels: vec![Channel {
                 channel: "lore".into(),
                 incarnation: Some(Uuid::from_u128(2)),
@@ -326,6 +359,32 @@ mod tests {
         assert!(text.contains("were 3 to 9, at 11:59:00"), "{text}");
         assert!(text.contains("clocks"), "{text}");
         assert!(text.contains("2025-09-02 12:00:00 (3 days ago)"), "{text}");
+    }
+
+    #[test]
+    fn hooks_and_http_are_shown() {
+        let mut status = status();
+        status.http = "127.0.0.1:8080".parse().ok();
+        status.hooks = vec![Hook {
+            name: "search".into(),
+            kind: "webhook".into(),
+            channels: Vec::new(),
+            pending: 3,
+            delivered: 40,
+            failures: 5,
+            dead: 1,
+            error: Some("410 \u{1b}Gone".into()),
+            disabled: true,
+        }];
+        let running = text(&status, Life::Running);
+        for part in [
+            "webhook search: 40 taken, 3 wait, 5 failed attempts, 1 in the dead-letter file; DISABLED",
+            "last failure: 410  Gone",
+            "HTTP: http://127.0.0.1:8080/",
+        ] {
+            assert!(running.contains(part), "{running}");
+        }
+        assert!(!text(&status, Life::Ended).contains("HTTP"));
     }
 
     #[test]
