@@ -61,6 +61,8 @@ pub struct Entry {
     pub summary: Option<String>,
     /// Categories.
     pub tags: Vec<String>,
+    /// The language of the texts (RFC 5646), where the feed or the entry says so.
+    pub language: Option<String>,
     /// Enclosures.
     pub attachments: Vec<Attachment>,
     /// A namespace-complete Atom `<entry>` element (RFC 4287 section 4.1.2). For an Atom feed it

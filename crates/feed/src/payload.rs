@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
 
-use crate::entry::{Attachment, Author, Entry, Kind};
+use crate::entry::{Entry, Kind};
+use crate::item::Item;
 
 /// The longest event, after decompression, that [`decode`] takes, in bytes.
 pub const MAX_EVENT_BYTES: usize = 16 << 20;
@@ -83,51 +84,7 @@ struct Event {
     time: String,
     subject: String,
     datacontenttype: String,
-    data: Item,
-}
-
-/// A JSON Feed 1.1 item.
-#[derive(Serialize, Deserialize)]
-struct Item {
-    id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    url: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    title: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    content_html: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    content_text: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    summary: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    date_published: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    date_modified: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    authors: Vec<ItemAuthor>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    tags: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    attachments: Vec<ItemAttachment>,
-    #[serde(rename = "_flexfeed")]
-    extension: Extension,
-}
-
-#[derive(Serialize, Deserialize)]
-struct ItemAuthor {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    url: Option<String>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct ItemAttachment {
-    url: String,
-    mime_type: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    size_in_bytes: Option<u64>,
+    data: Item<Extension>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -158,7 +115,12 @@ pub fn encode(
         time: format!("{now:.3}"),
         subject: entry.id.clone(),
         datacontenttype: "application/json".into(),
-        data: item(entry),
+        data: Item::new(
+            entry,
+            Some(Extension {
+                xml: entry.xml.clone(),
+            }),
+        ),
     };
     let mut plain = vec![IDENTITY];
     // Writing strings and numbers to memory cannot fail. Should it ever, the update is sent
@@ -170,46 +132,6 @@ pub fn encode(
     match zstd::bulk::compress(&plain[1..], ZSTD_LEVEL) {
         Ok(packed) if packed.len() + 1 < plain.len() => [&[ZSTD], packed.as_slice()].concat(),
         _ => plain,
-    }
-}
-
-fn item(entry: &Entry) -> Item {
-    let contentless = entry.content_html.is_none() && entry.content_text.is_none();
-    Item {
-        id: entry.id.clone(),
-        url: entry.url.clone(),
-        title: entry.title.clone(),
-        content_html: entry.content_html.clone(),
-        // JSON Feed 1.1: one of the two must be there.
-        content_text: if contentless {
-            Some(String::new())
-        } else {
-            entry.content_text.clone()
-        },
-        summary: entry.summary.clone(),
-        date_published: entry.published,
-        date_modified: entry.updated,
-        authors: entry
-            .authors
-            .iter()
-            .map(|a| ItemAuthor {
-                name: a.name.clone(),
-                url: a.url.clone(),
-            })
-            .collect(),
-        tags: entry.tags.clone(),
-        attachments: entry
-            .attachments
-            .iter()
-            .map(|a| ItemAttachment {
-                url: a.url.clone(),
-                mime_type: a.mime_type.clone(),
-                size_in_bytes: a.size,
-            })
-            .collect(),
-        extension: Extension {
-            xml: entry.xml.clone(),
-        },
     }
 }
 
@@ -239,47 +161,21 @@ pub fn decode(encoded: &[u8]) -> Result<Update, PayloadError> {
         .and_then(|(i, s)| Some((i.parse().ok()?, s.parse().ok()?)))
         .ok_or_else(|| bad("id", &event.id))?;
     let time = event.time.parse().map_err(|_| bad("time", &event.time))?;
-    let item = event.data;
+    let mut item = event.data;
     if item.id.is_empty() || item.id != event.subject {
         return Err(bad("subject", &event.subject));
     }
+    let xml = match item.extension.take() {
+        Some(extension) => extension.xml,
+        None => return Err(bad("_flexfeed", "")),
+    };
     Ok(Update {
         kind,
         feed_url: event.source,
         incarnation,
         seq,
         time,
-        entry: Entry {
-            id: item.id,
-            title: item.title,
-            url: item.url,
-            authors: item
-                .authors
-                .into_iter()
-                .map(|a| Author {
-                    name: a.name,
-                    url: a.url,
-                })
-                .collect(),
-            published: item.date_published,
-            updated: item.date_modified,
-            content_text: item
-                .content_text
-                .filter(|t| !t.is_empty() || item.content_html.is_some()),
-            content_html: item.content_html,
-            summary: item.summary,
-            tags: item.tags,
-            attachments: item
-                .attachments
-                .into_iter()
-                .map(|a| Attachment {
-                    url: a.url,
-                    mime_type: a.mime_type,
-                    size: a.size_in_bytes,
-                })
-                .collect(),
-            xml: item.extension.xml,
-        },
+        entry: item.into_entry(xml),
     })
 }
 
@@ -311,6 +207,7 @@ fn bad(member: &'static str, value: &str) -> PayloadError {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use crate::entry::{Attachment, Author};
     use proptest::prelude::*;
 
     fn time() -> Timestamp {
@@ -450,6 +347,7 @@ mod tests {
                     .map(|t| Attachment { url: t.clone(), mime_type: t.clone(), size })
                     .collect(),
                 tags,
+                language: texts[4].clone(),
                 published: when,
                 updated: when,
                 xml,

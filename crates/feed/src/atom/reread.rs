@@ -1,51 +1,17 @@
 //! Reading the file that an earlier run wrote.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
-
 use jiff::Timestamp;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use uuid::Uuid;
 
-use super::{MAX_FILE_BYTES, Slot};
+use crate::window::{Body, Slot};
 use crate::xml::ATOM_NS;
 use crate::xml::check::{Form, check};
 use crate::xml::element::outline;
 
-/// Room for what the file has beside its entries' text.
-const MAX_EXTRA: usize = 4 << 20;
-
-pub(super) enum Unreadable {
-    Io(io::Error),
-    /// What is wrong with the content.
-    Damaged(String),
-}
-
-/// The entries of the file at `path`, or `None` if there is no file.
-pub(super) fn read(path: &Path) -> Result<Option<Vec<Slot>>, Unreadable> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(Unreadable::Io(e)),
-    };
-    let most = MAX_FILE_BYTES + MAX_EXTRA;
-    let mut bytes = Vec::new();
-    file.take(most as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(Unreadable::Io)?;
-    if bytes.len() > most {
-        return Err(Unreadable::Damaged(format!("longer than {most} bytes")));
-    }
-    let text = String::from_utf8(bytes)
-        .map_err(|e| Unreadable::Damaged(format!("not UTF-8: {}", e.utf8_error())))?;
-    check(&text, Form::Document).map_err(Unreadable::Damaged)?;
-    slots(&text).map(Some).map_err(Unreadable::Damaged)
-}
-
 /// Cuts the entries out of a document that is known to be well-formed.
-fn slots(text: &str) -> Result<Vec<Slot>, String> {
+pub(super) fn slots(text: &str) -> Result<Vec<Slot>, String> {
     let mut reader = Reader::from_str(text);
     let mut slots = Vec::new();
     let mut origin = None;
@@ -104,7 +70,7 @@ fn slot(xml: &str, origin: Option<(Uuid, u64, Timestamp)>) -> Result<Slot, Strin
         id,
         origin: origin.map(|(incarnation, seq, _)| (incarnation, seq)),
         time,
-        xml: xml.to_owned(),
+        body: Body::Text(xml.to_owned()),
     })
 }
 

@@ -1,11 +1,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
+use uuid::Uuid;
 
 use super::*;
 use crate::entry::Kind;
+use crate::payload::Update;
+use crate::xml::check::Form;
 use crate::xml::split::{Limits, split};
 
 const INCARNATION: Uuid = Uuid::from_u128(1);
@@ -63,7 +67,7 @@ fn newest_first_limited_and_read_again() {
     assert_eq!(ids(&file), ["urn:7", "urn:6", "urn:5", "urn:4", "urn:3"]);
     let again = open(&path);
     assert!(again.damaged().is_none());
-    assert_eq!(again.slots, file.slots);
+    assert_eq!(again.window, file.window);
     let names: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
     assert_eq!(names.len(), 1, "no temporary file stays: {names:?}");
 }
@@ -147,7 +151,8 @@ fn what_is_missing_is_added_and_the_rest_kept() {
          <a:title>Title 1</a:title><a:updated>{:.3}</a:updated></a:entry >",
         time(1)
     );
-    assert_eq!(file.slots[0].xml, expected);
+    file.settle();
+    assert_eq!(file.window.slots()[0].text(), expected);
 }
 
 #[test]
@@ -173,7 +178,7 @@ fn what_cannot_be_embedded_is_made_anew() {
         let again = open(&path);
         assert_eq!(again.damaged(), None, "{xml}");
         assert_eq!(ids(&again), ["q"], "{xml}");
-        let element = outline(&again.slots[0].xml).unwrap();
+        let element = outline(again.window.slots()[0].text()).unwrap();
         assert!(element.child(ATOM_NS, "updated").is_some(), "{xml}");
         assert_eq!(element.child(ATOM_NS, "title").unwrap().text, "Title 1");
         fs::remove_file(&path).unwrap();
@@ -221,7 +226,7 @@ fn errors_name_the_file() {
 fn the_size_is_bounded_but_the_newest_stays() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = AtomFile::open(&path(&folder), FeedMeta::for_channel("", ""), 500).unwrap();
-    file.max_bytes = 10_000;
+    file.window.max_bytes = 10_000;
     let big = "x".repeat(4_000);
     for seq in 1..=4 {
         let mut big_update = update(seq, &seq.to_string(), "");
@@ -258,7 +263,9 @@ proptest! {
         }
         let mut again = open(&path);
         updates.iter().for_each(|u| { again.upsert(u); });
-        prop_assert_eq!(again.slots, once.slots);
+        again.settle();
+        once.settle();
+        prop_assert_eq!(again.window, once.window);
     }
 
     /// Whatever an update says, the file can be read again and holds it.
@@ -277,7 +284,7 @@ proptest! {
         file.write().unwrap();
         let mut again = open(&path);
         prop_assert_eq!(again.damaged(), None);
-        prop_assert_eq!(&again.slots, &file.slots);
+        prop_assert_eq!(&again.window, &file.window);
         prop_assert_eq!(again.upsert(&odd), Upserted::Unchanged);
         let text = fs::read_to_string(&path).unwrap();
         let limits = Limits { entries: 9, entry_bytes: 1 << 20 };

@@ -3,7 +3,10 @@
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::{MAX_ENTRIES, MAX_ENTRY_BYTES, ParseError, ParsedFeed, details, identify, seen};
+use super::{
+    FeedLinks, MAX_ENTRIES, MAX_ENTRY_BYTES, ParseError, ParsedFeed, details, header, identify,
+    seen,
+};
 use crate::entry::{Author, Entry};
 use crate::xml::split::Format;
 use crate::xml::{clean, synthesise};
@@ -41,8 +44,10 @@ pub(super) fn parse(text: &str, base: Option<&Url>) -> Result<ParsedFeed, ParseE
             .and_then(Value::as_str)
             .map(|t| clean(t.trim()).into_owned())
             .filter(|t| !t.is_empty()),
+        links: links(&feed, base),
         ..ParsedFeed::default()
     };
+    let language = feed.get("language").and_then(Value::as_str);
     for (n, item) in items.into_iter().enumerate() {
         if n >= MAX_ENTRIES {
             parsed
@@ -51,7 +56,11 @@ pub(super) fn parse(text: &str, base: Option<&Url>) -> Result<ParsedFeed, ParseE
             break;
         }
         match entry(&item, &inherited, base) {
-            Ok(entry) => parsed.entries.push(entry),
+            Ok(mut entry) => {
+                let own = item.get("language").and_then(Value::as_str);
+                entry.language = own.or(language).and_then(header::language);
+                parsed.entries.push(entry);
+            }
             Err(why) => {
                 if parsed.skipped.len() < 100 {
                     parsed.skipped.push(format!("item {}: {why}", n + 1));
@@ -60,6 +69,22 @@ pub(super) fn parse(text: &str, base: Option<&Url>) -> Result<ParsedFeed, ParseE
         }
     }
     Ok(parsed)
+}
+
+fn links(feed: &Map<String, Value>, base: Option<&Url>) -> FeedLinks {
+    let mut links = FeedLinks::default();
+    for (relation, member) in [("next", "next_url"), ("self", "feed_url")] {
+        if let Some(url) = feed.get(member).and_then(Value::as_str) {
+            links.note(relation, url, base);
+        }
+    }
+    let hubs = feed.get("hubs").and_then(Value::as_array);
+    for hub in hubs.into_iter().flatten().take(16) {
+        if let Some(url) = hub.get("url").and_then(Value::as_str) {
+            links.note("hub", url, base);
+        }
+    }
+    links
 }
 
 fn entry(item: &Value, inherited: &[Author], base: Option<&Url>) -> Result<Entry, String> {

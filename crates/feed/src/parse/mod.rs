@@ -3,10 +3,13 @@
 //! The document is cut into entries first, and each is parsed on its own: the original text of
 //! each Atom entry is kept, and an entry that cannot be read costs only itself.
 
-mod decode;
+pub(crate) mod decode;
 mod details;
+mod header;
 mod json;
 mod seen;
+
+use std::time::Duration;
 
 use thiserror::Error;
 use url::Url;
@@ -16,6 +19,8 @@ use crate::xml::check::{Form, check};
 use crate::xml::element::{Element, stand_alone};
 use crate::xml::split::{Document, Format, Limits, NotXmlFeed, split};
 use crate::xml::{ATOM_NS, synthesise};
+
+pub use header::FeedLinks;
 
 /// The most entries taken from one document, the first ones.
 pub const MAX_ENTRIES: usize = 1000;
@@ -32,6 +37,14 @@ pub const MAX_ID_BYTES: usize = 2048;
 pub struct ParsedFeed {
     /// The feed's own title, as plain text.
     pub title: Option<String>,
+    /// Where the feed's other documents are.
+    pub links: FeedLinks,
+    /// How often the feed says that it changes: the longer of RSS's `ttl` and the Syndication
+    /// module's `updatePeriod` and `updateFrequency`. Many publishing systems put in a default
+    /// that has nothing to do with the feed's real rate. `skipHours` and `skipDays` are passed
+    /// over: an entry that appears in such an hour would come many hours late, and a conditional
+    /// request costs the server next to nothing.
+    pub interval: Option<Duration>,
     /// In the document's order, which is newest first in nearly all feeds.
     pub entries: Vec<Entry>,
     /// What was passed over and why, for the log: entries that cannot be read, are too long, or
@@ -118,6 +131,7 @@ fn xml(document: Document) -> ParsedFeed {
         format,
         scope,
         title,
+        header,
         entries,
         mut skipped,
     } = document;
@@ -127,6 +141,7 @@ fn xml(document: Document) -> ParsedFeed {
         Format::Atom => ATOM_NS,
         Format::Rss | Format::Rdf => "",
     };
+    let header = header::read(format, &header, &scope, fallback);
     for (n, raw) in entries.into_iter().enumerate() {
         let result = stand_alone(raw, &scope, fallback).and_then(|(text, element)| {
             if format == Format::Atom && element.namespace != ATOM_NS {
@@ -135,15 +150,25 @@ fn xml(document: Document) -> ParsedFeed {
                     element.namespace
                 ));
             }
-            entry(format, &text, &element, scope.base())
+            let language = element.attribute("xml:lang").and_then(header::language);
+            let mut entry = entry(format, &text, &element, scope.base())?;
+            entry.language = entry.language.or(language);
+            Ok(entry)
         });
         match result {
             Ok(entry) => parsed.push(entry),
             Err(why) => skipped.push(format!("entry {}: {why}", n + 1)),
         }
     }
+    for entry in &mut parsed {
+        if entry.language.is_none() {
+            entry.language.clone_from(&header.language);
+        }
+    }
     ParsedFeed {
         title,
+        links: header.links,
+        interval: header.interval,
         entries: parsed,
         skipped,
     }

@@ -41,6 +41,11 @@ impl Scope {
         self.base.as_ref()
     }
 
+    /// The language of the document's texts, by its `xml:lang`.
+    pub(crate) fn lang(&self) -> Option<&str> {
+        self.lang.as_deref()
+    }
+
     /// The namespace that a prefix stands for here.
     pub(crate) fn namespace(&self, prefix: &str) -> Option<&str> {
         self.bindings
@@ -125,6 +130,8 @@ pub(crate) struct Element {
     pub content_end: Option<usize>,
     /// Direct children in order.
     pub children: Vec<Child>,
+    /// The character data directly in it, with references resolved.
+    pub text: String,
     /// Whether a link in it needs a base address.
     pub relative: bool,
 }
@@ -180,6 +187,7 @@ pub(crate) fn outline(xml: &str) -> Result<Element, String> {
                         content_start: position(&reader),
                         content_end: None,
                         children: Vec::new(),
+                        text: String::new(),
                         relative: false,
                     });
                 } else if depth == 2 {
@@ -198,8 +206,10 @@ pub(crate) fn outline(xml: &str) -> Result<Element, String> {
             Event::End(_) => {}
             Event::Eof => return Err("it ends in the middle".into()),
             other => {
-                if let (2, Some(child)) = (depth, &mut child) {
-                    push_data(&mut child.text, &other);
+                match (depth, &mut element, &mut child) {
+                    (1, Some(element), _) => push_data(&mut element.text, &other),
+                    (2, _, Some(child)) => push_data(&mut child.text, &other),
+                    _ => {}
                 }
                 continue;
             }

@@ -11,6 +11,14 @@ use super::{ATOM_NS, MAX_DEPTH};
 /// each one may cost a scan of [`Limits::entry_bytes`].
 const MAX_SKIPPED: usize = 100;
 
+/// How many elements of the feed's own header are kept, and how long each may be.
+const MAX_HEADER: usize = 64;
+const MAX_HEADER_BYTES: usize = 8 * 1024;
+
+/// What of the header is kept, by local name: what says where the feed's other documents are, how
+/// often it changes, and its language.
+const HEADER: [&str; 5] = ["link", "ttl", "updatePeriod", "updateFrequency", "language"];
+
 /// How much of the feed's own title is kept.
 const MAX_TITLE: usize = 4096;
 
@@ -38,10 +46,22 @@ pub(crate) struct Document<'a> {
     pub format: Format,
     pub scope: Scope,
     pub title: Option<String>,
+    /// The text of some elements beside the entries, see [`HEADER`].
+    pub header: Vec<&'a str>,
     /// The text of each entry, from `<` to `>`, in document order.
     pub entries: Vec<&'a str>,
     /// What was passed over, and why.
     pub skipped: Vec<String>,
+}
+
+impl<'a> Document<'a> {
+    /// Keeps an element of the header.
+    fn keep(&mut self, text: Option<&'a str>) {
+        if self.header.len() < MAX_HEADER {
+            self.header
+                .extend(text.filter(|t| t.len() <= MAX_HEADER_BYTES));
+        }
+    }
 }
 
 /// Why a text is no XML feed.
@@ -79,6 +99,7 @@ pub(crate) fn split<'a>(
         format,
         scope,
         title: None,
+        header: Vec::new(),
         entries: Vec::new(),
         skipped: Vec::new(),
     };
@@ -177,11 +198,13 @@ impl<'a> Walker<'a> {
                         open += 1;
                     } else {
                         let title = local.as_ref() == "title" && document.title.is_none();
+                        let header = HEADER.contains(&local.as_ref());
                         let name = tag.name().as_ref().to_owned();
                         match self.skip(&name, start, usize::MAX) {
                             Ok(end) if title => {
                                 document.title = self.text.get(start..end).and_then(title_text);
                             }
+                            Ok(end) if header => document.keep(self.text.get(start..end)),
                             Ok(_) => {}
                             Err(why) => {
                                 document.skipped.push(format!("<{name}>: {why}"));
@@ -191,6 +214,10 @@ impl<'a> Walker<'a> {
                             }
                         }
                     }
+                }
+                Ok(Event::Empty(tag)) if HEADER.contains(&tag.local_name().as_ref()) => {
+                    let end = self.position();
+                    document.keep(self.text.get(start..end));
                 }
                 Ok(Event::End(_)) => open -= 1,
                 Ok(Event::Eof) => {

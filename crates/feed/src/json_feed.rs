@@ -1,0 +1,176 @@
+//! The receiver's JSON Feed 1.1 file (jsonfeed.org): the last entries of a channel, newest first.
+//!
+//! Each item says in `_flexfeed` which update brought it (`INCARNATION/SEQ`) and when the source
+//! stored that; the version of the format allows for such members, and readers pass over them.
+
+use std::io::{self, Write};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::entry::Entry;
+use crate::feed_file::Form;
+pub use crate::feed_file::{
+    Damaged, FeedFile, FeedMeta, FileError, KEEP, MAX_FILE_BYTES, Upserted,
+};
+use crate::item::Item;
+use crate::window::{Body, Slot};
+
+/// The value of `version` (JSON Feed 1.1, "Top-level").
+pub const VERSION: &str = "https://jsonfeed.org/version/1.1";
+
+/// The format of [`JsonFile`].
+#[derive(Debug)]
+pub struct Json;
+
+/// The JSON Feed file of one channel, in memory and on disk.
+pub type JsonFile = FeedFile<Json>;
+
+/// What an item of the file says about its update.
+#[derive(Serialize, Deserialize)]
+struct Origin {
+    /// `INCARNATION/SEQ`; absent where it is not known any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    update: Option<String>,
+    /// When the source stored it.
+    time: Timestamp,
+}
+
+/// What the file says about itself, before its items.
+#[derive(Serialize)]
+struct Head<'a> {
+    version: &'a str,
+    title: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    feed_url: Option<&'a str>,
+    authors: [HeadAuthor<'a>; 1],
+    #[serde(rename = "_flexfeed")]
+    extension: HeadExtension<'a>,
+}
+
+#[derive(Serialize)]
+struct HeadAuthor<'a> {
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+struct HeadExtension<'a> {
+    /// JSON Feed has no id for a feed without an address.
+    id: &'a str,
+    updated: String,
+    /// The original feed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a str>,
+}
+
+/// What is read of a file. Members of later versions are passed over.
+#[derive(Deserialize)]
+struct Document {
+    version: String,
+    items: Vec<Item<Origin>>,
+}
+
+impl Form for Json {
+    /// JSON holds any text.
+    fn id(id: &str) -> String {
+        id.to_owned()
+    }
+
+    fn entry(entry: &Entry, _: &Slot) -> String {
+        text(&Item::new(entry, None))
+    }
+
+    fn write(
+        meta: &FeedMeta,
+        updated: Timestamp,
+        slots: &[Slot],
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let head = serde_json::to_string(&Head {
+            version: VERSION,
+            title: &meta.title,
+            feed_url: meta.own.as_deref(),
+            authors: [HeadAuthor { name: &meta.title }],
+            extension: HeadExtension {
+                id: &meta.id,
+                updated: format!("{updated:.3}"),
+                source: meta.link.as_deref(),
+            },
+        })?;
+        out.write_all(open(&head).as_bytes())?;
+        out.write_all(b",\n\"items\":[")?;
+        for (n, slot) in slots.iter().enumerate() {
+            let origin = serde_json::to_string(&Origin {
+                update: slot.origin.map(|(i, seq)| format!("{i}/{seq}")),
+                time: slot.time,
+            })?;
+            let comma = if n == 0 { "" } else { "," };
+            let item = open(slot.text());
+            write!(out, "{comma}\n{item},\"_flexfeed\":{origin}}}")?;
+        }
+        out.write_all(b"\n]}\n")
+    }
+
+    fn read(text: &str) -> Result<Vec<Slot>, String> {
+        let document: Document = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        if document.version != VERSION {
+            return Err(format!("the version is not {VERSION}"));
+        }
+        let mut ids = std::collections::HashSet::new();
+        document
+            .items
+            .into_iter()
+            .map(|item| {
+                if item.id.is_empty() || !ids.insert(item.id.clone()) {
+                    return Err(format!("the id {:?} is empty or there twice", item.id));
+                }
+                slot(item)
+            })
+            .collect()
+    }
+}
+
+fn slot(mut item: Item<Origin>) -> Result<Slot, String> {
+    let (origin, time) = match item.extension.take() {
+        // An item of somebody else's: it stays until a new version comes.
+        None => (None, Timestamp::UNIX_EPOCH),
+        Some(Origin { update: None, time }) => (None, time),
+        Some(Origin {
+            update: Some(update),
+            time,
+        }) => {
+            let origin = parse_update(&update).ok_or("an unknown _flexfeed.update")?;
+            (Some(origin), time)
+        }
+    };
+    Ok(Slot {
+        id: item.id.clone(),
+        origin,
+        time,
+        body: Body::Text(text(&item)),
+    })
+}
+
+fn parse_update(update: &str) -> Option<(Uuid, u64)> {
+    let (incarnation, seq) = update.split_once('/')?;
+    Some((incarnation.parse().ok()?, seq.parse().ok()?))
+}
+
+/// An object that begins with `{"id":` and has no `_flexfeed`.
+fn text(item: &Item<Origin>) -> String {
+    // Writing strings and numbers to memory cannot fail. Should it ever, the entry is there
+    // without its content.
+    serde_json::to_string(item).unwrap_or_else(|_| {
+        let id = serde_json::Value::from(item.id.as_str());
+        format!("{{\"id\":{id},\"content_text\":\"\"}}")
+    })
+}
+
+/// An object without its closing brace.
+fn open(object: &str) -> &str {
+    object.strip_suffix('}').unwrap_or(object)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! The last entries of a channel, newest first: what the receiver's feed files hold, whatever the
+//! format that they are written in.
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::entry::Entry;
+use crate::payload::Update;
+
+/// How many entries a file keeps by default.
+pub const KEEP: usize = 500;
+
+/// The most bytes of entries that a file keeps, whatever their number: the oldest go first. The
+/// newest entry is always kept.
+pub const MAX_FILE_BYTES: usize = 64 << 20;
+
+/// What taking in an update did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upserted {
+    /// The entry is new in the file.
+    Added,
+    /// An older version of it was there.
+    Replaced,
+    /// This update or a later one of the same entry was there, or the file is full of later ones.
+    Unchanged,
+}
+
+/// An entry as the file's format has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// Not in the format yet. While a receiver catches up, most entries leave the window before
+    /// it is written: they need no text.
+    Pending(Box<Entry>),
+    /// In the format, as it stands in the file.
+    Text(String),
+}
+
+/// One entry in the window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// As the format has it.
+    pub id: String,
+    /// Incarnation and seq of the update; `None` for an entry of unknown origin.
+    pub origin: Option<(Uuid, u64)>,
+    /// When the source stored the update.
+    pub time: Timestamp,
+    pub body: Body,
+}
+
+impl Slot {
+    /// The entry's text; empty while it is pending.
+    pub(crate) fn text(&self) -> &str {
+        match &self.body {
+            Body::Pending(_) => "",
+            Body::Text(text) => text,
+        }
+    }
+
+    /// About how much room it takes.
+    fn size(&self) -> usize {
+        match &self.body {
+            Body::Text(text) => text.len(),
+            Body::Pending(entry) => {
+                let text = |t: &Option<String>| t.as_ref().map_or(0, String::len);
+                entry.xml.len() + text(&entry.content_html) + text(&entry.content_text)
+            }
+        }
+    }
+}
+
+/// The entries of one file in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Window {
+    keep: usize,
+    /// [`MAX_FILE_BYTES`].
+    pub max_bytes: usize,
+    /// Newest first, no id twice.
+    slots: Vec<Slot>,
+}
+
+impl Window {
+    pub(crate) fn new(keep: usize) -> Self {
+        Self {
+            keep: keep.max(1),
+            max_bytes: MAX_FILE_BYTES,
+            slots: Vec::new(),
+        }
+    }
+
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// Takes the place of all that is in. Says whether some of it was past the limits.
+    pub(crate) fn fill(&mut self, slots: Vec<Slot>) -> bool {
+        self.slots = slots;
+        self.trim()
+    }
+
+    /// Takes an update in, as the entry `id`: a new entry comes to the front, a new version
+    /// replaces the older one and comes to the front. An update that is already in, or is older
+    /// than what is in, changes nothing, so delivering again from any earlier point is harmless.
+    pub(crate) fn upsert(&mut self, update: &Update, id: String) -> Upserted {
+        let origin = (update.incarnation, update.seq);
+        let old = self.slots.iter().position(|s| s.id == id);
+        if let Some(there) = old.and_then(|at| self.slots.get(at))
+            && there
+                .origin
+                .is_some_and(|(i, seq)| i == origin.0 && seq >= origin.1)
+        {
+            return Upserted::Unchanged;
+        }
+        // In front of everything that is not later in the same numbering. In-order delivery always
+        // inserts at 0; a repeated one finds its old place.
+        let mut at = self
+            .slots
+            .iter()
+            .position(|s| {
+                s.origin
+                    .is_none_or(|(i, seq)| i != origin.0 || seq < origin.1)
+            })
+            .unwrap_or(self.slots.len());
+        if at >= self.keep {
+            return Upserted::Unchanged;
+        }
+        let slot = Slot {
+            id,
+            origin: Some(origin),
+            time: update.time,
+            body: Body::Pending(Box::new(update.entry.clone())),
+        };
+        if let Some(old) = old {
+            self.slots.remove(old);
+            // The old version is never in front: it is earlier, or of another incarnation.
+            at = at.min(self.slots.len());
+        }
+        self.slots.insert(at, slot);
+        self.trim();
+        if old.is_some() {
+            Upserted::Replaced
+        } else {
+            Upserted::Added
+        }
+    }
+
+    /// Puts what is pending into the format.
+    pub(crate) fn settle(&mut self, text: impl Fn(&Entry, &Slot) -> String) {
+        for slot in &mut self.slots {
+            if let Body::Pending(entry) = &slot.body {
+                slot.body = Body::Text(text(entry, slot));
+            }
+        }
+        self.trim();
+    }
+
+    /// Entries of this incarnation with a greater seq than `after` count as of unknown origin from
+    /// here on. Says whether there were any.
+    pub(crate) fn forget_numbers(&mut self, incarnation: Uuid, after: u64) -> bool {
+        let mut any = false;
+        for slot in &mut self.slots {
+            if slot
+                .origin
+                .is_some_and(|(i, seq)| i == incarnation && seq > after)
+            {
+                slot.origin = None;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Drops the oldest entries past the limits. Says whether there were any.
+    fn trim(&mut self) -> bool {
+        let before = self.slots.len();
+        let most = self.max_bytes;
+        self.slots.truncate(self.keep);
+        let mut bytes = 0usize;
+        let fit = self
+            .slots
+            .iter()
+            .take_while(|slot| {
+                bytes = bytes.saturating_add(slot.size());
+                bytes <= most
+            })
+            .count();
+        self.slots.truncate(fit.max(1));
+        self.slots.len() != before
+    }
+}
