@@ -1,11 +1,14 @@
 //! What makes a channel: its feed, its flow, and the one-line form of both.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::time::Duration;
 
 use url::Url;
 
 use super::groups::{Groups, groups};
-use super::values;
+use super::resolve::Place;
+use super::{Keep, values};
 
 /// More channels than this do not fit into an enrolment link, and a receiver takes no more.
 pub(super) const MAX_CHANNELS: usize = 64;
@@ -20,14 +23,92 @@ const FORM: &str = "write NAME,feed=URL and then, separated by commas, what diff
 pub struct ChannelSettings {
     /// Its name.
     pub name: String,
-    /// Its feed.
-    pub feed: FeedAddress,
+    /// Its feeds; perhaps none yet.
+    pub feeds: Vec<FeedSettings>,
     /// Where its flow can be had by multicast.
     pub groups: Groups,
     /// The flow's highest rate in bit/s.
     pub rate_bps: u64,
     /// Who joins cannot read what went before.
     pub private: bool,
+    /// What is kept of it.
+    pub keep: Keep,
+}
+
+/// A feed as it is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedSettings {
+    /// Where it is.
+    pub address: FeedAddress,
+    /// It may lead to a private network.
+    pub local: bool,
+    /// Polled no more often than this; `None` for what holds for all.
+    pub min_interval: Option<Duration>,
+    /// Polled at least this often; `None` for what holds for all.
+    pub max_interval: Option<Duration>,
+}
+
+impl From<FeedAddress> for FeedSettings {
+    fn from(address: FeedAddress) -> Self {
+        Self {
+            address,
+            local: false,
+            min_interval: None,
+            max_interval: None,
+        }
+    }
+}
+
+/// A channel as a configuration file has it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ChannelTable {
+    pub name: String,
+    pub feeds: Vec<FeedSettings>,
+    pub groups: Option<Groups>,
+    pub rate_bps: Option<u64>,
+    pub private: bool,
+    pub keep: Option<Keep>,
+    /// Where it is written.
+    pub place: Option<Place>,
+}
+
+impl ChannelTable {
+    /// As the `number`th channel, counted from 0; what it does not say is as `like` has it.
+    pub(super) fn settle(
+        self,
+        number: usize,
+        like: &ChannelSettings,
+    ) -> Result<ChannelSettings, String> {
+        let groups = match self.groups {
+            Some(groups) => groups,
+            None => like.groups.following(count(number)).map_err(|why| {
+                format!(
+                    "channel {:?}: {why}: give it its own with groups",
+                    self.name
+                )
+            })?,
+        };
+        let mut seen = HashSet::new();
+        for feed in &self.feeds {
+            if !seen.insert(&feed.address.shown) {
+                let url = &feed.address.shown;
+                return Err(format!("channel {:?} has the feed {url} twice", self.name));
+            }
+        }
+        Ok(ChannelSettings {
+            groups,
+            rate_bps: self.rate_bps.unwrap_or(like.rate_bps),
+            private: self.private,
+            keep: self.keep.unwrap_or(like.keep),
+            feeds: self.feeds,
+            name: self.name,
+        })
+    }
+}
+
+/// The number of a channel; beyond this there are no groups in any case.
+fn count(number: usize) -> u8 {
+    u8::try_from(number).unwrap_or(u8::MAX)
 }
 
 /// A feed's address, in the form that is asked for and in the one that may be seen by everybody.
@@ -47,7 +128,7 @@ impl fmt::Debug for FeedAddress {
 
 impl FeedAddress {
     /// Reads one. The text of an error does not repeat it: it may hold a password.
-    pub(super) fn parse(given: &str) -> Result<Self, String> {
+    pub(crate) fn parse(given: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             format!("the address of the feed cannot be used: {why}; write it as https://host/path")
         };
@@ -70,7 +151,8 @@ impl FeedAddress {
     }
 }
 
-/// Reads the `number`th further channel (from 1). Errors repeat its name at most.
+/// Reads the `number`th channel, counted from 0, which is like the first where it says nothing.
+/// Errors repeat its name at most.
 pub(super) fn further(
     text: &str,
     number: usize,
@@ -102,19 +184,17 @@ pub(super) fn further(
     };
     let groups = match given.groups {
         Some(groups) => groups,
-        None => {
-            let number = u8::try_from(number).unwrap_or(u8::MAX);
-            first
-                .groups
-                .following(number)
-                .map_err(|why| wrong(format!("{why}: give it its own with group=LIST")))?
-        }
+        None => first
+            .groups
+            .following(count(number))
+            .map_err(|why| wrong(format!("{why}: give it its own with group=LIST")))?,
     };
     Ok(ChannelSettings {
-        feed,
+        feeds: vec![feed.into()],
         groups,
         rate_bps: given.rate_bps.unwrap_or(first.rate_bps),
         private: given.private,
+        keep: first.keep,
         name,
     })
 }
@@ -177,7 +257,7 @@ pub(super) fn check(channels: &[ChannelSettings]) -> Result<(), String> {
             if let Some(group) = channel.groups.all().iter().find(same) {
                 return Err(format!(
                     "the channels {:?} and {:?} both have the group {group}: who listens to one \
-                     would get both; give one of them another with group=LIST",
+                     would get both; give one of them another with group=LIST or groups = \"LIST\"",
                     other.name, channel.name
                 ));
             }

@@ -1,5 +1,6 @@
 //! Multicast groups, and the addresses that flows are sent from.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Groups that routers take to be source-specific (RFC 4607): 232.0.0.0/8 and ff3x::/32.
@@ -14,6 +15,16 @@ const FORM: &str = "write an IPv4 multicast address and a port, an IPv6 one in b
 /// Where a flow can be had by multicast: nowhere, or one group of IPv4, of IPv6, or of each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Groups(pub(super) Vec<SocketAddr>);
+
+impl fmt::Display for Groups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, group) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{group}")?;
+        }
+        Ok(())
+    }
+}
 
 impl Groups {
     /// Group and port of each.

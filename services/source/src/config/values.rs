@@ -4,12 +4,29 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use super::Keep;
+
 /// Longest name of a channel, in bytes: it is also a file name at the receivers, with endings.
 const MAX_CHANNEL: usize = 100;
 
 /// Polls are at least this far apart: more often is of no use to anybody.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+
+/// The longest farewell.
+const MAX_DRAIN: Duration = Duration::from_secs(600);
+
+const DAY: f64 = 86_400.0;
+
+/// Updates are kept at least as long as a poll may take, and at most for ten years.
+const MIN_AGE: Duration = Duration::from_secs(60);
+const MAX_AGE: Duration = Duration::from_secs(3650 * 86_400);
+
+/// Longest name of a source among several, in bytes.
+const MAX_HOLDER: usize = 255;
+
+const KEEP_FORM: &str = "write how many updates to keep, for how long, or both: 100000, 30d or \
+                         100000,30d, or `all`";
 
 /// Lowest and highest rate in bit/s.
 const MIN_RATE: f64 = 64e3;
@@ -127,7 +144,7 @@ pub(super) fn reachability(given: Option<&PublicAddress>, listen: SocketAddr) ->
     }
 }
 
-pub(super) fn channel(text: &str) -> Result<String, String> {
+pub(crate) fn channel(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() || text.len() > MAX_CHANNEL {
         return Err(format!(
@@ -155,17 +172,25 @@ fn number(text: &str) -> Option<(f64, &str)> {
     Some((value, unit.trim()))
 }
 
-pub(super) fn interval(text: &str) -> Result<Duration, String> {
-    let wrong = || "write a time such as 20, 0.5, 500ms, 20s, 5m or 1h".to_owned();
-    let (value, unit) = number(text.trim()).ok_or_else(wrong)?;
-    let seconds = match unit {
-        "" | "s" => value,
-        "ms" => value / 1e3,
-        "m" | "min" => value * 60.0,
-        "h" => value * 3600.0,
-        _ => return Err(wrong()),
+/// A number with a unit of time; `bare` is the unit of a number without one, in seconds.
+fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
+    let (value, unit) = number(text.trim())?;
+    let unit = match unit {
+        "" => bare?,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => DAY,
+        "w" => 7.0 * DAY,
+        _ => return None,
     };
-    let time = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(value * unit).ok()
+}
+
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    let time = time(text, Some(1.0))
+        .ok_or_else(|| "write a time such as 20, 0.5, 500ms, 20s, 5m or 1h".to_owned())?;
     if (MIN_INTERVAL..=MAX_INTERVAL).contains(&time) {
         Ok(time)
     } else {
@@ -173,8 +198,82 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
+pub(super) fn drain_time(text: &str) -> Result<Duration, String> {
+    match time(text, Some(1.0)) {
+        Some(time) if time <= MAX_DRAIN => Ok(time),
+        Some(_) => Err("it must be at most 10m".into()),
+        None => Err("write a time such as 0, 5s or 1m".into()),
+    }
+}
+
+/// A time that needs its unit: a bare number would be taken for a count as easily as for seconds.
+pub(crate) fn age(text: &str) -> Result<Duration, String> {
+    match time(text, None) {
+        Some(time) if (MIN_AGE..=MAX_AGE).contains(&time) => Ok(time),
+        Some(_) => Err("it must be between 1m and 3650d".into()),
+        None => Err("write a time with its unit, such as 90m, 12h, 30d or 8w".into()),
+    }
+}
+
+/// What is kept of a channel: a number of updates, an age, or both with a comma between.
+pub(crate) fn keep(text: &str) -> Result<Keep, String> {
+    let mut keep = Keep::default();
+    if text.trim() == "all" {
+        return Ok(keep);
+    }
+    for part in text.split(',').map(str::trim) {
+        let twice = if part.chars().all(|c| c.is_ascii_digit()) {
+            let count: u64 = part
+                .parse()
+                .ok()
+                .filter(|&count| count > 0)
+                .ok_or_else(|| KEEP_FORM.to_owned())?;
+            keep.count.replace(count).is_some()
+        } else {
+            let age = age(part).map_err(|why| format!("{why}; {KEEP_FORM}"))?;
+            keep.age.replace(age).is_some()
+        };
+        if twice {
+            return Err(KEEP_FORM.into());
+        }
+    }
+    Ok(keep)
+}
+
+pub(super) fn holder_name(text: &str) -> Result<String, String> {
+    let odd = |c: char| c.is_control();
+    match text.trim() {
+        "" => Err("write a name".into()),
+        name if name.len() > MAX_HOLDER || name.contains(odd) => Err(format!(
+            "a name has at most {MAX_HOLDER} bytes and no control characters"
+        )),
+        name => Ok(name.to_owned()),
+    }
+}
+
+/// What this machine is called.
+pub(super) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    match name.as_deref().map(str::trim) {
+        Ok(name) if !name.is_empty() => name.to_owned(),
+        _ => "flexfeed-source".to_owned(),
+    }
+}
+
+/// Whether an address has a password in it.
+pub(super) fn has_password(text: &str) -> bool {
+    url::Url::parse(text).is_ok_and(|url| url.password().is_some())
+}
+
+pub(super) fn log_level(text: &str) -> Result<String, String> {
+    match text.parse::<tracing_subscriber::EnvFilter>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(format!("{text:?}: {error}")),
+    }
+}
+
 /// In bit/s.
-pub(super) fn rate(text: &str) -> Result<u64, String> {
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let wrong = || "write a rate in bit/s such as 10M, 500k or 1G".to_owned();
     let (value, unit) = number(text.trim()).ok_or_else(wrong)?;
     let unit = unit.strip_suffix("bit/s").unwrap_or(unit);

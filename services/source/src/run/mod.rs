@@ -48,7 +48,8 @@ impl From<Error> for Failure {
 /// A channel that is ready to be served.
 struct Channel {
     settings: ChannelSettings,
-    fetcher: Fetcher,
+    /// Of its feed, if it has one.
+    fetcher: Option<Fetcher>,
     adopted: Adopted,
 }
 
@@ -57,9 +58,11 @@ struct Channel {
 /// # Errors
 /// It cannot start, or a part of it failed for good.
 pub async fn run(config: Config) -> Result<(), Failure> {
-    let fetchers = config.channels.iter().enumerate();
-    let fetchers = fetchers.map(|(at, settings)| fetcher(&config, at, settings));
-    let fetchers: Vec<Fetcher> = fetchers.collect::<Result<_, _>>()?;
+    let fetchers = config
+        .channels
+        .iter()
+        .map(|settings| fetcher(&config, settings));
+    let fetchers: Vec<Option<Fetcher>> = fetchers.collect::<Result<_, _>>()?;
     let stop = signals::watch()?;
     let folder = DataFolder::open(&config.data)?;
     let public = config.public_address.clone();
@@ -111,20 +114,21 @@ fn ways(config: &Config, channel: &ChannelSettings) -> String {
     }
 }
 
-/// The fetcher for the feed of the channel at this place in the list.
-fn fetcher(config: &Config, at: usize, channel: &ChannelSettings) -> Result<Fetcher, Failure> {
+/// The fetcher for the feed of a channel.
+fn fetcher(config: &Config, channel: &ChannelSettings) -> Result<Option<Fetcher>, Failure> {
+    let Some(feed) = channel.feeds.first() else {
+        return Ok(None);
+    };
     let fetch = FetchConfig {
-        allow_private: config.allow_private_feed,
+        allow_private: config.allow_private_feed || feed.local,
         user_agent: USER_AGENT.to_owned(),
-        ..FetchConfig::new(channel.feed.secret.clone())
+        ..FetchConfig::new(feed.address.secret.clone())
     };
-    let given = match at {
-        0 => "--feed".to_owned(),
-        _ => format!("--channel-spec: channel {:?}", channel.name),
-    };
-    Fetcher::new(fetch).map_err(|error| match error {
+    Fetcher::new(fetch).map(Some).map_err(|error| match error {
         FetchError::Private { .. } => Failure::Usage(anyhow!("{error} (--allow-private-feed)")),
-        FetchError::Address { .. } => Failure::Usage(anyhow!("{given}: {error}")),
+        FetchError::Address { .. } => {
+            Failure::Usage(anyhow!("the feed of channel {:?}: {error}", channel.name))
+        }
         other => Failure::Other(other.into()),
     })
 }
@@ -166,8 +170,8 @@ async fn adopt(
             adopted.channel.incarnation
         );
     }
-    if config.retention > 0 {
-        adopted.channel.first = store.retain(name, config.retention).await?;
+    if let Some(count) = config.keep.count {
+        adopted.channel.first = store.retain(name, count).await?;
     }
     Ok(adopted)
 }

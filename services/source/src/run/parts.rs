@@ -59,6 +59,10 @@ impl Parts {
                 fetcher,
                 adopted: Adopted { channel, mark, .. },
             } = channel;
+            let (Some(fetcher), Some(feed)) = (fetcher, settings.feeds.into_iter().next()) else {
+                continue;
+            };
+            let poll_interval = config.poll.min;
             let spread = FIRST_POLLS.saturating_mul(number);
             let ingest = Ingest::new(
                 Settings {
@@ -66,10 +70,10 @@ impl Parts {
                     incarnation: channel.incarnation,
                     head: channel.head,
                     first: channel.first,
-                    retention: config.retention,
-                    url: settings.feed.shown.clone(),
-                    first_poll: spread.min(config.poll_interval),
-                    poll_interval: config.poll_interval,
+                    retention: config.keep.count.unwrap_or(0),
+                    url: feed.address.shown.clone(),
+                    first_poll: spread.min(poll_interval),
+                    poll_interval,
                     store_retry: STORE_RETRY,
                 },
                 fetcher,
@@ -83,7 +87,7 @@ impl Parts {
                 name: channel.name,
                 incarnation: channel.incarnation,
                 private: settings.private,
-                url: settings.feed.shown,
+                url: feed.address.shown,
                 ingest: ingest.status(),
             });
             ingests.push(ingest);

@@ -175,9 +175,14 @@ fn an_interrupt_ends_it_as_well_and_json_lines_are_json() {
 
 #[test]
 fn wrong_usage_is_explained() {
-    let (code, said) = fails(program());
+    let mut wrong = program();
+    wrong.args(["--rate", "fast", "--retention", "some"]);
+    let (code, said) = fails(wrong);
     assert_eq!(code, 2);
-    assert!(said.contains("--feed URL"), "{said}");
+    assert!(
+        said.contains("--rate") && said.contains("--retention"),
+        "{said}"
+    );
 
     let folder = tempfile::tempdir().unwrap();
     let mut private = program();
@@ -192,7 +197,7 @@ fn wrong_usage_is_explained() {
     let missing = folder.path().join("data");
     database
         .args(["--feed", "https://example.org/f"])
-        .args(["--database-url", "postgres://u:hidden@h/d", "--data"])
+        .args(["--database-url", "mysql://u:hidden@h/d", "--data"])
         .arg(&missing);
     let (code, said) = fails(database);
     assert_eq!(code, 2, "{said}");

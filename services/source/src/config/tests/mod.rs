@@ -1,48 +1,55 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod file;
+mod precedence;
+
 use super::*;
+use crate::sabotage;
 
 const FEED: &str = "https://example.org/feed.atom";
 
-/// The result of a command line; the environment of the tests' process has no FLEXFEED_ variables.
-fn config(arguments: &[&str]) -> Result<Config, clap::Error> {
+/// What a command line comes to in an environment, with all mistakes on an error.
+fn read(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Config, String> {
     let all = ["flexfeed-source"].iter().chain(arguments);
-    Arguments::try_parse_from(all)?.check()
+    let matches = command()
+        .try_get_matches_from(all)
+        .map_err(|error| error.to_string())?;
+    resolve(&matches, &Environment::with(variables))
+        .config
+        .map_err(|mistakes| mistakes.join("\n"))
 }
 
-fn with_feed(arguments: &[&str]) -> Result<Config, clap::Error> {
+fn config(arguments: &[&str]) -> Result<Config, String> {
+    read(arguments, &[])
+}
+
+fn with_feed(arguments: &[&str]) -> Result<Config, String> {
     config(&[&["--feed", FEED], arguments].concat())
 }
 
 fn refused(arguments: &[&str]) -> String {
-    let error = with_feed(arguments).unwrap_err();
-    assert_eq!(error.exit_code(), 2, "{arguments:?}");
-    error.to_string()
+    with_feed(arguments).expect_err(&format!("{arguments:?}"))
 }
 
 #[test]
-fn the_definition_is_consistent_and_every_flag_has_its_variable() {
-    Arguments::command().debug_assert();
-    for argument in Arguments::command().get_arguments() {
-        let Some(long) = argument.get_long() else {
-            continue;
-        };
-        let expected = format!("FLEXFEED_{}", long.to_uppercase().replace('-', "_"));
-        let variable = argument.get_env().map(|v| v.to_string_lossy().into_owned());
-        assert_eq!(variable, Some(expected), "--{long}");
-    }
+fn the_definition_is_consistent() {
+    command().debug_assert();
 }
 
 #[test]
 fn defaults() {
     let config = with_feed(&[]).unwrap();
-    assert_eq!(config.channels[0].feed.shown, FEED);
+    assert_eq!(config.channels[0].feeds[0].address.shown, FEED);
     assert_eq!(config.data, PathBuf::from("./flexfeed-source"));
     assert_eq!(config.listen, "0.0.0.0:4433".parse().unwrap());
     assert_eq!(config.http, "127.0.0.1:8090".parse().unwrap());
     assert_eq!(config.channels.len(), 1);
     assert_eq!(config.channels[0].name, "lore");
-    assert_eq!(config.poll_interval, Duration::from_secs(20));
+    let poll = |min, max| Intervals {
+        min: Duration::from_secs(min),
+        max: Duration::from_secs(max),
+    };
+    assert_eq!(config.poll, poll(20, 3600));
     assert_eq!(config.rate_bps, 10_000_000);
     assert_eq!(config.ack_delay, Duration::from_millis(25));
     assert_eq!(config.fall_back, Duration::from_millis(150));
@@ -53,7 +60,7 @@ fn defaults() {
     assert!(!config.channels[0].private);
     assert_eq!(config.flow_sources, FlowSources::default());
     assert_eq!((config.asm, config.replicate), (false, true));
-    assert_eq!((config.retention, config.qlog), (0, None));
+    assert_eq!((config.keep, config.qlog), (Keep::default(), None));
     assert_eq!(config.unicast_rate_bps, 200_000_000);
     assert_eq!(config.public_address, None);
     assert!(config.warnings[0].contains("--public-address"));
@@ -63,16 +70,83 @@ fn defaults() {
 }
 
 #[test]
-fn a_missing_feed_is_asked_for() {
-    for arguments in [&[][..], &["--feed", ""]] {
-        let error = config(arguments).unwrap_err();
-        assert_eq!(error.exit_code(), 2);
-        let text = error.to_string();
-        assert!(
-            text.contains("--feed") && text.contains("FLEXFEED_FEED"),
-            "{text}"
-        );
-        assert!(text.contains("https://"), "an example: {text}");
+fn without_a_feed_there_is_no_channel_unless_it_is_named() {
+    assert_eq!(config(&[]).unwrap().channels, []);
+    assert_eq!(read(&[], &[("FLEXFEED_FEED", "")]).unwrap().channels, []);
+    let named = config(&["--channel", "news"]).unwrap();
+    assert_eq!(named.channels[0].name, "news");
+    assert_eq!(named.channels[0].feeds, []);
+    let alone = config(&["--private"]).unwrap();
+    assert!(alone.warnings.iter().any(|w| w.contains("--private")));
+    // The groups begin with the first channel that there is.
+    let specs = config(&["--channel-spec", "a,feed=http://a/ b,feed=http://b/"]).unwrap();
+    let groups: Vec<_> = specs
+        .channels
+        .iter()
+        .map(|c| c.groups.to_string())
+        .collect();
+    assert_eq!(groups, ["232.70.70.1:4434", "232.70.70.2:4434"]);
+}
+
+#[test]
+fn polls_are_at_fixed_times_or_within_bounds() {
+    let seconds = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let poll = read(arguments, variables).unwrap().poll;
+        (poll.min.as_secs(), poll.max.as_secs())
+    };
+    assert_eq!(seconds(&["--poll-interval", "7"], &[]), (7, 7));
+    assert_eq!(seconds(&["--min-poll-interval", "5"], &[]), (5, 3600));
+    assert_eq!(seconds(&["--max-poll-interval", "30s"], &[]), (20, 30));
+    // The stronger place decides whether they are fixed.
+    let fixed = [("FLEXFEED_POLL_INTERVAL", "9")];
+    assert_eq!(seconds(&["--max-poll-interval", "40"], &fixed), (20, 40));
+    let bounds = [("FLEXFEED_MAX_POLL_INTERVAL", "40")];
+    assert_eq!(seconds(&["--poll-interval", "9"], &bounds), (9, 9));
+    let text = refused(&["--poll-interval", "9", "--min-poll-interval", "5"]);
+    assert!(text.contains("--poll-interval"), "{text}");
+    let text = refused(&["--max-poll-interval", "5"]);
+    assert!(
+        text.contains("--min-poll-interval") || text.contains("default"),
+        "{text}"
+    );
+    let config = config(&[]).unwrap();
+    let of = |min, max| {
+        let seconds = |s: Option<u64>| s.map(Duration::from_secs);
+        let poll = config.intervals(seconds(min), seconds(max));
+        (poll.min.as_secs(), poll.max.as_secs())
+    };
+    assert_eq!(of(None, None), (20, 3600));
+    assert_eq!(of(Some(1), None), (1, 3600));
+    assert_eq!(of(Some(7200), None), (7200, 7200));
+    assert_eq!(of(None, Some(5)), (5, 5));
+    assert_eq!(of(Some(60), Some(60)), (60, 60));
+}
+
+#[test]
+fn own_certificates_come_with_their_keys_and_pins_are_pins() {
+    let own = config(&["--cert", "a.pem", "--key", "b.pem"])
+        .unwrap()
+        .certificate;
+    let expected = OwnCertificate {
+        cert: "a.pem".into(),
+        key: "b.pem".into(),
+    };
+    assert_eq!(own, Some(expected));
+    assert!(refused(&["--cert", "a.pem"]).contains("--key"));
+    assert!(refused(&["--key", "a.pem"]).contains("--cert"));
+    let pin = show_pin(&[7; 32]);
+    assert_eq!(
+        config(&["--next-pin", &pin]).unwrap().next_pin,
+        Some([7; 32])
+    );
+    for bad in [
+        "",
+        "sha256:",
+        &pin[..pin.len() - 1],
+        &pin[7..],
+        &format!("{pin}A"),
+    ] {
+        refused(&["--next-pin", bad]);
     }
 }
 
@@ -84,12 +158,20 @@ fn feed_addresses_are_checked_and_their_passwords_kept_secret() {
         "http://u:hidden@:80/",
     ] {
         let error = config(&["--feed", bad]).unwrap_err();
-        assert_eq!(error.exit_code(), 2, "{bad}");
-        assert!(!error.to_string().contains("hidden"), "{error}");
+        assert!(error.contains("--feed"), "{error}");
+        assert!(!error.contains("hidden"), "{error}");
     }
     let config = config(&["--feed", "https://user:hidden@example.org/f#x"]).unwrap();
-    assert_eq!(config.channels[0].feed.shown, "https://example.org/f");
-    assert!(config.channels[0].feed.secret.contains("hidden"));
+    assert_eq!(
+        config.channels[0].feeds[0].address.shown,
+        "https://example.org/f"
+    );
+    assert!(
+        config.channels[0].feeds[0]
+            .address
+            .secret
+            .contains("hidden")
+    );
     assert!(!format!("{config:?}").contains("hidden"));
 }
 
@@ -116,12 +198,12 @@ fn rates_and_times_have_units() {
         ("1h", 3_600_000),
     ] {
         let config = with_feed(&["--poll-interval", text]).unwrap();
-        assert_eq!(config.poll_interval.as_millis(), ms, "{text}");
+        assert_eq!(config.poll.min.as_millis(), ms, "{text}");
     }
     for bad in ["", "fast", "10X", "-1M", "0", "1e3M", "NaN", "1000G"] {
         refused(&["--rate", bad]);
     }
-    for bad in ["", "0", "soon", "-1", "inf", "25h", "1d", "1.2.3"] {
+    for bad in ["", "0", "soon", "-1", "inf", "25h", "2d", "1y", "1.2.3"] {
         refused(&["--poll-interval", bad]);
     }
 }
@@ -213,7 +295,7 @@ fn further_channels_have_their_own_settings() {
     };
     assert!(first.private && net.private && !bpf.private);
     assert_eq!((first.rate_bps, net.rate_bps), (10_000_000, 5_000_000));
-    assert_eq!(net.feed.shown, "https://example.org/a,b?x=1,2");
+    assert_eq!(net.feeds[0].address.shown, "https://example.org/a,b?x=1,2");
     let groups = |c: &ChannelSettings| {
         let all = c.groups.all().iter().map(ToString::to_string);
         all.collect::<Vec<_>>().join(" ")
@@ -222,7 +304,7 @@ fn further_channels_have_their_own_settings() {
     assert_eq!(groups(bpf), "239.1.1.1:9 [ff3e::9]:9");
     assert_eq!(groups(rust), "");
     assert_eq!(groups(io), "232.70.70.5:4434 [ff3e::4646:fff3]:4434");
-    assert_eq!(rust.feed.shown, "http://r/");
+    assert_eq!(rust.feeds[0].address.shown, "http://r/");
     assert!(!format!("{config:?}").contains("hidden"));
     // Without multicast at the first, the others have none either.
     let config = with_feed(&["--group", "", "--channel-spec", "a,feed=http://a/"]).unwrap();
@@ -279,13 +361,32 @@ fn what_is_kept_and_sent_is_bounded_as_asked() {
     ])
     .unwrap();
     assert_eq!(
-        (config.retention, config.unicast_rate_bps),
-        (5000, 1_000_000_000)
+        (config.keep.count, config.unicast_rate_bps),
+        (Some(5000), 1_000_000_000)
     );
     assert_eq!((config.replicate, config.qlog), (false, Some("q".into())));
     let config = with_feed(&["--retention", "10"]).unwrap();
     assert!(config.warnings.iter().any(|w| w.contains("--retention 10")));
-    refused(&["--retention", "-1"]);
+    refused(&["--retention=-1"]);
+    let config = with_feed(&["--retention-age", "30d"]).unwrap();
+    let month = Some(Duration::from_secs(30 * 86_400));
+    assert_eq!((config.keep.age, config.keep.count), (month, None));
+    for bad in ["30", "1s", "4000d", "d", ""] {
+        refused(&["--retention-age", bad]);
+    }
+    let of = |text| values::keep(text).unwrap();
+    assert_eq!(of("all"), Keep::default());
+    assert_eq!(of("7").count, Some(7));
+    assert_eq!(
+        of("7, 30d"),
+        Keep {
+            count: Some(7),
+            age: month
+        }
+    );
+    for bad in ["", "0", "7,8", "30d,8w", "7,", "some"] {
+        values::keep(bad).expect_err(bad);
+    }
     refused(&["--unicast-rate", "0"]);
 }
 
@@ -363,19 +464,70 @@ fn log_levels_are_directives() {
 
 #[test]
 fn the_help_shows_how() {
-    let help = Arguments::command().render_long_help().to_string();
+    let help = command().render_long_help().to_string();
     assert!(help.contains("Examples:"), "{help}");
     assert!(help.contains("FLEXFEED_FEED"), "{help}");
 }
 
 #[test]
-fn database_urls_are_checked() {
+fn database_urls_are_checked_and_come_under_either_name() {
     let config = with_feed(&["--database-url", "sqlite:///var/lib/f.db"]).unwrap();
     assert!(config.database_url.is_some());
-    for bad in ["postgres://h/d", "f.db", "sqlite://", "sqlite://:memory:"] {
+    for bad in [
+        "mysql://u:hidden@h/d",
+        "f.db",
+        "sqlite://",
+        "sqlite://:memory:",
+    ] {
         let text = refused(&["--database-url", bad]);
-        assert!(text.contains("--database-url sqlite://PATH"), "{text}");
+        assert!(text.contains("--database-url"), "{text}");
+        assert!(!text.contains("hidden"), "{text}");
     }
+    let url = |variables: &[(&str, &str)]| read(&[], variables).unwrap().database_url;
+    let (ours, theirs) = ("sqlite://ours.db", "sqlite://theirs.db");
+    assert_eq!(url(&[("DATABASE_URL", theirs)]).as_deref(), Some(theirs));
+    let both = [("DATABASE_URL", theirs), ("FLEXFEED_DATABASE_URL", ours)];
+    assert_eq!(url(&both).as_deref(), Some(ours));
+    let text = read(&[], &[("DATABASE_URL", "nonsense")]).unwrap_err();
+    assert!(text.starts_with("DATABASE_URL: "), "{text}");
+}
+
+#[test]
+fn secrets_come_from_files_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret");
+    std::fs::write(&path, "https://u:hidden@example.org/f\n").unwrap();
+    let path = path.to_str().unwrap();
+    let config = read(&[], &[("FLEXFEED_FEED_FILE", path)]).unwrap();
+    assert!(
+        config.channels[0].feeds[0]
+            .address
+            .secret
+            .contains("hidden")
+    );
+    let both = [("FLEXFEED_FEED_FILE", path), ("FLEXFEED_FEED", FEED)];
+    let text = read(&[], &both).unwrap_err();
+    assert!(
+        text.contains("FLEXFEED_FEED_FILE") && !text.contains("hidden"),
+        "{text}"
+    );
+    let text = read(&[], &[("DATABASE_URL_FILE", path)]).unwrap_err();
+    assert!(text.starts_with("DATABASE_URL_FILE: "), "{text}");
+    assert!(!text.contains("hidden"), "{text}");
+    let missing = folder.path().join("missing");
+    let text = read(&[], &[("FLEXFEED_FEED_FILE", missing.to_str().unwrap())]).unwrap_err();
+    assert!(
+        text.contains("missing") && text.contains("FLEXFEED_FEED_FILE"),
+        "{text}"
+    );
+    // What is no secret has no such variable.
+    let config = read(&[], &[("FLEXFEED_RATE_FILE", path)]).unwrap();
+    assert!(
+        config
+            .warnings
+            .iter()
+            .any(|w| w.contains("FLEXFEED_RATE_FILE"))
+    );
 }
 
 #[test]
@@ -383,12 +535,23 @@ fn variables_that_are_no_settings_are_found() {
     let names = [
         "PATH",
         "FLEXFEED_RATE",
-        "FLEXFEED_SABOTAGE",
+        "FLEXFEED_CONFIG",
+        sabotage::VARIABLE,
         "FLEXFEED_RATES",
         "FLEXFEED_",
         "FLEXFEED_A\nB",
         "XFLEXFEED_A",
     ];
-    let unknown = unknown_variables(names.iter().map(|name| (*name).to_owned()));
-    assert_eq!(unknown, ["FLEXFEED_", "FLEXFEED_A\\nB", "FLEXFEED_RATES"]);
+    let variables: Vec<_> = names.iter().map(|name| (*name, "")).collect();
+    let unknown = Environment::with(&variables).unknown();
+    assert_eq!(unknown.len(), 3, "{unknown:?}");
+    assert!(
+        unknown[0].contains("FLEXFEED_ is no setting"),
+        "{unknown:?}"
+    );
+    assert!(unknown[1].contains("FLEXFEED_A\\nB is no"), "{unknown:?}");
+    assert!(
+        unknown[2].contains("did you mean FLEXFEED_RATE?"),
+        "{unknown:?}"
+    );
 }
