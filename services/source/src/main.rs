@@ -1,61 +1,7 @@
-//! The flexfeed source: reads a feed and pushes every new entry to all receivers at once.
-//!
-//! `ingest` brings the feed's news into the store and from there to the transport
-//! (`flexicast-tokio`), which carries them to the receivers and asks the store for what they
-//! missed. `data` holds what survives a restart beside the store, `http` shows how it all goes.
-
-mod config;
-mod data;
-mod http;
-mod ingest;
-mod logging;
-mod metrics;
-mod run;
-mod sabotage;
-mod signals;
-mod transport;
+//! The program of the flexfeed source; see the library beside it.
 
 use std::process::ExitCode;
-use std::time::Duration;
-
-use config::Config;
-use run::Failure;
-use tracing::{error, warn};
-
-/// Wrong usage: the command line or the environment has to be changed.
-const USAGE: u8 = 2;
-
-/// What still computes at the end (a feed being parsed) is not waited for longer than this.
-const LAST_WAIT: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
-    let config = match Config::from_command_line() {
-        Ok(config) => config,
-        // Prints help and version to standard output, mistakes to standard error with code 2.
-        Err(error) => error.exit(),
-    };
-    let warning = logging::start(config.log_format, config.log_level.as_deref());
-    for warning in warning.iter().chain(&config.warnings) {
-        warn!("{warning}");
-    }
-    let runtime = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime,
-        Err(failure) => {
-            error!("cannot start the threads of this program: {failure}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let ended = runtime.block_on(run::run(config));
-    runtime.shutdown_timeout(LAST_WAIT);
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Usage(failure)) => {
-            error!("{failure:#}");
-            ExitCode::from(USAGE)
-        }
-        Err(Failure::Other(failure)) => {
-            error!("{failure:#}");
-            ExitCode::FAILURE
-        }
-    }
+    flexfeed_source::main()
 }

@@ -1,0 +1,63 @@
+//! The flexfeed source: reads feeds and pushes every new entry to all receivers at once.
+//!
+//! `ingest` brings the feeds' news into the store, and `publish` takes them from there to the
+//! transport (`flexicast-tokio`), which carries them to the receivers and asks the store for what
+//! they missed. `run` decides what is read and published here, among several sources on one
+//! database. `data` holds what survives a restart beside the store, `http` shows how it all goes.
+
+mod config;
+mod data;
+mod http;
+pub mod ingest;
+mod logging;
+pub mod metrics;
+mod run;
+mod sabotage;
+mod signals;
+pub mod transport;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use config::Config;
+use run::Failure;
+use tracing::{error, warn};
+
+/// Wrong usage: the command line or the environment has to be changed.
+const USAGE: u8 = 2;
+
+/// What still computes at the end (a feed being parsed) is not waited for longer than this.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// The program: does what the command line says, to its end.
+pub fn main() -> ExitCode {
+    let config = match Config::from_command_line() {
+        Ok(config) => config,
+        // Prints help and version to standard output, mistakes to standard error with code 2.
+        Err(error) => error.exit(),
+    };
+    let warning = logging::start(config.log_format, config.log_level.as_deref());
+    for warning in warning.iter().chain(&config.warnings) {
+        warn!("{warning}");
+    }
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(failure) => {
+            error!("cannot start the threads of this program: {failure}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let ended = runtime.block_on(run::run(config));
+    runtime.shutdown_timeout(LAST_WAIT);
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(failure)) => {
+            error!("{failure:#}");
+            ExitCode::from(USAGE)
+        }
+        Err(Failure::Other(failure)) => {
+            error!("{failure:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
