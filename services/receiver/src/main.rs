@@ -22,11 +22,7 @@ fn main() -> ExitCode {
     match request {
         Request::Run(line) => receive(line),
         Request::ConfigCheck { line, json } => check_settings(line, json),
-        Request::Status {
-            line,
-            json,
-            watch: _,
-        } => show_status(line, json),
+        Request::Status { line, json, watch } => show_status(line, json, watch),
     }
 }
 
@@ -73,11 +69,17 @@ fn check_settings(line: Layer, json: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn show_status(line: Layer, json: bool) -> ExitCode {
+fn show_status(line: Layer, json: bool, watch: bool) -> ExitCode {
     let data = match flexfeed_receiver::config::data_folder(line, variable) {
         Ok(data) => data,
         Err(problems) => return complain(USAGE, &problems.to_string()),
     };
+    if watch {
+        return match status::watch::watch(&data) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => complain(FAILURE, &format!("{error:#}")),
+        };
+    }
     match status::command::status(&data, json) {
         Ok(answer) => {
             print(&answer.text);

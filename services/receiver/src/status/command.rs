@@ -28,12 +28,20 @@ pub struct Answer {
     pub well: bool,
 }
 
-/// Looks at the data folder. As JSON, it is the status file with `"running"` added, and with
-/// `"connected"` false where nothing runs.
+/// What a data folder tells.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Seen {
+    /// What the receiver wrote last.
+    pub(super) status: Status,
+    /// How its process does.
+    pub(super) life: Life,
+}
+
+/// Looks at the data folder.
 ///
 /// # Errors
 /// If no receiver has run there, or the folder cannot be read; in words for the operator.
-pub fn status(data: &Path, as_json: bool) -> anyhow::Result<Answer> {
+pub(super) fn look(data: &Path) -> anyhow::Result<Seen> {
     let running = data::is_running(data)?;
     let Some(status) = read(data)? else {
         if running {
@@ -47,12 +55,23 @@ pub fn status(data: &Path, as_json: bool) -> anyhow::Result<Answer> {
             data.display()
         );
     };
-    let now = now_ms() as u64;
+    let silent = (now_ms() as u64).saturating_sub(status.updated_ms) > SILENT_MS;
     let life = match running {
         false => Life::Ended,
-        true if now.saturating_sub(status.updated_ms) > SILENT_MS => Life::Silent,
+        true if silent => Life::Silent,
         true => Life::Running,
     };
+    Ok(Seen { status, life })
+}
+
+/// Looks at the data folder. As JSON, it is the status file with `"running"` added, and with
+/// `"connected"` false where nothing runs.
+///
+/// # Errors
+/// If no receiver has run there, or the folder cannot be read; in words for the operator.
+pub fn status(data: &Path, as_json: bool) -> anyhow::Result<Answer> {
+    let Seen { status, life } = look(data)?;
+    let running = life != Life::Ended;
     let well = life == Life::Running && status.connected && status.error.is_none();
     let text = if as_json {
         let mut value = serde_json::to_value(&status)?;
@@ -62,7 +81,7 @@ pub fn status(data: &Path, as_json: bool) -> anyhow::Result<Answer> {
         }
         format!("{value}\n")
     } else {
-        render(&status, life, data, now, &TimeZone::system())
+        render(&status, life, data, now_ms() as u64, &TimeZone::system())
     };
     Ok(Answer { text, well })
 }

@@ -1,6 +1,11 @@
-//! What a receiver tells about itself: `status.json` in its data folder, and the `status` command.
+//! What a receiver tells about itself: `status.json` in its data folder, and the `status` command,
+//! as a text (`view`) or live (`watch`, which draws `screen`).
 
+mod clock;
 pub mod command;
 pub mod file;
 pub mod model;
+mod rates;
+mod screen;
 mod view;
+pub mod watch;

@@ -3,16 +3,14 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::clock::Clock;
 use super::model::{Channel, Hook, Status};
 use crate::peer_text::plain;
 
 /// How many of the last moves are shown.
 const MOVES: usize = 5;
-
-const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// What is known of the process that wrote a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,44 +190,10 @@ fn render_hook(out: &mut String, hook: &Hook) {
     }
 }
 
-struct Clock<'a> {
-    now_ms: u64,
-    zone: &'a TimeZone,
-}
-
-impl Clock<'_> {
-    /// The time of day, with the date where it is not recent.
-    fn time(&self, at_ms: u64) -> String {
-        let format = if self.now_ms.abs_diff(at_ms) < DAY_MS {
-            "%H:%M:%S"
-        } else {
-            "%Y-%m-%d %H:%M:%S"
-        };
-        let at = i64::try_from(at_ms)
-            .ok()
-            .and_then(|ms| Timestamp::from_millisecond(ms).ok());
-        at.map_or_else(
-            || "an impossible time".to_owned(),
-            |at| at.to_zoned(self.zone.clone()).strftime(format).to_string(),
-        )
-    }
-
-    /// The time, and how long ago that is.
-    fn ago(&self, at_ms: u64) -> String {
-        let seconds = self.now_ms.saturating_sub(at_ms) / 1000;
-        let age = match seconds {
-            0..60 => format!("{seconds} s"),
-            60..3_600 => format!("{} min", seconds / 60),
-            3_600..172_800 => format!("{} h", seconds / 3_600),
-            _ => format!("{} days", seconds / 86_400),
-        };
-        format!("{} ({age} ago)", self.time(at_ms))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::clock::DAY_MS;
     use super::super::model::{Gap, Latency, Move, Paths};
     use super::*;
     use uuid::Uuid;

@@ -1,0 +1,149 @@
+//! How many a second, from statuses that are looked at again and again.
+
+use std::collections::VecDeque;
+
+use super::model::Status;
+
+/// Rates are taken over so long, in ms.
+const OVER_MS: u64 = 10_000;
+
+/// The most statuses that are remembered.
+const SAMPLES: usize = 128;
+
+/// How long it is told that a receiver has been started again, in ms.
+const TOLD_MS: u64 = 60_000;
+
+/// The statuses of the last seconds.
+#[derive(Debug, Default)]
+pub(super) struct Rates {
+    samples: VecDeque<Sample>,
+    /// Which run of the program they are of.
+    run: Option<(u32, u64)>,
+    /// When another one was seen.
+    restarted: Option<Restart>,
+}
+
+#[derive(Debug)]
+struct Sample {
+    at_ms: u64,
+    /// Updates and flow packets of each channel.
+    counts: Vec<(u64, u64)>,
+}
+
+/// A receiver that was started again while somebody looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Restart {
+    /// When it was noticed.
+    pub(super) at_ms: u64,
+    /// The process before.
+    pub(super) pid: u32,
+}
+
+/// How much comes, a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Rate {
+    /// Updates.
+    pub(super) updates: f64,
+    /// Flow packets.
+    pub(super) packets: f64,
+}
+
+impl Rates {
+    /// Takes a status in.
+    pub(super) fn see(&mut self, status: &Status, now_ms: u64) {
+        let run = (status.pid, status.started_ms);
+        if let Some((pid, _)) = self.run.filter(|known| *known != run) {
+            self.samples.clear();
+            self.restarted = Some(Restart { at_ms: now_ms, pid });
+        }
+        self.run = Some(run);
+        if self
+            .samples
+            .back()
+            .is_some_and(|last| last.at_ms == status.updated_ms)
+        {
+            return;
+        }
+        let counts = status.channels.iter().map(|c| (c.updates, c.flow_packets));
+        self.samples.push_back(Sample {
+            at_ms: status.updated_ms,
+            counts: counts.collect(),
+        });
+        let old = |sample: &Sample| sample.at_ms.saturating_add(OVER_MS) < status.updated_ms;
+        // One that is older stays: from there the rate is taken.
+        while self.samples.len() > SAMPLES || self.samples.get(1).is_some_and(old) {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Of the channel at this place in the status; `None` until there is something to compare.
+    pub(super) fn of(&self, channel: usize) -> Option<Rate> {
+        let (first, last) = (self.samples.front()?, self.samples.back()?);
+        let seconds = last
+            .at_ms
+            .checked_sub(first.at_ms)
+            .filter(|ms| *ms >= 900)? as f64
+            / 1000.0;
+        let (before, now) = (first.counts.get(channel)?, last.counts.get(channel)?);
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        Some(Rate {
+            updates: rate(now.0, before.0),
+            packets: rate(now.1, before.1),
+        })
+    }
+
+    /// That the receiver was started again not long ago.
+    pub(super) fn restarted(&self, now_ms: u64) -> Option<Restart> {
+        self.restarted
+            .filter(|restart| now_ms.saturating_sub(restart.at_ms) < TOLD_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::screen::tests::status;
+    use super::*;
+
+    #[test]
+    fn rates_are_of_the_last_seconds_and_of_one_run() {
+        let mut rates = Rates::default();
+        let mut status = status();
+        for second in 0..30 {
+            status.updated_ms = 1000 * second;
+            status.channels[0].updates = 10 * second;
+            status.channels[0].flow_packets = if second < 15 { 0 } else { 100 };
+            rates.see(&status, status.updated_ms);
+            // The same once more changes nothing.
+            rates.see(&status, status.updated_ms);
+        }
+        let rate = rates.of(0).unwrap();
+        assert!((rate.updates - 10.0).abs() < 0.01, "{rate:?}");
+        assert!(rate.packets < 0.01, "{rate:?}");
+        assert_eq!(rates.of(7), None);
+        assert_eq!(rates.restarted(30_000), None);
+
+        let pid = status.pid;
+        status.pid += 1;
+        status.channels[0].updates = 0;
+        status.updated_ms += 100;
+        rates.see(&status, 30_000);
+        assert_eq!(rates.of(0), None);
+        assert_eq!(
+            rates.restarted(31_000),
+            Some(Restart { at_ms: 30_000, pid })
+        );
+        assert_eq!(rates.restarted(200_000), None);
+    }
+
+    #[test]
+    fn what_is_remembered_has_a_bound() {
+        let mut rates = Rates::default();
+        let mut status = status();
+        for n in 0..10_000 {
+            status.updated_ms = n;
+            rates.see(&status, n);
+        }
+        assert!(rates.samples.len() <= SAMPLES);
+    }
+}
