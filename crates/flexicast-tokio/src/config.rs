@@ -1,5 +1,6 @@
 //! What both ends set in quiche, random bytes, and pins.
 
+use boring::ssl::SslContextBuilder;
 use flexicast::ALPN;
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -23,8 +24,9 @@ const UNI_STREAMS: u64 = 512;
 const DATAGRAMS: usize = 256;
 
 /// The settings that are the same on both ends.
-pub(crate) fn quic() -> Result<quiche::Config, Error> {
-    let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION)?;
+pub(crate) fn quic(tls: SslContextBuilder) -> Result<quiche::Config, Error> {
+    let version = quiche::PROTOCOL_VERSION;
+    let mut config = quiche::Config::with_boring_ssl_ctx_builder(version, tls)?;
     config.set_application_protos(&[ALPN])?;
     config.set_max_idle_timeout(IDLE_MS);
     config.set_max_send_udp_payload_size(UDP_PAYLOAD);
@@ -42,16 +44,16 @@ pub(crate) fn quic() -> Result<quiche::Config, Error> {
 }
 
 /// For the receiving end: how many streams the source may have open.
-pub(crate) fn quic_client() -> Result<quiche::Config, Error> {
-    let mut config = quic()?;
+pub(crate) fn quic_client(tls: SslContextBuilder) -> Result<quiche::Config, Error> {
+    let mut config = quic(tls)?;
     config.set_initial_max_streams_uni(UNI_STREAMS);
     config.set_initial_max_streams_bidi(0);
     Ok(config)
 }
 
 /// For the source: receivers open the control stream and no other.
-pub(crate) fn quic_server() -> Result<quiche::Config, Error> {
-    let mut config = quic()?;
+pub(crate) fn quic_server(tls: SslContextBuilder) -> Result<quiche::Config, Error> {
+    let mut config = quic(tls)?;
     config.set_initial_max_streams_uni(0);
     config.set_initial_max_streams_bidi(1);
     Ok(config)

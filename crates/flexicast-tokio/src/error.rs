@@ -11,15 +11,21 @@ pub enum Error {
     #[error("the QUIC library refused its configuration: {0}")]
     Quic(#[from] quiche::Error),
     /// A certificate or key cannot be used.
-    #[error("cannot use {} as the source's {what}: it must be a readable PEM file ({error})", path.display())]
+    #[error("cannot use {} as {what}: it must be a readable PEM file, and a key must be that of its certificate ({error})", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
-        /// Certificate or private key.
+        /// Certificate, private key or authorities.
         what: &'static str,
         /// What the TLS library said.
-        error: quiche::Error,
+        error: String,
     },
+    /// The TLS library cannot be set up.
+    #[error("the TLS library cannot be set up")]
+    Tls,
+    /// The source has stopped.
+    #[error("the source has stopped")]
+    Stopped,
     /// A socket operation failed.
     #[error("{what}: {error}")]
     Io {

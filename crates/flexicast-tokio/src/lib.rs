@@ -18,6 +18,7 @@ mod reset;
 mod retry;
 pub mod source;
 mod timers;
+mod tls;
 mod train;
 
 pub use config::spki_pin;

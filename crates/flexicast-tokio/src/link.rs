@@ -27,7 +27,10 @@ const BURST: usize = 32 * UDP_PAYLOAD;
 struct Outgoing {
     stream: u64,
     parts: VecDeque<Bytes>,
+    /// FIN is still to be sent.
     fin: bool,
+    /// Nothing of this stream follows.
+    ends: bool,
 }
 
 /// A connection and its outgoing work.
@@ -36,6 +39,8 @@ pub(crate) struct Link {
     control: Outbox,
     waiting: VecDeque<Outgoing>,
     waiting_bytes: usize,
+    /// Streams that were written to their end, in this order; some may be on their way still.
+    ended: VecDeque<u64>,
     bucket: TokenBucket,
     /// Pacing holds packets back until then.
     held_until: Option<Instant>,
@@ -56,6 +61,7 @@ impl Link {
             control: Outbox::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            ended: VecDeque::new(),
             bucket,
             held_until: None,
             recall: Recall::default(),
@@ -80,6 +86,22 @@ impl Link {
             && self.conn.is_established()
     }
 
+    /// Whether the peer has acknowledged all streams that were written, and nothing waits.
+    pub(crate) fn is_delivered(&mut self) -> bool {
+        self.settle();
+        self.waiting.is_empty() && self.control.front().is_none() && self.ended.is_empty()
+    }
+
+    /// Forgets streams that the peer has acknowledged to their end: quiche does not know them any more.
+    fn settle(&mut self) {
+        while let Some(stream) = self.ended.front() {
+            if self.conn.stream_capacity(*stream).is_ok() {
+                break;
+            }
+            self.ended.pop_front();
+        }
+    }
+
     /// Queues bytes for a stream; `fin` ends it.
     pub(crate) fn stream(
         &mut self,
@@ -89,7 +111,12 @@ impl Link {
     ) {
         let parts: VecDeque<Bytes> = parts.into_iter().filter(|p| !p.is_empty()).collect();
         self.waiting_bytes += parts.iter().map(Bytes::len).sum::<usize>();
-        self.waiting.push_back(Outgoing { stream, parts, fin });
+        self.waiting.push_back(Outgoing {
+            stream,
+            parts,
+            fin,
+            ends: fin,
+        });
     }
 
     /// The 4-tuple that the connection uses, and whether the peer has proved that it receives there.
@@ -139,12 +166,16 @@ impl Link {
                 _ => break,
             }
         }
+        self.settle();
         while let Some(out) = self.waiting.front_mut() {
             let before = out.len();
             let whole = out.write(&mut self.conn);
             self.waiting_bytes -= before - out.len();
             if !whole {
                 break;
+            }
+            if out.ends {
+                self.ended.push_back(out.stream);
             }
             self.waiting.pop_front();
         }

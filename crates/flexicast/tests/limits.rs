@@ -27,7 +27,7 @@ fn the_document_names_the_limits_of_the_crate() {
     let limits = Limits::default();
     let rows = [
         ("body of a control frame", MAX_FRAME as u64),
-        ("name, software, credential", MAX_NAME as u64),
+        ("name, software, token", MAX_NAME as u64),
         ("channels, cursors or capabilities", MAX_CHANNELS as u64),
         ("ranges in a PATH_ACK", MAX_RANGES as u64),
         ("encoded update", MAX_UPDATE as u64),

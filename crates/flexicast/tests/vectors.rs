@@ -79,6 +79,21 @@ fn hello() -> Hello {
     }
 }
 
+fn enrol(instance: u8, token: &[u8]) -> Control {
+    Control::Hello(Hello {
+        receiver: RECEIVER,
+        name: "r1".into(),
+        software: "flexfeed-receiver/0.2.0".into(),
+        credential: Credential::Enrol {
+            token: token.to_vec(),
+            secret: std::array::from_fn(|i| 0x60 + i as u8),
+            instance: std::array::from_fn(|i| instance + i as u8),
+        },
+        channels: vec![("lore".into(), None)],
+        capabilities: vec![],
+    })
+}
+
 fn announce() -> Announce {
     Announce {
         flow: FLOW,
@@ -230,6 +245,13 @@ const CHECKS: &[(&str, Check)] = &[
                 capabilities: vec![],
             }),
         );
+    }),
+    ("hello-enrol", |v| control(v, enrol(0xa0, b"secret-token"))),
+    ("hello-enrolled", |v| control(v, enrol(0xb0, b""))),
+    ("refused-id-in-use", |v| {
+        let code = Refusal::IdInUse as u64;
+        let reason = "r1 is connected from 192.0.2.7:4000 already".into();
+        control(v, Control::Refused { code, reason });
     }),
     ("welcome", |v| {
         control(

@@ -190,6 +190,7 @@ impl Board {
                 flow_invalid,
                 duplicates,
                 mismatches,
+                ..
             } => {
                 if let Some(channel) = state.channel(channel) {
                     channel.head = channel.head.max(*head);

@@ -240,6 +240,11 @@ impl Link {
                 "which has to show a certificate for {} of an authority that this system trusts",
                 self.host
             ),
+            Verify::CaFile(path) => format!(
+                "which has to show a certificate for {} of an authority in {}",
+                self.host,
+                path.display()
+            ),
             Verify::Insecure => "which is NOT VERIFIED".to_owned(),
         }
     }

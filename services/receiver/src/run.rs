@@ -81,6 +81,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     let link = &settings.link;
     let source = link.server();
     let name = settings.name.clone();
+    let credential = crate::credential::open(&data.state(), data.receiver_id())?;
     status_file::discard(data.path());
     make_qlog_folder(settings)?;
 
@@ -119,6 +120,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         server: source.clone(),
         verify: settings.verify.clone(),
         token: link.token.as_bytes().to_vec(),
+        credential: credential.secret(),
         receiver_id: data.receiver_id(),
         name,
         software: concat!("flexfeed-receiver ", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use flexicast_tokio::source::{Backlog, BoxError, Denied, SourceHandle, SourceStatus};
+use flexicast_tokio::source::{
+    Admission, Backlog, BoxError, Credential, Denied, SourceHandle, SourceStatus,
+};
 use store::{HeadMark, Store};
 use tracing::error;
-use uuid::Uuid;
 
 use crate::data::enrolment::token_hash;
 
@@ -77,7 +78,11 @@ impl Backlog for StoreBacklog {
     }
 
     // Only hashes are compared, so the time that it takes tells nothing about a token.
-    async fn authorise(&self, token: &[u8], _receiver: Uuid, _name: &str) -> Result<(), Denied> {
+    async fn authorise(&self, request: &Admission) -> Result<(), Denied> {
+        let token: &[u8] = match &request.credential {
+            Credential::None => &[],
+            Credential::Token(token) | Credential::Enrol { token, .. } => token,
+        };
         match self.store.token_valid(&token_hash(token)).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Denied::Token(
@@ -101,6 +106,7 @@ mod tests {
     use super::*;
     use crate::data::enrolment::Token;
     use store::{Draft, Kind};
+    use uuid::Uuid;
 
     #[tokio::test]
     async fn the_store_answers_for_the_transport() {
@@ -150,7 +156,21 @@ mod tests {
             .and_then(|rest| rest.split_once('@'))
             .map(|(token, _)| token.as_bytes().to_vec())
             .unwrap();
-        let authorise = async |token: &[u8]| backlog.authorise(token, Uuid::nil(), "r1").await;
+        let authorise = async |token: &[u8]| {
+            let request = Admission {
+                credential: Credential::Enrol {
+                    token: token.to_vec(),
+                    secret: [7; 32],
+                    instance: [8; 8],
+                },
+                receiver: Uuid::nil(),
+                name: "r1".to_owned(),
+                software: "test".to_owned(),
+                channels: vec!["lore".to_owned()],
+                from: ([127, 0, 0, 1], 4000).into(),
+            };
+            backlog.authorise(&request).await
+        };
         assert_eq!(authorise(&presented).await, Ok(()));
         for wrong in [&b""[..], b"wrong", &presented[..presented.len() - 1]] {
             match authorise(wrong).await {

@@ -38,6 +38,7 @@ pub async fn receive(settings: ReceiverSettings) -> Result<()> {
         server: settings.server,
         verify: Verify::Insecure,
         token: TOKEN.to_vec(),
+        credential: rand::random(),
         receiver_id: Uuid::new_v4(),
         name: settings.name,
         software: concat!("flexfeed-stream/", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
-    Backlog, BoxError, ChannelConfig, Denied, FlowEndpoint, FlowSettings, ReceiverStatus, Sabotage,
-    Source, SourceConfig, SourceHandle, SourceStatus,
+    Admission, Backlog, BoxError, ChannelConfig, Credential, Denied, FlowEndpoint, FlowSettings,
+    ReceiverStatus, Sabotage, Source, SourceConfig, SourceHandle, SourceStatus,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
@@ -71,13 +71,8 @@ impl Backlog for Store {
         Ok(self.0.stored(from, limit, max_bytes))
     }
 
-    async fn authorise(
-        &self,
-        token: &[u8],
-        _receiver: Uuid,
-        _name: &str,
-    ) -> std::result::Result<(), Denied> {
-        if token == TOKEN {
+    async fn authorise(&self, request: &Admission) -> std::result::Result<(), Denied> {
+        if matches!(&request.credential, Credential::Enrol { token, .. } if token == TOKEN) {
             Ok(())
         } else {
             Err(Denied::Token("not the token of a stream".to_owned()))

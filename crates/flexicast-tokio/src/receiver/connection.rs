@@ -1,6 +1,6 @@
 //! One connection of a receiver: from the first packet to its end.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use data_encoding::BASE64URL_NOPAD;
@@ -13,10 +13,11 @@ use zeroize::Zeroize;
 
 use super::{ReceiverConfig, Verify};
 use crate::Error;
-use crate::config::{ACTIVE_IDS, CID_LEN, CONTROL_STREAM, quic_client, random, spki_pin};
+use crate::config::{ACTIVE_IDS, CID_LEN, CONTROL_STREAM, random, spki_pin};
 use crate::ids::replenish;
 use crate::link::Link;
 use crate::qlog::Qlog;
+use crate::tls::{self, Complaint};
 
 /// Batches of datagrams that are read before anything else is done.
 const BATCHES: usize = 16;
@@ -43,6 +44,7 @@ pub(super) struct Connection {
     last_asked: Instant,
     /// The network has changed: the source has to be heard by then.
     answer_by: Option<Instant>,
+    complaint: Complaint,
     buffer: Vec<u8>,
 }
 
@@ -81,18 +83,19 @@ impl Connection {
         };
         let socket = UdpSocket::bind(any).map_err(Error::io("cannot open a UDP socket"))?;
         let local = socket.local_addr();
-        let mut quic = quic_client()?;
         // With pins, the certificate is checked when it is there and before anything is said; see `verify`.
-        quic.verify_peer(config.verify == Verify::Roots);
+        let (mut quic, complaint) = match &config.verify {
+            Verify::Roots => tls::trusting(None)?,
+            Verify::CaFile(path) => tls::trusting(Some(path))?,
+            Verify::Pins(_) | Verify::Insecure => (tls::unverified()?, Complaint::default()),
+        };
         // Random, so it does not begin with the ID of a flow (protocol.md section 5): 1 in 2^64 otherwise.
         let id: [u8; CID_LEN] = random()?;
-        let host = config
-            .server
-            .rsplit_once(':')
-            .map_or(config.server.as_str(), |(host, _)| host);
-        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = host(&config.server);
+        // Names are told to the source, and checked by quiche; addresses are not to be told (RFC 6066 section 3), and are checked in `verify`.
+        let name = host.parse::<IpAddr>().is_err().then_some(host);
         let mut conn = quiche::connect(
-            Some(host),
+            name,
             &quiche::ConnectionId::from_ref(&id),
             local,
             peer,
@@ -111,6 +114,7 @@ impl Connection {
             last_heard: now,
             last_asked: now,
             answer_by: None,
+            complaint,
             buffer: vec![0; 65_536.max(Link::BUFFER)],
         })
     }
@@ -264,10 +268,19 @@ impl Connection {
     }
 
     fn verify(&self, config: &ReceiverConfig) -> Result<(), End> {
-        let Verify::Pins(pins) = &config.verify else {
-            return Ok(());
-        };
         let certificate = self.link.conn.peer_cert();
+        let pins = match &config.verify {
+            Verify::Pins(pins) => pins,
+            Verify::Insecure => return Ok(()),
+            Verify::Roots | Verify::CaFile(_) => {
+                return match host(&config.server).parse() {
+                    Ok(ip) if !certificate.is_some_and(|c| tls::is_for_address(c, ip)) => {
+                        Err(End::new(not_accepted(&format!("it is not for {ip}"))))
+                    }
+                    _ => Ok(()),
+                };
+            }
+        };
         let pin = certificate
             .and_then(spki_pin)
             .ok_or_else(|| End::new("the source presented no certificate that can be read"))?;
@@ -289,6 +302,9 @@ impl Connection {
         let conn = &self.link.conn;
         if !conn.is_closed() && !conn.is_draining() {
             return Ok(());
+        }
+        if let Some(complaint) = self.complaint.text() {
+            return Err(End::new(not_accepted(&complaint)));
         }
         let text = |e: &quiche::ConnectionError| String::from_utf8_lossy(&e.reason).into_owned();
         Err(match (conn.peer_error(), conn.local_error()) {
@@ -400,6 +416,19 @@ impl Connection {
             self.link.conn.on_timeout();
         }
     }
+}
+
+/// The host of `host:port`.
+fn host(server: &str) -> &str {
+    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+fn not_accepted(why: &str) -> String {
+    format!(
+        "the source's certificate is not accepted: {why}. Either the source's certificate or what this receiver trusts has to be changed, or somebody is in between; \
+         nothing was sent to it"
+    )
 }
 
 /// Length of what PATH_ACKs of one path have in common: type and path id.

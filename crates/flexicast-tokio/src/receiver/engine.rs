@@ -83,10 +83,10 @@ impl Engine {
             receiver: config.receiver_id,
             name: config.name.clone(),
             software: config.software.clone(),
-            credential: if config.token.is_empty() {
-                Credential::None
-            } else {
-                Credential::Token(config.token.clone())
+            credential: Credential::Enrol {
+                token: config.token.clone(),
+                secret: config.credential,
+                instance: rand::rng().random(),
             },
             channels: config.channels.clone(),
             rungs: Rungs {

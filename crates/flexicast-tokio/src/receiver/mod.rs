@@ -27,21 +27,26 @@ const EVENTS: usize = 256;
 pub enum Verify {
     /// By its key: SHA-256 of the SubjectPublicKeyInfo, any one of these (two allow for rotation).
     Pins(Vec<[u8; 32]>),
-    /// By a certificate of the public web PKI for the host's name.
+    /// By a certificate for the host's name, or its address, of an authority that this system trusts: the public web PKI.
     Roots,
+    /// By a certificate for the host's name, or its address, of an authority in this PEM file.
+    CaFile(PathBuf),
     /// Not at all: for tests on a network that nobody else is on.
     Insecure,
 }
 
 /// What a receiver needs.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ReceiverConfig {
     /// `host:port` of the source; the name is looked up at each attempt, and all its addresses are tried.
     pub server: String,
     /// How the source proves who it is.
     pub verify: Verify,
-    /// The enrolment token. Never sent before the source is verified.
+    /// The enrolment token; may be empty once the source knows the receiver by its credential. Never sent before the source is verified.
     pub token: Vec<u8>,
+    /// Random, made once and kept, and written to the disk before it is first used here: by it the source knows the receiver again. Never sent before the source
+    /// is verified.
+    pub credential: [u8; 32],
     /// Made once and kept.
     pub receiver_id: Uuid,
     /// For people.
@@ -60,6 +65,22 @@ pub struct ReceiverConfig {
     pub qlog: Option<PathBuf>,
     /// Test-only: what arrives twice is delivered twice.
     pub sabotage_dedupe_off: bool,
+}
+
+impl std::fmt::Debug for ReceiverConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Neither token nor credential.
+        f.debug_struct("ReceiverConfig")
+            .field("server", &self.server)
+            .field("verify", &self.verify)
+            .field("receiver_id", &self.receiver_id)
+            .field("name", &self.name)
+            .field("channels", &self.channels)
+            .field("interface", &self.interface)
+            .field("multicast", &self.multicast)
+            .field("replicated", &self.replicated)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a receiver tells its application.
@@ -153,6 +174,14 @@ pub enum Event {
         duplicates: u64,
         /// Times that flow and unicast bytes contradicted each other.
         mismatches: u64,
+        /// Flow packets for whose updates there was no room: they come again on the unicast path.
+        no_room: u64,
+        /// Key epochs that were learnt.
+        keys: u64,
+        /// Updates that the source took off the flow before all of them was sent.
+        resets: u64,
+        /// Flow packets that came as copies on the connection's own path.
+        copied_packets: u64,
     },
 }
 

@@ -127,6 +127,10 @@ impl Engine {
                 flow_invalid: now.flow_invalid,
                 duplicates: now.duplicates,
                 mismatches: now.mismatches,
+                no_room: now.no_room,
+                keys: now.keys,
+                resets: now.resets,
+                copied_packets: now.copied_packets,
             };
             // Counters that find no room are told later.
             if self.events.try_send(event).is_ok() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use flexicast::control::Credential;
 use uuid::Uuid;
 
 /// Errors of the owner's own making that only need to be shown.
@@ -22,7 +23,7 @@ pub struct SourceConfig {
     pub key: PathBuf,
     /// Kept across restarts: receivers of an earlier life learn by it that this one does not know them.
     pub reset_key: [u8; 32],
-    /// The channels, at least one; their names differ.
+    /// The channels to begin with; their names differ. More come by [`super::SourceHandle::add_channel`].
     pub channels: Vec<ChannelConfig>,
     /// Pacing of each receiver's own connection, in bit/s.
     pub rate_bps: u64,
@@ -90,11 +91,30 @@ pub struct Sabotage {
     pub fallback_off: bool,
 }
 
+/// A receiver that asks to be served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admission {
+    /// Why it may receive.
+    pub credential: Credential,
+    /// Its id.
+    pub receiver: Uuid,
+    /// What it is called; not to be relied upon.
+    pub name: String,
+    /// Its program and version; not to be relied upon.
+    pub software: String,
+    /// The channels that it asks for; they need not exist.
+    pub channels: Vec<String>,
+    /// Where its connection comes from.
+    pub from: SocketAddr,
+}
+
 /// Why a HELLO is turned away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Denied {
-    /// The token is not valid; the text is shown to the receiver.
+    /// The token or the credential is not valid; the text is shown to the receiver, which gives up.
     Token(String),
+    /// Another receiver has this id: the text is shown to the receiver, which tries again much later.
+    InUse(String),
     /// It cannot be decided now; the receiver tries again later.
     Unavailable(String),
 }
@@ -110,6 +130,6 @@ pub trait Backlog: Send + Sync + 'static {
         limit: usize,
         max_bytes: usize,
     ) -> Result<Vec<(u64, Bytes)>, BoxError>;
-    /// Whether this HELLO may receive.
-    async fn authorise(&self, token: &[u8], receiver: Uuid, name: &str) -> Result<(), Denied>;
+    /// Whether this receiver may receive. Asked once per connection.
+    async fn authorise(&self, request: &Admission) -> Result<(), Denied>;
 }

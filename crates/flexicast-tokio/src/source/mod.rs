@@ -10,7 +10,8 @@ mod status;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use flexicast::control::Endpoint;
@@ -19,24 +20,29 @@ use flexicast::protect::FlowSecret;
 use flexicast::{FlowId, source as core};
 use netio::UdpSocket;
 use tokio::sync::{mpsc, oneshot};
-use tracing::warn;
+use tracing::debug;
 use uuid::Uuid;
 
-use crate::Error;
-use crate::config::{quic_server, random};
+use crate::config::random;
+use crate::{Error, tls};
 pub use config::{
-    Backlog, BoxError, ChannelConfig, Denied, FlowEndpoint, FlowSettings, Sabotage, SourceConfig,
+    Admission, Backlog, BoxError, ChannelConfig, Denied, FlowEndpoint, FlowSettings, Sabotage,
+    SourceConfig,
 };
 pub use counters::Counters;
-use engine::{Command, Engine, Parts};
-use outlets::Outlets;
+use engine::{Command, Engine, Parts, Place};
+pub use flexicast::control::Credential;
+pub use flexicast::source::Absence;
 pub use status::{
     ChannelStatus, FlowStatus, MassFallBack, Move, ReceiverChannel, ReceiverStatus, SourceStatus,
 };
 
-/// How many updates of each channel wait for the engine, and how many questions.
-const UPDATES: usize = 256;
+/// How many questions wait for the engine.
 const COMMANDS: usize = 64;
+
+/// By what way the updates of each channel come to the engine.
+type Senders = Arc<RwLock<BTreeMap<String, mpsc::Sender<(u64, Bytes)>>>>;
+type Updates = mpsc::Receiver<(u64, Bytes)>;
 
 /// A source that is bound to its sockets and not running yet.
 pub struct Source {
@@ -51,22 +57,17 @@ impl Source {
     /// # Errors
     /// The certificate, the key, an address or an interface cannot be used; two channels have one name.
     pub async fn bind(config: SourceConfig, backlog: Arc<dyn Backlog>) -> Result<Source, Error> {
-        let mut quic = quic_server()?;
-        let pem = |path: &PathBuf, what| {
-            let path = path.clone();
-            move |error| Error::Pem { path, what, error }
-        };
-        quic.load_cert_chain_from_pem_file(&config.cert.to_string_lossy())
-            .map_err(pem(&config.cert, "certificate"))?;
-        quic.load_priv_key_from_pem_file(&config.key.to_string_lossy())
-            .map_err(pem(&config.key, "private key"))?;
+        let quic = tls::source(&config.cert, &config.key)?;
         let socket = UdpSocket::bind(config.listen)
             .map_err(Error::io(format!("cannot listen on UDP {}", config.listen)))?;
         let local = socket.local_addr();
-        let (mut outlets, mut channels) = (Vec::new(), Vec::new());
+        let senders = Senders::default();
+        let (mut places, mut channels): (_, Vec<core::ChannelConfig>) = (Vec::new(), Vec::new());
         for channel in &config.channels {
-            let endpoints = channel.flow.as_ref().map_or(&[][..], |f| &f.endpoints);
-            outlets.push(Outlets::open(endpoints)?);
+            if channels.iter().any(|other| other.name == channel.name) {
+                return Err(Error::TwoChannels(channel.name.clone()));
+            }
+            places.push(Some(Place::open(channel.clone(), &senders)?));
             channels.push(core_channel(&config, channel)?);
         }
         let core = core::Source::new(core::SourceConfig {
@@ -76,26 +77,18 @@ impl Source {
             seed: u64::from_le_bytes(random()?),
             repair_off: config.sabotage.repair_off,
         })?;
-        let (mut senders, mut updates) = (BTreeMap::new(), Vec::new());
-        for channel in &config.channels {
-            let (sender, receiver) = mpsc::channel(UPDATES);
-            if senders.insert(channel.name.clone(), sender).is_some() {
-                return Err(Error::TwoChannels(channel.name.clone()));
-            }
-            updates.push(receiver);
-        }
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let handle = SourceHandle {
-            updates: Arc::new(senders),
+            senders: Arc::clone(&senders),
             commands,
         };
         let parts = Parts {
             quic,
             socket,
-            outlets,
+            places,
             core,
             backlog,
-            updates,
+            senders,
             inbox,
         };
         Ok(Source {
@@ -168,21 +161,77 @@ fn core_channel(
 /// Talks to a running source; cheap to clone.
 #[derive(Clone)]
 pub struct SourceHandle {
-    updates: Arc<BTreeMap<String, mpsc::Sender<(u64, Bytes)>>>,
+    senders: Senders,
     commands: mpsc::Sender<Command>,
 }
 
 impl SourceHandle {
     /// Publishes an update of a channel that is stored already. `seq` must follow the last one. Waits while the source has more to send on this channel than it
-    /// should hold; does nothing once the source has stopped.
+    /// should hold; does nothing where there is no such channel (any more), or the source has stopped.
     pub async fn publish(&self, channel: &str, seq: u64, encoded: Bytes) {
-        match self.updates.get(channel) {
-            Some(updates) => drop(updates.send((seq, encoded)).await),
-            None => warn!(
+        let sender = {
+            let senders = self.senders.read().unwrap_or_else(PoisonError::into_inner);
+            senders.get(channel).cloned()
+        };
+        match sender {
+            Some(sender) => drop(sender.send((seq, encoded)).await),
+            None => debug!(
                 channel,
-                seq, "an update of an unknown channel was not published"
+                seq, "an update of a channel that is not here was not published"
             ),
         }
+    }
+
+    /// Adds a channel, with a fresh flow if it is to have one.
+    ///
+    /// # Errors
+    /// There is one with this name, an interface of its flow cannot be used, or the source has stopped.
+    pub async fn add_channel(&self, channel: ChannelConfig) -> Result<(), Error> {
+        self.ask(|answer| Command::Add(Box::new(channel), answer))
+            .await?
+    }
+
+    /// Removes a channel with its flow. The connections of the receivers that listen to it are closed, whatever else they listen to: they come back and are
+    /// told what there is. Without such a channel, only what is said of it changes.
+    pub async fn remove_channel(&self, channel: &str, absence: Absence) {
+        let channel = channel.to_owned();
+        let _ = self
+            .ask(|answer| Command::Remove(channel, absence, answer))
+            .await;
+    }
+
+    /// Another source publishes this channel: receivers that ask for it here are told to come back later. Does nothing for a channel of this source.
+    pub async fn elsewhere(&self, channel: &str) {
+        let channel = channel.to_owned();
+        let _ = self.commands.send(Command::Elsewhere(channel)).await;
+    }
+
+    /// Shows this certificate from now on, both files PEM. Connections that there are stay as they are.
+    ///
+    /// # Errors
+    /// A file cannot be used, or they do not belong together: the present certificate is kept.
+    pub async fn reload_certificate(&self, cert: PathBuf, key: PathBuf) -> Result<(), Error> {
+        let read = tokio::task::spawn_blocking(move || tls::source(&cert, &key));
+        let quic = read.await.map_err(|_| Error::Stopped)??;
+        self.ask(|answer| Command::Certificate(Box::new(quic), answer))
+            .await
+    }
+
+    /// Ends [`Source::run`] gracefully: no receivers are taken any more (they are told to come back later), what is published already is delivered, and then all
+    /// are told goodbye, after `within` at the latest. Returns when the source has stopped.
+    pub async fn drain(&self, within: Duration) {
+        let _ = self.ask(|answer| Command::Drain(within, answer)).await;
+    }
+
+    /// Asks the engine something and waits for the answer.
+    async fn ask<T>(
+        &self,
+        question: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, Error> {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.commands.send(question(answer)).await;
+        sent.map_err(|_| Error::Stopped)?;
+        answered.await.map_err(|_| Error::Stopped)
     }
 
     /// The store's retention has moved on: updates of the channel before `first` are gone. Receivers that still need one are told of the gap.
@@ -228,9 +277,7 @@ impl SourceHandle {
 
     /// What the source sees; `None` once it has stopped.
     pub async fn status(&self) -> Option<SourceStatus> {
-        let (answer, status) = oneshot::channel();
-        self.commands.send(Command::Status(answer)).await.ok()?;
-        status.await.ok()
+        self.ask(Command::Status).await.ok()
     }
 
     /// Says goodbye to all receivers and ends [`Source::run`].

@@ -7,7 +7,7 @@ use super::Counters;
 /// A snapshot of a source.
 #[derive(Debug, Clone, Serialize)]
 pub struct SourceStatus {
-    /// The channels, as they were configured.
+    /// The channels that there are.
     pub channels: Vec<ChannelStatus>,
     /// The receivers that are connected.
     pub receivers: Vec<ReceiverStatus>,

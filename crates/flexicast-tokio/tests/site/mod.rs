@@ -15,8 +15,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, ReceiverHandle, Verify};
 use flexicast_tokio::source::{
-    Backlog, BoxError, ChannelConfig, Denied, FlowEndpoint, FlowSettings, Sabotage, Source,
-    SourceConfig, SourceHandle, SourceStatus,
+    Admission, Backlog, BoxError, ChannelConfig, Credential, Denied, FlowEndpoint, FlowSettings,
+    Sabotage, Source, SourceConfig, SourceHandle, SourceStatus,
 };
 use flexicast_tokio::{Cursor, Rung, Via, spki_pin};
 use tokio::sync::mpsc;
@@ -77,8 +77,8 @@ impl Backlog for Store {
             .collect())
     }
 
-    async fn authorise(&self, token: &[u8], _receiver: Uuid, _name: &str) -> Result<(), Denied> {
-        if token == b"good" {
+    async fn authorise(&self, request: &Admission) -> Result<(), Denied> {
+        if matches!(&request.credential, Credential::Enrol { token, .. } if token == b"good") {
             Ok(())
         } else {
             Err(Denied::Token("this token is not valid".into()))
@@ -226,6 +226,7 @@ impl Site {
             server: server.to_string(),
             verify: Verify::Pins(vec![[0; 32], self.pin]),
             token: b"good".to_vec(),
+            credential: *Uuid::new_v4().as_bytes().repeat(2).first_chunk().unwrap(),
             receiver_id: Uuid::new_v4(),
             name: "probe".into(),
             software: "test".into(),

@@ -2,6 +2,8 @@
 
 use uuid::Uuid;
 
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
 use super::{MAX_CHANNELS, MAX_NAME};
 use crate::Cursor;
 use crate::wire::{Put, Reader, WireError};
@@ -13,13 +15,35 @@ pub const CAPABILITY_MULTICAST_IPV6: u64 = 0x02;
 /// The receiver takes copies of flow packets on its own connection's path (rung 3).
 pub const CAPABILITY_COPIES: u64 = 0x03;
 
+/// Bytes of an enrolment before its token: the receiver's credential and its instance.
+const ENROL_HEAD: usize = 32 + 8;
+
 /// What proves that a receiver may have the group key.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub enum Credential {
     /// None at all.
     None,
-    /// The token of an enrolment link.
+    /// The token of an enrolment link, and nothing that the receiver could be known by later.
     Token(Vec<u8>),
+    /// A credential of the receiver's own making, and what lets it in the first time.
+    Enrol {
+        /// The token of an enrolment link; may be empty once the source knows the receiver.
+        token: Vec<u8>,
+        /// Random, made once and kept: by it the source knows the receiver again.
+        secret: [u8; 32],
+        /// Random, made at each start of the program: two of them with one receiver id are a copy and its original.
+        instance: [u8; 8],
+    },
+}
+
+impl Credential {
+    /// Which run of the receiver's program this is, where it says so.
+    pub fn instance(&self) -> Option<[u8; 8]> {
+        match self {
+            Credential::Enrol { instance, .. } => Some(*instance),
+            Credential::None | Credential::Token(_) => None,
+        }
+    }
 }
 
 impl std::fmt::Debug for Credential {
@@ -27,6 +51,7 @@ impl std::fmt::Debug for Credential {
         f.write_str(match self {
             Credential::None => "None",
             Credential::Token(_) => "Token(…)",
+            Credential::Enrol { .. } => "Enrol { … }",
         })
     }
 }
@@ -49,16 +74,40 @@ pub struct Hello {
 }
 
 impl Hello {
+    /// At least as many bytes as the fields up to the credential take.
+    pub(super) fn room(&self) -> usize {
+        let token = match &self.credential {
+            Credential::None => 0,
+            Credential::Token(token) | Credential::Enrol { token, .. } => token.len(),
+        };
+        128 + self.name.len() + self.software.len() + token
+    }
+
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.receiver.as_bytes());
         out.put_prefixed(self.name.as_bytes());
         out.put_prefixed(self.software.as_bytes());
-        let (kind, secret): (u8, &[u8]) = match &self.credential {
-            Credential::None => (0, &[]),
-            Credential::Token(token) => (1, token),
-        };
-        out.push(kind);
-        out.put_prefixed(secret);
+        match &self.credential {
+            Credential::None => {
+                out.push(0);
+                out.put_prefixed(&[]);
+            }
+            Credential::Token(token) => {
+                out.push(1);
+                out.put_prefixed(token);
+            }
+            Credential::Enrol {
+                token,
+                secret,
+                instance,
+            } => {
+                out.push(2);
+                out.put_varint((secret.len() + instance.len() + token.len()) as u64);
+                out.extend_from_slice(secret);
+                out.extend_from_slice(instance);
+                out.extend_from_slice(token);
+            }
+        }
         out.put_varint(self.channels.len() as u64);
         for (name, cursor) in &self.channels {
             out.put_prefixed(name.as_bytes());
@@ -76,9 +125,20 @@ impl Hello {
         let receiver = Uuid::from_bytes(r.array()?);
         let name = r.text(MAX_NAME)?;
         let software = r.text(MAX_NAME)?;
-        let credential = match (r.u8()?, r.prefixed(MAX_NAME)?) {
-            (0, _) => Credential::None,
-            (1, token) => Credential::Token(token.to_vec()),
+        let credential = match r.u8()? {
+            0 => {
+                r.prefixed(MAX_NAME)?;
+                Credential::None
+            }
+            1 => Credential::Token(r.prefixed(MAX_NAME)?.to_vec()),
+            2 => {
+                let mut r = Reader::new(WHAT, r.prefixed(ENROL_HEAD + MAX_NAME)?);
+                Credential::Enrol {
+                    secret: r.array()?,
+                    instance: r.array()?,
+                    token: r.rest().to_vec(),
+                }
+            }
             _ => return Err(WireError::invalid(WHAT, "an unknown kind of credential")),
         };
         let mut channels = Vec::new();
@@ -133,7 +193,7 @@ pub enum Refusal {
     Unavailable = 4,
     /// The source serves as many receivers as it can; try again later.
     TooMany = 5,
-    /// Another receiver uses this receiver's id.
+    /// Another receiver uses this receiver's id; try again later.
     IdInUse = 6,
 }
 

@@ -74,8 +74,12 @@ pub enum Control {
 impl Control {
     /// Appends the frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        // Large enough for a key, so that no copy of one is left behind by growing.
-        let mut body = Zeroizing::new(Vec::with_capacity(128));
+        // Large enough for a key, or for all of a HELLO up to its credential, so that no copy of one is left behind by growing.
+        let room = match self {
+            Control::Hello(hello) => hello.room(),
+            _ => 128,
+        };
+        let mut body = Zeroizing::new(Vec::with_capacity(room));
         let kind = match self {
             Control::Hello(hello) => {
                 hello.put(&mut body);

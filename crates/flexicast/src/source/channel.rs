@@ -31,6 +31,8 @@ struct Mass {
 
 #[derive(Debug)]
 pub(super) struct Channel {
+    /// Nobody's place: the channel was removed.
+    pub(super) vacant: bool,
     pub(super) name: String,
     pub(super) incarnation: Uuid,
     pub(super) private: bool,
@@ -69,6 +71,8 @@ impl Channel {
     pub(super) fn new(config: ChannelConfig, flow_index: u64) -> Result<Self, KeyError> {
         let base_ack_delay = config.flow.as_ref().map_or(Duration::ZERO, |f| f.ack_delay);
         Ok(Channel {
+            vacant: false,
+            flow: config.flow.map(FlowSender::new).transpose()?,
             name: config.name,
             incarnation: config.incarnation,
             private: config.private,
@@ -77,10 +81,29 @@ impl Channel {
             first: config.first,
             endpoints: config.endpoints,
             recent: Recent::new(config.head + 1),
-            flow: config.flow.map(FlowSender::new).transpose()?,
-            announce_sequence: 1,
             flow_index,
             base_ack_delay,
+            ..Channel::vacant()
+        })
+    }
+
+    /// What stands in the place of a removed channel.
+    pub(super) fn vacant() -> Self {
+        Channel {
+            vacant: true,
+            name: String::new(),
+            incarnation: Uuid::nil(),
+            private: false,
+            replicate: false,
+            head: 0,
+            first: 1,
+            endpoints: Vec::new(),
+            recent: Recent::new(1),
+            flow: None,
+            announce_sequence: 1,
+            // No path has this one.
+            flow_index: u64::MAX,
+            base_ack_delay: Duration::ZERO,
             stale: BTreeSet::new(),
             listeners: 0,
             replicas: Vec::new(),
@@ -91,7 +114,7 @@ impl Channel {
             secret_wanted: false,
             rekey_again: false,
             mass: None,
-        })
+        }
     }
 
     /// Puts another flow in the place of the present one.

@@ -7,9 +7,9 @@ use uuid::Uuid;
 use super::channel::Channel;
 use super::session::Session;
 use super::subscription::Subscription;
-use super::{ChannelIndex, FIRST_UPDATES, SessionId, Source, SourceEvent, close};
+use super::{FIRST_UPDATES, SessionId, Source, SourceEvent, close};
 use crate::ack::{PATH_ACK, PathAck};
-use crate::control::{Control, Hello, Refusal, WelcomeChannel, Window};
+use crate::control::{Control, Credential, Hello, Refusal, WelcomeChannel, Window};
 use crate::wire::Reader;
 use crate::{Cause, Cursor, WireError};
 
@@ -53,7 +53,12 @@ impl Source {
                     return Err(WireError::invalid("HELLO", "a second one"));
                 }
                 Control::Hello(hello) => {
-                    session.hello = Some(hello.clone());
+                    session.instance = hello.credential.instance();
+                    // The secret is for whoever decides, and not kept here.
+                    session.hello = Some(Hello {
+                        credential: Credential::None,
+                        ..hello.clone()
+                    });
                     match self.examine(&hello) {
                         Ok(()) => self
                             .events
@@ -137,10 +142,6 @@ impl Source {
         Ok(())
     }
 
-    fn channel_named(&self, name: &str) -> Option<ChannelIndex> {
-        self.channels.iter().position(|c| c.name == name)
-    }
-
     fn refuse(&mut self, id: SessionId, refusal: Refusal, reason: String) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
@@ -189,13 +190,11 @@ impl Source {
         }
         let Some(hello) = hello else { return };
         // Only those who may receive learn what there is.
-        let unknown = |name: &&String| self.channel_named(name).is_none();
-        if let Some(name) = hello.channels.iter().map(|(name, _)| name).find(unknown) {
-            let ours = self.channels.iter().map(|c| format!("\"{}\"", c.name));
-            let ours: Vec<_> = ours.take(10).collect();
-            let ours = ours.join(", ");
-            let reason = format!("there is no channel \"{name}\" here, only {ours}");
-            return self.refuse(id, Refusal::UnknownChannel, reason);
+        let absent = hello.channels.iter().filter_map(|(n, _)| self.absence(n));
+        // What will never be there weighs more than what is not there now.
+        let absent = absent.min_by_key(|(refusal, _)| *refusal as u64);
+        if let Some((refusal, reason)) = absent {
+            return self.refuse(id, refusal, reason);
         }
         // Verdicts come in any order: an older connection does not throw out a newer one.
         if self

@@ -8,6 +8,7 @@ mod backlog;
 mod channel;
 mod control;
 mod membership;
+mod offer;
 mod operate;
 mod pacing;
 mod recent;
@@ -34,14 +35,14 @@ use pacing::Pacing;
 use session::Session;
 pub use session::Unicast;
 pub use types::{
-    ChannelConfig, Limits, SessionStatus, SourceConfig, SourceCounters, SourceEvent,
+    Absence, ChannelConfig, Limits, SessionStatus, SourceConfig, SourceCounters, SourceEvent,
     SubscriptionStatus, close,
 };
 
 /// The caller's number for a unicast session.
 pub type SessionId = u64;
 
-/// A channel's place in [`SourceConfig::channels`].
+/// A channel's place: in [`SourceConfig::channels`], or as [`Source::add_channel`] returned it.
 pub type ChannelIndex = usize;
 
 /// A receiver with more updates than this before it gets them on a catch-up stream and is not promoted (design section 5).
@@ -66,6 +67,8 @@ enum Alarm {
 #[derive(Debug)]
 pub struct Source {
     channels: Vec<Channel>,
+    /// Names of channels that another source publishes.
+    elsewhere: BTreeSet<String>,
     sessions: BTreeMap<SessionId, Session>,
     /// The session of each receiver that is served.
     by_receiver: HashMap<Uuid, SessionId>,
@@ -104,6 +107,7 @@ impl Source {
         Ok(Source {
             next_flow_index: channels.len() as u64 + 1,
             channels,
+            elsewhere: BTreeSet::new(),
             sessions: BTreeMap::new(),
             by_receiver: HashMap::new(),
             limits: config.limits,
@@ -120,9 +124,14 @@ impl Source {
         })
     }
 
-    /// The number of channels.
+    /// The number of places of channels; that of a removed one is empty until another channel takes it.
     pub fn channels(&self) -> usize {
         self.channels.len()
+    }
+
+    /// Whether there is a channel in this place.
+    pub fn has_channel(&self, channel: ChannelIndex) -> bool {
+        self.channels.get(channel).is_some_and(|c| !c.vacant)
     }
 
     /// A channel's name; empty if there is no such channel.
@@ -235,6 +244,12 @@ impl Source {
         })
     }
 
+    /// Whether updates of a session wait to be sent on its unicast path.
+    pub fn owes(&self, session: SessionId) -> bool {
+        let session = self.sessions.get(&session);
+        session.is_some_and(|s| s.subscriptions.iter().any(|s| !s.backlog.is_empty()))
+    }
+
     /// The receiver's id and name, once it said HELLO.
     pub fn receiver(&self, session: SessionId) -> Option<(Uuid, &str)> {
         self.sessions
@@ -246,7 +261,7 @@ impl Source {
 
     /// A new update of a channel, stored before: sends it to everybody. `seq` must follow the head; another one is not published, and a bug of the caller.
     pub fn publish(&mut self, channel: ChannelIndex, seq: u64, encoded: Bytes) {
-        let Some(c) = self.channels.get_mut(channel) else {
+        let Some(c) = self.channels.get_mut(channel).filter(|c| !c.vacant) else {
             return;
         };
         debug_assert_eq!(seq, c.head + 1, "updates are published in order");

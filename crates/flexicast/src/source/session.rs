@@ -50,7 +50,10 @@ pub enum Unicast {
 
 #[derive(Debug)]
 pub(super) struct Session {
+    /// What it said, without its credential.
     pub(super) hello: Option<Hello>,
+    /// Which run of the receiver's program this is.
+    pub(super) instance: Option<[u8; 8]>,
     pub(super) served: bool,
     /// It is being closed: nothing that it says counts any more.
     pub(super) closing: bool,
@@ -81,6 +84,7 @@ impl Session {
     pub(super) fn new(limits: &Limits) -> Self {
         Session {
             hello: None,
+            instance: None,
             served: false,
             closing: false,
             control: ControlReader::new(),

@@ -45,6 +45,15 @@ pub struct ChannelConfig {
     pub flow: Option<FlowConfig>,
 }
 
+/// Why a channel is not there any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absence {
+    /// It was removed: who asks for it is told that there is no such channel.
+    Gone,
+    /// Another source publishes it: who asks for it is told to come back later.
+    Elsewhere,
+}
+
 /// How much is taken from receivers. Past a limit a frame is refused and counted, and who goes on is disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -170,6 +179,8 @@ pub mod close {
     pub const EXCESSIVE: u64 = 5;
     /// The operator removed the receiver.
     pub const EJECTED: u64 = 6;
+    /// A channel that the receiver listens to is not served here any more; come back soon.
+    pub const CHANNEL_GONE: u64 = 7;
 }
 
 /// What a session looks like from outside.

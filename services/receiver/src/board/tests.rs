@@ -217,6 +217,10 @@ fn gaps_and_counters() {
         flow_invalid: 2,
         duplicates: 3,
         mismatches: 4,
+        no_room: 5,
+        keys: 6,
+        resets: 7,
+        copied_packets: 8,
     });
     let channel = board.status().channels.remove(0);
     assert_eq!((channel.missing, channel.head), (u64::MAX, 20));
@@ -236,6 +240,10 @@ fn gaps_and_counters() {
         flow_invalid: 0,
         duplicates: 0,
         mismatches: 0,
+        no_room: 0,
+        keys: 0,
+        resets: 0,
+        copied_packets: 0,
     });
     assert_eq!(board.status().channels.len(), 1);
 }

@@ -12,8 +12,8 @@ use feed::payload;
 use feed::{Entry, Kind};
 use flexfeed_receiver::link::Pin;
 use flexicast_tokio::source::{
-    Backlog, BoxError, ChannelConfig, Denied, FlowSettings, Sabotage, Source, SourceConfig,
-    SourceHandle,
+    Admission, Backlog, BoxError, ChannelConfig, Credential, Denied, FlowSettings, Sabotage,
+    Source, SourceConfig, SourceHandle,
 };
 use flexicast_tokio::spki_pin;
 use tempfile::TempDir;
@@ -45,8 +45,9 @@ impl Backlog for Store {
         Ok(updates.map(|(seq, b)| (*seq, b.clone())).collect())
     }
 
-    async fn authorise(&self, token: &[u8], _receiver: Uuid, _name: &str) -> Result<(), Denied> {
-        if token == TOKEN.as_bytes() {
+    async fn authorise(&self, request: &Admission) -> Result<(), Denied> {
+        let good = |token: &[u8]| token == TOKEN.as_bytes();
+        if matches!(&request.credential, Credential::Enrol { token, .. } if good(token)) {
             Ok(())
         } else {
             Err(Denied::Token("there is no such token".into()))

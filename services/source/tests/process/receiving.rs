@@ -26,6 +26,7 @@ pub fn configuration(data: &Path) -> ReceiverConfig {
         server: server.to_owned(),
         verify: Verify::Pins(vec![pin.try_into().unwrap()]),
         token: token.as_bytes().to_vec(),
+        credential: rand::random(),
         receiver_id: Uuid::new_v4(),
         name: "r1".into(),
         software: "test".into(),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use flexicast::control::{Credential, Hello, Refusal};
+use flexicast::control::{Hello, Refusal};
 use flexicast::protect::FlowSecret;
 use flexicast::source::{ChannelIndex, SourceEvent};
 use tracing::{info, warn};
@@ -13,7 +13,7 @@ use super::{Command, Engine};
 use crate::Error;
 use crate::config::random;
 use crate::source::peer::Wish;
-use crate::source::{Denied, MassFallBack, Move, fresh_flow};
+use crate::source::{Admission, Denied, MassFallBack, Move};
 
 /// Bytes of one read of the store for one session.
 const FETCH_BYTES: usize = 128 << 10;
@@ -77,33 +77,21 @@ impl Engine {
                 }
             }
             Command::Status(answer) => drop(answer.send(self.status(now))),
+            Command::Add(config, answer) => drop(answer.send(self.add_channel(*config))),
+            Command::Remove(name, absence, answer) => {
+                self.remove_channel(&name, absence, now);
+                let _ = answer.send(());
+            }
+            Command::Elsewhere(name) => self.core.set_elsewhere(&name),
+            Command::Certificate(quic, answer) => {
+                self.quic = *quic;
+                info!("another certificate is shown from now on");
+                let _ = answer.send(());
+            }
+            Command::Drain(within, done) => self.drain(within, done, now),
             // The loop ends on it before it comes here.
             Command::Shutdown => {}
         }
-    }
-
-    fn replace_flow(&mut self, name: &str, now: Instant) {
-        let configured = self.config.channels.iter().find(|c| c.name == name);
-        let settings = configured.and_then(|c| c.flow.as_ref());
-        let (Some(channel), Some(settings)) = (self.channel(name), settings) else {
-            return;
-        };
-        let made = fresh_flow(&self.config, settings).and_then(|flow| {
-            self.core.replace_flow(channel, flow, now)?;
-            Ok(())
-        });
-        match made {
-            Ok(()) => info!(channel = name, "a fresh flow"),
-            Err(error) => warn!(channel = name, %error, "there is no fresh flow"),
-        }
-    }
-
-    fn channel(&self, name: &str) -> Option<ChannelIndex> {
-        let channel = (0..self.core.channels()).find(|c| self.core.channel_name(*c) == name);
-        if channel.is_none() {
-            warn!(channel = name, "there is no such channel");
-        }
-        channel
     }
 
     pub(super) fn answer(&mut self, answer: Answer) {
@@ -123,6 +111,12 @@ impl Engine {
     }
 
     fn authorised(&mut self, session: u64, verdict: Result<(), Denied>, now: Instant) {
+        let verdict = match (verdict, &self.draining) {
+            (Ok(()), Some(_)) => Err(Denied::Unavailable(
+                "the source is shutting down; come back a little later".into(),
+            )),
+            (verdict, _) => verdict,
+        };
         let Some(peer) = self.peers.get_mut(&session) else {
             return;
         };
@@ -146,6 +140,7 @@ impl Engine {
                 self.counters.refused += 1;
                 let (refusal, reason) = match denied {
                     Denied::Token(reason) => (Refusal::BadCredential, reason),
+                    Denied::InUse(reason) => (Refusal::IdInUse, reason),
                     Denied::Unavailable(reason) => (Refusal::Unavailable, reason),
                 };
                 warn!(receiver = name, %from, reason, "refused");
@@ -225,12 +220,19 @@ impl Engine {
     /// Asks the store about a HELLO, without waiting for it here.
     fn ask(&self, session: u64, hello: Hello) {
         let (backlog, answers) = (self.backlog.clone(), self.answers.0.clone());
+        let Some(from) = self.peers.get(&session).map(address) else {
+            return;
+        };
+        let request = Admission {
+            credential: hello.credential,
+            receiver: hello.receiver,
+            name: hello.name,
+            software: hello.software,
+            channels: hello.channels.into_iter().map(|(name, _)| name).collect(),
+            from,
+        };
         tokio::spawn(async move {
-            let token = match &hello.credential {
-                Credential::Token(token) => token.as_slice(),
-                Credential::None => &[],
-            };
-            let asked = backlog.authorise(token, hello.receiver, &hello.name);
+            let asked = backlog.authorise(&request);
             let late = || {
                 Err(Denied::Unavailable(
                     "the source's store does not answer".into(),

@@ -32,8 +32,8 @@ impl Engine {
     }
 
     async fn send_flow(&mut self, channel: ChannelIndex, now: Instant) -> Result<(), Error> {
-        if let Some(outlets) = self.outlets.get_mut(channel) {
-            self.counters.multicast_errors += outlets.send(&self.packets).await;
+        if let Some(Some(place)) = self.places.get_mut(channel) {
+            self.counters.multicast_errors += place.outlets.send(&self.packets).await;
         }
         let mut failed = Vec::new();
         for session in self.core.replicas(channel) {

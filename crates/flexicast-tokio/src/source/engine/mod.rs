@@ -1,7 +1,9 @@
 //! The source's loop: one task owns the sockets, all connections and the state machine.
 
 mod asking;
+mod channels;
 mod door;
+mod drain;
 mod flow;
 mod report;
 
@@ -19,10 +21,14 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
-use super::outlets::Outlets;
 use super::peer::{HELLO_WITHIN, Peer};
-use super::{Backlog, Counters, MassFallBack, Move, SourceConfig, SourceStatus};
+use super::{
+    Absence, Backlog, ChannelConfig, Counters, MassFallBack, Move, Senders, SourceConfig,
+    SourceStatus,
+};
 use asking::Answer;
+pub(super) use channels::Place;
+use drain::Draining;
 use report::{address, end_of};
 
 use crate::Error;
@@ -50,6 +56,11 @@ pub(super) enum Command {
     Message(String, Bytes),
     Abandon(String, u64),
     Status(oneshot::Sender<SourceStatus>),
+    Add(Box<ChannelConfig>, oneshot::Sender<Result<(), Error>>),
+    Remove(String, Absence, oneshot::Sender<()>),
+    Elsewhere(String),
+    Certificate(Box<quiche::Config>, oneshot::Sender<()>),
+    Drain(Duration, oneshot::Sender<()>),
     Shutdown,
 }
 
@@ -57,10 +68,11 @@ pub(super) enum Command {
 pub(super) struct Parts {
     pub(super) quic: quiche::Config,
     pub(super) socket: UdpSocket,
-    pub(super) outlets: Vec<Outlets>,
+    /// By channel.
+    pub(super) places: Vec<Option<Place>>,
     pub(super) core: Core,
     pub(super) backlog: Arc<dyn Backlog>,
-    pub(super) updates: Vec<mpsc::Receiver<(u64, Bytes)>>,
+    pub(super) senders: Senders,
     pub(super) inbox: mpsc::Receiver<Command>,
 }
 
@@ -69,14 +81,13 @@ pub(super) struct Engine {
     quic: quiche::Config,
     socket: UdpSocket,
     local: SocketAddr,
-    /// By channel.
-    outlets: Vec<Outlets>,
+    /// By channel; `None` in the place of a removed one.
+    places: Vec<Option<Place>>,
     core: Core,
     resets: Resets,
     retries: Retries,
     backlog: Arc<dyn Backlog>,
-    /// By channel; taken only while the channel has room.
-    updates: Vec<mpsc::Receiver<(u64, Bytes)>>,
+    senders: Senders,
     /// The channel whose turn it is to publish.
     turn: ChannelIndex,
     inbox: mpsc::Receiver<Command>,
@@ -97,6 +108,8 @@ pub(super) struct Engine {
     moves: VecDeque<Move>,
     mass_fall_backs: VecDeque<MassFallBack>,
     counters: Counters,
+    /// The source is on its way out.
+    draining: Option<Draining>,
     qlog: Option<Qlog>,
 }
 
@@ -105,10 +118,10 @@ impl Engine {
         let Parts {
             quic,
             socket,
-            outlets,
+            places,
             mut core,
             backlog,
-            updates,
+            senders,
             inbox,
         } = parts;
         let qlog = config
@@ -123,10 +136,10 @@ impl Engine {
             config,
             quic,
             socket,
-            outlets,
+            places,
             core,
             backlog,
-            updates,
+            senders,
             turn: 0,
             inbox,
             answers: mpsc::channel(ANSWERS),
@@ -141,6 +154,7 @@ impl Engine {
             moves: VecDeque::new(),
             mass_fall_backs: VecDeque::new(),
             counters: Counters::default(),
+            draining: None,
             qlog,
         })
     }
@@ -155,7 +169,8 @@ impl Engine {
             .map_err(Error::io("the QUIC socket failed"))?;
         loop {
             let now = Instant::now();
-            let wake = [self.timers.next(), self.core.poll_timeout(now)]
+            let end = self.draining.as_ref().map(|draining| draining.until);
+            let wake = [self.timers.next(), self.core.poll_timeout(now), end]
                 .into_iter()
                 .flatten()
                 .min();
@@ -165,7 +180,7 @@ impl Engine {
                     ready.map_err(Error::io("the QUIC socket failed"))?;
                     self.receive(&mut batch, &mut buffer)?;
                 }
-                (channel, seq, encoded) = next_update(&mut self.updates, &mut self.turn, &self.core) => self.publish(channel, seq, encoded),
+                (channel, seq, encoded) = next_update(&mut self.places, &mut self.turn, &self.core) => self.publish(channel, seq, encoded),
                 command = self.inbox.recv() => match command {
                     None | Some(Command::Shutdown) => return self.say_goodbye(&mut buffer).await,
                     Some(command) => self.command(command),
@@ -174,6 +189,9 @@ impl Engine {
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
             self.drive(&mut buffer).await?;
+            if self.has_drained(Instant::now()) {
+                return self.say_goodbye(&mut buffer).await;
+            }
         }
     }
 
@@ -372,7 +390,8 @@ impl Engine {
                 let reason = end_of(&peer.link.conn);
                 info!(receiver = name, from = %address(&peer), reason, "disconnected");
             }
-            None => self.counters.handshakes_abandoned += 1,
+            // One that was served is known no more where another has taken its place.
+            None => self.counters.handshakes_abandoned += u64::from(!peer.served),
         }
         if peer.served {
             self.served -= 1;
@@ -407,15 +426,16 @@ impl Engine {
 
 /// The next update of any channel that has room for one; channels take turns.
 async fn next_update(
-    updates: &mut [mpsc::Receiver<(u64, Bytes)>],
+    places: &mut [Option<Place>],
     turn: &mut ChannelIndex,
     core: &Core,
 ) -> (ChannelIndex, u64, Bytes) {
     poll_fn(|cx| {
-        for _ in 0..updates.len() {
-            *turn = (*turn + 1) % updates.len();
-            if core.has_room(*turn)
-                && let Poll::Ready(Some((seq, encoded))) = updates[*turn].poll_recv(cx)
+        for _ in 0..places.len() {
+            *turn = (*turn + 1) % places.len();
+            if let Some(place) = &mut places[*turn]
+                && core.has_room(*turn)
+                && let Poll::Ready(Some((seq, encoded))) = place.updates.poll_recv(cx)
             {
                 return Poll::Ready((*turn, seq, encoded));
             }

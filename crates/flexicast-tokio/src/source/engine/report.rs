@@ -24,7 +24,8 @@ impl Engine {
             .map(|c| self.core.channel_name(c).to_owned())
             .collect();
         let name_of = |c: ChannelIndex| names.get(c).cloned().unwrap_or_default();
-        let channels = (0..self.core.channels()).map(|c| ChannelStatus {
+        let there = (0..self.core.channels()).filter(|c| self.core.has_channel(*c));
+        let channels = there.map(|c| ChannelStatus {
             channel: name_of(c),
             head: self.core.head(c),
             flow: self.flow_status(c),
@@ -65,11 +66,9 @@ impl Engine {
 
     fn flow_status(&self, channel: ChannelIndex) -> Option<FlowStatus> {
         let flow = self.core.flow(channel)?;
-        let endpoints = self
-            .config
-            .channels
-            .get(channel)
-            .and_then(|c| c.flow.as_ref())
+        let place = self.places.get(channel).and_then(Option::as_ref);
+        let endpoints = place
+            .and_then(|place| place.config.flow.as_ref())
             .map_or(&[][..], |f| &f.endpoints);
         let source = |e: &FlowEndpoint| (!e.asm).then(|| e.interface.to_string());
         let first = endpoints.first();

@@ -1,0 +1,68 @@
+//! The graceful end: nobody new comes in, and what is published is delivered before the goodbye.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use super::Engine;
+
+/// An end that is under way.
+pub(super) struct Draining {
+    /// It does not take longer than that.
+    pub(super) until: Instant,
+    /// Dropped when the source has stopped: whoever asked waits for it.
+    pub(super) _done: Vec<oneshot::Sender<()>>,
+}
+
+impl Engine {
+    /// Begins the end, or hastens the one that is under way.
+    pub(super) fn drain(&mut self, within: Duration, done: oneshot::Sender<()>, now: Instant) {
+        // A time that does not fit an Instant is as good as this one.
+        let far = Duration::from_secs(24 * 3600);
+        let until = now + within.min(far);
+        let draining = self.draining.get_or_insert_with(|| {
+            info!("no receivers are taken any more; what is published is delivered first");
+            Draining {
+                until,
+                _done: Vec::new(),
+            }
+        });
+        draining.until = draining.until.min(until);
+        draining._done.push(done);
+    }
+
+    /// Whether the end under way has come.
+    pub(super) fn has_drained(&mut self, now: Instant) -> bool {
+        let Some(draining) = &self.draining else {
+            return false;
+        };
+        if now >= draining.until {
+            warn!(
+                "not everything was delivered within the time; receivers get the rest when they come back"
+            );
+            return true;
+        }
+        self.is_all_delivered()
+    }
+
+    /// Whether all that was published is acknowledged, by the members of flows and on each receiver's own connection.
+    fn is_all_delivered(&mut self) -> bool {
+        let waits = self.places.iter().flatten();
+        if waits.into_iter().any(|place| !place.updates.is_empty()) {
+            return false;
+        }
+        let flows = (0..self.core.channels()).filter_map(|c| self.core.flow(c));
+        if flows
+            .into_iter()
+            .any(|flow| flow.queued_bytes() > 0 || flow.outstanding() > 0)
+        {
+            return false;
+        }
+        let core = &self.core;
+        self.peers
+            .iter_mut()
+            .filter(|(_, peer)| peer.served)
+            .all(|(session, peer)| !core.owes(*session) && peer.link.is_delivered())
+    }
+}
