@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use sqlx::error::DatabaseError;
 use sqlx::migrate::MigrateError;
+
+use crate::database::Doing;
 
 // Primary result codes of SQLite (https://www.sqlite.org/rescode.html).
 const SQLITE_BUSY: u32 = 5;
@@ -19,7 +22,9 @@ const SQLITE_NOTADB: u32 = 26;
 #[non_exhaustive]
 pub enum StoreError {
     /// The database URL is not usable.
-    #[error("cannot use the database URL: {reason}; give --database-url sqlite://PATH")]
+    #[error(
+        "cannot use the database URL: {reason}; give --database-url sqlite://PATH or postgres://…"
+    )]
     Url {
         /// What is wrong with it.
         reason: String,
@@ -34,7 +39,7 @@ pub enum StoreError {
     },
     /// A newer version of the program wrote the database.
     #[error(
-        "{url} was written by a newer version of flexfeed (its schema is version {found}, this program knows up to {known}): upgrade the program, or set --database-url to another file"
+        "{url} was written by a newer version of flexfeed (its schema is version {found}, this program knows up to {known}): upgrade the program, or set --database-url to another database"
     )]
     Newer {
         /// The database.
@@ -68,10 +73,58 @@ pub enum StoreError {
         /// The database.
         url: String,
     },
-    /// Another program, or too many tasks of this one, hold the database.
+    /// The database server cannot be reached, or does not answer.
+    #[error("{url} cannot be reached ({detail}): start it, or look at its log; nothing is lost")]
+    Unavailable {
+        /// The database.
+        url: String,
+        /// How that showed.
+        detail: String,
+    },
+    /// The database server does not let us in.
     #[error(
-        "{url} was busy for too long ({detail}): see whether another program has it open (`fuser FILE`)"
+        "{url} refuses the connection ({detail}): check user, password, database and sslmode in --database-url"
     )]
+    Denied {
+        /// The database.
+        url: String,
+        /// The server's own words.
+        detail: String,
+    },
+    /// Somebody else publishes the channel by now.
+    #[error(
+        "channel {channel:?} in {url} is published by somebody else since (fence {current}, not {fence}): nothing was stored"
+    )]
+    Fenced {
+        /// The database.
+        url: String,
+        /// The channel.
+        channel: String,
+        /// The fence that was given.
+        fence: u64,
+        /// The fence of the present holder.
+        current: u64,
+    },
+    /// A text is longer than the database can look up.
+    #[error("{what} is {bytes} bytes long: at most {limit} can be stored")]
+    TooLong {
+        /// Which text.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// The most there can be.
+        limit: usize,
+    },
+    /// An archive cannot be written or read.
+    #[error("the backup {}: {reason}", path.display())]
+    Archive {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// Another program, or too many tasks of this one, hold the database.
+    #[error("{url} was busy for too long ({detail}): see whether another program holds it")]
     Busy {
         /// The database.
         url: String,
@@ -116,13 +169,58 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the disk is full: it may succeed when there is room.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. })
+    }
+
+    /// Whether the database cannot be reached, or is too busy, at the moment: it may succeed later.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Busy { .. })
+    }
+
+    /// Whether somebody else publishes the channel by now: it will not succeed.
+    pub fn is_fenced(&self) -> bool {
+        matches!(self, Self::Fenced { .. })
+    }
+
     /// Sorts an error of the database by what one can do about it.
-    pub(crate) fn from_sqlx(url: &str, doing: &'static str, source: sqlx::Error) -> Self {
+    pub(crate) fn from_sqlx(url: &str, doing: Doing, source: sqlx::Error) -> Self {
+        let is_postgres = url.starts_with("postgres:");
         let url = url.to_owned();
         match &source {
+            sqlx::Error::PoolTimedOut if is_postgres => Self::Unavailable {
+                url,
+                detail: format!("no connection was to be had to {doing}"),
+            },
             sqlx::Error::PoolTimedOut => Self::Busy {
                 url,
                 detail: format!("no connection became free to {doing}"),
+            },
+            sqlx::Error::Tls(error) => Self::Denied {
+                url,
+                detail: format!("TLS: {error}"),
+            },
+            sqlx::Error::Database(error) if is_postgres => match postgres_sort(error.as_ref()) {
+                Sort::Lost => Self::Unavailable {
+                    url,
+                    detail: error.message().to_owned(),
+                },
+                Sort::Denied => Self::Denied {
+                    url,
+                    detail: error.message().to_owned(),
+                },
+                Sort::Busy => Self::Busy {
+                    url,
+                    detail: format!("{} to {doing}", error.message()),
+                },
+                Sort::Full => Self::Full { url },
+                Sort::ReadOnly => Self::ReadOnly { url },
+                Sort::Damaged => Self::Damaged {
+                    url,
+                    detail: error.message().to_owned(),
+                },
+                Sort::Other => Self::Database { url, doing, source },
             },
             sqlx::Error::Database(error) => match primary_code(error.as_ref()) {
                 Some(SQLITE_BUSY | SQLITE_LOCKED) => Self::Busy {
@@ -142,6 +240,10 @@ impl StoreError {
                     ),
                 },
                 _ => Self::Database { url, doing, source },
+            },
+            other if is_postgres && is_lost(other) => Self::Unavailable {
+                url,
+                detail: format!("the connection broke: {source}"),
             },
             _ => Self::Database { url, doing, source },
         }
@@ -168,8 +270,56 @@ impl StoreError {
     }
 }
 
+/// What one can do about an error of PostgreSQL
+/// (<https://www.postgresql.org/docs/current/errcodes-appendix.html>).
+enum Sort {
+    Lost,
+    Denied,
+    Busy,
+    Full,
+    ReadOnly,
+    Damaged,
+    Other,
+}
+
+fn postgres_sort(error: &(dyn DatabaseError + 'static)) -> Sort {
+    let code = error.code().unwrap_or_default();
+    match code.as_ref() {
+        // Starting, stopping, crashed; dropped; idle for too long in a transaction; too many
+        // clients.
+        "57P01" | "57P02" | "57P03" | "57P04" | "57P05" | "25P03" | "53300" => Sort::Lost,
+        "53100" => Sort::Full,
+        // The disk failed, memory ran out: both pass, or the server's log has more.
+        "58000" | "58030" | "53000" | "53200" => Sort::Lost,
+        // A statement or a lock took too long; another transaction was in the way.
+        "57014" | "55P03" | "40001" | "40P01" => Sort::Busy,
+        "25006" => Sort::ReadOnly,
+        "3D000" | "42501" => Sort::Denied,
+        "XX001" | "XX002" => Sort::Damaged,
+        code if code.starts_with("08") => Sort::Lost,
+        code if code.starts_with("28") => Sort::Denied,
+        _ => Sort::Other,
+    }
+}
+
+/// Whether the connection to the server is of no use any more.
+pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => true,
+        sqlx::Error::Database(error) => {
+            let code = error.code().unwrap_or_default();
+            code.starts_with("08") || code.starts_with("57P") || code == "25P03"
+        }
+        _ => false,
+    }
+}
+
 /// The error code of SQLite without its extension.
-fn primary_code(error: &(dyn sqlx::error::DatabaseError + 'static)) -> Option<u32> {
+fn primary_code(error: &(dyn DatabaseError + 'static)) -> Option<u32> {
     let code: u32 = error.code()?.parse().ok()?;
     Some(code & 0xff)
 }

@@ -1,42 +1,52 @@
-//! What the source must not lose: channels, their updates, the feeds they come from, and tokens.
+//! What the source must not lose: channels, their updates, the feeds they come from, who may receive
+//! them, and who publishes them.
 //!
-//! [`Store`] is the interface; [`open`] gives the embedded SQLite behind it. An append that returned
-//! survives a crash of the process and a loss of power; one that did not return is stored whole or
-//! not at all. Updates are numbered densely per channel: 1, 2, 3, …, and no number is used twice.
+//! [`Store`] is the interface; [`open`] gives the embedded SQLite or a PostgreSQL behind it. An append
+//! that returned survives a crash of the process and a loss of power; one that did not return is
+//! stored whole or not at all. Updates are numbered densely per channel: 1, 2, 3, …, and no number is
+//! used twice.
 //!
-//! All times are Unix milliseconds (UTC).
+//! All times are Unix milliseconds (UTC), by the clock of the database.
 
+mod database;
 mod error;
 mod location;
 mod mark;
 mod model;
-mod sqlite;
+mod sql;
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use uuid::Uuid;
 
 pub use error::StoreError;
 pub use mark::{Adopted, HeadMark, Renewal};
 pub use model::{
-    Channel, Draft, EncodeUpdate, Feed, Hash, Kind, PollRecord, StoredUpdate, Validators,
+    Applicant, Channel, ChannelRow, ChannelSettings, Draft, EncodeUpdate, FeedRow, FeedSettings,
+    GapRecord, GapState, Hash, Holder, Kind, Lease, LeaseRow, Leased, NewToken, Origin, PollRecord,
+    ReceiverRow, Retention, StoredUpdate, TokenRow, Validators, Verdict,
 };
 
-/// Opens the store that `database_url` names, creating it if the file does not exist yet, and
-/// brings its schema up to date.
+/// Opens the store that `database_url` names, and brings its schema up to date.
 ///
-/// The only scheme is `sqlite://PATH` (relative to the working directory; `sqlite:///PATH` is
-/// absolute; `%`-escapes as in any URL). The folder must exist. A new file is readable by its owner
-/// only.
+/// - `sqlite://PATH` (relative to the working directory; `sqlite:///PATH` is absolute; `%`-escapes as
+///   in any URL). The folder must exist; the file is made if there is none, readable by its owner
+///   only.
+/// - `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or `postgresql://…`, with the parameters of libpq
+///   that matter here (`sslmode`, `sslrootcert`, …). The database must exist, and be empty or
+///   flexfeed's. Without `sslmode`, TLS is used if the server has it, and its certificate is not
+///   verified; `sslmode=verify-full` verifies it.
 ///
 /// # Errors
-/// The URL is not usable, the file cannot be opened or written, belongs to another program, is
-/// damaged, or was written by a newer version. The text says what to do.
+/// The URL is not usable, the database cannot be opened or written, belongs to another program, is
+/// damaged, or was written by a newer version. The text says what to do, and has no password in it.
 pub async fn open(database_url: &str) -> Result<Arc<dyn Store>, StoreError> {
     let location = location::Location::parse(database_url)?;
-    Ok(Arc::new(sqlite::SqliteStore::open(location).await?))
+    Ok(Arc::new(sql::SqlStore::open(location).await?))
 }
 
 /// Whether [`open`] understands `database_url`. Opens and makes nothing.
@@ -53,7 +63,7 @@ pub fn check_url(database_url: &str) -> Result<(), StoreError> {
 /// As [`open`].
 pub async fn open_file(path: &Path) -> Result<Arc<dyn Store>, StoreError> {
     let location = location::Location::file(path);
-    Ok(Arc::new(sqlite::SqliteStore::open(location).await?))
+    Ok(Arc::new(sql::SqlStore::open(location).await?))
 }
 
 /// A store of channels and their updates. Safe for concurrent use, also by several processes.
@@ -72,20 +82,65 @@ pub trait Store: Send + Sync {
     /// The channel does not exist, or the database fails.
     async fn renew_channel(&self, name: &str) -> Result<Channel, StoreError>;
 
-    /// Forgets all updates of a channel but the last `keep`, and returns the oldest seq that is
-    /// left (the head + 1 if none is). The entries' hashes stay, so what was forgotten does not
-    /// come back as new. Long work is done in parts, between which others can write; when the
-    /// future is dropped, some of it may be done.
+    /// All channels, by name.
     ///
     /// # Errors
-    /// The channel does not exist, or the database fails.
-    async fn retain(&self, channel: &str, keep: u64) -> Result<u64, StoreError>;
+    /// The database fails.
+    async fn channels(&self) -> Result<Vec<ChannelRow>, StoreError>;
 
-    /// What is recorded about a feed of a channel; `None` if it was never polled.
+    /// Sets everything that is set about a channel, makes it if there is none, and makes it active.
+    ///
+    /// # Errors
+    /// The name is empty or longer than 255 bytes, or the database fails.
+    async fn put_channel(
+        &self,
+        name: &str,
+        settings: &ChannelSettings,
+    ) -> Result<ChannelRow, StoreError>;
+
+    /// Says whether a channel is to be published. Returns whether there is such a channel.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn set_channel_active(&self, name: &str, active: bool) -> Result<bool, StoreError>;
+
+    /// Removes a channel with its feeds and updates. Returns whether there was such a channel.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn remove_channel(&self, name: &str) -> Result<bool, StoreError>;
+
+    /// The feeds of one channel, or of all, also those that are not polled any more.
     ///
     /// # Errors
     /// The channel does not exist, or the database fails.
-    async fn feed(&self, channel: &str, url: &str) -> Result<Option<Feed>, StoreError>;
+    async fn feeds(&self, channel: Option<&str>) -> Result<Vec<FeedRow>, StoreError>;
+
+    /// One feed of a channel; `None` if it was neither set up nor polled.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    async fn feed(&self, channel: &str, url: &str) -> Result<Option<FeedRow>, StoreError>;
+
+    /// Sets everything that is set about a feed, makes it if there is none, and makes it active, even
+    /// if it was gone. What is known of its entries stays.
+    ///
+    /// # Errors
+    /// The channel does not exist, a text is too long, or the database fails.
+    async fn put_feed(&self, channel: &str, settings: &FeedSettings)
+    -> Result<FeedRow, StoreError>;
+
+    /// Says whether a feed is to be polled: inactive is removed, for its updates keep their numbers.
+    /// Returns whether there is such a feed.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    async fn set_feed_active(
+        &self,
+        channel: &str,
+        url: &str,
+        active: bool,
+    ) -> Result<bool, StoreError>;
 
     /// What the next conditional request for a feed says; empty if it was never polled.
     ///
@@ -108,6 +163,56 @@ pub trait Store: Send + Sync {
         poll: &PollRecord,
     ) -> Result<(), StoreError>;
 
+    /// Records a gap, or what became of it if its `id` is known. Returns its id.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    async fn record_gap(&self, channel: &str, gap: &GapRecord) -> Result<i64, StoreError>;
+
+    /// The last gaps of a channel, the newest first.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    async fn gaps(&self, channel: &str, limit: usize) -> Result<Vec<GapRecord>, StoreError>;
+
+    /// A number that grows with every change of what is set about channels and feeds, and whenever a
+    /// token or a receiver is revoked. Costs little to ask for.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn version(&self) -> Result<u64, StoreError>;
+
+    /// Asks for the right to publish a channel for the time `ttl`. It is given if nobody has it, if
+    /// it has expired, or if `holder` itself has it. Expiry goes by the clock of the database.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    async fn take_lease(
+        &self,
+        channel: &str,
+        holder: &Holder,
+        ttl: Duration,
+    ) -> Result<Leased, StoreError>;
+
+    /// Has a lease last for the time `ttl` from now. Returns whether it is still the holder's: that
+    /// is so until somebody else takes it, even if it had expired.
+    ///
+    /// # Errors
+    /// The database fails. It may have been renewed all the same.
+    async fn renew_lease(
+        &self,
+        lease: &Lease,
+        holder: &Holder,
+        ttl: Duration,
+    ) -> Result<bool, StoreError>;
+
+    /// Gives a lease back, so that nobody has to wait until it expires. One that somebody else has
+    /// taken stays.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn release_lease(&self, lease: &Lease) -> Result<(), StoreError>;
+
     /// The content hashes that are stored for those of the given entry ids that are known.
     ///
     /// # Errors
@@ -122,6 +227,9 @@ pub trait Store: Send + Sync {
     /// Stores new versions of entries, in the order given, and with them the feed's validators, in
     /// one durable transaction. Returns the updates that were stored, ascending and dense.
     ///
+    /// With a `fence`, it is refused unless that is the channel's present one: somebody else has taken
+    /// the channel's lease since.
+    ///
     /// A draft whose hash is the one stored last for its entry is skipped. `encode` is called once
     /// for each of the others, inside the transaction, with the seq that it gets; what it returns is
     /// stored as it is. Without `validators` the stored ones stay: pass them with the last part of a
@@ -132,11 +240,13 @@ pub trait Store: Send + Sync {
     /// can fail between writing and reporting.
     ///
     /// # Errors
-    /// The channel does not exist, or the database fails (disk full, …).
+    /// The channel does not exist, the fence is an old one, an id is longer than 2,048 bytes, or the
+    /// database fails (disk full, …).
     async fn append(
         &self,
         channel: &str,
         url: &str,
+        fence: Option<u64>,
         drafts: &[Draft],
         validators: Option<&Validators>,
         encode: &EncodeUpdate<'_>,
@@ -155,18 +265,72 @@ pub trait Store: Send + Sync {
         max_bytes: usize,
     ) -> Result<Vec<StoredUpdate>, StoreError>;
 
-    /// Admits the token with this SHA-256 hash. The label tells people what it is for. Adding one
-    /// again changes nothing.
+    /// Forgets the updates of a channel that are not to be kept, and returns the oldest seq that is
+    /// left (the head + 1 if none is). The entries' hashes stay, so what was forgotten does not come
+    /// back as new. Long work is done in parts, between which others can write; when the future is
+    /// dropped, some of it may be done.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    async fn retain(&self, channel: &str, keep: &Retention) -> Result<u64, StoreError>;
+
+    /// Has a token admit receivers. Adding one with the same hash again changes nothing.
     ///
     /// # Errors
     /// The database fails.
-    async fn add_token(&self, hash: &Hash, label: &str) -> Result<(), StoreError>;
+    async fn add_token(&self, token: &NewToken) -> Result<TokenRow, StoreError>;
 
-    /// Whether the token with this SHA-256 hash is admitted.
+    /// Whether the token with this SHA-256 hash is there, and neither revoked nor too old.
     ///
     /// # Errors
     /// The database fails.
     async fn token_valid(&self, hash: &Hash) -> Result<bool, StoreError>;
+
+    /// All tokens, in the order in which they were added.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn tokens(&self) -> Result<Vec<TokenRow>, StoreError>;
+
+    /// Has a token admit nobody any more; who was admitted with it stays. Returns whether there is
+    /// such a token.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn revoke_token(&self, id: i64) -> Result<bool, StoreError>;
+
+    /// Decides whether a receiver is admitted. One that is not known needs a token, of which one use
+    /// is counted; from then on its own credential admits it, to the channels of that token. Asking
+    /// again with the same credential costs nothing.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn admit(&self, applicant: &Applicant<'_>) -> Result<Verdict, StoreError>;
+
+    /// All receivers that were ever admitted and not forgotten, in that order.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn receivers(&self) -> Result<Vec<ReceiverRow>, StoreError>;
+
+    /// Admits a receiver no more. Returns whether there is such a receiver.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn revoke_receiver(&self, id: Uuid) -> Result<bool, StoreError>;
+
+    /// Forgets a receiver: it may enrol anew, with a token and a new credential. Returns whether there
+    /// was such a receiver.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn forget_receiver(&self, id: Uuid) -> Result<bool, StoreError>;
+
+    /// The receivers that were revoked.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn revoked(&self) -> Result<Vec<Uuid>, StoreError>;
 
     /// Whether the database answers, for a readiness check.
     ///

@@ -1,34 +1,150 @@
-//! Where the database is: its URL, and the file behind it.
+//! Where the database is: its URL, and the file or server behind it.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use sqlx::ConnectOptions;
+use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
+use url::Url;
 
 use crate::StoreError;
 
+/// Where a database is.
+#[derive(Clone, Debug)]
+pub(crate) enum Location {
+    Sqlite(SqliteFile),
+    Postgres(PostgresServer),
+}
+
 /// The file of a SQLite database, and how messages name it.
 #[derive(Clone, Debug)]
-pub(crate) struct Location {
+pub(crate) struct SqliteFile {
     pub(crate) url: String,
     pub(crate) path: PathBuf,
+}
+
+/// A PostgreSQL database, and how messages name it: without password and parameters.
+#[derive(Clone)]
+pub(crate) struct PostgresServer {
+    pub(crate) url: String,
+    pub(crate) options: PgConnectOptions,
+}
+
+// The options hold the password.
+impl fmt::Debug for PostgresServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresServer")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a URL of PostgreSQL may say after its `?`; anything else is refused, for a misspelt
+/// `sslmode` must not be a connection without TLS.
+const POSTGRES_PARAMETERS: [&str; 13] = [
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+
+fn bad(reason: String) -> StoreError {
+    StoreError::Url { reason }
 }
 
 impl Location {
     /// Reads a database URL.
     pub(crate) fn parse(url: &str) -> Result<Self, StoreError> {
-        let bad = |reason: String| StoreError::Url { reason };
-        let Some(rest) = url.strip_prefix("sqlite:") else {
+        if let Some(rest) = url.strip_prefix("sqlite:") {
+            return SqliteFile::parse(url, rest).map(Self::Sqlite);
+        }
+        match url.split_once(':') {
+            Some(("postgres" | "postgresql", rest)) => {
+                PostgresServer::parse(rest).map(Self::Postgres)
+            }
             // What follows the scheme may hold a password: it is not repeated.
-            let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-            return Err(bad(match scheme {
-                "" => "it has no scheme".to_owned(),
-                scheme => format!("the scheme {scheme:?} is not supported"),
-            }));
+            Some((scheme, _)) => Err(bad(format!("the scheme {scheme:?} is not supported"))),
+            None => Err(bad("it has no scheme".to_owned())),
+        }
+    }
+
+    /// The SQLite database in a file.
+    pub(crate) fn file(path: &Path) -> Self {
+        Self::Sqlite(SqliteFile {
+            url: format!("sqlite://{}", path.display()),
+            path: path.to_owned(),
+        })
+    }
+
+    /// How messages name it.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Sqlite(file) => &file.url,
+            Self::Postgres(server) => &server.url,
+        }
+    }
+}
+
+impl PostgresServer {
+    fn parse(rest: &str) -> Result<Self, StoreError> {
+        let unusable = |what: &str| {
+            bad(format!(
+                "{what}; it is postgres://USER:PASSWORD@HOST:PORT/DATABASE, with special characters \
+                 in the parts written as %XX"
+            ))
         };
+        let parsed = Url::parse(&format!("postgres:{rest}"))
+            .map_err(|error| unusable(&error.to_string()))?;
+        for (key, _) in parsed.query_pairs() {
+            if !POSTGRES_PARAMETERS.contains(&key.as_ref()) {
+                return Err(bad(format!(
+                    "the parameter {key:?} is not supported (known: {})",
+                    POSTGRES_PARAMETERS.join(", ")
+                )));
+            }
+        }
+        if parsed.path().trim_matches('/').is_empty()
+            && !parsed.query_pairs().any(|(key, _)| key == "dbname")
+        {
+            return Err(unusable("it names no database"));
+        }
+        // The texts of these errors name a part of the URL at most, never its password.
+        let options = PgConnectOptions::from_url(&parsed).map_err(|error| match error {
+            sqlx::Error::Configuration(reason) => unusable(&reason.to_string()),
+            _ => unusable("it cannot be read"),
+        })?;
+        let place = match options.get_socket() {
+            Some(socket) => socket.display().to_string(),
+            None => options.get_host().to_owned(),
+        };
+        Ok(Self {
+            url: format!(
+                "postgres://{}@{place}:{}/{}",
+                options.get_username(),
+                options.get_port(),
+                options.get_database().unwrap_or_default()
+            ),
+            options,
+        })
+    }
+}
+
+impl SqliteFile {
+    fn parse(url: &str, rest: &str) -> Result<Self, StoreError> {
         let (file, parameters) = rest.split_once('?').unwrap_or((rest, ""));
         // What programs that use the same library write by habit, and what happens here anyway.
         if !matches!(parameters, "" | "mode=rwc") {
@@ -50,14 +166,6 @@ impl Location {
             url: url.to_owned(),
             path: options.get_filename().to_owned(),
         })
-    }
-
-    /// The database in a file.
-    pub(crate) fn file(path: &Path) -> Self {
-        Self {
-            url: format!("sqlite://{}", path.display()),
-            path: path.to_owned(),
-        }
     }
 
     /// Makes sure that the file exists and can be written; a new one is readable by its owner only.
@@ -149,7 +257,32 @@ mod tests {
             ("sqlite://data/flexfeed.db?mode=rwc", "data/flexfeed.db"),
             ("sqlite:///with%20space%3F.db", "/with space?.db"),
         ] {
-            assert_eq!(Location::parse(url).unwrap().path, Path::new(path), "{url}");
+            let Location::Sqlite(file) = Location::parse(url).unwrap() else {
+                panic!("{url}");
+            };
+            assert_eq!(file.path, Path::new(path), "{url}");
+        }
+    }
+
+    #[test]
+    fn urls_name_servers_and_messages_name_them_without_passwords() {
+        for (url, name) in [
+            (
+                "postgres://user:secret@db.example/flexfeed",
+                "postgres://user@db.example:5432/flexfeed",
+            ),
+            (
+                "postgresql://user:secret@[::1]:6432/a?sslmode=verify-full&sslrootcert=/ca.pem",
+                "postgres://user@[::1]:6432/a",
+            ),
+            (
+                "postgres://user@%2Frun%2Fpostgresql/a?password=secret",
+                "postgres://user@/run/postgresql:5432/a",
+            ),
+        ] {
+            let location = Location::parse(url).unwrap();
+            assert_eq!(location.name(), name);
+            assert!(!format!("{location:?}").contains("secret"));
         }
     }
 
@@ -165,10 +298,18 @@ mod tests {
             "sqlite://a.db?mode=ro",
             "sqlite://a.db?vfs=unix-none",
             "sqlite://%ff.db",
-            "postgres://user:secret@host/db",
+            "mysql://user:secret@host/db",
+            "postgres://user:secret@host",
+            "postgres://user:secret@host/",
+            "postgres://user:sec/ret@host/db",
+            "postgres://user:secret@host:port/db",
+            "postgres://user:secret@host/db?sslmod=verify-full",
+            "postgres://user:secret@host/db?sslmode=always",
+            "postgres://user:secret@host/db?port=x",
         ] {
             let text = Location::parse(url).unwrap_err().to_string();
             assert!(text.contains("sqlite://PATH"), "{url}: {text}");
+            assert!(text.contains("postgres://"), "{url}: {text}");
             assert!(!text.contains("secret"), "{text}");
         }
     }

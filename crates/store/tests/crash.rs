@@ -58,7 +58,14 @@ async fn victim() {
             last_modified: None,
         };
         let stored = store
-            .append("lore", URL, &batch(head + 1), Some(&validators), &encode)
+            .append(
+                "lore",
+                URL,
+                None,
+                &batch(head + 1),
+                Some(&validators),
+                &encode,
+            )
             .await
             .unwrap();
         head = stored.last().unwrap().seq;

@@ -6,7 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use store::{Draft, Kind, PollRecord, Store, StoreError, StoredUpdate, Validators};
+use store::{
+    Draft, Kind, NewToken, PollRecord, Retention, Store, StoreError, StoredUpdate, Validators,
+};
 
 const URL: &str = "https://example.org/new.atom";
 
@@ -34,6 +36,24 @@ fn texts(updates: &[StoredUpdate]) -> Vec<String> {
         .collect()
 }
 
+fn token(hash: u8, label: &str) -> NewToken {
+    NewToken {
+        hash: [hash; 32],
+        label: label.to_owned(),
+        limit: None,
+        expires_ms: None,
+        public: false,
+        channels: Vec::new(),
+    }
+}
+
+fn keep(count: u64) -> Retention {
+    Retention {
+        count: Some(count),
+        age_ms: None,
+    }
+}
+
 async fn fresh(folder: &Path) -> Arc<dyn Store> {
     let store = store::open_file(&folder.join("flexfeed.db")).await.unwrap();
     store.open_channel("lore").await.unwrap();
@@ -50,6 +70,7 @@ async fn updates_are_numbered_from_one_and_come_back_as_encoded() {
         .append(
             "lore",
             URL,
+            None,
             &[draft("a", 1), draft("b", 1), draft("a", 2)],
             None,
             &encode,
@@ -84,7 +105,7 @@ async fn reads_are_bounded_by_bytes_but_never_empty() {
     let store = fresh(folder.path()).await;
     let drafts: Vec<_> = (0..10).map(|n| draft(&format!("e{n}"), 1)).collect();
     store
-        .append("lore", URL, &drafts, None, &|_, _| vec![7; 1000])
+        .append("lore", URL, None, &drafts, None, &|_, _| vec![7; 1000])
         .await
         .unwrap();
     for (max_bytes, count) in [
@@ -106,17 +127,19 @@ async fn the_version_stored_last_is_not_stored_again() {
     let folder = tempfile::tempdir().unwrap();
     let store = fresh(folder.path()).await;
     let one = [draft("a", 1), draft("a", 1), draft("b", 1)];
-    let stored = store.append("lore", URL, &one, None, &encode).await;
+    let stored = store.append("lore", URL, None, &one, None, &encode).await;
     assert_eq!(texts(&stored.unwrap()), ["1:a:1", "2:b:1"]);
-    let again = store.append("lore", URL, &one, None, &encode).await;
+    let again = store.append("lore", URL, None, &one, None, &encode).await;
     assert!(again.unwrap().is_empty());
     // An edit and its reversal are two changes.
     let edits = [draft("a", 2), draft("a", 1)];
-    let stored = store.append("lore", URL, &edits, None, &encode).await;
+    let stored = store.append("lore", URL, None, &edits, None, &encode).await;
     assert_eq!(texts(&stored.unwrap()), ["3:a:2", "4:a:1"]);
     // The same id in another feed is another entry.
     let other = "https://example.org/other.atom";
-    let stored = store.append("lore", other, &one[..1], None, &encode).await;
+    let stored = store
+        .append("lore", other, None, &one[..1], None, &encode)
+        .await;
     assert_eq!(texts(&stored.unwrap()), ["5:a:1"]);
     let known = store.known("lore", URL, &["a", "b", "never"]).await;
     let known: BTreeSet<_> = known
@@ -145,15 +168,16 @@ async fn reopening_keeps_everything_and_channels_are_apart() {
     let news = store.open_channel("news").await.unwrap();
     assert_ne!(lore.incarnation, news.incarnation);
     store
-        .append("lore", URL, &[draft("a", 1)], None, &encode)
+        .append("lore", URL, None, &[draft("a", 1)], None, &encode)
         .await
         .unwrap();
     store
-        .append("news", URL, &[draft("a", 1)], None, &encode)
+        .append("news", URL, None, &[draft("a", 1)], None, &encode)
         .await
         .unwrap();
-    store.add_token(&[5; 32], "first").await.unwrap();
-    store.add_token(&[5; 32], "again").await.unwrap();
+    let first = store.add_token(&token(5, "first")).await.unwrap();
+    let again = store.add_token(&token(5, "again")).await.unwrap();
+    assert_eq!(first, again);
     store.close().await;
     assert!(store.check().await.is_err(), "a closed store says so");
 
@@ -186,17 +210,25 @@ async fn validators_advance_with_entries_and_polls_are_recorded_beside_them() {
         last_modified: Some("Fri, 21 Nov 2025 03:00:00 GMT".to_owned()),
     };
     store
-        .append("lore", URL, &[draft("a", 1)], Some(&validators), &encode)
+        .append(
+            "lore",
+            URL,
+            None,
+            &[draft("a", 1)],
+            Some(&validators),
+            &encode,
+        )
         .await
         .unwrap();
     store
-        .append("lore", URL, &[draft("b", 1)], None, &encode)
+        .append("lore", URL, None, &[draft("b", 1)], None, &encode)
         .await
         .unwrap();
     let poll = PollRecord {
         at_ms: 1_763_694_000_000,
         state: "ok".to_owned(),
         detail: "ü".repeat(5_000),
+        ..PollRecord::default()
     };
     store.record_poll("lore", URL, &poll).await.unwrap();
     let feed = store.feed("lore", URL).await.unwrap().unwrap();
@@ -210,7 +242,7 @@ async fn validators_advance_with_entries_and_polls_are_recorded_beside_them() {
     // Nothing new, but new validators.
     let none = Validators::default();
     store
-        .append("lore", URL, &[], Some(&none), &encode)
+        .append("lore", URL, None, &[], Some(&none), &encode)
         .await
         .unwrap();
     assert_eq!(store.validators("lore", URL).await.unwrap(), none);
@@ -235,7 +267,7 @@ async fn concurrent_appends_stay_dense_while_others_read() {
                         .map(|n| draft(&format!("{task}/{append}/{n}"), 1))
                         .collect();
                     let stored = store
-                        .append("lore", URL, &drafts, None, &encode)
+                        .append("lore", URL, None, &drafts, None, &encode)
                         .await
                         .unwrap();
                     assert_eq!(stored.len(), DRAFTS);
@@ -287,13 +319,17 @@ async fn an_append_that_does_not_finish_leaves_nothing() {
                 assert!(seq < 3, "the encoder fails at the third");
                 encode(seq, draft)
             };
-            store.append("lore", URL, &drafts, None, &encode).await
+            store
+                .append("lore", URL, None, &drafts, None, &encode)
+                .await
         })
     };
     assert!(task.await.unwrap_err().is_panic());
     assert!(store.updates("lore", 1, 9, 999).await.unwrap().is_empty());
     assert!(store.known("lore", URL, &["a"]).await.unwrap().is_empty());
-    let stored = store.append("lore", URL, &drafts, None, &encode).await;
+    let stored = store
+        .append("lore", URL, None, &drafts, None, &encode)
+        .await;
     assert_eq!(texts(&stored.unwrap()), ["1:a:1", "2:b:1", "3:c:1"]);
 }
 
@@ -302,7 +338,7 @@ async fn an_unknown_channel_and_a_bad_name_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let store = fresh(folder.path()).await;
     let error = store
-        .append("nope", URL, &[draft("a", 1)], None, &encode)
+        .append("nope", URL, None, &[draft("a", 1)], None, &encode)
         .await
         .unwrap_err();
     assert!(
@@ -355,7 +391,7 @@ async fn a_file_damaged_in_its_middle_gives_an_error() {
     let store = fresh(folder.path()).await;
     let drafts: Vec<_> = (0..200).map(|n| draft(&format!("e{n}"), 1)).collect();
     store
-        .append("lore", URL, &drafts, None, &|_, _| vec![9; 3000])
+        .append("lore", URL, None, &drafts, None, &|_, _| vec![9; 3000])
         .await
         .unwrap();
     store.close().await;
@@ -397,29 +433,33 @@ async fn a_channel_keeps_its_last_updates_and_tells_the_oldest() {
     // More than are deleted in one part.
     let drafts: Vec<_> = (0..2500).map(|n| draft(&format!("e{n}"), 1)).collect();
     for channel in ["lore", "other"] {
-        let stored = store.append(channel, URL, &drafts, None, &encode).await;
+        let stored = store
+            .append(channel, URL, None, &drafts, None, &encode)
+            .await;
         assert_eq!(stored.unwrap().len(), 2500);
     }
-    assert_eq!(store.retain("lore", 5000).await.unwrap(), 1);
-    assert_eq!(store.retain("lore", 2500).await.unwrap(), 1);
-    assert_eq!(store.retain("lore", 30).await.unwrap(), 2471);
-    assert_eq!(store.retain("lore", 30).await.unwrap(), 2471);
+    assert_eq!(store.retain("lore", &keep(5000)).await.unwrap(), 1);
+    assert_eq!(store.retain("lore", &keep(2500)).await.unwrap(), 1);
+    assert_eq!(store.retain("lore", &keep(30)).await.unwrap(), 2471);
+    assert_eq!(store.retain("lore", &keep(30)).await.unwrap(), 2471);
     let channel = store.open_channel("lore").await.unwrap();
     assert_eq!((channel.first, channel.head), (2471, 2500));
     let left = store.updates("lore", 1, 100, 1 << 20).await.unwrap();
     assert_eq!((left.len(), left[0].seq), (30, 2471));
     // What was forgotten is still known.
-    let again = store.append("lore", URL, &drafts[..9], None, &encode).await;
+    let again = store
+        .append("lore", URL, None, &drafts[..9], None, &encode)
+        .await;
     assert!(again.unwrap().is_empty());
-    assert_eq!(store.retain("lore", 0).await.unwrap(), 2501);
+    assert_eq!(store.retain("lore", &keep(0)).await.unwrap(), 2501);
     let stored = store
-        .append("lore", URL, &[draft("e0", 2)], None, &encode)
+        .append("lore", URL, None, &[draft("e0", 2)], None, &encode)
         .await
         .unwrap();
     assert_eq!(stored[0].seq, 2501);
     assert_eq!(store.open_channel("lore").await.unwrap().first, 2501);
     assert_eq!(store.open_channel("other").await.unwrap().first, 1);
-    assert!(store.retain("nope", 1).await.is_err());
+    assert!(store.retain("nope", &keep(1)).await.is_err());
 }
 
 #[tokio::test]
@@ -427,7 +467,14 @@ async fn a_renewed_channel_keeps_everything_but_its_incarnation() {
     let folder = tempfile::tempdir().unwrap();
     let store = fresh(folder.path()).await;
     store
-        .append("lore", URL, &[draft("a", 1), draft("b", 1)], None, &encode)
+        .append(
+            "lore",
+            URL,
+            None,
+            &[draft("a", 1), draft("b", 1)],
+            None,
+            &encode,
+        )
         .await
         .unwrap();
     let before = store.open_channel("lore").await.unwrap();

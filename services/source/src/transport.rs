@@ -105,7 +105,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
     use crate::data::enrolment::Token;
-    use store::{Draft, Kind};
+    use store::{Draft, Kind, NewToken};
     use uuid::Uuid;
 
     #[tokio::test]
@@ -126,13 +126,21 @@ mod tests {
             })
             .collect();
         store
-            .append("lore", "http://f/", &drafts, None, &|seq, _| {
+            .append("lore", "http://f/", None, &drafts, None, &|seq, _| {
                 vec![seq as u8; 10]
             })
             .await
             .unwrap();
         let token = Token::make().unwrap();
-        store.add_token(&token.hash(), "test").await.unwrap();
+        let new = NewToken {
+            hash: token.hash(),
+            label: "test".to_owned(),
+            limit: None,
+            expires_ms: None,
+            public: false,
+            channels: Vec::new(),
+        };
+        store.add_token(&new).await.unwrap();
         let marks = HashMap::from([("lore".to_owned(), mark.clone())]);
         let backlog = StoreBacklog::new(Arc::clone(&store), marks);
 

@@ -88,7 +88,7 @@ impl Life {
             .collect();
         let stored = self
             .store
-            .append("lore", "http://f/", &drafts, None, &|_, _| vec![1])
+            .append("lore", "http://f/", None, &drafts, None, &|_, _| vec![1])
             .await
             .unwrap();
         stored.last().unwrap().seq

@@ -325,6 +325,7 @@ impl Ingest {
             at_ms: i64::try_from(at_ms).unwrap_or(i64::MAX),
             state: state.word().to_owned(),
             detail,
+            ..PollRecord::default()
         };
         let (channel, url) = (&self.settings.channel, &self.settings.url);
         if let Err(error) = self.store.record_poll(channel, url, &poll).await {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use feed::detect::Draft;
 use feed::{Entry, Kind, payload};
 use jiff::Timestamp;
-use store::{Hash, StoreError, StoredUpdate, Validators};
+use store::{Hash, Retention, StoreError, StoredUpdate, Validators};
 use tracing::{error, info, warn};
 
 use super::prepare::{News, prepare};
@@ -164,7 +164,14 @@ impl Ingest {
         let mut failed = false;
         loop {
             let stored = store
-                .append(&self.settings.channel, &url, part, validators, &encode)
+                .append(
+                    &self.settings.channel,
+                    &url,
+                    None,
+                    part,
+                    validators,
+                    &encode,
+                )
                 .await;
             match stored {
                 Ok(stored) => {
@@ -254,7 +261,11 @@ impl Ingest {
         }
         // The transport asks for nothing before it from now on, so nobody misses what is deleted.
         self.transport.set_first(channel, first).await;
-        match self.store.retain(channel, keep).await {
+        let keep = Retention {
+            count: Some(keep),
+            age_ms: None,
+        };
+        match self.store.retain(channel, &keep).await {
             Ok(first) => self.status.send_modify(|status| status.first = first),
             // They take room, and are deleted with the next ones.
             Err(error) => {

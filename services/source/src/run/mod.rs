@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Error, Result, anyhow, bail};
 use feed::fetch::{FetchConfig, FetchError, Fetcher};
 use flexicast_tokio::source::{ChannelConfig, FlowEndpoint, FlowSettings, Source, SourceConfig};
-use store::{Adopted, Store};
+use store::{Adopted, NewToken, Retention, Store};
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 
@@ -171,7 +171,11 @@ async fn adopt(
         );
     }
     if let Some(count) = config.keep.count {
-        adopted.channel.first = store.retain(name, count).await?;
+        let keep = Retention {
+            count: Some(count),
+            age_ms: None,
+        };
+        adopted.channel.first = store.retain(name, &keep).await?;
     }
     Ok(adopted)
 }
@@ -295,7 +299,15 @@ async fn enrol(
                  restore a backup if this is not meant"
             );
         }
-        store.add_token(&hash, "first enrolment link").await?;
+        let token = NewToken {
+            hash,
+            label: "first enrolment link".to_owned(),
+            limit: None,
+            expires_ms: None,
+            public: false,
+            channels: Vec::new(),
+        };
+        store.add_token(&token).await?;
     }
     let names: Vec<&str> = channels.iter().map(|c| c.settings.name.as_str()).collect();
     let link = token.link(address, &identity.pin, &names);

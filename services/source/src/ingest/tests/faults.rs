@@ -3,7 +3,11 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use store::{Channel, Draft, EncodeUpdate, Feed, Hash, StoredUpdate};
+use store::{
+    Applicant, Channel, ChannelRow, ChannelSettings, Draft, EncodeUpdate, FeedRow, FeedSettings,
+    GapRecord, Hash, Holder, Lease, Leased, NewToken, ReceiverRow, Retention, StoredUpdate,
+    TokenRow, Verdict,
+};
 
 use super::feed_server::{Post, post};
 use super::*;
@@ -64,45 +68,101 @@ impl Store for Faulty {
     async fn open_channel(&self, name: &str) -> Result<Channel, StoreError> {
         self.inner.open_channel(name).await
     }
-
     async fn renew_channel(&self, name: &str) -> Result<Channel, StoreError> {
         self.inner.renew_channel(name).await
     }
-
-    async fn retain(&self, channel: &str, keep: u64) -> Result<u64, StoreError> {
-        if self.is(&[Fault::Deleting]) {
-            return Err(self.full());
-        }
-        self.inner.retain(channel, keep).await
+    async fn channels(&self) -> Result<Vec<ChannelRow>, StoreError> {
+        self.inner.channels().await
     }
-
-    async fn feed(&self, channel: &str, url: &str) -> Result<Option<Feed>, StoreError> {
+    async fn put_channel(
+        &self,
+        name: &str,
+        settings: &ChannelSettings,
+    ) -> Result<ChannelRow, StoreError> {
+        self.inner.put_channel(name, settings).await
+    }
+    async fn set_channel_active(&self, name: &str, active: bool) -> Result<bool, StoreError> {
+        self.inner.set_channel_active(name, active).await
+    }
+    async fn remove_channel(&self, name: &str) -> Result<bool, StoreError> {
+        self.inner.remove_channel(name).await
+    }
+    async fn feeds(&self, channel: Option<&str>) -> Result<Vec<FeedRow>, StoreError> {
+        self.inner.feeds(channel).await
+    }
+    async fn feed(&self, channel: &str, url: &str) -> Result<Option<FeedRow>, StoreError> {
         self.inner.feed(channel, url).await
     }
-
-    async fn record_poll(&self, c: &str, u: &str, poll: &PollRecord) -> Result<(), StoreError> {
+    async fn put_feed(
+        &self,
+        channel: &str,
+        settings: &FeedSettings,
+    ) -> Result<FeedRow, StoreError> {
+        self.inner.put_feed(channel, settings).await
+    }
+    async fn set_feed_active(
+        &self,
+        channel: &str,
+        url: &str,
+        active: bool,
+    ) -> Result<bool, StoreError> {
+        self.inner.set_feed_active(channel, url, active).await
+    }
+    async fn record_poll(
+        &self,
+        channel: &str,
+        url: &str,
+        poll: &PollRecord,
+    ) -> Result<(), StoreError> {
         if self.is(&[Fault::Full, Fault::Reading]) {
             return Err(self.full());
         }
-        self.inner.record_poll(c, u, poll).await
+        self.inner.record_poll(channel, url, poll).await
     }
-
+    async fn record_gap(&self, channel: &str, gap: &GapRecord) -> Result<i64, StoreError> {
+        self.inner.record_gap(channel, gap).await
+    }
+    async fn gaps(&self, channel: &str, limit: usize) -> Result<Vec<GapRecord>, StoreError> {
+        self.inner.gaps(channel, limit).await
+    }
+    async fn version(&self) -> Result<u64, StoreError> {
+        self.inner.version().await
+    }
+    async fn take_lease(
+        &self,
+        channel: &str,
+        holder: &Holder,
+        ttl: Duration,
+    ) -> Result<Leased, StoreError> {
+        self.inner.take_lease(channel, holder, ttl).await
+    }
+    async fn renew_lease(
+        &self,
+        lease: &Lease,
+        holder: &Holder,
+        ttl: Duration,
+    ) -> Result<bool, StoreError> {
+        self.inner.renew_lease(lease, holder, ttl).await
+    }
+    async fn release_lease(&self, lease: &Lease) -> Result<(), StoreError> {
+        self.inner.release_lease(lease).await
+    }
     async fn known(
         &self,
         channel: &str,
         url: &str,
-        ids: &[&str],
+        entry_ids: &[&str],
     ) -> Result<HashMap<String, Hash>, StoreError> {
         if self.is(&[Fault::Reading]) {
             return Err(self.full());
         }
-        self.inner.known(channel, url, ids).await
+        self.inner.known(channel, url, entry_ids).await
     }
-
     async fn append(
         &self,
         channel: &str,
         url: &str,
+        fence: Option<u64>,
         drafts: &[Draft],
         validators: Option<&Validators>,
         encode: &EncodeUpdate<'_>,
@@ -112,14 +172,13 @@ impl Store for Faulty {
         }
         let stored = self
             .inner
-            .append(channel, url, drafts, validators, encode)
+            .append(channel, url, fence, drafts, validators, encode)
             .await?;
         if self.is(&[Fault::AfterWriting]) {
             return Err(self.full());
         }
         Ok(stored)
     }
-
     async fn updates(
         &self,
         channel: &str,
@@ -132,19 +191,42 @@ impl Store for Faulty {
         }
         self.inner.updates(channel, from, limit, max_bytes).await
     }
-
-    async fn add_token(&self, hash: &Hash, label: &str) -> Result<(), StoreError> {
-        self.inner.add_token(hash, label).await
+    async fn retain(&self, channel: &str, keep: &Retention) -> Result<u64, StoreError> {
+        if self.is(&[Fault::Deleting]) {
+            return Err(self.full());
+        }
+        self.inner.retain(channel, keep).await
     }
-
+    async fn add_token(&self, token: &NewToken) -> Result<TokenRow, StoreError> {
+        self.inner.add_token(token).await
+    }
     async fn token_valid(&self, hash: &Hash) -> Result<bool, StoreError> {
         self.inner.token_valid(hash).await
     }
-
+    async fn tokens(&self) -> Result<Vec<TokenRow>, StoreError> {
+        self.inner.tokens().await
+    }
+    async fn revoke_token(&self, id: i64) -> Result<bool, StoreError> {
+        self.inner.revoke_token(id).await
+    }
+    async fn admit(&self, applicant: &Applicant<'_>) -> Result<Verdict, StoreError> {
+        self.inner.admit(applicant).await
+    }
+    async fn receivers(&self) -> Result<Vec<ReceiverRow>, StoreError> {
+        self.inner.receivers().await
+    }
+    async fn revoke_receiver(&self, id: Uuid) -> Result<bool, StoreError> {
+        self.inner.revoke_receiver(id).await
+    }
+    async fn forget_receiver(&self, id: Uuid) -> Result<bool, StoreError> {
+        self.inner.forget_receiver(id).await
+    }
+    async fn revoked(&self) -> Result<Vec<Uuid>, StoreError> {
+        self.inner.revoked().await
+    }
     async fn check(&self) -> Result<(), StoreError> {
         self.inner.check().await
     }
-
     async fn close(&self) {
         self.inner.close().await;
     }

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use super::SqliteStore;
+use super::SqlStore;
 use crate::location::Location;
 use crate::model::{Draft, Kind, Validators};
 use crate::{Store, StoreError};
 
 const URL: &str = "https://example.org/new.atom";
 
-async fn open(path: &Path) -> Result<SqliteStore, StoreError> {
-    SqliteStore::open(Location::file(path)).await
+async fn open(path: &Path) -> Result<SqlStore, StoreError> {
+    SqlStore::open(Location::file(path)).await
 }
 
 async fn raw(path: &Path) -> SqliteConnection {
@@ -51,24 +51,29 @@ async fn a_full_disk_stores_nothing_says_so_and_heals() {
     store.open_channel("lore").await.unwrap();
     let drafts: Vec<_> = (0..20).map(draft).collect();
     store
-        .append("lore", URL, &drafts[..5], Some(&etag("one")), &|_, _| {
-            vec![1; 100]
-        })
+        .append(
+            "lore",
+            URL,
+            None,
+            &drafts[..5],
+            Some(&etag("one")),
+            &|_, _| vec![1; 100],
+        )
         .await
         .unwrap();
     // SQLite reports this limit exactly as it reports ENOSPC.
     let pages: i64 = sqlx::query_scalar("PRAGMA page_count")
-        .fetch_one(&store.writer)
+        .fetch_one(store.database.sqlite_writer())
         .await
         .unwrap();
     let limit = |pages: i64| sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
     sqlx::query(limit(pages + 10))
-        .execute(&store.writer)
+        .execute(store.database.sqlite_writer())
         .await
         .unwrap();
     let big = |_: u64, _: &Draft| vec![2; 20_000];
     let error = store
-        .append("lore", URL, &drafts[5..], Some(&etag("two")), &big)
+        .append("lore", URL, None, &drafts[5..], Some(&etag("two")), &big)
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
@@ -78,7 +83,7 @@ async fn a_full_disk_stores_nothing_says_so_and_heals() {
     assert_eq!(store.validators("lore", URL).await.unwrap(), etag("one"));
     // The limit is of the connection, which the failure replaced.
     let stored = store
-        .append("lore", URL, &drafts, Some(&etag("two")), &big)
+        .append("lore", URL, None, &drafts, Some(&etag("two")), &big)
         .await
         .unwrap();
     let seqs: Vec<_> = stored.iter().map(|update| update.seq).collect();
@@ -94,11 +99,11 @@ async fn a_deleted_seq_is_not_used_again() {
     let drafts: Vec<_> = (0..10).map(draft).collect();
     let encode = |seq: u64, _: &Draft| seq.to_be_bytes().to_vec();
     store
-        .append("lore", URL, &drafts, None, &encode)
+        .append("lore", URL, None, &drafts, None, &encode)
         .await
         .unwrap();
     sqlx::query("DELETE FROM updates WHERE seq <= 4")
-        .execute(&store.writer)
+        .execute(store.database.sqlite_writer())
         .await
         .unwrap();
     let channel = store.open_channel("lore").await.unwrap();
@@ -106,7 +111,7 @@ async fn a_deleted_seq_is_not_used_again() {
     let left = store.updates("lore", 1, 100, 1 << 20).await.unwrap();
     assert_eq!(left.first().unwrap().seq, 5);
     sqlx::query("DELETE FROM updates")
-        .execute(&store.writer)
+        .execute(store.database.sqlite_writer())
         .await
         .unwrap();
     store.close().await;
@@ -114,7 +119,7 @@ async fn a_deleted_seq_is_not_used_again() {
     let channel = store.open_channel("lore").await.unwrap();
     assert_eq!((channel.first, channel.head), (11, 10));
     let stored = store
-        .append("lore", URL, &[draft(10)], None, &encode)
+        .append("lore", URL, None, &[draft(10)], None, &encode)
         .await
         .unwrap();
     assert_eq!(stored[0].seq, 11);
@@ -127,24 +132,27 @@ async fn what_is_impossible_in_the_database_is_reported_as_damage() {
     store.open_channel("lore").await.unwrap();
     let drafts: Vec<_> = (0..3).map(draft).collect();
     store
-        .append("lore", URL, &drafts, None, &|_, _| vec![0])
+        .append("lore", URL, None, &drafts, None, &|_, _| vec![0])
         .await
         .unwrap();
     let damage = async |sql: &'static str| {
-        sqlx::query(sql).execute(&store.writer).await.unwrap();
+        sqlx::query(sql)
+            .execute(store.database.sqlite_writer())
+            .await
+            .unwrap();
     };
     damage("UPDATE channels SET head = 2").await;
     let error = store.open_channel("lore").await.unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     damage("UPDATE channels SET head = -7").await;
     let error = store
-        .append("lore", URL, &[draft(9)], None, &|_, _| vec![0])
+        .append("lore", URL, None, &[draft(9)], None, &|_, _| vec![0])
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     damage("UPDATE channels SET head = 9223372036854775807").await;
     let error = store
-        .append("lore", URL, &[draft(9)], None, &|_, _| vec![0])
+        .append("lore", URL, None, &[draft(9)], None, &|_, _| vec![0])
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
@@ -213,17 +221,17 @@ async fn a_database_that_somebody_holds_is_busy_and_not_lost() {
     // Readers do not wait.
     assert!(store.updates("lore", 1, 1, 1).await.unwrap().is_empty());
     sqlx::query("PRAGMA busy_timeout = 50")
-        .execute(&store.writer)
+        .execute(store.database.sqlite_writer())
         .await
         .unwrap();
     let error = store
-        .append("lore", URL, &[draft(1)], None, &|_, _| vec![0])
+        .append("lore", URL, None, &[draft(1)], None, &|_, _| vec![0])
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Busy { .. }), "{error:?}");
     held.rollback().await.unwrap();
     let stored = store
-        .append("lore", URL, &[draft(1)], None, &|_, _| vec![0])
+        .append("lore", URL, None, &[draft(1)], None, &|_, _| vec![0])
         .await
         .unwrap();
     assert_eq!(stored[0].seq, 1);
@@ -235,18 +243,18 @@ async fn a_hundred_thousand_updates_are_read_by_their_key() {
     let store = open(&folder.path().join("a.db")).await.unwrap();
     store.open_channel("lore").await.unwrap();
     store
-        .append("lore", URL, &[draft(0)], None, &|_, _| vec![0; 500])
+        .append("lore", URL, None, &[draft(0)], None, &|_, _| vec![0; 500])
         .await
         .unwrap();
     sqlx::query(
         "WITH RECURSIVE n(seq) AS (SELECT 2 UNION ALL SELECT seq + 1 FROM n WHERE seq < 100000)
          INSERT INTO updates SELECT 1, seq, 1, 'urn:entry:' || seq, 'created', 0, zeroblob(500) FROM n",
     )
-    .execute(&store.writer)
+    .execute(store.database.sqlite_writer())
     .await
     .unwrap();
     sqlx::query("UPDATE channels SET head = 100000")
-        .execute(&store.writer)
+        .execute(store.database.sqlite_writer())
         .await
         .unwrap();
     let started = Instant::now();
@@ -271,15 +279,15 @@ async fn commits_are_synced_to_the_disk() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("a.db")).await.unwrap();
     let synchronous: i64 = sqlx::query_scalar("PRAGMA synchronous")
-        .fetch_one(&store.writer)
+        .fetch_one(store.database.sqlite_writer())
         .await
         .unwrap();
     let journal: String = sqlx::query_scalar("PRAGMA journal_mode")
-        .fetch_one(&store.writer)
+        .fetch_one(store.database.sqlite_writer())
         .await
         .unwrap();
     let foreign_keys: i64 = sqlx::query_scalar("PRAGMA foreign_keys")
-        .fetch_one(&store.writer)
+        .fetch_one(store.database.sqlite_writer())
         .await
         .unwrap();
     assert_eq!((synchronous, journal.as_str(), foreign_keys), (2, "wal", 1));

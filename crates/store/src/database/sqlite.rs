@@ -1,4 +1,4 @@
-//! Opening the database: its file, its identity, its schema, and the connections.
+//! Opening a SQLite database: its file, its identity, its schema, and the connections.
 
 use std::time::Duration;
 
@@ -8,10 +8,9 @@ use sqlx::sqlite::{
 };
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 
-use super::SqliteStore;
 use crate::StoreError;
 use crate::error::is_busy;
-use crate::location::Location;
+use crate::location::SqliteFile;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
@@ -35,33 +34,28 @@ const LOG_BYTES: &str = "67108864";
 const LOG_ATTEMPTS: u32 = 50;
 const LOG_PAUSE: Duration = Duration::from_millis(100);
 
-impl SqliteStore {
-    pub(crate) async fn open(location: Location) -> Result<Self, StoreError> {
-        let url = location.url.clone();
-        let path = location.path.clone();
-        tokio::task::spawn_blocking(move || location.prepare())
-            .await
-            .map_err(|error| StoreError::Open {
-                url: url.clone(),
-                reason: error.to_string(),
-            })??;
-        let options = SqliteConnectOptions::new()
-            .filename(&path)
-            .busy_timeout(BUSY_TIMEOUT)
-            .foreign_keys(true)
-            .disable_statement_logging();
-        migrate(&options, &url).await?;
-        let writer = open_writer(&options, &url).await?;
-        let readers = pool(READERS)
-            .connect_with(options.read_only(true))
-            .await
-            .map_err(|error| StoreError::from_sqlx(&url, "open it for reading", error))?;
-        Ok(Self {
-            url,
-            writer,
-            readers,
-        })
-    }
+/// The connection that writes, and those that read.
+pub(super) async fn open(file: SqliteFile) -> Result<(SqlitePool, SqlitePool), StoreError> {
+    let url = file.url.clone();
+    let path = file.path.clone();
+    tokio::task::spawn_blocking(move || file.prepare())
+        .await
+        .map_err(|error| StoreError::Open {
+            url: url.clone(),
+            reason: error.to_string(),
+        })??;
+    let options = SqliteConnectOptions::new()
+        .filename(&path)
+        .busy_timeout(BUSY_TIMEOUT)
+        .foreign_keys(true)
+        .disable_statement_logging();
+    migrate(&options, &url).await?;
+    let writer = open_writer(&options, &url).await?;
+    let readers = pool(READERS)
+        .connect_with(options.read_only(true))
+        .await
+        .map_err(|error| StoreError::from_sqlx(&url, "open it for reading", error))?;
+    Ok((writer, readers))
 }
 
 /// A pool that replaces connections left inside a transaction.

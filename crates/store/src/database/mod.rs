@@ -1,0 +1,131 @@
+//! The two databases, as one: pools of connections, statements, values and rows.
+//!
+//! SQLite: one connection writes, and a transaction takes the write lock when it begins, so a seq is
+//! read and given out by one writer at a time, also between processes. A few more connections read;
+//! by the write-ahead log they neither wait for the writer nor stop it.
+//!
+//! PostgreSQL: a transaction that gives out seqs locks the channel's row first. Readers see whole
+//! transactions, in the order in which they had the lock.
+
+mod postgres;
+mod session;
+mod sql;
+mod sqlite;
+mod value;
+
+use std::sync::Arc;
+
+use sqlx::{PgPool, SqlitePool};
+
+pub(crate) use session::Session;
+pub(crate) use sql::{Sql, postgres_part, sql, sqlite_part};
+pub(crate) use value::{Row, Value, storable, values};
+
+use crate::StoreError;
+use crate::location::Location;
+use session::Link;
+
+/// What a statement was meant to do, for the text of its error.
+pub(crate) type Doing = &'static str;
+
+/// An open database.
+#[derive(Debug)]
+pub(crate) struct Database {
+    /// As messages name it: without password.
+    pub(crate) url: Arc<str>,
+    pools: Pools,
+}
+
+#[derive(Debug)]
+enum Pools {
+    Sqlite {
+        /// One connection.
+        writer: SqlitePool,
+        readers: SqlitePool,
+    },
+    Postgres(PgPool),
+}
+
+impl Database {
+    /// Opens a database, makes it if it is a file that does not exist, and brings its schema up to
+    /// date.
+    pub(crate) async fn open(location: Location) -> Result<Self, StoreError> {
+        let url = Arc::from(location.name());
+        let pools = match location {
+            Location::Sqlite(file) => {
+                let (writer, readers) = sqlite::open(file).await?;
+                Pools::Sqlite { writer, readers }
+            }
+            Location::Postgres(server) => Pools::Postgres(postgres::open(server).await?),
+        };
+        Ok(Self { url, pools })
+    }
+
+    /// A connection for one statement that only reads.
+    pub(crate) async fn read(&self, doing: Doing) -> Result<Session, StoreError> {
+        let link = match &self.pools {
+            Pools::Sqlite { readers, .. } => readers.acquire().await.map(Link::SqliteReader),
+            Pools::Postgres(pool) => postgres::acquire(pool).await.map(Link::Postgres),
+        };
+        self.session(doing, link)
+    }
+
+    /// A transaction that only reads, from one state of the database.
+    pub(crate) async fn snapshot(&self, doing: Doing) -> Result<Session, StoreError> {
+        let link = match &self.pools {
+            Pools::Sqlite { readers, .. } => readers.begin().await.map(Link::Sqlite),
+            Pools::Postgres(pool) => {
+                postgres::begin(pool, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    .await
+                    .map(Link::Postgres)
+            }
+        };
+        self.session(doing, link)
+    }
+
+    /// A transaction that writes.
+    pub(crate) async fn write(&self, doing: Doing) -> Result<Session, StoreError> {
+        let link = match &self.pools {
+            Pools::Sqlite { writer, .. } => {
+                writer.begin_with("BEGIN IMMEDIATE").await.map(Link::Sqlite)
+            }
+            Pools::Postgres(pool) => postgres::begin(pool, "BEGIN").await.map(Link::Postgres),
+        };
+        self.session(doing, link)
+    }
+
+    fn session(
+        &self,
+        doing: Doing,
+        link: Result<Link, sqlx::Error>,
+    ) -> Result<Session, StoreError> {
+        match link {
+            Ok(link) => Ok(Session {
+                url: Arc::clone(&self.url),
+                doing,
+                link,
+            }),
+            Err(error) => Err(StoreError::from_sqlx(&self.url, doing, error)),
+        }
+    }
+
+    /// Closes the connections after what is under way.
+    pub(crate) async fn close(&self) {
+        match &self.pools {
+            Pools::Sqlite { writer, readers } => {
+                readers.close().await;
+                writer.close().await;
+            }
+            Pools::Postgres(pool) => pool.close().await,
+        }
+    }
+
+    /// The connection that writes, for tests that break something.
+    #[cfg(test)]
+    pub(crate) fn sqlite_writer(&self) -> &SqlitePool {
+        match &self.pools {
+            Pools::Sqlite { writer, .. } => writer,
+            Pools::Postgres(_) => panic!("this is PostgreSQL"),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! A connection for the time of one call, in a transaction or not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::{Postgres, Sqlite, SqliteConnection, Transaction};
+
+use super::value::{Column, Row, Value, for_postgres, for_sqlite};
+use super::{Doing, Sql};
+use crate::StoreError;
+use crate::error::is_lost;
+
+/// The longest wait for PostgreSQL to answer one statement. The server gives up before that
+/// ([`super::postgres`]), so whoever waits longer waits for a server that has vanished.
+pub(super) const ANSWER: Duration = Duration::from_secs(45);
+
+/// A connection, and what it is used for.
+pub(crate) struct Session {
+    pub(crate) url: Arc<str>,
+    pub(super) doing: Doing,
+    pub(super) link: Link,
+}
+
+pub(super) enum Link {
+    SqliteReader(PoolConnection<Sqlite>),
+    Sqlite(Transaction<'static, Sqlite>),
+    Postgres(PostgresLink),
+}
+
+/// A connection to PostgreSQL that never goes back to the pool in an unknown state: with a
+/// transaction that is not over, with a statement that is not answered, or broken, it is closed.
+pub(super) struct PostgresLink {
+    connection: Option<PoolConnection<Postgres>>,
+    /// Between BEGIN and the answer to COMMIT, and while any statement waits for its answer.
+    unsettled: bool,
+    in_transaction: bool,
+}
+
+impl PostgresLink {
+    pub(super) fn new(connection: PoolConnection<Postgres>) -> Self {
+        Self {
+            connection: Some(connection),
+            unsettled: false,
+            in_transaction: false,
+        }
+    }
+
+    pub(super) async fn rows(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, sqlx::Error> {
+        let Some(connection) = self.connection.as_mut() else {
+            return Err(sqlx::Error::PoolClosed);
+        };
+        self.unsettled = true;
+        let query = for_postgres(sql, values).fetch_all(&mut **connection);
+        let answer = tokio::time::timeout(ANSWER, query).await;
+        self.settle(answer)
+            .map(|rows| rows.into_iter().map(Row::Postgres).collect())
+    }
+
+    pub(super) async fn execute(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<u64, sqlx::Error> {
+        let Some(connection) = self.connection.as_mut() else {
+            return Err(sqlx::Error::PoolClosed);
+        };
+        self.unsettled = true;
+        let query = for_postgres(sql, values).execute(&mut **connection);
+        let answer = tokio::time::timeout(ANSWER, query).await;
+        self.settle(answer).map(|done| done.rows_affected())
+    }
+
+    /// Runs statements that take no parameters and need no preparation: BEGIN and the like.
+    pub(super) async fn control(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
+        use sqlx::Executor as _;
+        let Some(connection) = self.connection.as_mut() else {
+            return Err(sqlx::Error::PoolClosed);
+        };
+        self.unsettled = true;
+        let answer = tokio::time::timeout(ANSWER, connection.execute(sql)).await;
+        self.settle(answer).map(|_| ())
+    }
+
+    pub(super) async fn begin(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
+        self.in_transaction = true;
+        self.control(sql).await
+    }
+
+    async fn end(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
+        self.control(sql).await?;
+        self.in_transaction = false;
+        Ok(())
+    }
+
+    fn settle<T>(
+        &mut self,
+        answer: Result<Result<T, sqlx::Error>, tokio::time::error::Elapsed>,
+    ) -> Result<T, sqlx::Error> {
+        let answer = answer.unwrap_or_else(|_| {
+            Err(sqlx::Error::Io(std::io::Error::new(
+                std::io::ErrorKind::TimedOut,
+                format!("no answer within {} s", ANSWER.as_secs()),
+            )))
+        });
+        self.unsettled = answer.as_ref().is_err_and(is_lost);
+        answer
+    }
+}
+
+impl Drop for PostgresLink {
+    fn drop(&mut self) {
+        if (self.unsettled || self.in_transaction)
+            && let Some(connection) = self.connection.take()
+        {
+            // The server ends the transaction when it sees the socket closed.
+            drop(connection.detach());
+        }
+    }
+}
+
+impl Session {
+    /// The rows that a statement gives.
+    pub(crate) async fn rows(
+        &mut self,
+        sql: Sql,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        let rows = match &mut self.link {
+            Link::SqliteReader(connection) => sqlite_rows(connection, sql, values).await,
+            Link::Sqlite(transaction) => sqlite_rows(transaction, sql, values).await,
+            Link::Postgres(link) => link.rows(sql.postgres, values).await,
+        };
+        rows.map_err(|error| self.failed(error))
+    }
+
+    /// The first row that a statement gives, if it gives one.
+    pub(crate) async fn row(
+        &mut self,
+        sql: Sql,
+        values: &[Value<'_>],
+    ) -> Result<Option<Row>, StoreError> {
+        Ok(self.rows(sql, values).await?.into_iter().next())
+    }
+
+    /// The first column of the only row of a statement that always gives one.
+    pub(crate) async fn scalar<T: Column>(
+        &mut self,
+        sql: Sql,
+        values: &[Value<'_>],
+    ) -> Result<T, StoreError> {
+        match self.row(sql, values).await? {
+            Some(row) => self.get(&row, 0),
+            None => Err(self.failed(sqlx::Error::RowNotFound)),
+        }
+    }
+
+    /// Runs a statement, and tells how many rows it changed.
+    pub(crate) async fn execute(
+        &mut self,
+        sql: Sql,
+        values: &[Value<'_>],
+    ) -> Result<u64, StoreError> {
+        let done = match &mut self.link {
+            Link::SqliteReader(connection) => for_sqlite(sql.sqlite, values)
+                .execute(&mut **connection)
+                .await
+                .map(|done| done.rows_affected()),
+            Link::Sqlite(transaction) => for_sqlite(sql.sqlite, values)
+                .execute(&mut **transaction)
+                .await
+                .map(|done| done.rows_affected()),
+            Link::Postgres(link) => link.execute(sql.postgres, values).await,
+        };
+        done.map_err(|error| self.failed(error))
+    }
+
+    /// Makes the transaction durable.
+    pub(crate) async fn commit(self) -> Result<(), StoreError> {
+        self.end("COMMIT").await
+    }
+
+    /// Ends the transaction without a change. (Dropping it does so too, and costs PostgreSQL the
+    /// connection.)
+    pub(crate) async fn rollback(self) -> Result<(), StoreError> {
+        self.end("ROLLBACK").await
+    }
+
+    async fn end(self, how: &'static str) -> Result<(), StoreError> {
+        let Self { url, doing, link } = self;
+        let ended = match link {
+            Link::SqliteReader(_) => Ok(()),
+            Link::Sqlite(transaction) if how == "COMMIT" => transaction.commit().await,
+            Link::Sqlite(transaction) => transaction.rollback().await,
+            Link::Postgres(mut link) if link.in_transaction => link.end(how).await,
+            Link::Postgres(_) => Ok(()),
+        };
+        ended.map_err(|error| StoreError::from_sqlx(&url, doing, error))
+    }
+
+    /// Whether this is PostgreSQL, which wants many rows in one statement.
+    pub(crate) fn is_postgres(&self) -> bool {
+        matches!(self.link, Link::Postgres(_))
+    }
+
+    /// The value of a column, counted from 0.
+    pub(crate) fn get<T: Column>(&self, row: &Row, column: usize) -> Result<T, StoreError> {
+        row.get(column).map_err(|error| self.failed(error))
+    }
+
+    /// A number that is never negative.
+    pub(crate) fn count(&self, row: &Row, column: usize) -> Result<u64, StoreError> {
+        let stored: i64 = self.get(row, column)?;
+        self.unsigned(stored)
+    }
+
+    /// A number as the database holds it, or what is wrong with it.
+    pub(crate) fn unsigned(&self, stored: i64) -> Result<u64, StoreError> {
+        u64::try_from(stored)
+            .map_err(|_| self.damaged(format!("it holds the number {stored}, which is negative")))
+    }
+
+    pub(crate) fn failed(&self, error: sqlx::Error) -> StoreError {
+        StoreError::from_sqlx(&self.url, self.doing, error)
+    }
+
+    pub(crate) fn damaged(&self, detail: String) -> StoreError {
+        StoreError::Damaged {
+            url: self.url.to_string(),
+            detail,
+        }
+    }
+
+    pub(crate) fn unknown_channel(&self, channel: &str) -> StoreError {
+        StoreError::UnknownChannel {
+            url: self.url.to_string(),
+            channel: channel.to_owned(),
+        }
+    }
+}
+
+async fn sqlite_rows(
+    connection: &mut SqliteConnection,
+    sql: Sql,
+    values: &[Value<'_>],
+) -> Result<Vec<Row>, sqlx::Error> {
+    let rows = for_sqlite(sql.sqlite, values).fetch_all(connection).await?;
+    Ok(rows.into_iter().map(Row::Sqlite).collect())
+}

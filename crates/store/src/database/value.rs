@@ -1,0 +1,172 @@
+//! What goes into a statement and what comes out of it.
+
+use std::borrow::Cow;
+
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{Decode, Postgres, Row as _, Sqlite, Type};
+
+/// A parameter of a statement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value<'a> {
+    Int(Option<i64>),
+    Bool(bool),
+    Text(Option<&'a str>),
+    Bytes(&'a [u8]),
+    /// For `ANY1` and the like: an array in PostgreSQL, a JSON array in SQLite.
+    Texts(&'a [&'a str]),
+    /// Only for PostgreSQL.
+    Ints(&'a [i64]),
+    /// Only for PostgreSQL.
+    Blobs(&'a [&'a [u8]]),
+}
+
+impl From<i64> for Value<'_> {
+    fn from(value: i64) -> Self {
+        Self::Int(Some(value))
+    }
+}
+
+impl From<Option<i64>> for Value<'_> {
+    fn from(value: Option<i64>) -> Self {
+        Self::Int(value)
+    }
+}
+
+impl From<bool> for Value<'_> {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(value: &'a str) -> Self {
+        Self::Text(Some(value))
+    }
+}
+
+impl<'a> From<&'a String> for Value<'a> {
+    fn from(value: &'a String) -> Self {
+        Self::Text(Some(value))
+    }
+}
+
+impl<'a> From<&'a Option<String>> for Value<'a> {
+    fn from(value: &'a Option<String>) -> Self {
+        Self::Text(value.as_deref())
+    }
+}
+
+impl<'a> From<Option<&'a str>> for Value<'a> {
+    fn from(value: Option<&'a str>) -> Self {
+        Self::Text(value)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Value<'a> {
+    fn from(value: &'a [u8]) -> Self {
+        Self::Bytes(value)
+    }
+}
+
+impl<'a> From<&'a [u8; 32]> for Value<'a> {
+    fn from(value: &'a [u8; 32]) -> Self {
+        Self::Bytes(value)
+    }
+}
+
+impl<'a> From<&'a [&'a str]> for Value<'a> {
+    fn from(value: &'a [&'a str]) -> Self {
+        Self::Texts(value)
+    }
+}
+
+/// The parameters of a statement, whatever their types.
+macro_rules! values {
+    ($($value:expr),* $(,)?) => {
+        &[$($crate::database::Value::from($value)),*]
+    };
+}
+pub(crate) use values;
+
+/// PostgreSQL has no NUL in its texts. Texts from the network may have some; they are stored with
+/// U+FFFD instead, by both databases alike.
+pub(crate) fn storable(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') {
+        Cow::Owned(text.replace('\0', "\u{fffd}"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+fn storables(texts: &[&str]) -> Vec<String> {
+    texts
+        .iter()
+        .map(|text| storable(text).into_owned())
+        .collect()
+}
+
+pub(super) fn for_sqlite(
+    sql: &'static str,
+    values: &[Value<'_>],
+) -> Query<'static, Sqlite, SqliteArguments> {
+    values
+        .iter()
+        .fold(sqlx::query(sql), |query, value| match *value {
+            Value::Int(int) => query.bind(int),
+            Value::Bool(bool) => query.bind(bool),
+            Value::Text(text) => query.bind(text.map(storable)),
+            Value::Bytes(bytes) => query.bind(bytes),
+            Value::Texts(texts) => {
+                query.bind(serde_json::Value::from(storables(texts)).to_string())
+            }
+            // No statement that SQLite gets has them.
+            Value::Ints(_) | Value::Blobs(_) => query.bind(None::<i64>),
+        })
+}
+
+pub(super) fn for_postgres(
+    sql: &'static str,
+    values: &[Value<'_>],
+) -> Query<'static, Postgres, PgArguments> {
+    values
+        .iter()
+        .fold(sqlx::query(sql), |query, value| match *value {
+            Value::Int(int) => query.bind(int),
+            Value::Bool(bool) => query.bind(bool),
+            Value::Text(text) => query.bind(text.map(storable)),
+            Value::Bytes(bytes) => query.bind(bytes),
+            Value::Texts(texts) => query.bind(storables(texts)),
+            Value::Ints(ints) => query.bind(ints),
+            Value::Blobs(blobs) => query.bind(blobs),
+        })
+}
+
+/// A row of a result.
+#[derive(Debug)]
+pub(crate) enum Row {
+    Sqlite(SqliteRow),
+    Postgres(PgRow),
+}
+
+/// What a column may be read as.
+pub(crate) trait Column:
+    for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>
+{
+}
+
+impl<T> Column for T where
+    T: for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>
+{
+}
+
+impl Row {
+    /// The value of a column, counted from 0.
+    pub(super) fn get<T: Column>(&self, column: usize) -> Result<T, sqlx::Error> {
+        match self {
+            Self::Sqlite(row) => row.try_get(column),
+            Self::Postgres(row) => row.try_get(column),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Channels and what is set about them.
+
+use std::fmt;
+
+use uuid::Uuid;
+
+use super::LeaseRow;
+
+/// A channel as it was when asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// Its unique name.
+    pub name: String,
+    /// Made at random with the channel, and again by
+    /// [`Store::renew_channel`](crate::Store::renew_channel); the seqs of one incarnation say
+    /// nothing about another's.
+    pub incarnation: Uuid,
+    /// The last seq given out, 0 if none was.
+    pub head: u64,
+    /// The oldest seq still stored; `head + 1` if none is.
+    pub first: u64,
+    /// Whether it was made just now, by being asked for.
+    pub is_new: bool,
+}
+
+/// Who says that a channel or a feed is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// The command line, the environment or the configuration file of the source: it goes when it
+    /// is not given any more.
+    #[default]
+    Flags,
+    /// A command such as `channel add` or `feed add`: it stays until a command removes it.
+    Managed,
+}
+
+impl Origin {
+    /// The word in the database, and for people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Flags => "flags",
+            Self::Managed => "managed",
+        }
+    }
+
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        [Self::Flags, Self::Managed]
+            .into_iter()
+            .find(|origin| origin.as_str() == word)
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How many updates of a channel are kept. With both limits the stricter one decides; without any,
+/// everything is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// At most so many.
+    pub count: Option<u64>,
+    /// None that was stored longer ago than this.
+    pub age_ms: Option<i64>,
+}
+
+/// What is set about a channel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChannelSettings {
+    /// Its multicast groups, as the source's command line writes them.
+    pub groups: Option<String>,
+    /// The most that its flow sends, in bits per second.
+    pub rate_bps: Option<u64>,
+    /// Whether a newcomer must not be able to read what was sent before it joined.
+    pub private: bool,
+    /// What is kept of its updates.
+    pub keep: Retention,
+    /// Who says that it is there.
+    pub origin: Origin,
+}
+
+/// A channel with everything that is set about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelRow {
+    /// The channel itself.
+    pub channel: Channel,
+    /// What is set about it.
+    pub settings: ChannelSettings,
+    /// Whether it is to be published.
+    pub active: bool,
+    /// When it was made.
+    pub created_ms: i64,
+    /// Who publishes it, if somebody does.
+    pub lease: Option<LeaseRow>,
+}

@@ -1,0 +1,126 @@
+//! Feeds, their polls, and the gaps in them.
+
+use std::fmt;
+
+use super::Origin;
+
+/// What a feed's server gave to ask "has it changed?" with (RFC 9110, section 8.8).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Validators {
+    /// The `ETag` field as received.
+    pub etag: Option<String>,
+    /// The `Last-Modified` field as received.
+    pub last_modified: Option<String>,
+}
+
+/// How a poll of a feed went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PollRecord {
+    /// When it ended.
+    pub at_ms: i64,
+    /// A word for the outcome, such as `ok` or `not-modified`; cut to 64 bytes.
+    pub state: String,
+    /// The outcome in a sentence; cut to 1,024 bytes.
+    pub detail: String,
+    /// The time from this poll to the next one.
+    pub interval_ms: Option<i64>,
+    /// The feed's new address, if its server said that it moved for good. `None` leaves what was
+    /// recorded before.
+    pub moved_to: Option<String>,
+    /// Whether the server said that the feed is gone for good.
+    pub gone: bool,
+}
+
+/// What is set about a feed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeedSettings {
+    /// Its URL as it is shown, without credentials. With the channel, it names the feed.
+    pub url: String,
+    /// Where it is fetched from: the same with credentials, if there are any.
+    pub address: String,
+    /// Whether it may be in a private network.
+    pub local: bool,
+    /// The shortest time between two polls, if it is not the general one.
+    pub min_interval_ms: Option<i64>,
+    /// The longest time between two polls, if it is not the general one.
+    pub max_interval_ms: Option<i64>,
+    /// What people call it.
+    pub title: Option<String>,
+    /// Who says that it is there.
+    pub origin: Origin,
+}
+
+/// A feed with everything that is set and recorded about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedRow {
+    /// The name of its channel.
+    pub channel: String,
+    /// What is set about it.
+    pub settings: FeedSettings,
+    /// Whether it is to be polled.
+    pub active: bool,
+    /// Stored together with the entries of the document that they came with.
+    pub validators: Validators,
+    /// Where it moved for good.
+    pub moved_to: Option<String>,
+    /// Since when it is gone for good.
+    pub gone_ms: Option<i64>,
+    /// The last poll, if one was recorded.
+    pub last_poll: Option<PollRecord>,
+    /// The time from the last poll to the next one.
+    pub interval_ms: Option<i64>,
+}
+
+/// What became of a gap: a poll that shared no entry with the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GapState {
+    /// Noticed, and not looked into yet.
+    Suspected,
+    /// All entries in between were found.
+    Filled,
+    /// Some were found; the others may be lost.
+    Partly,
+    /// There is no way to find them.
+    Open,
+}
+
+impl GapState {
+    const ALL: [Self; 4] = [Self::Suspected, Self::Filled, Self::Partly, Self::Open];
+
+    /// The word in the database, and for people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Suspected => "suspected",
+            Self::Filled => "filled",
+            Self::Partly => "partly",
+            Self::Open => "open",
+        }
+    }
+
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    }
+}
+
+impl fmt::Display for GapState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A gap in what was seen of a feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GapRecord {
+    /// Its number in the store; 0 for one that is not stored yet.
+    pub id: i64,
+    /// The feed's URL as it is shown.
+    pub url: String,
+    /// When it was noticed.
+    pub at_ms: i64,
+    /// What became of it.
+    pub state: GapState,
+    /// The same in a sentence; cut to 1,024 bytes.
+    pub detail: String,
+    /// How many entries were found.
+    pub entries: u64,
+}

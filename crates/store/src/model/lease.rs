@@ -1,0 +1,47 @@
+//! Who publishes a channel: one process at a time, with a number that grows at each change.
+
+use uuid::Uuid;
+
+/// A process that publishes, or would.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Made anew at each start of a process.
+    pub id: Uuid,
+    /// What people know it by, such as the host's name.
+    pub name: String,
+}
+
+/// The right to publish a channel for some time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The channel.
+    pub channel: String,
+    /// Grows whenever the lease goes to somebody: what an older holder still tries to append with
+    /// its smaller number is refused.
+    pub fence: u64,
+}
+
+/// The answer to who asks for a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leased {
+    /// It has it.
+    Held(Lease),
+    /// Somebody else has it.
+    Other {
+        /// What people know the holder by.
+        name: String,
+        /// For how long yet, if it is not renewed.
+        for_ms: i64,
+    },
+}
+
+/// A lease that has not expired, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRow {
+    /// What people know the holder by.
+    pub name: String,
+    /// For how long yet, if it is not renewed.
+    pub for_ms: i64,
+    /// See [`Lease::fence`].
+    pub fence: u64,
+}

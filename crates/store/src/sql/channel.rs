@@ -1,0 +1,252 @@
+//! Channels as a whole: made, renewed, changed, removed.
+
+use uuid::Uuid;
+
+use super::retention::PART;
+use super::{SqlStore, cut, grow_version, to_i64};
+use crate::StoreError;
+use crate::database::{Row, Session, sql, values};
+use crate::model::{Channel, ChannelRow, ChannelSettings, LeaseRow, Origin, Retention};
+
+/// Longest name of a channel, in bytes.
+const MAX_CHANNEL_NAME: usize = 255;
+
+/// Longest text kept of a holder's name and of groups, in bytes.
+const MAX_GROUPS: usize = 4096;
+
+/// Everything about channels, in the order that [`read_row`] has; a WHERE follows. (Each subquery
+/// is answered by the index.)
+macro_rules! select_channels {
+    ($where:literal) => {
+        sql!(
+            "SELECT c.name, c.incarnation, c.head,
+                 (SELECT MIN(u.seq) FROM updates u WHERE u.channel_id = c.id),
+                 (SELECT MAX(u.seq) FROM updates u WHERE u.channel_id = c.id),
+                 c.groups, c.rate_bps, c.private, c.keep_count, c.keep_age, c.origin, c.active,
+                 c.created_at, c.holder_name, c.lease_until - " NOW ", c.lease_ttl, c.fence
+             FROM channels c " $where
+        )
+    };
+}
+
+fn read_row(session: &Session, row: &Row) -> Result<ChannelRow, StoreError> {
+    let name: String = session.get(row, 0)?;
+    let incarnation: String = session.get(row, 1)?;
+    let incarnation = incarnation.parse().map_err(|error| {
+        session.damaged(format!("the incarnation of channel {name:?}: {error}"))
+    })?;
+    let head = session.count(row, 2)?;
+    let first: Option<i64> = session.get(row, 3)?;
+    let last: Option<i64> = session.get(row, 4)?;
+    if let Some(last) = last.filter(|&last| last > to_i64(head)) {
+        return Err(session.damaged(format!(
+            "channel {name:?} holds update {last} but counts up to {head} only"
+        )));
+    }
+    let first = match first {
+        Some(first) => session.unsigned(first)?,
+        None => head.saturating_add(1),
+    };
+    let rate: Option<i64> = session.get(row, 6)?;
+    let keep: Option<i64> = session.get(row, 8)?;
+    let origin: String = session.get(row, 10)?;
+    let origin = Origin::from_word(&origin)
+        .ok_or_else(|| session.damaged(format!("the origin of channel {name:?} is {origin:?}")))?;
+    let holder: Option<String> = session.get(row, 13)?;
+    let left: Option<i64> = session.get(row, 14)?;
+    let ttl: Option<i64> = session.get(row, 15)?;
+    let fence = session.count(row, 16)?;
+    let lease = match (holder, left, ttl) {
+        (Some(name), Some(for_ms), Some(ttl)) if for_ms > 0 && for_ms <= ttl => Some(LeaseRow {
+            name,
+            for_ms,
+            fence,
+        }),
+        _ => None,
+    };
+    Ok(ChannelRow {
+        channel: Channel {
+            name,
+            incarnation,
+            head,
+            first,
+            is_new: false,
+        },
+        settings: ChannelSettings {
+            groups: session.get(row, 5)?,
+            rate_bps: rate.map(|rate| session.unsigned(rate)).transpose()?,
+            private: session.get(row, 7)?,
+            keep: Retention {
+                count: keep.map(|keep| session.unsigned(keep)).transpose()?,
+                age_ms: session.get(row, 9)?,
+            },
+            origin,
+        },
+        active: session.get(row, 11)?,
+        created_ms: session.get(row, 12)?,
+        lease,
+    })
+}
+
+async fn read_channel(session: &mut Session, name: &str) -> Result<ChannelRow, StoreError> {
+    let row = session
+        .row(select_channels!("WHERE c.name = $1"), values![name])
+        .await?
+        .ok_or_else(|| session.unknown_channel(name))?;
+    read_row(session, &row)
+}
+
+/// Whether the channel had to be made.
+async fn ensure_channel(session: &mut Session, name: &str) -> Result<bool, StoreError> {
+    let made = session
+        .execute(
+            sql!(
+                "INSERT INTO channels (name, incarnation, head, created_at)
+                 VALUES ($1, $2, 0, " NOW ") ON CONFLICT (name) DO NOTHING"
+            ),
+            values![name, &Uuid::new_v4().to_string()],
+        )
+        .await?;
+    Ok(made > 0)
+}
+
+fn check_name(name: &str) -> Result<(), StoreError> {
+    if name.is_empty() || name.len() > MAX_CHANNEL_NAME || name.contains('\0') {
+        return Err(StoreError::ChannelName {
+            name: cut(name, MAX_CHANNEL_NAME).to_owned(),
+        });
+    }
+    Ok(())
+}
+
+impl SqlStore {
+    pub(super) async fn make_channel(&self, name: &str) -> Result<Channel, StoreError> {
+        check_name(name)?;
+        let mut session = self.database.write("open a channel").await?;
+        let is_new = ensure_channel(&mut session, name).await?;
+        let row = read_channel(&mut session, name).await?;
+        if is_new {
+            grow_version(&mut session).await?;
+        }
+        session.commit().await?;
+        Ok(Channel {
+            is_new,
+            ..row.channel
+        })
+    }
+
+    pub(super) async fn change_incarnation(&self, name: &str) -> Result<Channel, StoreError> {
+        let mut session = self.database.write("renew a channel").await?;
+        session
+            .execute(
+                sql!("UPDATE channels SET incarnation = $1 WHERE name = $2"),
+                values![&Uuid::new_v4().to_string(), name],
+            )
+            .await?;
+        let row = read_channel(&mut session, name).await?;
+        session.commit().await?;
+        Ok(row.channel)
+    }
+
+    pub(super) async fn list_channels(&self) -> Result<Vec<ChannelRow>, StoreError> {
+        let mut session = self.database.read("list channels").await?;
+        let rows = session.rows(select_channels!(""), values![]).await?;
+        let mut channels = rows
+            .iter()
+            .map(|row| read_row(&session, row))
+            .collect::<Result<Vec<_>, _>>()?;
+        channels.sort_by(|a, b| a.channel.name.cmp(&b.channel.name));
+        Ok(channels)
+    }
+
+    pub(super) async fn set_channel(
+        &self,
+        name: &str,
+        settings: &ChannelSettings,
+    ) -> Result<ChannelRow, StoreError> {
+        check_name(name)?;
+        if let Some(groups) = settings.groups.as_ref().filter(|g| g.len() > MAX_GROUPS) {
+            return Err(StoreError::TooLong {
+                what: "the list of groups",
+                bytes: groups.len(),
+                limit: MAX_GROUPS,
+            });
+        }
+        let mut session = self.database.write("set up a channel").await?;
+        let is_new = ensure_channel(&mut session, name).await?;
+        let before = read_channel(&mut session, name).await?;
+        if !is_new && before.active && before.settings == *settings {
+            session.rollback().await?;
+            return Ok(before);
+        }
+        session
+            .execute(
+                sql!(
+                    "UPDATE channels SET groups = $2, rate_bps = $3, private = $4, keep_count = $5,
+                         keep_age = $6, origin = $7, active = TRUE
+                     WHERE name = $1"
+                ),
+                values![
+                    name,
+                    &settings.groups,
+                    settings.rate_bps.map(to_i64),
+                    settings.private,
+                    settings.keep.count.map(to_i64),
+                    settings.keep.age_ms,
+                    settings.origin.as_str(),
+                ],
+            )
+            .await?;
+        let mut row = read_channel(&mut session, name).await?;
+        row.channel.is_new = is_new;
+        grow_version(&mut session).await?;
+        session.commit().await?;
+        Ok(row)
+    }
+
+    pub(super) async fn switch_channel(
+        &self,
+        name: &str,
+        active: bool,
+    ) -> Result<bool, StoreError> {
+        let mut session = self.database.write("switch a channel").await?;
+        let found = session
+            .execute(
+                sql!("UPDATE channels SET active = $2 WHERE name = $1"),
+                values![name, active],
+            )
+            .await?;
+        grow_version(&mut session).await?;
+        session.commit().await?;
+        Ok(found > 0)
+    }
+
+    /// First its updates in parts, between which others can write.
+    pub(super) async fn delete_channel(&self, name: &str) -> Result<bool, StoreError> {
+        if !self.switch_channel(name, false).await? {
+            return Ok(false);
+        }
+        loop {
+            let mut session = self.database.write("remove a channel").await?;
+            let deleted = session
+                .execute(
+                    sql!(
+                        "DELETE FROM updates WHERE
+                             channel_id = (SELECT id FROM channels WHERE name = $1)
+                             AND seq < $2 + (SELECT MIN(u.seq) FROM updates u
+                                 JOIN channels c ON c.id = u.channel_id WHERE c.name = $1)"
+                    ),
+                    values![name, PART],
+                )
+                .await?;
+            if deleted == 0 {
+                session
+                    .execute(sql!("DELETE FROM channels WHERE name = $1"), values![name])
+                    .await?;
+                grow_version(&mut session).await?;
+                return session.commit().await.map(|()| true);
+            }
+            session.commit().await?;
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Feeds: what is set about them, how their polls went, and their gaps.
+
+use super::update::{MAX_KEY, feed_row};
+use super::{SqlStore, cut, grow_version, to_i64};
+use crate::StoreError;
+use crate::database::{Row, Session, sql, values};
+use crate::model::{FeedRow, FeedSettings, GapRecord, GapState, Origin, PollRecord, Validators};
+
+/// Longest text kept of a poll's state, and of other texts, in bytes: a server's words may be in
+/// them.
+const MAX_STATE: usize = 64;
+const MAX_TEXT: usize = 1024;
+
+/// Longest address, with its credentials, in bytes.
+const MAX_ADDRESS: usize = 8192;
+
+/// Everything about feeds, in the order that [`read_row`] has; a WHERE follows.
+macro_rules! select_feeds {
+    ($where:literal) => {
+        sql!(
+            "SELECT c.name, f.url, f.address, f.local, f.min_interval, f.max_interval, f.title,
+                 f.origin, f.active, f.etag, f.last_modified, f.moved_to, f.gone_at, f.last_poll,
+                 f.state, f.detail, f.poll_interval
+             FROM feeds f JOIN channels c ON c.id = f.channel_id " $where
+        )
+    };
+}
+
+fn read_row(session: &Session, row: &Row) -> Result<FeedRow, StoreError> {
+    let url: String = session.get(row, 1)?;
+    let address: Option<String> = session.get(row, 2)?;
+    let origin: String = session.get(row, 7)?;
+    let origin = Origin::from_word(&origin)
+        .ok_or_else(|| session.damaged(format!("the origin of feed {url:?} is {origin:?}")))?;
+    let moved_to: Option<String> = session.get(row, 11)?;
+    let gone_ms: Option<i64> = session.get(row, 12)?;
+    let polled: Option<i64> = session.get(row, 13)?;
+    let state: Option<String> = session.get(row, 14)?;
+    let detail: Option<String> = session.get(row, 15)?;
+    let interval_ms: Option<i64> = session.get(row, 16)?;
+    Ok(FeedRow {
+        channel: session.get(row, 0)?,
+        settings: FeedSettings {
+            address: address.unwrap_or_else(|| url.clone()),
+            url,
+            local: session.get(row, 3)?,
+            min_interval_ms: session.get(row, 4)?,
+            max_interval_ms: session.get(row, 5)?,
+            title: session.get(row, 6)?,
+            origin,
+        },
+        active: session.get(row, 8)?,
+        validators: Validators {
+            etag: session.get(row, 9)?,
+            last_modified: session.get(row, 10)?,
+        },
+        last_poll: polled.map(|at_ms| PollRecord {
+            at_ms,
+            state: state.unwrap_or_default(),
+            detail: detail.unwrap_or_default(),
+            interval_ms,
+            moved_to: moved_to.clone(),
+            gone: gone_ms.is_some(),
+        }),
+        moved_to,
+        gone_ms,
+        interval_ms,
+    })
+}
+
+async fn find(
+    session: &mut Session,
+    channel: &str,
+    url: &str,
+) -> Result<Option<FeedRow>, StoreError> {
+    let row = session
+        .row(
+            select_feeds!("WHERE c.name = $1 AND f.url = $2"),
+            values![channel, url],
+        )
+        .await?;
+    row.map(|row| read_row(session, &row)).transpose()
+}
+
+async fn channel_id(session: &mut Session, channel: &str) -> Result<i64, StoreError> {
+    let row = session
+        .row(
+            sql!("SELECT id FROM channels WHERE name = $1"),
+            values![channel],
+        )
+        .await?
+        .ok_or_else(|| session.unknown_channel(channel))?;
+    session.get(&row, 0)
+}
+
+fn check_length(what: &'static str, text: &str, limit: usize) -> Result<(), StoreError> {
+    if text.len() > limit {
+        return Err(StoreError::TooLong {
+            what,
+            bytes: text.len(),
+            limit,
+        });
+    }
+    Ok(())
+}
+
+impl SqlStore {
+    pub(super) async fn list_feeds(
+        &self,
+        channel: Option<&str>,
+    ) -> Result<Vec<FeedRow>, StoreError> {
+        let mut session = self.database.read("list feeds").await?;
+        let rows = match channel {
+            Some(channel) => {
+                channel_id(&mut session, channel).await?;
+                session
+                    .rows(select_feeds!("WHERE c.name = $1"), values![channel])
+                    .await?
+            }
+            None => session.rows(select_feeds!(""), values![]).await?,
+        };
+        let mut feeds = rows
+            .iter()
+            .map(|row| read_row(&session, row))
+            .collect::<Result<Vec<_>, _>>()?;
+        feeds.sort_by(|a, b| (&a.channel, &a.settings.url).cmp(&(&b.channel, &b.settings.url)));
+        Ok(feeds)
+    }
+
+    pub(super) async fn read_feed(
+        &self,
+        channel: &str,
+        url: &str,
+    ) -> Result<Option<FeedRow>, StoreError> {
+        let mut session = self.database.read("read a feed").await?;
+        match find(&mut session, channel, url).await? {
+            Some(feed) => Ok(Some(feed)),
+            None => channel_id(&mut session, channel).await.map(|_| None),
+        }
+    }
+
+    pub(super) async fn set_feed(
+        &self,
+        channel: &str,
+        settings: &FeedSettings,
+    ) -> Result<FeedRow, StoreError> {
+        check_length("the URL of a feed", &settings.url, MAX_KEY)?;
+        check_length("the address of a feed", &settings.address, MAX_ADDRESS)?;
+        let mut session = self.database.write("set up a feed").await?;
+        let channel_id = channel_id(&mut session, channel).await?;
+        if let Some(before) = find(&mut session, channel, &settings.url).await?
+            && before.active
+            && before.gone_ms.is_none()
+            && before.settings == *settings
+        {
+            session.rollback().await?;
+            return Ok(before);
+        }
+        let id = feed_row(&mut session, channel_id, &settings.url).await?;
+        let title = settings.title.as_deref().map(|title| cut(title, MAX_TEXT));
+        session
+            .execute(
+                sql!(
+                    "UPDATE feeds SET address = $2, local = $3, min_interval = $4,
+                         max_interval = $5, title = $6, origin = $7, active = TRUE, gone_at = NULL
+                     WHERE id = $1"
+                ),
+                values![
+                    id,
+                    &settings.address,
+                    settings.local,
+                    settings.min_interval_ms,
+                    settings.max_interval_ms,
+                    title,
+                    settings.origin.as_str(),
+                ],
+            )
+            .await?;
+        let feed = find(&mut session, channel, &settings.url).await?;
+        let feed = feed.ok_or_else(|| session.failed(sqlx::Error::RowNotFound))?;
+        grow_version(&mut session).await?;
+        session.commit().await?;
+        Ok(feed)
+    }
+
+    pub(super) async fn switch_feed(
+        &self,
+        channel: &str,
+        url: &str,
+        active: bool,
+    ) -> Result<bool, StoreError> {
+        let mut session = self.database.write("switch a feed").await?;
+        let id = channel_id(&mut session, channel).await?;
+        let found = session
+            .execute(
+                sql!("UPDATE feeds SET active = $3 WHERE channel_id = $1 AND url = $2"),
+                values![id, url, active],
+            )
+            .await?;
+        grow_version(&mut session).await?;
+        session.commit().await?;
+        Ok(found > 0)
+    }
+
+    pub(super) async fn write_poll(
+        &self,
+        channel: &str,
+        url: &str,
+        poll: &PollRecord,
+    ) -> Result<(), StoreError> {
+        let mut session = self.database.write("record a poll").await?;
+        let channel_id = channel_id(&mut session, channel).await?;
+        let id = feed_row(&mut session, channel_id, url).await?;
+        let moved_to = poll.moved_to.as_deref().map(|url| cut(url, MAX_ADDRESS));
+        session
+            .execute(
+                sql!(
+                    "UPDATE feeds SET last_poll = $2, state = $3, detail = $4, poll_interval = $5,
+                         moved_to = COALESCE($6, moved_to),
+                         gone_at = CASE WHEN $7 THEN COALESCE(gone_at, $2) END
+                     WHERE id = $1"
+                ),
+                values![
+                    id,
+                    poll.at_ms,
+                    cut(&poll.state, MAX_STATE),
+                    cut(&poll.detail, MAX_TEXT),
+                    poll.interval_ms,
+                    moved_to,
+                    poll.gone,
+                ],
+            )
+            .await?;
+        session.commit().await
+    }
+
+    pub(super) async fn write_gap(
+        &self,
+        channel: &str,
+        gap: &GapRecord,
+    ) -> Result<i64, StoreError> {
+        let mut session = self.database.write("record a gap").await?;
+        let channel_id = channel_id(&mut session, channel).await?;
+        let (state, detail) = (gap.state.as_str(), cut(&gap.detail, MAX_TEXT));
+        let entries = to_i64(gap.entries);
+        let changed = session
+            .row(
+                sql!(
+                    "UPDATE gaps SET state = $3, detail = $4, entries = $5
+                     WHERE id = $1 AND channel_id = $2 RETURNING id"
+                ),
+                values![gap.id, channel_id, state, detail, entries],
+            )
+            .await?;
+        let row = match changed {
+            Some(row) => Some(row),
+            None => {
+                session
+                    .row(
+                        sql!(
+                            "INSERT INTO gaps (channel_id, url, noticed_at, state, detail, entries)
+                             VALUES ($1, $2, $3, $4, $5, $6) RETURNING id"
+                        ),
+                        values![
+                            channel_id,
+                            cut(&gap.url, MAX_KEY),
+                            gap.at_ms,
+                            state,
+                            detail,
+                            entries
+                        ],
+                    )
+                    .await?
+            }
+        };
+        let row = row.ok_or_else(|| session.failed(sqlx::Error::RowNotFound))?;
+        let id = session.get(&row, 0)?;
+        session.commit().await?;
+        Ok(id)
+    }
+
+    /// The newest first.
+    pub(super) async fn list_gaps(
+        &self,
+        channel: &str,
+        limit: usize,
+    ) -> Result<Vec<GapRecord>, StoreError> {
+        let mut session = self.database.read("list gaps").await?;
+        let id = channel_id(&mut session, channel).await?;
+        let rows = session
+            .rows(
+                sql!(
+                    "SELECT id, url, noticed_at, state, detail, entries FROM gaps
+                     WHERE channel_id = $1 ORDER BY id DESC LIMIT $2"
+                ),
+                values![id, to_i64(limit as u64)],
+            )
+            .await?;
+        rows.iter().map(|row| read_gap(&session, row)).collect()
+    }
+}
+
+fn read_gap(session: &Session, row: &Row) -> Result<GapRecord, StoreError> {
+    let state: String = session.get(row, 3)?;
+    let state = GapState::from_word(&state)
+        .ok_or_else(|| session.damaged(format!("the state of a gap is {state:?}")))?;
+    Ok(GapRecord {
+        id: session.get(row, 0)?,
+        url: session.get(row, 1)?,
+        at_ms: session.get(row, 2)?,
+        state,
+        detail: session.get(row, 4)?,
+        entries: session.count(row, 5)?,
+    })
+}

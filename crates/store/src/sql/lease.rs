@@ -1,0 +1,118 @@
+//! Who publishes a channel. Times are the database's, so that two sources need no common clock.
+
+use std::time::Duration;
+
+use super::{SqlStore, cut};
+use crate::StoreError;
+use crate::database::{sql, values};
+use crate::model::{Holder, Lease, Leased};
+
+/// Longest text kept of a holder's name, in bytes.
+const MAX_NAME: usize = 255;
+
+impl SqlStore {
+    pub(super) async fn acquire_lease(
+        &self,
+        channel: &str,
+        holder: &Holder,
+        ttl: Duration,
+    ) -> Result<Leased, StoreError> {
+        let mut session = self.database.write("take a lease").await?;
+        let row = session
+            .row(
+                sql!(
+                    "SELECT fence, holder, holder_name, lease_until - " NOW ", lease_ttl
+                     FROM channels WHERE name = $1" LOCK
+                ),
+                values![channel],
+            )
+            .await?
+            .ok_or_else(|| session.unknown_channel(channel))?;
+        let fence = session.count(&row, 0)?;
+        let present: Option<String> = session.get(&row, 1)?;
+        let name: Option<String> = session.get(&row, 2)?;
+        let left: Option<i64> = session.get(&row, 3)?;
+        let given: Option<i64> = session.get(&row, 4)?;
+        let left = left.filter(|&left| left > 0 && given.is_none_or(|given| left <= given));
+        let id = holder.id.to_string();
+        let is_own = present.as_deref() == Some(id.as_str());
+        let fence = match left {
+            Some(for_ms) if !is_own => {
+                session.rollback().await?;
+                return Ok(Leased::Other {
+                    name: name.unwrap_or_default(),
+                    for_ms,
+                });
+            }
+            Some(_) => fence,
+            None => fence.saturating_add(1),
+        };
+        session
+            .execute(
+                sql!(
+                    "UPDATE channels SET fence = $2, holder = $3, holder_name = $4, lease_ttl = $5,
+                         lease_until = " NOW " + $5
+                     WHERE name = $1"
+                ),
+                values![
+                    channel,
+                    super::to_i64(fence),
+                    &id,
+                    cut(&holder.name, MAX_NAME),
+                    milliseconds(ttl),
+                ],
+            )
+            .await?;
+        session.commit().await?;
+        Ok(Leased::Held(Lease {
+            channel: channel.to_owned(),
+            fence,
+        }))
+    }
+
+    pub(super) async fn extend_lease(
+        &self,
+        lease: &Lease,
+        holder: &Holder,
+        ttl: Duration,
+    ) -> Result<bool, StoreError> {
+        let mut session = self.database.write("renew a lease").await?;
+        let renewed = session
+            .execute(
+                sql!(
+                    "UPDATE channels SET lease_ttl = $4, lease_until = " NOW " + $4
+                     WHERE name = $1 AND fence = $2 AND holder = $3"
+                ),
+                values![
+                    &lease.channel,
+                    super::to_i64(lease.fence),
+                    &holder.id.to_string(),
+                    milliseconds(ttl),
+                ],
+            )
+            .await?;
+        session.commit().await?;
+        Ok(renewed > 0)
+    }
+
+    pub(super) async fn end_lease(&self, lease: &Lease) -> Result<(), StoreError> {
+        let mut session = self.database.write("release a lease").await?;
+        session
+            .execute(
+                sql!(
+                    "UPDATE channels SET holder = NULL, holder_name = NULL, lease_until = NULL,
+                         lease_ttl = NULL
+                     WHERE name = $1 AND fence = $2"
+                ),
+                values![&lease.channel, super::to_i64(lease.fence)],
+            )
+            .await?;
+        session.commit().await
+    }
+}
+
+fn milliseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_millis())
+        .unwrap_or(i64::MAX)
+        .min(i64::MAX / 4)
+}

@@ -1,0 +1,405 @@
+//! Updates: stored in one transaction with what they change, and read in order.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::{SqlStore, to_i64};
+use crate::StoreError;
+use crate::database::{Session, Value, sql, storable, values};
+use crate::model::{Draft, EncodeUpdate, Hash, StoredUpdate, Validators};
+
+/// Most updates of one read, whatever the caller asks for.
+const MAX_UPDATES_PER_READ: usize = 65_536;
+
+/// Longest id of an entry, in bytes: it is the key of an index.
+pub(super) const MAX_KEY: usize = 2048;
+
+/// The rows that an append adds to.
+struct Target {
+    channel_id: i64,
+    head: i64,
+    feed_id: i64,
+    validators: Validators,
+}
+
+/// What an append adds.
+#[derive(Default)]
+struct News<'a> {
+    updates: Vec<(i64, &'a Draft, Vec<u8>)>,
+}
+
+impl SqlStore {
+    pub(super) async fn write_updates(
+        &self,
+        channel: &str,
+        url: &str,
+        fence: Option<u64>,
+        drafts: &[Draft],
+        validators: Option<&Validators>,
+        encode: &EncodeUpdate<'_>,
+    ) -> Result<Vec<StoredUpdate>, StoreError> {
+        check_keys(url, drafts)?;
+        let mut session = self.database.write("store updates").await?;
+        let target = target(&mut session, channel, url, fence).await?;
+        let ids: Vec<&str> = drafts
+            .iter()
+            .map(|draft| draft.entry_id.as_str())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        let mut known = hashes(&mut session, target.feed_id, &ids).await?;
+        let mut news = News::default();
+        let mut head = target.head;
+        for draft in drafts {
+            let id = storable(&draft.entry_id);
+            if known.get(id.as_ref()) == Some(&draft.hash) {
+                continue;
+            }
+            head = head.checked_add(1).ok_or_else(|| {
+                session.damaged(format!("the head of channel {channel:?} is {head}"))
+            })?;
+            let encoded = encode(session.unsigned(head)?, draft);
+            news.updates.push((head, draft, encoded));
+            known.insert(id.into_owned(), draft.hash);
+        }
+        let validators = validators.filter(|&validators| *validators != target.validators);
+        if news.updates.is_empty() && validators.is_none() {
+            session.rollback().await?;
+            return Ok(Vec::new());
+        }
+        if !news.updates.is_empty() {
+            if session.is_postgres() {
+                write_at_once(&mut session, &target, &news).await?;
+            } else {
+                write_one_by_one(&mut session, &target, &news).await?;
+            }
+        }
+        if let Some(validators) = validators {
+            session
+                .execute(
+                    sql!("UPDATE feeds SET etag = $1, last_modified = $2 WHERE id = $3"),
+                    values![&validators.etag, &validators.last_modified, target.feed_id],
+                )
+                .await?;
+        }
+        session.commit().await?;
+        Ok(news
+            .updates
+            .into_iter()
+            .map(|(seq, _, encoded)| StoredUpdate {
+                seq: seq.unsigned_abs(),
+                encoded,
+            })
+            .collect())
+    }
+
+    pub(super) async fn read_known(
+        &self,
+        channel: &str,
+        url: &str,
+        entry_ids: &[&str],
+    ) -> Result<HashMap<String, Hash>, StoreError> {
+        // One snapshot for all of them.
+        let mut session = self.database.snapshot("look up entries").await?;
+        let row = session
+            .row(
+                sql!(
+                    "SELECT f.id FROM channels c
+                     LEFT JOIN feeds f ON f.channel_id = c.id AND f.url = $2 WHERE c.name = $1"
+                ),
+                values![channel, url],
+            )
+            .await?
+            .ok_or_else(|| session.unknown_channel(channel))?;
+        let feed_id: Option<i64> = session.get(&row, 0)?;
+        let stored = match feed_id {
+            Some(feed_id) => hashes(&mut session, feed_id, entry_ids).await?,
+            None => HashMap::new(),
+        };
+        session.rollback().await?;
+        // By the ids as they were asked for.
+        Ok(entry_ids
+            .iter()
+            .filter_map(|&id| Some((id.to_owned(), *stored.get(storable(id).as_ref())?)))
+            .collect())
+    }
+
+    pub(super) async fn read_updates(
+        &self,
+        channel: &str,
+        from: u64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<StoredUpdate>, StoreError> {
+        let Ok(from) = i64::try_from(from) else {
+            return Ok(Vec::new());
+        };
+        let mut session = self.database.read("read updates").await?;
+        let row = session
+            .row(
+                sql!("SELECT id FROM channels WHERE name = $1"),
+                values![channel],
+            )
+            .await?
+            .ok_or_else(|| session.unknown_channel(channel))?;
+        let id: i64 = session.get(&row, 0)?;
+        updates_of(&mut session, id, from, limit, max_bytes).await
+    }
+}
+
+/// Updates of a channel from the seq `from` on, within limits; at least one if there is one.
+pub(crate) async fn updates_of(
+    session: &mut Session,
+    channel_id: i64,
+    from: i64,
+    limit: usize,
+    max_bytes: usize,
+) -> Result<Vec<StoredUpdate>, StoreError> {
+    // The sizes cost little, so that no more content is read than goes out.
+    let rows = session
+        .rows(
+            sql!(
+                "SELECT seq, encoded FROM updates
+                 WHERE channel_id = $1 AND seq >= $2 AND seq <= (
+                     SELECT MAX(seq) FROM (
+                         SELECT seq, MIN(seq) OVER () AS lowest, SUM(size) OVER (ORDER BY seq) AS total
+                         FROM (SELECT seq, LENGTH(encoded) AS size FROM updates
+                             WHERE channel_id = $1 AND seq >= $2 ORDER BY seq LIMIT $3) AS sizes
+                     ) AS sums WHERE seq = lowest OR total <= $4)
+                 ORDER BY seq"
+            ),
+            values![
+                channel_id,
+                from,
+                to_i64(limit.min(MAX_UPDATES_PER_READ) as u64),
+                i64::try_from(max_bytes).unwrap_or(i64::MAX),
+            ],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(StoredUpdate {
+                seq: session.count(row, 0)?,
+                encoded: session.get(row, 1)?,
+            })
+        })
+        .collect()
+}
+
+/// Refuses what no index could hold.
+fn check_keys(url: &str, drafts: &[Draft]) -> Result<(), StoreError> {
+    let ids = drafts
+        .iter()
+        .map(|draft| ("the id of an entry", draft.entry_id.len()));
+    for (what, bytes) in std::iter::once(("the URL of a feed", url.len())).chain(ids) {
+        if bytes > MAX_KEY {
+            return Err(StoreError::TooLong {
+                what,
+                bytes,
+                limit: MAX_KEY,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Locks the channel's row, so that nobody else gives out its seqs, and finds or makes the feed's.
+async fn target(
+    session: &mut Session,
+    channel: &str,
+    url: &str,
+    fence: Option<u64>,
+) -> Result<Target, StoreError> {
+    let row = session
+        .row(
+            sql!(
+                "SELECT c.id, c.head, c.fence, f.id, f.etag, f.last_modified FROM channels c
+                 LEFT JOIN feeds f ON f.channel_id = c.id AND f.url = $2 WHERE c.name = $1"
+                LOCK OF_C
+            ),
+            values![channel, url],
+        )
+        .await?
+        .ok_or_else(|| session.unknown_channel(channel))?;
+    let current = session.count(&row, 2)?;
+    if let Some(fence) = fence.filter(|&fence| fence != current) {
+        return Err(StoreError::Fenced {
+            url: session.url.to_string(),
+            channel: channel.to_owned(),
+            fence,
+            current,
+        });
+    }
+    let channel_id = session.get(&row, 0)?;
+    let feed_id: Option<i64> = session.get(&row, 3)?;
+    Ok(Target {
+        channel_id,
+        head: session.get(&row, 1)?,
+        feed_id: match feed_id {
+            Some(id) => id,
+            None => feed_row(session, channel_id, url).await?,
+        },
+        validators: Validators {
+            etag: session.get(&row, 4)?,
+            last_modified: session.get(&row, 5)?,
+        },
+    })
+}
+
+/// The row of a feed, made if there is none.
+pub(super) async fn feed_row(
+    session: &mut Session,
+    channel_id: i64,
+    url: &str,
+) -> Result<i64, StoreError> {
+    check_keys(url, &[])?;
+    session
+        .execute(
+            sql!(
+                "INSERT INTO feeds (channel_id, url) VALUES ($1, $2)
+                 ON CONFLICT (channel_id, url) DO NOTHING"
+            ),
+            values![channel_id, url],
+        )
+        .await?;
+    session
+        .scalar(
+            sql!("SELECT id FROM feeds WHERE channel_id = $1 AND url = $2"),
+            values![channel_id, url],
+        )
+        .await
+}
+
+/// The hashes stored for those of the entries that are known. In PostgreSQL, it has to be a statement
+/// of its own after the channel's row was locked: one that waited for the lock sees what was
+/// there before.
+async fn hashes(
+    session: &mut Session,
+    feed_id: i64,
+    ids: &[&str],
+) -> Result<HashMap<String, Hash>, StoreError> {
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows = session
+        .rows(
+            sql!("SELECT entry_id, hash FROM entries WHERE feed_id = $1 AND entry_id" ANY2),
+            values![feed_id, ids],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let id: String = session.get(row, 0)?;
+            let hash: Vec<u8> = session.get(row, 1)?;
+            let hash = Hash::try_from(hash.as_slice()).map_err(|_| {
+                session.damaged(format!("the hash of entry {id:?} is not 32 bytes long"))
+            })?;
+            Ok((id, hash))
+        })
+        .collect()
+}
+
+/// Inside the process, each statement costs microseconds.
+async fn write_one_by_one(
+    session: &mut Session,
+    target: &Target,
+    news: &News<'_>,
+) -> Result<(), StoreError> {
+    for (seq, draft, encoded) in &news.updates {
+        session
+            .execute(
+                sql!(
+                    "INSERT INTO updates (channel_id, seq, feed_id, entry_id, kind, created_at, encoded)
+                     VALUES ($1, $2, $3, $4, $5, " NOW ", $6)"
+                ),
+                values![
+                    target.channel_id,
+                    *seq,
+                    target.feed_id,
+                    &draft.entry_id,
+                    draft.kind.as_str(),
+                    encoded.as_slice(),
+                ],
+            )
+            .await?;
+        session
+            .execute(
+                sql!(
+                    "INSERT INTO entries (feed_id, entry_id, hash, seq) VALUES ($1, $2, $3, $4)
+                     ON CONFLICT (feed_id, entry_id)
+                     DO UPDATE SET hash = excluded.hash, seq = excluded.seq"
+                ),
+                values![target.feed_id, &draft.entry_id, &draft.hash, *seq],
+            )
+            .await?;
+    }
+    session
+        .execute(
+            sql!("UPDATE channels SET head = $1 WHERE id = $2"),
+            values![
+                news.updates.last().map_or(target.head, |(seq, ..)| *seq),
+                target.channel_id
+            ],
+        )
+        .await
+        .map(|_| ())
+}
+
+/// To a server, each statement costs a round trip: all in one.
+async fn write_at_once(
+    session: &mut Session,
+    target: &Target,
+    news: &News<'_>,
+) -> Result<(), StoreError> {
+    let seqs: Vec<i64> = news.updates.iter().map(|(seq, ..)| *seq).collect();
+    let ids: Vec<&str> = news
+        .updates
+        .iter()
+        .map(|(_, draft, _)| draft.entry_id.as_str())
+        .collect();
+    let kinds: Vec<&str> = news
+        .updates
+        .iter()
+        .map(|(_, draft, _)| draft.kind.as_str())
+        .collect();
+    let encoded: Vec<&[u8]> = news
+        .updates
+        .iter()
+        .map(|(_, _, encoded)| encoded.as_slice())
+        .collect();
+    let hashes: Vec<&[u8]> = news
+        .updates
+        .iter()
+        .map(|(_, draft, _)| draft.hash.as_slice())
+        .collect();
+    session
+        .execute(
+            sql!(
+                "WITH news AS (
+                     SELECT * FROM UNNEST($3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::BYTEA[], $7::BYTEA[])
+                         AS news (seq, entry_id, kind, encoded, hash)
+                 ), stored AS (
+                     INSERT INTO updates (channel_id, seq, feed_id, entry_id, kind, created_at, encoded)
+                     SELECT $1, seq, $2, entry_id, kind, " NOW ", encoded FROM news
+                 ), latest AS (
+                     INSERT INTO entries (feed_id, entry_id, hash, seq)
+                     SELECT DISTINCT ON (entry_id) $2, entry_id, hash, seq FROM news
+                     ORDER BY entry_id, seq DESC
+                     ON CONFLICT (feed_id, entry_id)
+                     DO UPDATE SET hash = excluded.hash, seq = excluded.seq
+                 )
+                 UPDATE channels SET head = $8 WHERE id = $1"
+            ),
+            values![
+                target.channel_id,
+                target.feed_id,
+                Value::Ints(&seqs),
+                ids.as_slice(),
+                kinds.as_slice(),
+                Value::Blobs(&encoded),
+                Value::Blobs(&hashes),
+                seqs.last().copied().unwrap_or(target.head),
+            ],
+        )
+        .await
+        .map(|_| ())
+}
