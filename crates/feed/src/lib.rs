@@ -22,6 +22,7 @@ pub mod json_feed;
 pub mod opml;
 pub mod parse;
 pub mod payload;
+pub mod schedule;
 mod window;
 mod xml;
 

@@ -3,10 +3,11 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use feed::fetch::{FetchConfig, FetchError, Fetcher, Poll, Validators};
+use feed::fetch::{FetchConfig, FetchError, Fetcher, Hints, Limits, Poll, Validators};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -112,10 +113,21 @@ fn gzip(body: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+/// Brotli without compression: a header, one stored block, and the end (RFC 7932, section 9).
+fn brotli(body: &[u8]) -> Vec<u8> {
+    // WBITS 16 (one bit 0); ISLAST 0, MNIBBLES 4 (00), MLEN - 1 (16 bits), ISUNCOMPRESSED 1.
+    let bits = (body.len() as u32 - 1) << 4 | 1 << 20;
+    let mut out = bits.to_le_bytes()[..3].to_vec();
+    out.extend_from_slice(body);
+    // ISLAST 1, ISLASTEMPTY 1.
+    out.push(3);
+    out
+}
+
 fn document(poll: Poll) -> Vec<u8> {
     match poll {
         Poll::Fetched { document, .. } => document.to_vec(),
-        Poll::NotModified => panic!("not modified"),
+        Poll::NotModified { .. } => panic!("not modified"),
     }
 }
 
@@ -131,12 +143,13 @@ async fn validators_are_given_back_and_304_is_understood() {
         }
     })
     .await;
-    let mut fetcher = Fetcher::new(server.config("/f")).unwrap();
+    let fetcher = Fetcher::new(server.config("/f")).unwrap();
     let first = fetcher.poll(&Validators::default()).await.unwrap();
     let Poll::Fetched {
         document,
         validators,
         url,
+        hints,
     } = first
     else {
         panic!("{first:?}");
@@ -144,7 +157,9 @@ async fn validators_are_given_back_and_304_is_understood() {
     assert_eq!(&document[..], b"<feed/>");
     assert_eq!(url, server.url("/f"));
     assert_eq!(validators.etag.as_deref(), Some("\"v1\""));
-    assert_eq!(fetcher.poll(&validators).await.unwrap(), Poll::NotModified);
+    assert_eq!(hints, Hints::default());
+    let again = fetcher.poll(&validators).await.unwrap();
+    assert!(matches!(again, Poll::NotModified { .. }), "{again:?}");
     let requests = server.requests();
     assert!(requests[0].contains("user-agent: flexfeed/"));
     for coding in ["gzip", "br", "zstd"] {
@@ -168,13 +183,14 @@ async fn an_unasked_304_is_an_error() {
 async fn compressed_documents_are_read() {
     let server = Server::start(|path, _| match path {
         "/gzip" => response("200 OK", "Content-Encoding: gzip\r\n", &gzip(b"<feed/>")),
+        "/br" => response("200 OK", "Content-Encoding: br\r\n", &brotli(b"<feed/>")),
         _ => {
             let body = zstd::bulk::compress(b"<feed/>", 3).unwrap();
             response("200 OK", "Content-Encoding: zstd\r\n", &body)
         }
     })
     .await;
-    for path in ["/gzip", "/zstd"] {
+    for path in ["/gzip", "/br", "/zstd"] {
         let poll = server.poll(path).await.unwrap();
         assert_eq!(document(poll), b"<feed/>", "{path}");
     }
@@ -233,7 +249,7 @@ async fn redirects_are_followed_within_limits() {
     .await;
     match server.poll("/5").await.unwrap() {
         Poll::Fetched { url, .. } => assert_eq!(url, server.url("/end")),
-        Poll::NotModified => panic!("not modified"),
+        Poll::NotModified { .. } => panic!("not modified"),
     }
     for path in ["/6", "/loop", "/lost", "/file", "/bad"] {
         let error = server.poll(path).await.unwrap_err();
@@ -379,4 +395,288 @@ async fn an_html_page_is_fetched_and_then_refused_as_a_feed() {
             .contains("'Making sure you're not a bot!'"),
         "{error}"
     );
+}
+
+async fn hints(server: &Server, path: &str) -> Hints {
+    match server.poll(path).await.unwrap() {
+        Poll::Fetched { hints, .. } | Poll::NotModified { hints } => hints,
+    }
+}
+
+#[tokio::test]
+async fn what_the_server_asks_for_is_passed_on() {
+    let server = Server::start(|path, request| match path {
+        "/old" => response("301 Moved", "Location: /f\r\n", b""),
+        _ if request.contains("if-none-match") => response(
+            "304 Not Modified",
+            "Cache-Control: max-age=60\r\nRetry-After: 7\r\n",
+            b"",
+        ),
+        _ => response(
+            "200 OK",
+            "ETag: \"v1\"\r\nCache-Control: max-age=300\r\nAge: 100\r\nRetry-After: 9\r\n",
+            b"<feed/>",
+        ),
+    })
+    .await;
+    let fetcher = Fetcher::new(server.config("/old")).unwrap();
+    let first = fetcher.poll(&Validators::default()).await.unwrap();
+    let Poll::Fetched {
+        hints, validators, ..
+    } = first
+    else {
+        panic!("{first:?}");
+    };
+    let seconds = |s| Some(Duration::from_secs(s));
+    let moved_to = Some(server.url("/f"));
+    let expected = Hints {
+        moved_to: moved_to.clone(),
+        max_age: seconds(200),
+        retry_after: seconds(9),
+    };
+    assert_eq!(hints, expected);
+    let expected = Hints {
+        moved_to,
+        max_age: seconds(60),
+        retry_after: seconds(7),
+    };
+    let again = fetcher.poll(&validators).await.unwrap();
+    assert_eq!(again, Poll::NotModified { hints: expected });
+}
+
+#[tokio::test]
+async fn only_permanent_moves_are_told() {
+    let server = Server::start(|path, _| match path {
+        "/301" => response("301 Moved", "Location: /308\r\n", b""),
+        "/308" => response("308 Moved", "Location: /end\r\n", b""),
+        "/mixed" => response("301 Moved", "Location: /302\r\n", b""),
+        "/302" => response("302 Found", "Location: /end\r\n", b""),
+        "/302-first" => response("302 Found", "Location: /308\r\n", b""),
+        _ => response("200 OK", "", b"<feed/>"),
+    })
+    .await;
+    let end = Some(server.url("/end"));
+    assert_eq!(hints(&server, "/301").await.moved_to, end);
+    for path in ["/mixed", "/302", "/302-first", "/end"] {
+        assert_eq!(hints(&server, path).await.moved_to, None, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn gone_is_gone_unless_somebody_else_says_so() {
+    let server = Server::start(|path, _| match path {
+        "/moved" => response("301 Moved", "Location: /gone\r\n", b""),
+        "/elsewhere" => response("302 Found", "Location: /gone\r\n", b""),
+        _ => response("410 Gone", "", b"no more"),
+    })
+    .await;
+    for path in ["/gone", "/moved"] {
+        let error = server.poll(path).await.unwrap_err();
+        assert!(matches!(error, FetchError::Gone { .. }), "{path}: {error}");
+        assert!(error.to_string().contains("/gone"), "{error}");
+    }
+    let error = server.poll("/elsewhere").await.unwrap_err();
+    let status = matches!(error, FetchError::Status { status: 410, .. });
+    assert!(status, "{error}");
+}
+
+#[tokio::test]
+async fn headers_are_limited() {
+    let server = Server::start(|path, _| match path {
+        "/many" => {
+            let headers: String = (0..1000).map(|n| format!("X-{n}: y\r\n")).collect();
+            response("200 OK", &headers, b"<feed/>")
+        }
+        "/long" => Answer::Endless(b"HTTP/1.1 200 OK\r\nX: ".to_vec(), vec![b'x'; 4096]),
+        _ => Answer::Endless(b"HTTP/1.1 200 OK\r\n".to_vec(), b"X-Y: z\r\n".repeat(100)),
+    })
+    .await;
+    for path in ["/many", "/long", "/endless"] {
+        let error = server.poll(path).await.unwrap_err();
+        let refused = matches!(error, FetchError::Transport { .. });
+        assert!(refused, "{path}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_into_the_private_network_is_refused() {
+    // Private addresses are refused where they are met, and this server is on one: the check of
+    // each step is seen by asking for the address that a redirect would lead to.
+    let server = Server::start(|_, _| response("200 OK", "", b"<feed/>")).await;
+    let public = Fetcher::new(FetchConfig::new("http://feed.example/")).unwrap();
+    for inside in [
+        server.url("/"),
+        format!("http://localhost:{}/", server.address.port()),
+        "http://169.254.169.254/latest/meta-data/".into(),
+        "http://[fd00:ec2::254]/".into(),
+    ] {
+        let error = public.get(&inside).await.unwrap_err();
+        assert!(
+            matches!(error, FetchError::Private { .. }),
+            "{inside}: {error}"
+        );
+    }
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn credentials_follow_a_redirect_on_their_server_only() {
+    let other = Server::start(|_, _| response("200 OK", "", b"<feed/>")).await;
+    static OTHER: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    OTHER.set(other.url("/x")).unwrap();
+    let server = Server::start(|path, request| match path {
+        // An absolute address, as most servers send it.
+        "/same" => {
+            let host = request.split("host: ").nth(1).unwrap();
+            let host = host.split("\r\n").next().unwrap();
+            let location = format!("Location: http://{host}/end\r\n");
+            response("301 Moved", &location, b"")
+        }
+        "/other" => {
+            let location = format!("Location: {}\r\n", OTHER.get().unwrap());
+            response("301 Moved", &location, b"")
+        }
+        _ => response("200 OK", "", b"<feed/>"),
+    })
+    .await;
+    let with_password = |path: &str| FetchConfig {
+        url: format!("http://user:secret@{}{path}", server.address),
+        ..server.config(path)
+    };
+    let same = poll(with_password("/same")).await.unwrap();
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2);
+    assert!(requests.iter().all(|r| r.contains("authorization: basic")));
+    let Poll::Fetched { url, hints, .. } = same else {
+        panic!("{same:?}");
+    };
+    assert_eq!(url, server.url("/end"), "shown without them");
+    assert_eq!(hints.moved_to, Some(server.url("/end")));
+    poll(with_password("/other")).await.unwrap();
+    assert!(!other.requests()[0].contains("authorization"));
+
+    // The same for another document of the feed.
+    let fetcher = Fetcher::new(with_password("/f")).unwrap();
+    let page = fetcher.get(&server.url("/page")).await.unwrap();
+    assert_eq!(
+        (&page.document[..], page.url),
+        (&b"<feed/>"[..], server.url("/page"))
+    );
+    assert!(
+        server
+            .requests()
+            .last()
+            .unwrap()
+            .contains("authorization: basic")
+    );
+    fetcher.get(&other.url("/page")).await.unwrap();
+    assert!(!other.requests()[1].contains("authorization"));
+}
+
+#[tokio::test]
+async fn the_contact_is_in_the_user_agent() {
+    let server = Server::start(|_, _| response("200 OK", "", b"<feed/>")).await;
+    let config = |contact: &str| FetchConfig {
+        contact: Some(contact.into()),
+        user_agent: "flexfeed-test/9".into(),
+        ..server.config("/")
+    };
+    poll(config("https://example.org/feeds")).await.unwrap();
+    let request = server.requests().remove(0);
+    let expected = "user-agent: flexfeed-test/9 (+https://example.org/feeds)\r\n";
+    assert!(request.contains(expected), "{request}");
+    assert!(matches!(
+        Fetcher::new(config("nobody\r\nX: y")),
+        Err(FetchError::Client(_))
+    ));
+}
+
+/// How many requests a server has under way, and the most that it ever had.
+struct Gauge {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+/// A server that takes a while for each answer, and counts into the gauge.
+async fn slow_server(gauge: Arc<Gauge>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let gauge = Arc::clone(&gauge);
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request).await;
+                let now = gauge.now.fetch_add(1, Ordering::SeqCst) + 1;
+                gauge.most.fetch_max(now, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(40)).await;
+                gauge.now.fetch_sub(1, Ordering::SeqCst);
+                if let Answer::Bytes(bytes) = response("200 OK", "", b"<feed/>") {
+                    let _ = stream.write_all(&bytes).await;
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn fetchers_share_their_limits() {
+    let gauge = || {
+        Arc::new(Gauge {
+            now: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+        })
+    };
+    // Twelve at once, at one host or at several, which are names of one server here.
+    let run = async |global: usize, per_host: usize, hosts: &[&str]| {
+        let gauge = gauge();
+        let address = slow_server(Arc::clone(&gauge)).await;
+        let limits = Arc::new(Limits::new(global, per_host));
+        let polls: Vec<_> = (0..12)
+            .map(|n| {
+                let host = hosts[n % hosts.len()];
+                let config = FetchConfig {
+                    allow_private: true,
+                    limits: Arc::clone(&limits),
+                    // Waiting for a turn does not count: all of them together take longer.
+                    timeout: Duration::from_secs(20),
+                    ..FetchConfig::new(format!("http://{host}:{}/", address.port()))
+                };
+                tokio::spawn(poll(config))
+            })
+            .collect();
+        for poll in polls {
+            assert_eq!(document(poll.await.unwrap().unwrap()), b"<feed/>");
+        }
+        gauge.most.load(Ordering::SeqCst)
+    };
+    assert_eq!(run(9, 2, &["127.0.0.1"]).await, 2);
+    assert!(run(3, 2, &["127.0.0.1", "localhost"]).await <= 3);
+    assert!(run(1, 5, &["127.0.0.1", "localhost"]).await == 1);
+}
+
+#[tokio::test]
+async fn waiting_for_a_turn_is_not_the_servers_time() {
+    let gauge = Arc::new(Gauge {
+        now: AtomicUsize::new(0),
+        most: AtomicUsize::new(0),
+    });
+    let address = slow_server(gauge).await;
+    let limits = Arc::new(Limits::new(1, 1));
+    let polls: Vec<_> = (0..30)
+        .map(|_| {
+            let config = FetchConfig {
+                allow_private: true,
+                limits: Arc::clone(&limits),
+                // Thirty answers of 40 ms take longer than this, one does not.
+                timeout: Duration::from_millis(1000),
+                ..FetchConfig::new(format!("http://{address}/"))
+            };
+            tokio::spawn(poll(config))
+        })
+        .collect();
+    for poll in polls {
+        poll.await.unwrap().unwrap();
+    }
 }

@@ -56,7 +56,13 @@ pub enum FetchError {
         /// What is wrong with that.
         why: String,
     },
-    /// Any status but 200 and 304.
+    /// Status 410: the feed is gone for good, and asking again is not wanted.
+    #[error("{url} answered 410: it is gone for good")]
+    Gone {
+        /// The address.
+        url: String,
+    },
+    /// Any other status but 200 and 304.
     #[error("{url} answered {status}{}{}", about(seen.as_deref()), retry(*retry_after))]
     Status {
         /// The address.

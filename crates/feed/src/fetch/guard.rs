@@ -2,12 +2,18 @@
 //! or a redirect could have the source fetch from its own network (SSRF).
 
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::error::not_public;
+
+/// What Azure gives its machines to ask for their settings: the one such address of a cloud that
+/// looks like a public one.
+const AZURE_PLATFORM: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
 /// A name that leads only to addresses that are not public.
 #[derive(Debug)]
@@ -24,21 +30,41 @@ impl fmt::Display for Forbidden {
 
 impl std::error::Error for Forbidden {}
 
-/// Resolves names by the system and hands on only the addresses that may be used. The client
-/// connects to nothing else, so a name that changes between check and use changes nothing.
-#[derive(Debug)]
+/// How names are resolved.
+type Lookup = fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
+
+/// Says which addresses may be connected to. As the client's resolver it hands on only those. The
+/// client connects to what it is given and asks nobody else, so the address that was checked is
+/// the one that is used, and a name that changes in between changes nothing.
+#[derive(Debug, Clone)]
 pub(super) struct Guard {
-    pub allow_private: bool,
+    lookup: Lookup,
+    allowed: fn(IpAddr) -> bool,
+}
+
+impl Guard {
+    /// By the names of the system; with or without private addresses.
+    pub(super) fn system(allow_private: bool) -> Self {
+        Self {
+            lookup: |host| {
+                Box::pin(async move { Ok(tokio::net::lookup_host((host, 0)).await?.collect()) })
+            },
+            allowed: if allow_private { |_| true } else { is_public },
+        }
+    }
+
+    pub(super) fn allows(&self, address: IpAddr) -> bool {
+        (self.allowed)(address)
+    }
 }
 
 impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
-        let allow_private = self.allow_private;
+        let guard = self.clone();
         Box::pin(async move {
             let host = name.as_str().to_owned();
-            let found: Vec<SocketAddr> =
-                tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
-            let allowed = allowed(host, found, allow_private)?;
+            let found = (guard.lookup)(host.clone()).await?;
+            let allowed = allowed(host, found, guard.allowed)?;
             Ok(Box::new(allowed.into_iter()) as Addrs)
         })
     }
@@ -47,20 +73,18 @@ impl Resolve for Guard {
 fn allowed(
     host: String,
     found: Vec<SocketAddr>,
-    allow_private: bool,
+    is_allowed: fn(IpAddr) -> bool,
 ) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
     let Some(first) = found.first().map(SocketAddr::ip) else {
         return Err(io::Error::other(format!("the name {host} has no address")).into());
     };
-    if allow_private {
-        return Ok(found);
-    }
-    let public: Vec<SocketAddr> = found.into_iter().filter(|a| is_public(a.ip())).collect();
-    if public.is_empty() {
+    let allowed = found.into_iter().filter(|a| is_allowed(a.ip()));
+    let allowed: Vec<SocketAddr> = allowed.collect();
+    if allowed.is_empty() {
         let address = first;
         return Err(Forbidden { host, address }.into());
     }
-    Ok(public)
+    Ok(allowed)
 }
 
 /// Whether an address is an ordinary one of the public internet, by the special-purpose address
@@ -87,7 +111,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         (198, 51, 100) | (203, 0, 113) => true,
         _ => false,
     };
-    !special
+    !special && address != AZURE_PLATFORM
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
@@ -97,6 +121,10 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
         is_public_v4(Ipv4Addr::new(a, b, c, d))
     };
+    // ISATAP (RFC 5214) has it in its interface identifier, under any prefix.
+    if (s4 & 0xfcff, s5) == (0, 0x5efe) && !v4(s6, s7) {
+        return false;
+    }
     match (s0, s1) {
         (0, 0) if (s2, s3, s4, s5) == (0, 0, 0, 0xffff) => v4(s6, s7),
         // NAT64 (RFC 6052).
@@ -115,6 +143,10 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
 
     #[test]
     fn private_addresses_are_told_from_public_ones() {
@@ -125,6 +157,7 @@ mod tests {
             "100.64.0.1",
             "127.0.0.1",
             "127.255.255.255",
+            "168.63.129.16",
             "169.254.169.254",
             "172.16.0.1",
             "172.31.255.255",
@@ -143,11 +176,15 @@ mod tests {
             "::ffff:127.0.0.1",
             "::ffff:192.168.0.1",
             "64:ff9b::a00:1",
+            "64:ff9b::a9fe:a9fe",
             "64:ff9b:1::1",
             "100::1",
             "2001::1",
             "2001:db8::1",
             "2002:a00:1::1",
+            "2002:a9fe:a9fe::",
+            "2604:1380::5efe:a00:1",
+            "2604:1380::200:5efe:c0a8:101",
             "3fff::1",
             "fc00::1",
             "fd00:ec2::254",
@@ -171,6 +208,7 @@ mod tests {
             "2002:808:808::1",
             "2001:4860:4860::8888",
             "2604:1380::1",
+            "2604:1380::200:5efe:808:808",
         ] {
             assert!(is_public(public.parse().unwrap()), "{public}");
         }
@@ -180,12 +218,67 @@ mod tests {
     fn only_public_addresses_of_a_name_are_used() {
         let address = |text: &str| SocketAddr::new(text.parse().unwrap(), 0);
         let (private, public) = (address("10.0.0.1"), address("1.1.1.1"));
-        let only = |found: Vec<SocketAddr>| allowed("h".into(), found, false);
+        let only = |found: Vec<SocketAddr>| allowed("h".into(), found, is_public);
         assert_eq!(only(vec![private, public]).unwrap(), [public]);
         let error = only(vec![private]).unwrap_err();
         assert!(error.downcast_ref::<Forbidden>().is_some());
         assert!(only(vec![]).is_err());
-        let all = allowed("h".into(), vec![private, public], true).unwrap();
+        let all = allowed("h".into(), vec![private, public], |_| true).unwrap();
         assert_eq!(all, [private, public]);
+    }
+
+    /// Answers every connection with an empty page, and counts them.
+    async fn server(address: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request).await;
+                let page = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+                let _ = stream.write_all(page).await;
+            }
+        });
+        (address, count)
+    }
+
+    #[tokio::test]
+    async fn a_name_that_changes_between_check_and_use_leads_nowhere_else() {
+        // 127.0.0.2 stands for the public network, 127.0.0.1 for the private one.
+        static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
+        let guard = Guard {
+            allowed: |address| address == Ipv4Addr::new(127, 0, 0, 2),
+            lookup: |_| {
+                let last = if LOOKUPS.fetch_add(1, Ordering::SeqCst) % 2 == 0 {
+                    2
+                } else {
+                    1
+                };
+                Box::pin(async move { Ok(vec![SocketAddr::from(([127, 0, 0, last], 0))]) })
+            },
+        };
+        let (public, asked) = server("127.0.0.2:0".parse().unwrap()).await;
+        let (_, reached) = server(SocketAddr::from(([127, 0, 0, 1], public.port()))).await;
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .dns_resolver(Arc::new(guard))
+            .build()
+            .unwrap();
+        let url = format!("http://rebind.test:{}/", public.port());
+        for round in 0..10 {
+            let answer = client.get(&url).send().await;
+            assert_eq!(answer.is_ok(), round % 2 == 0, "{answer:?}");
+        }
+        assert_eq!(
+            LOOKUPS.load(Ordering::SeqCst),
+            10,
+            "one for each connection"
+        );
+        assert_eq!(asked.load(Ordering::SeqCst), 5);
+        assert_eq!(reached.load(Ordering::SeqCst), 0);
     }
 }

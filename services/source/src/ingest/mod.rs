@@ -230,7 +230,7 @@ impl Ingest {
             .poll_seconds
             .observe(began.elapsed().as_secs_f64());
         let (document, validators, url) = match polled? {
-            Poll::NotModified => {
+            Poll::NotModified { .. } => {
                 return Ok(Taken {
                     state: FeedState::NotModified,
                     detail: "unchanged since the poll before".into(),
@@ -240,6 +240,7 @@ impl Ingest {
                 document,
                 validators,
                 url,
+                ..
             } => (document, validators, url),
         };
         let parsed = tokio::task::spawn_blocking(move || feed::parse::parse(&document, &url))
