@@ -5,7 +5,7 @@ use ring::digest;
 
 /// Begins every content hash; changes when the hashed fields change, so that hashes of different
 /// rules never compare equal by accident.
-const HASH_DOMAIN: &[u8] = b"flexfeed entry content v1";
+const HASH_DOMAIN: &[u8] = b"flexfeed entry content v2";
 
 /// Whether an update brings an entry for the first time or a new version of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,8 +73,19 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// SHA-256 over what a reader would see change: id, title, link, authors, summary, content.
-    /// The dates do not count: a re-dated but otherwise equal entry is not a new version.
+    /// SHA-256 over what a reader would see change: id, title, link, authors, summary, content and
+    /// the addresses of the enclosures.
+    ///
+    /// What changes without anything being new does not count:
+    /// - dates: a re-dated but otherwise equal entry is not a new version;
+    /// - numbers of comments, replies, votes and views (`slash:comments`, `thr:count`,
+    ///   `media:statistics`, …): they are in no field;
+    /// - categories and the language, which some systems give in another order, or only at times;
+    /// - size, type and query of an enclosure: media hosts sign their addresses anew for each
+    ///   request, and put in advertisements of another length.
+    ///
+    /// The entry's own link counts as it is, with its query: one that is only for tracking cannot
+    /// be told from one that says which page it is.
     #[must_use]
     pub fn content_hash(&self) -> [u8; 32] {
         let mut hash = Fields::new(HASH_DOMAIN);
@@ -87,6 +98,9 @@ impl Entry {
         for author in &self.authors {
             hash.field(author.name.as_deref());
             hash.field(author.url.as_deref());
+        }
+        for attachment in &self.attachments {
+            hash.field(attachment.url.split('?').next());
         }
         hash.finish()
     }
@@ -149,6 +163,11 @@ mod tests {
                 name: Some("A".into()),
                 url: None,
             }],
+            attachments: vec![Attachment {
+                url: "https://media.example/1.mp3?signature=1".into(),
+                mime_type: "audio/mpeg".into(),
+                size: Some(7),
+            }],
             ..Entry::default()
         }
     }
@@ -159,13 +178,18 @@ mod tests {
         redated.updated = Some(Timestamp::UNIX_EPOCH);
         redated.published = Some(Timestamp::UNIX_EPOCH);
         redated.xml = "<entry/>".into();
+        redated.tags = vec!["tag".into()];
+        redated.language = Some("en".into());
+        let file = &mut redated.attachments[0];
+        file.url = "https://media.example/1.mp3?signature=2".into();
+        file.size = Some(8);
         assert_eq!(redated.content_hash(), sample().content_hash());
     }
 
     #[test]
     fn every_visible_field_counts() {
         let base = sample().content_hash();
-        let changes: [fn(&mut Entry); 7] = [
+        let changes: [fn(&mut Entry); 8] = [
             |e| e.id.push('x'),
             |e| e.title = None,
             |e| e.url = Some("https://example.org/".into()),
@@ -173,6 +197,7 @@ mod tests {
             |e| e.content_html = e.content_text.take(),
             |e| e.content_text = Some("Other".into()),
             |e| e.authors.push(Author::default()),
+            |e| e.attachments[0].url = "https://media.example/2.mp3".into(),
         ];
         for change in changes {
             let mut entry = sample();

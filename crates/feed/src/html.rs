@@ -66,7 +66,8 @@ fn resolve<'a>(special: &'a str, text: &mut String) -> &'a str {
                 Some(hex) => u32::from_str_radix(hex, 16).ok(),
                 None => number.parse().ok(),
             };
-            code.and_then(char::from_u32).map(String::from)
+            code.and_then(char::from_u32)
+                .map(|c| String::from(meant(c)))
         } else {
             named(name).map(str::to_owned)
         };
@@ -79,25 +80,101 @@ fn resolve<'a>(special: &'a str, text: &mut String) -> &'a str {
     after
 }
 
-fn named(name: &str) -> Option<&'static str> {
+/// The names of U+00A0 to U+00FF, in order.
+const LATIN_1: &str = "nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr \
+    deg plusmn sup2 sup3 acute micro para middot cedil sup1 ordm raquo frac14 frac12 frac34 iquest \
+    Agrave Aacute Acirc Atilde Auml Aring AElig Ccedil Egrave Eacute Ecirc Euml Igrave Iacute Icirc Iuml \
+    ETH Ntilde Ograve Oacute Ocirc Otilde Ouml times Oslash Ugrave Uacute Ucirc Uuml Yacute THORN szlig \
+    agrave aacute acirc atilde auml aring aelig ccedil egrave eacute ecirc euml igrave iacute icirc iuml \
+    eth ntilde ograve oacute ocirc otilde ouml divide oslash ugrave uacute ucirc uuml yacute thorn yuml";
+
+/// U+00A0 to U+00FF, to borrow from.
+const LATIN_1_CHARACTERS: &str = "\u{a0}¡¢£¤¥¦§¨©ª«¬\u{ad}®¯°±²³´µ¶·¸¹º»¼½¾¿ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖ×ØÙÚÛÜÝÞß\
+    àáâãäåæçèéêëìíîïðñòóôõö÷øùúûüýþÿ";
+
+/// The text of a named reference: the five of XML, those of Latin-1 and the commonest others of
+/// HTML.
+pub(crate) fn named(name: &str) -> Option<&'static str> {
     Some(match name {
-        "nbsp" => "\u{a0}",
         "ndash" => "–",
         "mdash" => "—",
         "hellip" => "…",
         "lsquo" => "‘",
         "rsquo" => "’",
+        "sbquo" => "‚",
         "ldquo" => "“",
         "rdquo" => "”",
-        "laquo" => "«",
-        "raquo" => "»",
+        "bdquo" => "„",
+        "lsaquo" => "‹",
+        "rsaquo" => "›",
         "bull" => "•",
-        "copy" => "©",
-        "reg" => "®",
+        "dagger" => "†",
         "trade" => "™",
         "euro" => "€",
-        other => return resolve_predefined_entity(other),
+        "prime" => "′",
+        "larr" => "←",
+        "rarr" => "→",
+        "hearts" => "♥",
+        "thinsp" => "\u{2009}",
+        "ensp" => "\u{2002}",
+        "emsp" => "\u{2003}",
+        "zwnj" => "\u{200c}",
+        "zwj" => "\u{200d}",
+        "OElig" => "Œ",
+        "oelig" => "œ",
+        "Scaron" => "Š",
+        "scaron" => "š",
+        "infin" => "∞",
+        "ne" => "≠",
+        "le" => "≤",
+        "ge" => "≥",
+        other => {
+            if let Some(known) = resolve_predefined_entity(other) {
+                return Some(known);
+            }
+            let at = LATIN_1.split_ascii_whitespace().position(|n| n == other)?;
+            // Each of these takes two bytes.
+            return LATIN_1_CHARACTERS.get(2 * at..2 * at + 2);
+        }
     })
+}
+
+/// The character that a numeric reference means: U+0080 to U+009F are control characters that
+/// nobody writes, and stand for windows-1252 (HTML, "numeric character reference end state").
+pub(crate) fn meant(c: char) -> char {
+    match u8::try_from(u32::from(c)) {
+        Ok(byte @ 0x80..=0x9f) => {
+            let one = [byte];
+            let text = encoding_rs::WINDOWS_1252
+                .decode_without_bom_handling(&one)
+                .0;
+            text.chars().next().unwrap_or(c)
+        }
+        _ => c,
+    }
+}
+
+/// Formatting that titles have where they are HTML.
+const INLINE: [&str; 20] = [
+    "a", "abbr", "b", "big", "cite", "code", "del", "em", "font", "i", "ins", "kbd", "mark", "s",
+    "small", "span", "strong", "sub", "sup", "u",
+];
+
+/// The plain text of a title that may be text or HTML; RSS does not say. References are resolved;
+/// formatting that is opened and closed goes, anything else between angle brackets is what the
+/// title is about ("Using `<template>`").
+pub(crate) fn text_or_html(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let formatted = |name: &&str| {
+        let end = format!("</{name}>");
+        let begin = [format!("<{name}>"), format!("<{name} ")];
+        lower.contains(&end) && begin.iter().any(|b| lower.contains(b))
+    };
+    if lower.contains('<') && INLINE.iter().any(formatted) || lower.contains("<br") {
+        return plain_text(text);
+    }
+    // Angle brackets stay.
+    plain_text(&text.replace('<', "&lt;"))
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ fn entries_without_an_id_get_a_stable_one() {
 fn a_bad_entry_or_field_costs_only_itself() {
     let good = |n| format!("<entry><id>{n}</id><title>T{n}</title></entry>");
     let feed = atom(&format!(
-        "{}<entry><id>x</id><b></entry>{}<entry></entry>{}",
+        "{}<entry><id>x</id><!-- </entry>{}<entry></entry>{}",
         good(1),
         good(2),
         "<entry><id>3</id><title>T3</title><content type='?'>c</content></entry>"
@@ -105,7 +105,7 @@ fn a_bad_entry_or_field_costs_only_itself() {
     assert_eq!(feed.entries[2].title.as_deref(), Some("T3"));
     assert!(feed.entries[2].xml.contains("<content type='?'>"));
     assert_eq!(feed.skipped.len(), 2, "{:?}", feed.skipped);
-    let none = format!("<feed xmlns='{ATOM}'><entry><id>x</id><b></entry></feed>");
+    let none = format!("<feed xmlns='{ATOM}'><entry><id>x</id><!-- </entry></feed>");
     let error = parse(none.as_bytes(), ADDRESS).unwrap_err();
     assert!(matches!(error, ParseError::NoUsableEntry { .. }), "{error}");
 }
@@ -114,7 +114,7 @@ fn a_bad_entry_or_field_costs_only_itself() {
 fn an_entry_that_is_not_well_formed_alone_is_written_anew() {
     let entry = one(atom("<entry><id>1</id><title>a&nbsp;b</title></entry>"));
     assert!(
-        entry.xml.contains("<title>a&amp;nbsp;b</title>"),
+        entry.xml.contains("<title>a\u{a0}b</title>"),
         "{}",
         entry.xml
     );
@@ -274,7 +274,7 @@ fn what_is_no_feed_is_named() {
     assert!(seen("{\"items\": []}").starts_with("JSON"));
     assert!(seen("[1]").starts_with("JSON"));
     assert!(seen("Service unavailable").starts_with("text"));
-    assert!(seen("<feed xmlns='http://purl.org/atom/ns#'></feed>").contains("purl.org/atom"));
+    assert!(seen("<feed xmlns='urn:other'></feed>").contains("urn:other"));
     // A feed without entries is a feed.
     assert!(atom("").entries.is_empty());
 }

@@ -6,7 +6,11 @@ use url::Url;
 
 use crate::xml::element::{Element, Scope, stand_alone};
 use crate::xml::split::Format;
-use crate::xml::{ATOM_NS, clean};
+use crate::xml::{ATOM_03_NS, ATOM_NS, clean};
+
+use super::atom;
+use super::fields::add_author;
+use crate::entry::Author;
 
 const SYNDICATION_NS: &str = "http://purl.org/rss/1.0/modules/syndication/";
 const DUBLIN_CORE_NS: &str = "http://purl.org/dc/elements/1.1/";
@@ -74,6 +78,8 @@ pub(super) struct Header {
     pub links: FeedLinks,
     pub interval: Option<Duration>,
     pub language: Option<String>,
+    /// The authors of all entries that name none (RFC 4287 section 4.2.1).
+    pub authors: Vec<Author>,
 }
 
 /// Reads the elements beside a document's entries.
@@ -87,7 +93,7 @@ pub(super) fn read(format: Format, elements: &[&str], scope: &Scope, fallback: &
     let mut frequency = None;
     for text in elements {
         // A header element that cannot be read costs only itself.
-        let Ok((_, element)) = stand_alone(text, scope, fallback) else {
+        let Ok((text, element)) = stand_alone(text, scope, fallback) else {
             continue;
         };
         let name = (element.namespace.as_str(), element.local.as_str());
@@ -97,6 +103,9 @@ pub(super) fn read(format: Format, elements: &[&str], scope: &Scope, fallback: &
             (SYNDICATION_NS, "updateFrequency") => frequency = value.parse::<u32>().ok(),
             (DUBLIN_CORE_NS, "language") => header.language = language(value),
             (ATOM_NS, "link") => link(&mut header.links, &element, scope.base()),
+            (ATOM_NS | ATOM_03_NS, "author") if format == Format::Atom => {
+                add_author(&mut header.authors, atom::person_of(&text));
+            }
             // RSS elements are in no namespace, or wrongly in a default one.
             (_, "ttl") if format != Format::Atom => ttl = value.parse::<u64>().ok(),
             (_, "language") if format != Format::Atom => header.language = language(value),

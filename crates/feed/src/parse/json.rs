@@ -1,33 +1,28 @@
 //! JSON Feed 1.0 and 1.1 (jsonfeed.org).
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use url::Url;
 
+use super::fields::{add_attachment, add_author, add_tag, address, text};
+use super::mend_json::mend;
 use super::{
-    FeedLinks, MAX_ENTRIES, MAX_ENTRY_BYTES, ParseError, ParsedFeed, details, header, identify,
-    seen,
+    FeedLinks, MAX_ENTRIES, MAX_ENTRY_BYTES, ParseError, ParsedFeed, dates, header, identify, seen,
 };
 use crate::entry::{Author, Entry};
-use crate::xml::split::Format;
 use crate::xml::{clean, synthesise};
 
-/// The members of an item that feed-rs reads here. Authors are read here, ids may be numbers.
-const MEMBERS: [&str; 10] = [
-    "url",
-    "external_url",
-    "title",
-    "content_html",
-    "content_text",
-    "summary",
-    "date_published",
-    "date_modified",
-    "tags",
-    "attachments",
-];
-
-pub(super) fn parse(text: &str, base: Option<&Url>) -> Result<ParsedFeed, ParseError> {
-    let not_a_feed = || seen::not_a_feed(text, None);
-    let Ok(Value::Object(mut feed)) = serde_json::from_str::<Value>(text) else {
+pub(super) fn parse(document: &str, base: Option<&Url>) -> Result<ParsedFeed, ParseError> {
+    let not_a_feed = || seen::not_a_feed(document, None);
+    let mut skipped = Vec::new();
+    let read = serde_json::from_str::<Value>(document).or_else(|error| {
+        let mended = mend(document);
+        let read = serde_json::from_str(&mended.text);
+        if read.is_ok() && mended.cut {
+            skipped.push(format!("the document ends early: {error}"));
+        }
+        read
+    });
+    let Ok(Value::Object(mut feed)) = read else {
         return Err(not_a_feed());
     };
     let version = feed.get("version").and_then(Value::as_str).unwrap_or("");
@@ -39,15 +34,12 @@ pub(super) fn parse(text: &str, base: Option<&Url>) -> Result<ParsedFeed, ParseE
     };
     let inherited = authors(&feed);
     let mut parsed = ParsedFeed {
-        title: feed
-            .get("title")
-            .and_then(Value::as_str)
-            .map(|t| clean(t.trim()).into_owned())
-            .filter(|t| !t.is_empty()),
+        title: string(&feed, "title").and_then(text),
         links: links(&feed, base),
+        skipped,
         ..ParsedFeed::default()
     };
-    let language = feed.get("language").and_then(Value::as_str);
+    let language = string(&feed, "language");
     for (n, item) in items.into_iter().enumerate() {
         if n >= MAX_ENTRIES {
             parsed
@@ -55,12 +47,8 @@ pub(super) fn parse(text: &str, base: Option<&Url>) -> Result<ParsedFeed, ParseE
                 .push(format!("everything after the first {MAX_ENTRIES} entries"));
             break;
         }
-        match entry(&item, &inherited, base) {
-            Ok(mut entry) => {
-                let own = item.get("language").and_then(Value::as_str);
-                entry.language = own.or(language).and_then(header::language);
-                parsed.entries.push(entry);
-            }
+        match entry(&item, &inherited, language, base) {
+            Ok(entry) => parsed.entries.push(entry),
             Err(why) => {
                 if parsed.skipped.len() < 100 {
                     parsed.skipped.push(format!("item {}: {why}", n + 1));
@@ -74,7 +62,7 @@ pub(super) fn parse(text: &str, base: Option<&Url>) -> Result<ParsedFeed, ParseE
 fn links(feed: &Map<String, Value>, base: Option<&Url>) -> FeedLinks {
     let mut links = FeedLinks::default();
     for (relation, member) in [("next", "next_url"), ("self", "feed_url")] {
-        if let Some(url) = feed.get(member).and_then(Value::as_str) {
+        if let Some(url) = string(feed, member) {
             links.note(relation, url, base);
         }
     }
@@ -87,43 +75,64 @@ fn links(feed: &Map<String, Value>, base: Option<&Url>) -> FeedLinks {
     links
 }
 
-fn entry(item: &Value, inherited: &[Author], base: Option<&Url>) -> Result<Entry, String> {
+/// A member of the wrong type costs only itself.
+fn string<'a>(object: &'a Map<String, Value>, member: &str) -> Option<&'a str> {
+    object.get(member).and_then(Value::as_str)
+}
+
+fn list<'a>(object: &'a Map<String, Value>, member: &str) -> impl Iterator<Item = &'a Value> {
+    let list = object.get(member).and_then(Value::as_array);
+    list.into_iter().flatten()
+}
+
+fn entry(
+    item: &Value,
+    inherited: &[Author],
+    language: Option<&str>,
+    base: Option<&Url>,
+) -> Result<Entry, String> {
     let item = item.as_object().ok_or("it is no object")?;
     let size: usize = item.iter().map(|(k, v)| k.len() + text_len(v)).sum();
     if size > MAX_ENTRY_BYTES {
         return Err(format!("longer than {MAX_ENTRY_BYTES} bytes"));
     }
-    let members: Map<String, Value> = MEMBERS
-        .iter()
-        .filter_map(|m| Some(((*m).to_owned(), item.get(*m)?.clone())))
-        .collect();
-    let model = feed_rs(&members, base).or_else(|| {
-        // A member of the wrong type costs only itself.
-        let good: Map<String, Value> = members
-            .iter()
-            .filter(|(k, v)| {
-                let alone = Map::from_iter([((*k).clone(), (*v).clone())]);
-                feed_rs(&alone, base).is_some()
-            })
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect();
-        feed_rs(&good, base)
-    });
-    // feed-rs gives attachments as links; they are recognised by their type.
-    let mut model = model.unwrap_or_default();
-    for link in &mut model.links {
-        if link.media_type.is_some() {
-            link.rel = Some("enclosure".to_owned());
-        } else if let Some(base) = base
-            && let Ok(absolute) = base.join(&link.href)
-        {
-            link.href = absolute.into();
-        }
-    }
-    let mut entry = details::convert(Format::Atom, model);
-    entry.authors = authors(item);
+    let content = |member| {
+        string(item, member)
+            .filter(|t| !t.is_empty())
+            .map(|t| clean(t).into_owned())
+    };
+    let date = |member| string(item, member).and_then(dates::parse);
+    let mut entry = Entry {
+        title: string(item, "title").and_then(text),
+        url: string(item, "url")
+            .or_else(|| string(item, "external_url"))
+            .and_then(|url| address(url, base)),
+        authors: authors(item),
+        published: date("date_published"),
+        updated: date("date_modified"),
+        content_html: content("content_html"),
+        content_text: content("content_text"),
+        summary: string(item, "summary").and_then(text),
+        language: string(item, "language")
+            .or(language)
+            .and_then(header::language),
+        ..Entry::default()
+    };
     if entry.authors.is_empty() {
         entry.authors = inherited.to_vec();
+    }
+    for tag in list(item, "tags").filter_map(Value::as_str) {
+        add_tag(&mut entry.tags, tag);
+    }
+    for attachment in list(item, "attachments").filter_map(Value::as_object) {
+        let size = attachment.get("size_in_bytes").map(Value::to_string);
+        add_attachment(
+            &mut entry,
+            string(attachment, "url"),
+            string(attachment, "mime_type"),
+            size.as_deref(),
+            base,
+        );
     }
     // "If an id is presented as a number, a JSON Feed reader should coerce it to a string."
     let id = match item.get("id") {
@@ -136,31 +145,27 @@ fn entry(item: &Value, inherited: &[Author], base: Option<&Url>) -> Result<Entry
     Ok(entry)
 }
 
-fn feed_rs(members: &Map<String, Value>, base: Option<&Url>) -> Option<feed_rs::model::Entry> {
-    let document = json!({
-        "version": "https://jsonfeed.org/version/1.1",
-        "title": "",
-        "items": [members],
-    });
-    details::feed_rs(&document.to_string(), base)
-}
-
 /// `authors` (1.1) or `author` (1.0).
 fn authors(object: &Map<String, Value>) -> Vec<Author> {
-    let one = object.get("author").into_iter();
-    let many = object.get("authors").and_then(Value::as_array);
-    let text = |value: &Value, key: &str| {
-        let text = clean(value.get(key)?.as_str()?.trim()).into_owned();
-        (!text.is_empty()).then_some(text)
-    };
     let mut authors: Vec<Author> = Vec::new();
-    for value in many.into_iter().flatten().chain(one).take(64) {
-        let author = Author {
-            name: text(value, "name"),
-            url: text(value, "url"),
-        };
-        if author != Author::default() && !authors.contains(&author) {
-            authors.push(author);
+    for author in list(object, "authors").chain(object.get("author")) {
+        if let Some(author) = author.as_object() {
+            let get = |member| string(author, member).map(str::to_owned);
+            add_author(
+                &mut authors,
+                Author {
+                    name: get("name"),
+                    url: get("url"),
+                },
+            );
+        } else if let Some(name) = author.as_str() {
+            add_author(
+                &mut authors,
+                Author {
+                    name: Some(name.to_owned()),
+                    url: None,
+                },
+            );
         }
     }
     authors

@@ -3,11 +3,17 @@
 //! The document is cut into entries first, and each is parsed on its own: the original text of
 //! each Atom entry is kept, and an entry that cannot be read costs only itself.
 
+mod atom;
+mod dates;
 pub(crate) mod decode;
-mod details;
+mod fields;
 mod header;
 mod json;
+mod media;
+mod mend_json;
+mod rss;
 mod seen;
+mod unique;
 
 use std::time::Duration;
 
@@ -18,9 +24,10 @@ use crate::entry::{Entry, Fields};
 use crate::xml::check::{Form, check};
 use crate::xml::element::{Element, stand_alone};
 use crate::xml::split::{Document, Format, Limits, NotXmlFeed, split};
-use crate::xml::{ATOM_NS, synthesise};
+use crate::xml::{ATOM_03_NS, ATOM_NS, mend, synthesise};
 
 pub use header::FeedLinks;
+use header::Header;
 
 /// The most entries taken from one document, the first ones.
 pub const MAX_ENTRIES: usize = 1000;
@@ -96,20 +103,21 @@ impl ParseError {
 pub fn parse(document: &[u8], address: &str) -> Result<ParsedFeed, ParseError> {
     let text = decode::decode(document);
     let address = Url::parse(address).ok();
-    let feed = if text.trim_start().starts_with('{') {
+    let mut feed = if text.trim_start().starts_with('{') {
         json::parse(&text, address.as_ref())
     } else {
         let limits = Limits {
             entries: MAX_ENTRIES,
             entry_bytes: MAX_ENTRY_BYTES,
         };
-        split(&text, address.as_ref(), limits)
+        split(&mend(&text), address.as_ref(), limits)
             .map(xml)
             .map_err(|e| match e {
                 NotXmlFeed::Root(root) => seen::not_a_feed(&text, Some(&root)),
                 NotXmlFeed::NoElement => seen::not_a_feed(&text, None),
             })
     }?;
+    unique::separate(&mut feed.entries);
     match feed.skipped.first() {
         Some(first) if feed.entries.is_empty() => Err(ParseError::NoUsableEntry {
             first: first.clone(),
@@ -144,25 +152,19 @@ fn xml(document: Document) -> ParsedFeed {
     let header = header::read(format, &header, &scope, fallback);
     for (n, raw) in entries.into_iter().enumerate() {
         let result = stand_alone(raw, &scope, fallback).and_then(|(text, element)| {
-            if format == Format::Atom && element.namespace != ATOM_NS {
+            let known = matches!(element.namespace.as_str(), ATOM_NS | ATOM_03_NS);
+            if format == Format::Atom && !known {
                 return Err(format!(
                     "an <entry> of the namespace {:?}",
                     element.namespace
                 ));
             }
             let language = element.attribute("xml:lang").and_then(header::language);
-            let mut entry = entry(format, &text, &element, scope.base())?;
-            entry.language = entry.language.or(language);
-            Ok(entry)
+            entry(format, &text, &element, &header, language, scope.base())
         });
         match result {
             Ok(entry) => parsed.push(entry),
             Err(why) => skipped.push(format!("entry {}: {why}", n + 1)),
-        }
-    }
-    for entry in &mut parsed {
-        if entry.language.is_none() {
-            entry.language.clone_from(&header.language);
         }
     }
     ParsedFeed {
@@ -179,17 +181,26 @@ fn entry(
     format: Format,
     text: &str,
     element: &Element,
+    header: &Header,
+    language: Option<String>,
     base: Option<&Url>,
 ) -> Result<Entry, String> {
-    let mut entry = details::read(format, text, element, base);
+    let mut entry = match format {
+        Format::Atom => atom::read(text, element, base),
+        Format::Rss | Format::Rdf => rss::read(text, element, base),
+    };
+    entry.language = language.or_else(|| header.language.clone());
+    if entry.authors.is_empty() {
+        entry.authors.clone_from(&header.authors);
+    }
+    // RSS elements are in no namespace, or wrongly in a default one.
+    let child = |local: &str| {
+        let found = element.children.iter().find(|c| c.local == local);
+        found.map(|c| c.text.as_str())
+    };
     let own_id = match format {
-        Format::Atom => element.child(ATOM_NS, "id").map(|c| c.text.as_str()),
-        // RSS elements are in no namespace, or wrongly in a default one.
-        Format::Rss => element
-            .children
-            .iter()
-            .find(|c| c.local == "guid")
-            .map(|c| c.text.as_str()),
+        Format::Atom => child("id"),
+        Format::Rss => child("guid").or_else(|| child("id")),
         Format::Rdf => element
             .attributes
             .iter()
@@ -197,7 +208,8 @@ fn entry(
             .map(|(_, value)| value.as_str()),
     };
     entry.id = identify(own_id, &entry).ok_or("it has no id, link, title or content")?;
-    entry.xml = if format == Format::Atom && check(text, Form::Element).is_ok() {
+    let original = element.namespace == ATOM_NS && check(text, Form::Element).is_ok();
+    entry.xml = if original {
         text.to_owned()
     } else {
         synthesise::entry(&entry)
@@ -217,22 +229,32 @@ fn identify(own: Option<&str>, entry: &Entry) -> Option<String> {
     let mut fields = Fields::new(b"flexfeed entry id v1");
     if let Some(id) = own {
         fields.field(Some(id));
-    } else if let (None, None, None, None) = (
-        &entry.url,
+        return Some(fields.finish_urn());
+    }
+    let texts = [
         &entry.title,
         &entry.content_html,
         &entry.content_text,
-    ) {
-        return None;
-    } else {
-        // The title counts beside the link, because feeds exist whose entries all link to one
-        // page: an entry that appears twice is better than one that is lost.
-        fields.field(entry.url.as_deref());
-        fields.field(entry.title.as_deref());
-        if entry.url.is_none() {
-            fields.field(entry.content_html.as_deref());
-            fields.field(entry.content_text.as_deref());
-            fields.field(entry.published.map(|p| p.to_string()).as_deref());
+        &entry.summary,
+    ];
+    if entry.url.is_none() && texts.iter().all(|t| t.is_none()) {
+        // A podcast's episode may be nothing but its file.
+        fields.field(Some(&entry.attachments.first()?.url));
+        return Some(fields.finish_urn());
+    }
+    // Dates do not count: they change with every generation of some feeds. White space does not
+    // either.
+    let folded = |text: &Option<String>| {
+        let text = text.as_deref()?;
+        Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    // The title counts beside the link, because feeds exist whose entries all link to one page: an
+    // entry that appears twice is better than one that is lost.
+    fields.field(entry.url.as_deref());
+    fields.field(folded(&entry.title).as_deref());
+    if entry.url.is_none() {
+        for text in &texts[1..] {
+            fields.field(folded(text).as_deref());
         }
     }
     Some(fields.finish_urn())

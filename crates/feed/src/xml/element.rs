@@ -5,9 +5,11 @@ use std::ops::Range;
 use quick_xml::NsReader;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::name::ResolveResult;
+use quick_xml::reader::Config;
 use url::Url;
 
-use super::{MAX_ATTRIBUTES, MAX_DEPTH, push_attribute};
+use super::nesting::Nesting;
+use super::{MAX_ATTRIBUTES, push_attribute};
 
 /// The longest namespace name that is copied into entries: the copies multiply with the entries.
 const MAX_NAMESPACE: usize = 2048;
@@ -97,6 +99,10 @@ pub(crate) struct Child {
     pub local: String,
     /// Where its text is in the element's.
     pub range: Range<usize>,
+    /// Where its content is: the same without its tags.
+    pub inner: Range<usize>,
+    /// Whether there are elements in it.
+    pub nested: bool,
     /// The character data directly in it, with references resolved.
     pub text: String,
     /// Attributes: qualified name and value.
@@ -124,8 +130,6 @@ pub(crate) struct Element {
     pub name_len: usize,
     /// Attributes of the element itself.
     pub attributes: Vec<(String, String)>,
-    /// Where the start tag ends.
-    pub content_start: usize,
     /// Where the end tag begins; `None` for an empty-element tag.
     pub content_end: Option<usize>,
     /// Direct children in order.
@@ -159,9 +163,10 @@ fn find<'a>(attributes: &'a [(String, String)], name: &str) -> Option<&'a str> {
 /// What is wrong, if the text is not XML, nests too deeply or has too many attributes.
 pub(crate) fn outline(xml: &str) -> Result<Element, String> {
     let mut reader = NsReader::from_str(xml);
+    lenient(reader.config_mut());
+    let mut nesting = Nesting::default();
     let mut element: Option<Element> = None;
     let mut child: Option<Child> = None;
-    let mut depth = 0usize;
     let mut relative = false;
     loop {
         let at = position(&reader);
@@ -172,41 +177,53 @@ pub(crate) fn outline(xml: &str) -> Result<Element, String> {
         let empty = matches!(event, Event::Empty(_));
         match event {
             Event::Start(start) | Event::Empty(start) => {
-                depth += 1;
-                if depth > MAX_DEPTH {
-                    return Err(format!("elements nested more than {MAX_DEPTH} deep"));
-                }
+                nesting.open(start.name().as_ref())?;
                 relative |= has_relative_link(&start)?;
                 let local = start.local_name().as_ref().to_owned();
-                if depth == 1 {
-                    element = Some(Element {
-                        namespace,
-                        local,
-                        name_len: start.name().as_ref().len(),
-                        attributes: attributes(&start),
-                        content_start: position(&reader),
-                        content_end: None,
-                        children: Vec::new(),
-                        text: String::new(),
-                        relative: false,
-                    });
-                } else if depth == 2 {
-                    child = Some(Child {
-                        namespace,
-                        local,
-                        range: at..at,
-                        text: String::new(),
-                        attributes: attributes(&start),
-                    });
+                let end = position(&reader);
+                match (nesting.depth(), &mut child) {
+                    (1, _) => {
+                        element = Some(Element {
+                            namespace,
+                            local,
+                            name_len: start.name().as_ref().len(),
+                            attributes: attributes(&start),
+                            content_end: None,
+                            children: Vec::new(),
+                            text: String::new(),
+                            relative: false,
+                        });
+                    }
+                    (2, _) => {
+                        child = Some(Child {
+                            namespace,
+                            local,
+                            range: at..at,
+                            inner: end..end,
+                            nested: false,
+                            text: String::new(),
+                            attributes: attributes(&start),
+                        });
+                    }
+                    (_, Some(child)) => child.nested = true,
+                    _ => {}
                 }
                 if !empty {
                     continue;
                 }
+                nesting.close(start.name().as_ref());
             }
-            Event::End(_) => {}
+            Event::End(end) => {
+                if nesting.close(end.name().as_ref()) == 0 {
+                    if nesting.depth() == 0 {
+                        return Err("an end tag without a start tag".into());
+                    }
+                    continue;
+                }
+            }
             Event::Eof => return Err("it ends in the middle".into()),
             other => {
-                match (depth, &mut element, &mut child) {
+                match (nesting.depth(), &mut element, &mut child) {
                     (1, Some(element), _) => push_data(&mut element.text, &other),
                     (2, _, Some(child)) => push_data(&mut child.text, &other),
                     _ => {}
@@ -214,27 +231,33 @@ pub(crate) fn outline(xml: &str) -> Result<Element, String> {
                 continue;
             }
         }
-        // Here an element has ended.
+        // Here an element has ended, and with it those inside that have no end tag.
+        let depth = nesting.depth();
         let end = position(&reader);
-        depth = depth.saturating_sub(1);
-        match (depth, element.take()) {
-            (_, None) => return Err("an end tag without a start tag".into()),
-            (0, Some(mut whole)) => {
-                whole.content_end = (!empty).then_some(at);
-                whole.relative = relative;
-                return Ok(whole);
-            }
-            (_, Some(mut whole)) => {
-                if depth == 1
-                    && let Some(mut child) = child.take()
-                {
-                    child.range.end = end;
-                    whole.children.push(child);
-                }
-                element = Some(whole);
-            }
+        if depth < 2
+            && let (Some(whole), Some(mut ended)) = (&mut element, child.take())
+        {
+            // The parent's end tag is not part of it.
+            ended.range.end = if depth == 1 { end } else { at };
+            ended.inner.end = if empty { ended.inner.start } else { at };
+            whole.children.push(ended);
+        }
+        if depth == 0 {
+            let Some(mut whole) = element.take() else {
+                return Err("an end tag without a start tag".into());
+            };
+            whole.content_end = (!empty).then_some(at);
+            whole.relative = relative;
+            return Ok(whole);
         }
     }
+}
+
+/// Feeds in the field forget end tags and write ampersands that begin no reference.
+pub(crate) fn lenient(config: &mut Config) {
+    config.check_end_names = false;
+    config.allow_unmatched_ends = true;
+    config.allow_dangling_amp = true;
 }
 
 fn position(reader: &NsReader<&[u8]>) -> usize {
@@ -289,8 +312,9 @@ pub(crate) fn push_data(text: &mut String, event: &Event) {
 
 fn push_reference(text: &mut String, name: &BytesRef) {
     if let Ok(Some(c)) = name.resolve_char_ref() {
-        text.push(c);
-    } else if let Some(known) = quick_xml::escape::resolve_predefined_entity(name) {
+        text.push(crate::html::meant(c));
+    } else if let Some(known) = crate::html::named(name) {
+        // Also those of HTML: no XML, but what the feed means.
         text.push_str(known);
     } else {
         text.push('&');
@@ -393,7 +417,7 @@ fn insert(text: &str, at: usize, what: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::xml::ATOM_NS;
+    use crate::xml::{ATOM_NS, MAX_DEPTH};
 
     fn scope(xml: &str) -> Scope {
         let mut scope = Scope::new(Some(&Url::parse("https://example.org/f/a.xml").unwrap()));
@@ -466,12 +490,32 @@ mod tests {
     }
 
     #[test]
+    fn missing_and_stray_end_tags_are_passed_over() {
+        let xml = "<e><a>1<br>2</i></a><b>3 & 4<c></e>";
+        let element = outline(xml).unwrap();
+        let parts: Vec<_> = element
+            .children
+            .iter()
+            .map(|c| (&xml[c.range.clone()], &xml[c.inner.clone()], c.nested))
+            .collect();
+        assert_eq!(
+            parts,
+            [
+                ("<a>1<br>2</i></a>", "1<br>2</i>", true),
+                ("<b>3 & 4<c>", "3 & 4<c>", true)
+            ]
+        );
+        assert_eq!(element.children[1].text, "3 & 4");
+        assert_eq!(&xml[element.content_end.unwrap()..], "</e>");
+    }
+
+    #[test]
     fn hostile_shapes_are_refused() {
         let deep = "<a>".repeat(MAX_DEPTH + 1);
         assert!(outline(&deep).is_err());
         let wide: String = (0..=MAX_ATTRIBUTES).map(|n| format!(" a{n}=''")).collect();
         assert!(outline(&format!("<a{wide}/>")).is_err());
-        for bad in ["", "x", "</a>", "<a>", "<a", "<a><b></a>"] {
+        for bad in ["", "x", "</a>", "<a>", "<a", "<a><b></b>", "<a></b>"] {
             assert!(outline(bad).is_err(), "{bad}");
         }
     }

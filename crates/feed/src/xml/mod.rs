@@ -8,6 +8,8 @@ pub(crate) mod check;
 #[cfg(test)]
 mod differential;
 pub(crate) mod element;
+pub(crate) mod markup;
+mod nesting;
 pub(crate) mod split;
 pub(crate) mod synthesise;
 
@@ -15,6 +17,9 @@ use std::borrow::Cow;
 
 /// The Atom namespace (RFC 4287 section 1.2).
 pub(crate) const ATOM_NS: &str = "http://www.w3.org/2005/Atom";
+
+/// The namespace of Atom 0.3, the draft of 2003 that many blogs published for years.
+pub(crate) const ATOM_03_NS: &str = "http://purl.org/atom/ns#";
 
 /// How deep elements may nest inside an entry. Real content stays below 40; without a limit, a
 /// hostile feed could exhaust whatever recurses over it later.
@@ -35,6 +40,39 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     } else {
         Cow::Owned(text.chars().filter(|c| is_xml_char(*c)).collect())
     }
+}
+
+/// The text with every `<` escaped that begins no markup: `1 < 2` in a feed that escapes nothing.
+pub(crate) fn mend(text: &str) -> Cow<'_, str> {
+    let mut out = String::new();
+    let mut kept = 0;
+    let mut from = 0;
+    while let Some(found) = text.get(from..).and_then(|rest| rest.find('<')) {
+        let at = from + found;
+        let rest = text.get(at..).unwrap_or("");
+        let section = if rest.starts_with("<![CDATA[") {
+            Some("]]>")
+        } else if rest.starts_with("<!--") {
+            Some("-->")
+        } else {
+            None
+        };
+        from = match section.and_then(|end| Some(rest.find(end)? + end.len())) {
+            Some(len) => at + len,
+            None => at + 1,
+        };
+        let begins = |c: char| c.is_alphabetic() || matches!(c, '_' | ':' | '/' | '!' | '?');
+        if !rest.chars().nth(1).is_some_and(begins) {
+            out.push_str(text.get(kept..at).unwrap_or(""));
+            out.push_str("&lt;");
+            kept = at + 1;
+        }
+    }
+    if kept == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(text.get(kept..).unwrap_or(""));
+    Cow::Owned(out)
 }
 
 /// Appends `text` escaped for element content.
@@ -63,6 +101,26 @@ pub(crate) fn push_attribute(out: &mut String, value: &str) {
             '\n' => out.push_str("&#10;"),
             '\r' => out.push_str("&#13;"),
             c => out.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mend;
+
+    #[test]
+    fn a_sign_that_begins_nothing_is_text() {
+        for (text, expected) in [
+            ("<a>1 < 2 <3 <</a>", "<a>1 &lt; 2 &lt;3 &lt;</a>"),
+            (
+                "<a><![CDATA[1 < 2]]><!-- < --> <",
+                "<a><![CDATA[1 < 2]]><!-- < --> &lt;",
+            ),
+            ("<é/><!x><?x?>", "<é/><!x><?x?>"),
+            ("", ""),
+        ] {
+            assert_eq!(mend(text), expected);
         }
     }
 }

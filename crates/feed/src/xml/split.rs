@@ -4,8 +4,9 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use url::Url;
 
-use super::element::{Scope, push_data};
-use super::{ATOM_NS, MAX_DEPTH};
+use super::element::{Scope, lenient, push_data};
+use super::nesting::Nesting;
+use super::{ATOM_03_NS, ATOM_NS};
 
 /// How many unreadable entries are passed over before the rest of the document is left alone:
 /// each one may cost a scan of [`Limits::entry_bytes`].
@@ -15,9 +16,16 @@ const MAX_SKIPPED: usize = 100;
 const MAX_HEADER: usize = 64;
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 
-/// What of the header is kept, by local name: what says where the feed's other documents are, how
-/// often it changes, and its language.
-const HEADER: [&str; 5] = ["link", "ttl", "updatePeriod", "updateFrequency", "language"];
+/// What of the header is kept, by local name: who writes it, its language, where its other
+/// documents are, and how often it changes.
+const HEADER: [&str; 6] = [
+    "author",
+    "language",
+    "link",
+    "ttl",
+    "updateFrequency",
+    "updatePeriod",
+];
 
 /// How much of the feed's own title is kept.
 const MAX_TITLE: usize = 4096;
@@ -25,7 +33,7 @@ const MAX_TITLE: usize = 4096;
 /// The XML feed formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// RFC 4287.
+    /// RFC 4287, and Atom 0.3.
     Atom,
     /// RSS 0.9x and 2.0.
     Rss,
@@ -114,7 +122,7 @@ fn format(root: &BytesStart, scope: &Scope) -> Result<Format, NotXmlFeed> {
     let prefix = name.prefix();
     let namespace = scope.namespace(prefix.as_ref().map_or("", |p| p.as_ref()));
     match (root.local_name().as_ref(), namespace) {
-        ("feed", None | Some(ATOM_NS)) => Ok(Format::Atom),
+        ("feed", None | Some(ATOM_NS | ATOM_03_NS)) => Ok(Format::Atom),
         ("rss", _) => Ok(Format::Rss),
         ("RDF", _) => Ok(Format::Rdf),
         (_, Some(namespace)) => Err(NotXmlFeed::Root(format!(
@@ -134,11 +142,13 @@ struct Walker<'a> {
 
 impl<'a> Walker<'a> {
     fn new(text: &'a str) -> Self {
-        Self {
+        let mut walker = Self {
             text,
             from: 0,
             reader: Reader::from_str(text),
-        }
+        };
+        lenient(walker.reader.config_mut());
+        walker
     }
 
     fn position(&self) -> usize {
@@ -150,8 +160,7 @@ impl<'a> Walker<'a> {
     fn restart(&mut self, at: usize) {
         self.from = at;
         self.reader = Reader::from_str(self.text.get(at..).unwrap_or(""));
-        // The start tags of the elements around are behind us now.
-        self.reader.config_mut().allow_unmatched_ends = true;
+        lenient(self.reader.config_mut());
     }
 
     fn children(&mut self, document: &mut Document<'a>, root: &BytesStart, limits: Limits) {
@@ -219,7 +228,11 @@ impl<'a> Walker<'a> {
                     let end = self.position();
                     document.keep(self.text.get(start..end));
                 }
-                Ok(Event::End(_)) => open -= 1,
+                // A stray end tag ends nothing.
+                Ok(Event::End(tag)) => {
+                    let around = ["feed", "rss", "RDF", "channel"];
+                    open -= usize::from(around.contains(&tag.local_name().as_ref()));
+                }
                 Ok(Event::Eof) => {
                     document.skipped.push("the document ends early".into());
                     return;
@@ -237,22 +250,22 @@ impl<'a> Walker<'a> {
 
     /// Reads to the end of the element whose start tag was just read, and says where that is.
     fn skip(&mut self, name: &str, start: usize, most: usize) -> Result<usize, String> {
-        let mut depth = 1usize;
+        let mut nesting = Nesting::default();
+        nesting.open(name)?;
         loop {
             match self.reader.read_event() {
                 Ok(Event::Start(tag)) => {
                     // An entry directly in an entry: the outer one's end tag is missing.
-                    if depth == 1 && tag.name().as_ref() == name {
+                    if nesting.depth() == 1 && tag.name().as_ref() == name {
                         return Err(format!("</{name}> is missing"));
                     }
-                    depth += 1;
-                    if depth > MAX_DEPTH {
-                        return Err(format!("elements nested more than {MAX_DEPTH} deep"));
-                    }
+                    nesting.open(tag.name().as_ref())?;
                 }
-                Ok(Event::End(_)) => {
-                    depth -= 1;
-                    if depth == 0 {
+                Ok(Event::End(tag)) => {
+                    if tag.name().as_ref().contains('<') {
+                        return Err("an end tag that does not end".into());
+                    }
+                    if nesting.close(tag.name().as_ref()) > 0 && nesting.depth() == 0 {
                         let end = self.position();
                         if end.saturating_sub(start) > most {
                             return Err(format!("longer than {most} bytes"));
@@ -315,6 +328,7 @@ fn find_tag(text: &str, from: usize, tag: &str) -> Option<usize> {
 /// The text of the feed's title, without markup.
 fn title_text(xml: &str) -> Option<String> {
     let mut reader = Reader::from_str(xml);
+    lenient(reader.config_mut());
     let mut text = String::new();
     let mut html = false;
     loop {
@@ -336,7 +350,7 @@ fn title_text(xml: &str) -> Option<String> {
     let text = if html {
         crate::html::plain_text(&text)
     } else {
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
+        crate::html::text_or_html(&text)
     };
     let text: String = super::clean(&text).chars().take(MAX_TITLE / 4).collect();
     (!text.is_empty()).then_some(text)
@@ -394,9 +408,6 @@ mod tests {
     fn a_bad_entry_costs_only_itself() {
         let good = "<entry><id>1</id></entry>";
         for bad in [
-            "<entry><b></entry>",
-            "<entry><b></i></entry>",
-            "<entry>a & b</entry>",
             "<entry><id>x</id>",
             "<entry><!-- </entry>",
             "<entry <</entry>",
@@ -407,6 +418,19 @@ mod tests {
             let (found, skipped) = entries(&text);
             assert_eq!(found, [good, good], "{bad}");
             assert!(skipped >= 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn wrong_end_tags_and_ampersands_cost_nothing() {
+        let good = "<entry><id>1</id></entry>";
+        for odd in [
+            "<entry><b></entry>",
+            "<entry><b></i></entry>",
+            "<entry>a & b</entry>",
+        ] {
+            let text = format!("<feed>{good}{odd}</i>{good}</feed>");
+            assert_eq!(entries(&text), (vec![good, odd, good], 0), "{odd}");
         }
     }
 
@@ -449,8 +473,8 @@ mod tests {
         let root = |text| split(text, None, LIMITS).unwrap_err();
         assert_eq!(root("<html><body>"), NotXmlFeed::Root("<html>".to_owned()));
         assert!(matches!(
-            root("<feed xmlns='http://purl.org/atom/ns#'/>"),
-            NotXmlFeed::Root(seen) if seen.contains("purl.org")
+            root("<feed xmlns='urn:other'/>"),
+            NotXmlFeed::Root(seen) if seen.contains("urn:other")
         ));
         assert_eq!(root("hello <rss/>"), NotXmlFeed::NoElement);
         assert_eq!(root(""), NotXmlFeed::NoElement);

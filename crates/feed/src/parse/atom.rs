@@ -1,0 +1,213 @@
+//! The fields of an Atom entry (RFC 4287), and of one of Atom 0.3.
+
+use url::Url;
+
+use super::dates;
+use super::fields::{add_attachment, add_author, add_tag, address, rebase, text};
+use super::media;
+use crate::entry::{Author, Entry};
+use crate::html;
+use crate::xml::element::{Child, Element, outline};
+use crate::xml::{ATOM_03_NS, ATOM_NS, clean, markup};
+
+/// A text construct (RFC 4287 section 3.1), read.
+enum Text {
+    Plain(String),
+    Html(String),
+    /// Not for people.
+    Other,
+}
+
+/// Reads what can be read of the entry; `id` and `xml` are left empty.
+pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
+    let base = rebase(base, [element.attribute("xml:base")]);
+    let base = base.as_ref();
+    let mut entry = Entry::default();
+    let mut created = None;
+    for child in &element.children {
+        if !matches!(child.namespace.as_str(), ATOM_NS | ATOM_03_NS) {
+            continue;
+        }
+        match child.local.as_str() {
+            "title" if entry.title.is_none() => {
+                entry.title = plain(text_of(xml, child)).and_then(|t| text(&t));
+            }
+            "summary" if entry.summary.is_none() => {
+                entry.summary = plain(text_of(xml, child)).and_then(|t| text(&t));
+            }
+            "content" if entry.content_html.is_none() && entry.content_text.is_none() => {
+                match text_of(xml, child) {
+                    Text::Html(html) => entry.content_html = Some(html),
+                    Text::Plain(text) => entry.content_text = Some(text),
+                    Text::Other => {}
+                }
+                // Content that is elsewhere is at least to be found.
+                if let Some(src) = child.attribute("src") {
+                    entry.content_html = None;
+                    entry.content_text = None;
+                    let kind = child.attribute("type").filter(|t| t.contains('/'));
+                    let base = rebase(base, [child.attribute("xml:base")]);
+                    add_attachment(&mut entry, Some(src), kind, None, base.as_ref());
+                }
+            }
+            "published" | "issued" => {
+                entry.published = entry.published.or_else(|| dates::parse(&child.text));
+            }
+            "updated" | "modified" => {
+                entry.updated = entry.updated.or_else(|| dates::parse(&child.text));
+            }
+            "created" => created = created.or_else(|| dates::parse(&child.text)),
+            "author" => add_author(&mut entry.authors, person(xml, child)),
+            "category" => {
+                let label = child.attribute("label").filter(|l| !l.trim().is_empty());
+                let tag = label.or_else(|| child.attribute("term"));
+                add_tag(&mut entry.tags, tag.unwrap_or(&child.text));
+            }
+            "link" if child.attribute("rel").is_some_and(|r| is(r, "enclosure")) => {
+                let base = rebase(base, [child.attribute("xml:base")]);
+                add_attachment(
+                    &mut entry,
+                    child.attribute("href"),
+                    child.attribute("type"),
+                    child.attribute("length"),
+                    base.as_ref(),
+                );
+            }
+            _ => {}
+        }
+    }
+    entry.published = entry.published.or(created);
+    entry.url = link(&element.children, base);
+    if entry.authors.is_empty()
+        && let Some(source) = element.child(ATOM_NS, "source")
+        && let Some(xml) = xml.get(source.range.clone())
+        && let Ok(source) = outline(xml)
+    {
+        entry.authors = authors(xml, &source);
+    }
+    media::read(xml, &element.children, base, &mut entry);
+    entry
+}
+
+/// The people that an element names as its authors.
+pub(super) fn authors(xml: &str, element: &Element) -> Vec<Author> {
+    let mut authors = Vec::new();
+    for child in element.children.iter().filter(|c| c.local == "author") {
+        add_author(&mut authors, person(xml, child));
+    }
+    authors
+}
+
+/// A person construct (RFC 4287 section 3.2); in the field also a mere name.
+pub(super) fn person(xml: &str, child: &Child) -> Author {
+    xml.get(child.range.clone())
+        .map(person_of)
+        .unwrap_or_default()
+}
+
+/// The person of an element.
+pub(super) fn person_of(xml: &str) -> Author {
+    let Ok(element) = outline(xml) else {
+        return Author::default();
+    };
+    let get = |name: &str| {
+        let found = element.children.iter().find(|c| c.local == name);
+        found.and_then(|c| text(&c.text))
+    };
+    let mail = get("email").map(|m| format!("mailto:{m}"));
+    Author {
+        name: get("name").or_else(|| text(&element.text)),
+        url: get("uri").or_else(|| get("url")).or(mail),
+    }
+}
+
+fn is(relation: &str, name: &str) -> bool {
+    let relation = relation.trim();
+    let short = relation.rsplit_once('/').map_or(relation, |(_, name)| name);
+    short.eq_ignore_ascii_case(name)
+}
+
+/// The page of an entry: an `alternate` link to HTML before another one, before those that lead
+/// near it.
+pub(super) fn link(children: &[Child], base: Option<&Url>) -> Option<String> {
+    let links = || {
+        children.iter().filter(|c| {
+            matches!(c.namespace.as_str(), ATOM_NS | ATOM_03_NS)
+                && c.local == "link"
+                && c.attribute("href").is_some_and(|h| !h.trim().is_empty())
+        })
+    };
+    let alternate = |c: &&Child| c.attribute("rel").is_none_or(|r| is(r, "alternate"));
+    let page = |c: &&Child| {
+        c.attribute("type")
+            .is_none_or(|t| t.starts_with("text/html") || t.contains("xhtml"))
+    };
+    let near = |c: &&Child| {
+        c.attribute("rel")
+            .is_some_and(|r| ["self", "via", "related"].iter().any(|n| is(r, n)))
+    };
+    let found = links()
+        .find(|c| alternate(c) && page(c))
+        .or_else(|| links().find(alternate))
+        .or_else(|| links().find(near))?;
+    let base = rebase(base, [found.attribute("xml:base")]);
+    address(found.attribute("href")?, base.as_ref())
+}
+
+fn plain(text: Text) -> Option<String> {
+    match text {
+        Text::Plain(text) => Some(text),
+        Text::Html(text) => Some(html::plain_text(&text)),
+        Text::Other => None,
+    }
+}
+
+fn text_of(xml: &str, child: &Child) -> Text {
+    let inner = || xml.get(child.inner.clone()).unwrap_or("");
+    let html = || Text::Html(clean(&child.text).into_owned());
+    let kind = child
+        .attribute("type")
+        .map(|t| t.trim().to_ascii_lowercase());
+    let kind = kind.as_deref().unwrap_or("text");
+    let hypertext = matches!(
+        kind,
+        "html" | "text/html" | "xhtml" | "application/xhtml+xml"
+    );
+    if child.namespace == ATOM_03_NS {
+        // Atom 0.3 says apart from the type how it is put into XML.
+        match child.attribute("mode") {
+            Some("base64") => return Text::Other,
+            Some("escaped") if hypertext => return html(),
+            _ => {}
+        }
+    }
+    match kind {
+        // Markup that was not escaped is meant as such, whatever the type says.
+        _ if child.nested && (hypertext || matches!(kind, "text" | "text/plain")) => {
+            Text::Html(content_of(xml, child))
+        }
+        "xhtml" | "application/xhtml+xml" => Text::Html(markup::html(inner())),
+        _ if hypertext => html(),
+        "text" | "text/plain" => Text::Plain(clean(&child.text).trim().to_owned()),
+        other if other.starts_with("text/") => Text::Plain(clean(&child.text).into_owned()),
+        // Anything else is for programs; it is still in the original. What is no media type is a
+        // mistake for HTML.
+        other if other.contains('/') => Text::Other,
+        _ => html(),
+    }
+}
+
+/// The HTML in an XHTML text construct. Its one `div` is not part of it (RFC 4287 section 3.1.1.3).
+fn content_of(xml: &str, child: &Child) -> String {
+    let inner = xml.get(child.inner.clone()).unwrap_or("");
+    let whole = xml.get(child.range.clone()).and_then(|x| {
+        let element = outline(x).ok()?;
+        match &element.children[..] {
+            [div] if div.local == "div" && element.text.trim().is_empty() => {
+                x.get(div.inner.clone()).map(markup::html)
+            }
+            _ => None,
+        }
+    });
+    clean(&whole.unwrap_or_else(|| markup::html(inner))).into_owned()
+}

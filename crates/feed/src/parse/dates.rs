@@ -1,0 +1,451 @@
+//! Dates as feeds write them: RFC 3339 and RFC 822 in every dialect in which it is clear what is
+//! meant. What is not clear (`05/09/2025`) is no date: a wrong one is worse than none.
+
+use jiff::Timestamp;
+use jiff::civil::{Date, DateTime, Time};
+
+/// The longest text that is looked at.
+const MAX_LEN: usize = 80;
+
+/// The first letters of the months, in the languages that feeds are seen in; accents removed.
+const MONTHS: [&[&str]; 12] = [
+    &["jan", "ene", "gen"],
+    &["feb", "fev"],
+    &["mar", "mrz"],
+    &["apr", "abr", "avr"],
+    &["may", "mai", "mag"],
+    &["jun", "giu", "juin"],
+    &["jul", "lug", "juil"],
+    &["aug", "ago", "aou"],
+    &["sep", "set"],
+    &["oct", "okt", "ott", "out"],
+    &["nov"],
+    &["dec", "dez", "dic"],
+];
+
+/// Zones by name, in minutes. Those that mean several things mean what RFC 822 says, or nothing.
+const ZONES: [(&str, i32); 24] = [
+    ("z", 0),
+    ("ut", 0),
+    ("utc", 0),
+    ("gmt", 0),
+    ("wet", 0),
+    ("west", 60),
+    ("bst", 60),
+    ("cet", 60),
+    ("met", 60),
+    ("mez", 60),
+    ("cest", 120),
+    ("mest", 120),
+    ("mesz", 120),
+    ("eet", 120),
+    ("eest", 180),
+    ("msk", 180),
+    ("est", -300),
+    ("edt", -240),
+    ("cst", -360),
+    ("cdt", -300),
+    ("mst", -420),
+    ("mdt", -360),
+    ("pst", -480),
+    ("pdt", -420),
+];
+
+/// Reads a date. Without a time of day it is midnight, without a zone UTC.
+pub(super) fn parse(text: &str) -> Option<Timestamp> {
+    let text = text.trim();
+    if text.is_empty() || text.len() > MAX_LEN {
+        return None;
+    }
+    digits(text)
+        .or_else(|| iso(text))
+        .or_else(|| words(text))
+        .filter(|t| t.as_second() != 0 || text.contains("1970"))
+}
+
+/// Only digits: a day, a second of a day, or seconds or milliseconds since 1970.
+fn digits(text: &str) -> Option<Timestamp> {
+    if !text.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let part = |from: usize, to: usize| text.get(from..to)?.parse::<i32>().ok();
+    match text.len() {
+        8 => at(
+            part(0, 4)?,
+            part(4, 6)?,
+            part(6, 8)?,
+            Some(Time::midnight()),
+            0,
+        ),
+        14 => {
+            let time = clock(part(8, 10)?, part(10, 12)?, part(12, 14)?, 0)?;
+            at(part(0, 4)?, part(4, 6)?, part(6, 8)?, Some(time), 0)
+        }
+        9 | 10 => Timestamp::from_second(text.parse().ok()?).ok(),
+        12 | 13 => Timestamp::from_millisecond(text.parse().ok()?).ok(),
+        _ => None,
+    }
+}
+
+/// `2025-09-05T09:49:57.5+02:00` and what is like it: a year or month alone, a space for the `T`,
+/// no seconds, a comma, `+0200`, `+02`, a zone's name, or none.
+fn iso(text: &str) -> Option<Timestamp> {
+    let year: i32 = text.get(..4)?.parse().ok()?;
+    let rest = text.get(4..)?;
+    if rest.is_empty() {
+        return at(year, 1, 1, None, 0);
+    }
+    let separator = rest
+        .chars()
+        .next()
+        .filter(|c| matches!(c, '-' | '/' | '.'))?;
+    let (month, rest) = number(rest.get(1..)?)?;
+    let (day, rest) = match rest.strip_prefix(separator) {
+        Some(rest) => number(rest)?,
+        None => (1, rest),
+    };
+    let rest = rest.trim_start_matches(['T', 't', ' ', '_', ',']);
+    let (time, zone) = if rest.is_empty() {
+        (None, "")
+    } else {
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit() && !matches!(c, ':' | '.' | ','))
+            .unwrap_or(rest.len());
+        let (time, zone) = rest.split_at(end);
+        // A zone that is set off by a second sign: "10:00:00-0700", "10:00:00 -07:00".
+        (Some(self::time(time, "")?), zone.trim())
+    };
+    at(year, month, day, time, zone_of(zone)?)
+}
+
+fn number(text: &str) -> Option<(i32, &str)> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, rest) = text.split_at(end);
+    if !(1..=2).contains(&number.len()) {
+        return None;
+    }
+    Some((number.parse().ok()?, rest))
+}
+
+/// RFC 822 and everything else in which the month is a word, in any order; `05.09.2025`.
+fn words(text: &str) -> Option<Timestamp> {
+    let mut month = None;
+    let mut numbers: Vec<i32> = Vec::new();
+    let mut clock_text = None;
+    let mut half = "";
+    let mut zone = None;
+    let mut dotted = None;
+    // A comment (RFC 822) says what the zone is called.
+    let text = text.split('(').next().unwrap_or("");
+    for token in text.split([' ', '\t', '\n', '\r', ',']) {
+        let lower = fold(token);
+        let word = lower.trim_matches('.');
+        if word.is_empty() {
+        } else if word.contains(':') && clock_text.is_none() {
+            // The zone may follow without a space, as may am or pm.
+            let end = word
+                .find(|c: char| !c.is_ascii_digit() && !matches!(c, ':' | '.'))
+                .unwrap_or(word.len());
+            let (time, rest) = word.split_at(end);
+            clock_text = Some(time.to_owned());
+            match rest {
+                "" => {}
+                "am" => half = "am",
+                "pm" => half = "pm",
+                rest => zone = Some(zone_of(rest)?),
+            }
+        } else if clock_text.is_some() && word.starts_with(['+', '-']) {
+            zone = Some(zone_of(word)?);
+        } else if matches!(word, "am" | "a.m") {
+            half = "am";
+        } else if matches!(word, "pm" | "p.m") {
+            half = "pm";
+        } else if clock_text.is_some() && zone.is_none() && named_zone(word).is_some() {
+            zone = named_zone(word);
+        } else if word.starts_with(|c: char| c.is_ascii_digit()) {
+            let parts: Vec<&str> = word.split(['-', '/', '.']).collect();
+            if let ([day, number, year], true) = (&parts[..], word.contains('.')) {
+                // Where days are written with dots, they come first.
+                dotted = Some((year.parse().ok()?, number.parse().ok()?, day.parse().ok()?));
+                continue;
+            }
+            for part in parts {
+                let digits = part.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+                let suffix = part.get(digits.len()..).unwrap_or("");
+                if let Some(found) = month_of(part) {
+                    month = Some(found);
+                } else if matches!(suffix, "" | "st" | "nd" | "rd" | "th") {
+                    numbers.push(digits.parse().ok()?);
+                }
+            }
+        } else if month.is_none() {
+            // Anything else is the name of a day, or not about time.
+            month = month_of(word);
+        }
+    }
+    let time = match &clock_text {
+        Some(text) => Some(time(text, half)?),
+        None => None,
+    };
+    let (year, month, day) = match (dotted, month, &numbers[..]) {
+        (Some((year, month, day)), None, []) => (year, month, day),
+        (None, Some(month), [a, b]) if *a > 31 => (*a, month, *b),
+        (None, Some(month), [a, b]) => (*b, month, *a),
+        // "5 September 2025 at 9" has a number too many to be sure.
+        _ => return None,
+    };
+    let year = match year {
+        0..=49 => 2000 + year,
+        50..=99 => 1900 + year,
+        year => year,
+    };
+    at(year, month, day, time, zone.unwrap_or(0))
+}
+
+/// In lower case and without accents, as far as the names of months have them.
+fn fold(text: &str) -> String {
+    text.chars()
+        .flat_map(char::to_lowercase)
+        .map(|c| match c {
+            'ä' | 'á' | 'à' | 'â' => 'a',
+            'é' | 'è' | 'ê' => 'e',
+            'û' | 'ú' | 'ü' => 'u',
+            'ç' => 'c',
+            c => c,
+        })
+        .collect()
+}
+
+fn month_of(word: &str) -> Option<i32> {
+    let found = MONTHS
+        .iter()
+        .position(|names| names.iter().any(|name| word.starts_with(name)))?;
+    i32::try_from(found + 1).ok()
+}
+
+/// `CEST`, `GMT+2`.
+fn named_zone(word: &str) -> Option<i32> {
+    zone_of(word).filter(|_| word.starts_with(|c: char| c.is_ascii_alphabetic()))
+}
+
+fn known_zone(name: &str) -> Option<i32> {
+    ZONES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, minutes)| *minutes)
+}
+
+/// A zone's offset in minutes: `+02:00`, `-0700`, `+2`, a name; nothing is UTC. `None` for a name
+/// that is not known: the time would be wrong.
+fn zone_of(zone: &str) -> Option<i32> {
+    let zone = fold(zone.trim());
+    let zone = zone
+        .strip_prefix("gmt")
+        .or_else(|| zone.strip_prefix("utc"))
+        .filter(|rest| rest.starts_with(['+', '-']))
+        .unwrap_or(&zone);
+    if zone.is_empty() {
+        return Some(0);
+    }
+    let (sign, rest) = match zone.split_at_checked(1)? {
+        ("+", rest) => (1, rest),
+        ("-", rest) => (-1, rest),
+        _ => return known_zone(zone),
+    };
+    let digits: String = rest.chars().filter(|c| *c != ':').collect();
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let (hours, minutes) = match digits.len() {
+        1 | 2 => (digits.parse::<i32>().ok()?, 0),
+        3 | 4 => {
+            let (hours, minutes) = digits.split_at(digits.len() - 2);
+            (hours.parse().ok()?, minutes.parse().ok()?)
+        }
+        _ => return None,
+    };
+    (hours <= 24 && minutes < 60).then_some(sign * (hours * 60 + minutes))
+}
+
+/// `9:49`, `09:49:57.5`, `9:49` in a half of the day.
+fn time(text: &str, half: &str) -> Option<Time> {
+    let text = text.replace(',', ".");
+    let mut parts = text.split(':');
+    let mut hour: i32 = parts.next()?.parse().ok()?;
+    let minute: i32 = parts.next().unwrap_or("0").parse().ok()?;
+    let (second, fraction) = match parts.next() {
+        None | Some("") => (0, 0),
+        Some(second) => match second.split_once('.') {
+            None => (second.parse().ok()?, 0),
+            Some((second, fraction)) => {
+                let nine: String = fraction
+                    .chars()
+                    .chain("000000000".chars())
+                    .take(9)
+                    .collect();
+                (second.parse().ok()?, nine.parse().ok()?)
+            }
+        },
+    };
+    match half {
+        "am" if hour == 12 => hour = 0,
+        "pm" if (1..12).contains(&hour) => hour += 12,
+        _ => {}
+    }
+    clock(hour, minute, second, fraction)
+}
+
+fn clock(hour: i32, minute: i32, second: i32, nanosecond: i32) -> Option<Time> {
+    // A leap second is the one before it.
+    let second = if second == 60 { 59 } else { second };
+    // Midnight at the end of a day, as some write it, is nearer to the day's last second than to
+    // its first.
+    if (hour, minute, second) == (24, 0, 0) {
+        return Time::new(23, 59, 59, 0).ok();
+    }
+    Time::new(
+        i8::try_from(hour).ok()?,
+        i8::try_from(minute).ok()?,
+        i8::try_from(second).ok()?,
+        nanosecond,
+    )
+    .ok()
+}
+
+fn at(year: i32, month: i32, day: i32, time: Option<Time>, zone: i32) -> Option<Timestamp> {
+    let date = Date::new(
+        i16::try_from(year).ok().filter(|y| *y > 0)?,
+        i8::try_from(month).ok()?,
+        i8::try_from(day).ok()?,
+    )
+    .ok()?;
+    let time = time.unwrap_or_else(Time::midnight);
+    let zone = jiff::tz::Offset::from_seconds(zone * 60).ok()?;
+    zone.to_timestamp(DateTime::from_parts(date, time)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+    use proptest::prelude::*;
+
+    #[test]
+    fn dates_are_read_in_every_dialect() {
+        let expected = "2025-09-05T09:49:57Z";
+        for text in [
+            "2025-09-05T09:49:57Z",
+            " 2025-09-05t09:49:57z\n",
+            "2025-09-05 09:49:57",
+            "2025-09-05T09:49:57+00:00",
+            "2025-09-05T11:49:57+0200",
+            "2025-09-05T11:49:57 +02:00",
+            "2025-09-05T11:49:57+02",
+            "2025-09-05T11:49:57 CEST",
+            "2025/09/05 09:49:57",
+            "2025-9-5 9:49:57",
+            "Fri, 05 Sep 2025 09:49:57 GMT",
+            "Fri, 05 Sep 2025 09:49:57 +0000",
+            "Fri, 5 Sep 2025 09:49:57 UT",
+            "Fri, 05 Sep 25 09:49:57 Z",
+            "Fri,05 Sep 2025 09:49:57 GMT",
+            "Fri, 05 September 2025 09:49:57 GMT",
+            "Fri, 05 Sept. 2025 09:49:57 GMT",
+            "fri, 05 SEP 2025 09:49:57 gmt",
+            "05 Sep 2025 05:49:57 EDT",
+            "Fri, 05 Sep 2025 02:49:57 PDT",
+            "Fri, 05 Sep 2025 02:49:57 -0700 (PDT)",
+            "Fri, 05 Sep 2025 11:49:57 +02:00",
+            "Fri, 05 Sep 2025 11:49:57 GMT+2",
+            "Fri, 05 Sep 2025 11:49:57+0200",
+            "Fri Sep  5 09:49:57 2025",
+            "Fri Sep  5 09:49:57 UTC 2025",
+            "September 5, 2025 9:49:57 AM",
+            "Sep 5th, 2025, 09:49:57am",
+            "Fr, 05 Sep 2025 11:49:57 MESZ",
+            "05-Sep-2025 09:49:57",
+            "05.09.2025 09:49:57",
+            "ven., 05 septembre 2025 09:49:57 +0000",
+            "20250905094957",
+            "1757065797",
+            "1757065797000",
+        ] {
+            let read = parse(text).map(|t| t.to_string());
+            assert_eq!(read.as_deref(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_midnight_and_utc() {
+        for (text, expected) in [
+            ("2025", "2025-01-01T00:00:00Z"),
+            ("2025-09", "2025-09-01T00:00:00Z"),
+            ("2025-09-05", "2025-09-05T00:00:00Z"),
+            ("20250905", "2025-09-05T00:00:00Z"),
+            ("5 Sep 2025", "2025-09-05T00:00:00Z"),
+            ("Sep 5, 2025", "2025-09-05T00:00:00Z"),
+            ("2025-09-05T09:49", "2025-09-05T09:49:00Z"),
+            (
+                "2025-09-05T09:49:57.1234567891Z",
+                "2025-09-05T09:49:57.123456789Z",
+            ),
+            ("2025-09-05T09:49:57,5Z", "2025-09-05T09:49:57.5Z"),
+            ("2016-12-31T23:59:60Z", "2016-12-31T23:59:59Z"),
+            ("Fri, 05 Sep 2025 24:00:00 GMT", "2025-09-05T23:59:59Z"),
+            ("12 Mär 2025 12:30 PM", "2025-03-12T12:30:00Z"),
+            ("12 déc. 2025 12:30 AM", "2025-12-12T00:30:00Z"),
+            ("Sun, 06 Nov 94 08:49:37 GMT", "1994-11-06T08:49:37Z"),
+            ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z"),
+        ] {
+            let read = parse(text).map(|t| t.to_string());
+            assert_eq!(read.as_deref(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_clear_is_no_date() {
+        for text in [
+            "",
+            "yesterday",
+            "09/05/2025",
+            "05/09/2025 10:00",
+            "2025-02-30",
+            "2025-13-01",
+            "0000-00-00 00:00:00",
+            "0000-00-00T00:00:00Z",
+            "Thu, 31 Jun 2025 00:00:00 GMT",
+            "2025-09-05T25:00:00Z",
+            "2025-09-05T09:49:57 Mars/Olympus",
+            "Fri, 05 Sep 2025 09:49:57 +9999",
+            "1 2 3 4 5 Sep",
+            "0",
+            "Invalid Date",
+            "-",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered(text in "(?s).{0,90}") {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn any_soup_of_dates_is_answered(text in "([0-9]{1,5}|[-+:., /TZ()]|Sep|PM|GMT|é){0,16}") {
+            let _ = parse(&text);
+        }
+
+        /// What is written as RFC 3339 or RFC 822 is read back.
+        #[test]
+        fn written_dates_are_read(second in 1i64..253_000_000_000) {
+            let time = jiff::Timestamp::from_second(second).unwrap_or_default();
+            prop_assert_eq!(parse(&time.to_string()), Some(time));
+            let zoned = time.to_zoned(jiff::tz::TimeZone::UTC);
+            let mail = zoned.strftime("%a, %d %b %Y %H:%M:%S %z").to_string();
+            prop_assert_eq!(parse(&mail), Some(time), "{}", mail);
+        }
+    }
+}

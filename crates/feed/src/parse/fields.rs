@@ -1,0 +1,165 @@
+//! What the readers of all formats share: addresses, people, lists that may not grow for ever.
+
+use url::Url;
+
+use crate::entry::{Attachment, Author, Entry};
+use crate::xml::clean;
+
+/// The most authors, categories and enclosures of one entry.
+const MAX_AUTHORS: usize = 64;
+const MAX_TAGS: usize = 256;
+const MAX_ATTACHMENTS: usize = 64;
+
+/// The media type where the feed states none.
+const UNKNOWN_TYPE: &str = "application/octet-stream";
+
+/// Text without the characters that XML cannot hold and without white space around it; nothing
+/// where nothing is left.
+pub(super) fn text(value: &str) -> Option<String> {
+    let value = clean(value);
+    let value = value.trim();
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+/// An address: as written where it is whole, else relative to `base`.
+pub(super) fn address(href: &str, base: Option<&Url>) -> Option<String> {
+    let href = text(href)?;
+    match (Url::parse(&href), base) {
+        (Err(url::ParseError::RelativeUrlWithoutBase), Some(base)) => {
+            Some(base.join(&href).map_or(href, Into::into))
+        }
+        _ => Some(href),
+    }
+}
+
+/// The address that a link is relative to, after `xml:base` attributes, outermost first.
+pub(super) fn rebase<'a>(
+    base: Option<&Url>,
+    attributes: impl IntoIterator<Item = Option<&'a str>>,
+) -> Option<Url> {
+    let mut base = base.cloned();
+    for own in attributes.into_iter().flatten() {
+        let next = match &base {
+            Some(base) => base.join(own).ok(),
+            None => Url::parse(own).ok(),
+        };
+        base = next.or(base);
+    }
+    base
+}
+
+pub(super) fn add_author(authors: &mut Vec<Author>, author: Author) {
+    let author = Author {
+        name: author.name.as_deref().and_then(text),
+        url: author.url.as_deref().and_then(text),
+    };
+    // The same person is often named twice, once with an address.
+    let known = |a: &Author| a.name == author.name && (author.url.is_none() || a.url == author.url);
+    if author != Author::default() && !authors.iter().any(known) && authors.len() < MAX_AUTHORS {
+        authors.push(author);
+    }
+}
+
+pub(super) fn add_tag(tags: &mut Vec<String>, tag: &str) {
+    if let Some(tag) = text(tag)
+        && !tags.contains(&tag)
+        && tags.len() < MAX_TAGS
+    {
+        tags.push(tag);
+    }
+}
+
+/// Adds an enclosure. The first of each address counts.
+pub(super) fn add_attachment(
+    entry: &mut Entry,
+    href: Option<&str>,
+    mime_type: Option<&str>,
+    size: Option<&str>,
+    base: Option<&Url>,
+) {
+    let Some(url) = href.and_then(|href| address(href, base)) else {
+        return;
+    };
+    let known = entry.attachments.iter().any(|a| a.url == url);
+    if known || entry.attachments.len() >= MAX_ATTACHMENTS {
+        return;
+    }
+    entry.attachments.push(Attachment {
+        url,
+        mime_type: mime_type
+            .and_then(text)
+            .unwrap_or_else(|| UNKNOWN_TYPE.to_owned()),
+        // Publishing systems write 0 where they do not know.
+        size: size
+            .and_then(|s| s.trim().parse().ok())
+            .filter(|size| *size > 0),
+    });
+}
+
+/// An RSS author: `mail@example.org (Name)`, `Name <mail@example.org>`, an address or a name.
+pub(super) fn author(given: &str) -> Option<Author> {
+    let given = text(given)?;
+    let (name, mail) = if let Some((mail, name)) = given.split_once('(') {
+        (name.trim_end_matches(')'), mail)
+    } else if let Some((name, mail)) = given.split_once('<') {
+        (name, mail.trim_end_matches('>'))
+    } else {
+        (given.as_ref(), given.as_ref())
+    };
+    let (name, mail) = (name.trim(), mail.trim());
+    let is_mail = mail.contains('@') && !mail.contains(char::is_whitespace);
+    Some(match (is_mail, name == mail) {
+        (true, true) => Author {
+            name: None,
+            url: Some(format!("mailto:{mail}")),
+        },
+        (true, false) => Author {
+            name: Some(name.to_owned()).filter(|n| !n.is_empty()),
+            url: Some(format!("mailto:{mail}")),
+        },
+        (false, _) => Author {
+            name: Some(given),
+            url: None,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rss_authors_are_taken_apart() {
+        let case = |text, name: Option<&str>, url: Option<&str>| {
+            let expected = Author {
+                name: name.map(str::to_owned),
+                url: url.map(str::to_owned),
+            };
+            assert_eq!(author(text).unwrap_or_default(), expected, "{text}");
+        };
+        case("a@b.org (A B)", Some("A B"), Some("mailto:a@b.org"));
+        case("A <a@b.org>", Some("A"), Some("mailto:a@b.org"));
+        case(" a@b.org ", None, Some("mailto:a@b.org"));
+        case("A B (C)", Some("A B (C)"), None);
+        case("“a@b.org", None, Some("mailto:“a@b.org"));
+        case(" ", None, None);
+    }
+
+    #[test]
+    fn whole_addresses_stay_as_they_are() {
+        let base = Url::parse("https://example.org/f/a.xml").ok();
+        for (given, expected) in [
+            ("https://example.org", "https://example.org"),
+            (" HTTP://Example.org/ü ", "HTTP://Example.org/ü"),
+            ("../1?a=b", "https://example.org/1?a=b"),
+            ("//other.example/x", "https://other.example/x"),
+            ("mailto:a@b.org", "mailto:a@b.org"),
+            ("http://[", "http://["),
+        ] {
+            let read = address(given, base.as_ref());
+            assert_eq!(read.as_deref(), Some(expected), "{given}");
+        }
+        assert_eq!(address("/1", None).as_deref(), Some("/1"));
+        assert_eq!(address(" ", base.as_ref()), None);
+    }
+}

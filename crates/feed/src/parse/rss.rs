@@ -1,0 +1,224 @@
+//! The fields of an RSS item, of all versions from 0.90 to 2.0 and 1.0.
+
+use url::Url;
+
+use super::fields::{self, add_attachment, add_author, add_tag, address, rebase, text};
+use super::{atom, dates, media};
+use crate::entry::{Author, Entry};
+use crate::html;
+use crate::xml::element::{Child, Element};
+use crate::xml::{ATOM_NS, clean, markup};
+
+/// What a namespace stands for. Feeds forget to declare the usual prefixes, and spell the names of
+/// namespaces in several ways.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Vocabulary {
+    /// RSS itself: in no namespace, or in that of the item.
+    Rss,
+    Content,
+    DublinCore,
+    Itunes,
+    Atom,
+    Feedburner,
+    Xhtml,
+    Other,
+}
+
+fn vocabulary(namespace: &str, item: &str) -> Vocabulary {
+    if namespace.is_empty() || namespace == item {
+        return Vocabulary::Rss;
+    }
+    let lower = namespace.to_ascii_lowercase();
+    let known = |parts: &[&str]| parts.iter().any(|part| lower.contains(part));
+    if known(&["purl.org/rss/1.0/modules/content", "prefix content"]) {
+        Vocabulary::Content
+    } else if known(&["purl.org/dc/", "prefix dc"]) {
+        Vocabulary::DublinCore
+    } else if known(&["itunes.com/dtds/podcast", "prefix itunes"]) {
+        Vocabulary::Itunes
+    } else if namespace == ATOM_NS || known(&["prefix atom"]) {
+        Vocabulary::Atom
+    } else if known(&["rssnamespace.org/feedburner", "prefix feedburner"]) {
+        Vocabulary::Feedburner
+    } else if known(&["www.w3.org/1999/xhtml"]) {
+        Vocabulary::Xhtml
+    } else if known(&[
+        "userland.com",
+        "netscape.com/rdf",
+        "purl.org/rss/1.0/",
+        "harvard.edu",
+    ]) && !known(&["/modules/", "blogchannel", "soapnamespace"])
+    {
+        Vocabulary::Rss
+    } else {
+        Vocabulary::Other
+    }
+}
+
+/// Reads what can be read of the item; `id` and `xml` are left empty.
+pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
+    let base = rebase(base, [element.attribute("xml:base")]);
+    let base = base.as_ref();
+    let mut entry = Entry::default();
+    let mut found = Found::default();
+    for child in &element.children {
+        let local = child.local.to_ascii_lowercase();
+        match (
+            vocabulary(&child.namespace, &element.namespace),
+            local.as_str(),
+        ) {
+            (Vocabulary::Rss, "title") => first(&mut entry.title, || title(xml, child)),
+            (Vocabulary::DublinCore | Vocabulary::Itunes, "title") => {
+                first(&mut found.other_title, || title(xml, child));
+            }
+            (Vocabulary::Rss, "link") => first(&mut found.link, || {
+                let base = rebase(base, [child.attribute("xml:base")]);
+                // Also as Atom's link without its namespace.
+                let href = text(&child.text).or_else(|| {
+                    let page = child.attribute("rel").is_none_or(|r| r == "alternate");
+                    child.attribute("href").filter(|_| page)?.to_owned().into()
+                })?;
+                address(&unbroken(&href), base.as_ref())
+            }),
+            (Vocabulary::Feedburner, "origlink") => {
+                first(&mut found.original, || address(&child.text, base));
+            }
+            (Vocabulary::Rss, "guid") => first(&mut found.permalink, || permalink(child)),
+            (Vocabulary::Rss, "description") => {
+                first(&mut found.description, || html_of(xml, child));
+            }
+            (Vocabulary::DublinCore, "description") => {
+                first(&mut found.other_description, || html_of(xml, child));
+            }
+            (Vocabulary::Itunes, "summary" | "subtitle") => {
+                first(&mut found.other_description, || html_of(xml, child));
+            }
+            (Vocabulary::Content, "encoded") | (Vocabulary::Xhtml, "body" | "div") => {
+                first(&mut found.content, || html_of(xml, child));
+            }
+            (Vocabulary::Rss, "pubdate" | "published") => {
+                entry.published = entry.published.or_else(|| dates::parse(&child.text));
+            }
+            (Vocabulary::DublinCore, "date" | "created" | "issued") => {
+                found.other_date = found.other_date.or_else(|| dates::parse(&child.text));
+            }
+            (Vocabulary::Atom, "published") => {
+                found.other_date = found.other_date.or_else(|| dates::parse(&child.text));
+            }
+            (Vocabulary::Atom | Vocabulary::Rss, "updated")
+            | (Vocabulary::DublinCore, "modified") => {
+                entry.updated = entry.updated.or_else(|| dates::parse(&child.text));
+            }
+            (Vocabulary::Atom, "author") => {
+                add_author(&mut entry.authors, atom::person(xml, child));
+            }
+            (Vocabulary::Rss, "author") | (Vocabulary::DublinCore, "creator") => {
+                let author = if child.nested {
+                    Some(atom::person(xml, child))
+                } else {
+                    fields::author(&child.text)
+                };
+                add_author(&mut entry.authors, author.unwrap_or_default());
+            }
+            (Vocabulary::Itunes, "author") => {
+                first(&mut found.other_author, || fields::author(&child.text));
+            }
+            (Vocabulary::Rss, "category") | (Vocabulary::DublinCore, "subject") => {
+                add_tag(&mut entry.tags, &html::text_or_html(&child.text));
+            }
+            (Vocabulary::Rss, "enclosure") => add_attachment(
+                &mut entry,
+                child.attribute("url"),
+                child.attribute("type"),
+                child.attribute("length"),
+                base,
+            ),
+            (Vocabulary::Atom, "link") if child.attribute("rel") == Some("enclosure") => {
+                add_attachment(
+                    &mut entry,
+                    child.attribute("href"),
+                    child.attribute("type"),
+                    child.attribute("length"),
+                    base,
+                );
+            }
+            _ => {}
+        }
+    }
+    found.into(&mut entry, atom::link(&element.children, base));
+    media::read(xml, &element.children, base, &mut entry);
+    entry
+}
+
+/// What may be in several places of an item.
+#[derive(Default)]
+struct Found {
+    other_title: Option<String>,
+    link: Option<String>,
+    original: Option<String>,
+    permalink: Option<String>,
+    description: Option<String>,
+    other_description: Option<String>,
+    content: Option<String>,
+    other_date: Option<jiff::Timestamp>,
+    other_author: Option<Author>,
+}
+
+impl Found {
+    fn into(self, entry: &mut Entry, atom_link: Option<String>) {
+        entry.title = entry.title.take().or(self.other_title);
+        // The original before what counts clicks on the way to it.
+        entry.url = self.original.or(self.link).or(atom_link).or(self.permalink);
+        entry.published = entry.published.or(self.other_date);
+        if entry.authors.is_empty() {
+            entry.authors.extend(self.other_author);
+        }
+        // A description is HTML, and where there is no other content it is the content.
+        let description = self.description.or(self.other_description);
+        entry.content_html = match self.content {
+            Some(content) => {
+                entry.summary = description.and_then(|d| text(&html::plain_text(&d)));
+                Some(content)
+            }
+            None => description,
+        };
+    }
+}
+
+fn first<T>(place: &mut Option<T>, read: impl FnOnce() -> Option<T>) {
+    if place.is_none() {
+        *place = read();
+    }
+}
+
+/// A guid is the entry's link unless it says that it is not.
+fn permalink(child: &Child) -> Option<String> {
+    let guid = child.text.trim();
+    let link = guid.starts_with("http://") || guid.starts_with("https://");
+    let denied = child
+        .attribute("isPermaLink")
+        .is_some_and(|p| p.trim().eq_ignore_ascii_case("false"));
+    (link && !denied).then(|| guid.to_owned())
+}
+
+/// An address that was wrapped over lines.
+fn unbroken(href: &str) -> String {
+    href.split(['\n', '\r', '\t']).map(str::trim).collect()
+}
+
+fn title(xml: &str, child: &Child) -> Option<String> {
+    if child.nested {
+        return text(&html::plain_text(&html_of(xml, child)?));
+    }
+    text(&html::text_or_html(&child.text))
+}
+
+/// The HTML that an element holds, escaped or, against the rules, as it is.
+fn html_of(xml: &str, child: &Child) -> Option<String> {
+    let html = if child.nested {
+        clean(&markup::html(xml.get(child.inner.clone())?)).into_owned()
+    } else {
+        clean(&child.text).into_owned()
+    };
+    (!html.trim().is_empty()).then_some(html)
+}

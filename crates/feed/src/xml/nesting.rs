@@ -1,0 +1,36 @@
+//! Which elements are open, in documents whose end tags do not all fit.
+
+use super::MAX_DEPTH;
+
+/// The names of the open elements, outermost first.
+#[derive(Debug, Default)]
+pub(crate) struct Nesting(Vec<String>);
+
+impl Nesting {
+    pub(crate) fn depth(&self) -> usize {
+        self.0.len()
+    }
+
+    /// An element begins.
+    ///
+    /// # Errors
+    /// If elements nest more than [`MAX_DEPTH`] deep.
+    pub(crate) fn open(&mut self, name: &str) -> Result<(), String> {
+        if self.0.len() >= MAX_DEPTH {
+            return Err(format!("elements nested more than {MAX_DEPTH} deep"));
+        }
+        self.0.push(name.to_owned());
+        Ok(())
+    }
+
+    /// How many elements an end tag ends: more than one where those inside have no end tag of
+    /// their own (`<b>a<br>b</b>`), none where nothing of that name is open.
+    pub(crate) fn close(&mut self, name: &str) -> usize {
+        let Some(at) = self.0.iter().rposition(|open| open == name) else {
+            return 0;
+        };
+        let closed = self.0.len() - at;
+        self.0.truncate(at);
+        closed
+    }
+}
