@@ -140,12 +140,10 @@ pub fn encode(
 /// # Errors
 /// [`PayloadError`] for anything but what [`encode`] makes, a later version's extra members aside.
 pub fn decode(encoded: &[u8]) -> Result<Update, PayloadError> {
-    let (encoding, body) = encoded.split_first().ok_or(PayloadError::Empty)?;
-    let event: Event = match *encoding {
-        IDENTITY if body.len() > MAX_EVENT_BYTES => return Err(PayloadError::TooLong),
-        IDENTITY => serde_json::from_slice(body)?,
-        ZSTD => serde_json::from_slice(&decompress(body)?)?,
-        other => return Err(PayloadError::UnknownEncoding(other)),
+    let event: Event = match encoded.split_first() {
+        // Without a copy.
+        Some((&IDENTITY, body)) if body.len() <= MAX_EVENT_BYTES => serde_json::from_slice(body)?,
+        _ => serde_json::from_slice(&event_json(encoded)?)?,
     };
     if event.specversion != "1.0" {
         return Err(bad("specversion", &event.specversion));
@@ -177,6 +175,21 @@ pub fn decode(encoded: &[u8]) -> Result<Update, PayloadError> {
         time,
         entry: item.into_entry(xml),
     })
+}
+
+/// The event of an update as the source wrote it: the JSON after the encoding byte, decompressed,
+/// and not checked further.
+///
+/// # Errors
+/// [`PayloadError`] if it cannot be decompressed or is too long.
+pub fn event_json(encoded: &[u8]) -> Result<Vec<u8>, PayloadError> {
+    let (encoding, body) = encoded.split_first().ok_or(PayloadError::Empty)?;
+    match *encoding {
+        IDENTITY if body.len() > MAX_EVENT_BYTES => Err(PayloadError::TooLong),
+        IDENTITY => Ok(body.to_vec()),
+        ZSTD => decompress(body),
+        other => Err(PayloadError::UnknownEncoding(other)),
+    }
 }
 
 fn decompress(body: &[u8]) -> Result<Vec<u8>, PayloadError> {

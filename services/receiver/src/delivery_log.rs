@@ -118,7 +118,7 @@ impl DeliveryLog {
 }
 
 /// Cuts off an unfinished last line. Returns the length that is left.
-fn mend(file: &mut File) -> io::Result<u64> {
+pub(crate) fn mend(file: &mut File) -> io::Result<u64> {
     let len = file.seek(SeekFrom::End(0))?;
     let from = len.saturating_sub(MAX_TORN);
     let mut last = [0];

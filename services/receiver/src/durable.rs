@@ -88,7 +88,7 @@ fn write_new(path: &Path, content: &[u8], sync: bool) -> Result<(), FileError> {
 }
 
 /// A rename is durable only when the folder is.
-fn sync_folder_of(path: &Path) -> Result<(), FileError> {
+pub(crate) fn sync_folder_of(path: &Path) -> Result<(), FileError> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

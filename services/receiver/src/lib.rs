@@ -15,6 +15,8 @@ pub mod data;
 pub mod deliver;
 pub mod delivery_log;
 pub mod durable;
+pub mod hooks;
+pub mod journal;
 pub mod latency;
 pub mod link;
 pub mod logging;

@@ -1,0 +1,70 @@
+//! The pauses between attempts.
+
+use std::time::Duration;
+
+use rand::RngExt;
+
+/// No server can ask for a longer pause.
+const MAX_AFTER: Duration = Duration::from_secs(3600);
+
+/// Growing pauses, from the first to the longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pauses {
+    /// After the first failure, at most.
+    pub first: Duration,
+    /// Never longer, unless the other side asks for it.
+    pub max: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_secs(1),
+            max: Duration::from_secs(300),
+        }
+    }
+}
+
+impl Pauses {
+    /// The pause after the given number of failures: twice the one before at each, and a random
+    /// part of up to a half less, so that many hooks do not come back at the same moment. Not
+    /// shorter than `after`, which the other side asked for.
+    #[must_use]
+    pub fn after(self, failures: u32, after: Option<Duration>) -> Duration {
+        let doubled = 1u32
+            .checked_shl(failures.saturating_sub(1))
+            .unwrap_or(u32::MAX);
+        let most = self.first.saturating_mul(doubled).min(self.max);
+        let pause = most.mul_f64(rand::rng().random_range(0.5..=1.0));
+        after.map_or(pause, |after| pause.max(after.min(MAX_AFTER)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_bound_and_differ() {
+        let pauses = Pauses::default();
+        let mut seen = Vec::new();
+        for failures in 1..100 {
+            let pause = pauses.after(failures, None);
+            let most = Duration::from_secs(1 << (failures - 1).min(20)).min(pauses.max);
+            assert!(pause <= most && pause >= most / 2, "{failures}: {pause:?}");
+            seen.push(pause);
+        }
+        seen.sort();
+        seen.dedup();
+        assert!(seen.len() > 50);
+    }
+
+    #[test]
+    fn what_the_other_side_asks_for_counts_within_reason() {
+        let pauses = Pauses::default();
+        let asked = Duration::from_secs(900);
+        assert_eq!(pauses.after(1, Some(asked)), asked);
+        assert_eq!(pauses.after(1, Some(Duration::MAX)), MAX_AFTER);
+        assert!(pauses.after(5, Some(Duration::ZERO)) >= Duration::from_secs(8));
+    }
+}

@@ -1,0 +1,238 @@
+//! Commands: `/bin/sh -c COMMAND` for each update, with the event on standard input.
+//!
+//! Exit status 0 is success. Each command runs in a process group of its own, which is ended as a
+//! whole when its time is over. What it writes to standard output goes nowhere; the end of its
+//! standard error is told when it fails.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+
+use super::event::Event;
+use super::{Target, Verdict};
+use crate::peer_text::plain;
+
+/// Between the request to end and the end, where the time is over.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How much of the end of standard error is kept, in bytes.
+const ERROR_TAIL: usize = 400;
+
+/// After the command's end, what it started may hold its standard error open; so long is waited.
+const ERROR_TIME: Duration = Duration::from_millis(200);
+
+/// The longest value of a variable, in characters: the system has a limit of its own.
+const MAX_VARIABLE: usize = 4096;
+
+/// Variables that commands do not get: the receiver's own settings, with secrets among them, and
+/// what systemd tells the receiver alone.
+const OWN: &[&str] = &[
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+];
+
+/// A command.
+#[derive(Debug)]
+pub struct Exec {
+    command: String,
+    timeout: Duration,
+}
+
+impl Exec {
+    /// Runs `command`, at most for `timeout`.
+    #[must_use]
+    pub fn new(command: String, timeout: Duration) -> Self {
+        Self { command, timeout }
+    }
+
+    fn prepare(&self, event: &Event, attempt: u32) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command
+            .arg("-c")
+            .arg(&self.command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("FLEXFEED_") || OWN.contains(&text.as_ref()) {
+                command.env_remove(name);
+            }
+        }
+        let (seq, attempt) = (event.seq.to_string(), attempt.to_string());
+        for (name, value) in [
+            ("FLEXFEED_CHANNEL", event.channel.as_str()),
+            ("FLEXFEED_INCARNATION", event.incarnation()),
+            ("FLEXFEED_SEQ", &seq),
+            ("FLEXFEED_EVENT_ID", &event.id),
+            ("FLEXFEED_EVENT_TYPE", &event.kind),
+            ("FLEXFEED_TIME", &event.time),
+            ("FLEXFEED_FEED", &event.source),
+            ("FLEXFEED_ENTRY_ID", &event.subject),
+            ("FLEXFEED_ENTRY_URL", event.url().unwrap_or_default()),
+            ("FLEXFEED_ENTRY_TITLE", event.title().unwrap_or_default()),
+            ("FLEXFEED_ATTEMPT", &attempt),
+        ] {
+            command.env(name, variable(value));
+        }
+        command
+    }
+}
+
+impl Target for Exec {
+    const KIND: &'static str = "exec";
+
+    async fn attempt(&self, event: &Event, attempt: u32) -> Verdict {
+        let again = |reason| Verdict::Again {
+            reason,
+            after: None,
+        };
+        let child = match self.prepare(event, attempt).spawn() {
+            Ok(child) => child,
+            Err(error) => return again(format!("/bin/sh cannot be started: {error}")),
+        };
+        let mut group = Group::of(child);
+        let input = group.child.stdin.take();
+        let errors = group.child.stderr.take();
+        let feed = async {
+            if let Some(mut input) = input {
+                // A command need not read it; that is no failure.
+                let _ = input.write_all(&event.json).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut tail = Vec::new();
+        let ended = {
+            let listen = async {
+                if let Some(errors) = errors {
+                    keep_tail(errors, &mut tail).await;
+                }
+            };
+            let run = tokio::time::timeout(self.timeout, group.child.wait());
+            tokio::pin!(feed, listen, run);
+            let mut listening = true;
+            let ended = loop {
+                tokio::select! {
+                    ended = &mut run => break ended,
+                    () = &mut feed => {}
+                    () = &mut listen, if listening => listening = false,
+                }
+            };
+            if listening && ended.is_ok() {
+                let _ = tokio::time::timeout(ERROR_TIME, listen).await;
+            }
+            ended
+        };
+        match ended {
+            Ok(Ok(status)) => {
+                group.is_over = true;
+                if status.success() {
+                    return Verdict::Done;
+                }
+                again(format!("the command {}{}", words(status), said(&tail)))
+            }
+            Ok(Err(error)) => again(format!("the command was lost: {error}")),
+            Err(_) => {
+                group.end().await;
+                again(format!(
+                    "the command was not done within {} s and was ended{}",
+                    self.timeout.as_secs_f64(),
+                    said(&tail)
+                ))
+            }
+        }
+    }
+}
+
+/// A process with all that it started. Killed when it is dropped before its end.
+struct Group {
+    child: Child,
+    leader: Option<Pid>,
+    is_over: bool,
+}
+
+impl Group {
+    fn of(child: Child) -> Self {
+        let leader = child.id().and_then(|id| i32::try_from(id).ok());
+        Self {
+            leader: leader.and_then(Pid::from_raw),
+            child,
+            is_over: false,
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Until the leader is waited for, nobody else can have its number.
+        if let Some(leader) = self.leader.filter(|_| !self.is_over) {
+            let _ = kill_process_group(leader, signal);
+        }
+    }
+
+    /// Asks it to end, then ends it.
+    async fn end(&mut self) {
+        self.signal(Signal::TERM);
+        let leader = self.leader.take();
+        let waited = tokio::time::timeout(LAST_WORDS, self.child.wait()).await;
+        // What the leader started may not have listened. Its group's number is taken for as long
+        // as one of them is there, and where none is, nothing is hit: numbers are not given again
+        // so soon.
+        if let Some(leader) = leader {
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+        if waited.is_err() {
+            let _ = self.child.wait().await;
+        }
+        self.is_over = true;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+/// Reads to the end, and keeps the last of it.
+async fn keep_tail(mut from: impl AsyncRead + Unpin, tail: &mut Vec<u8>) {
+    let mut buffer = [0; 1024];
+    while let Ok(n) = from.read(&mut buffer).await {
+        let Some(read) = buffer.get(..n).filter(|read| !read.is_empty()) else {
+            return;
+        };
+        tail.extend_from_slice(read);
+        let excess = tail.len().saturating_sub(ERROR_TAIL);
+        tail.drain(..excess);
+    }
+}
+
+fn said(tail: &[u8]) -> String {
+    let text = plain(String::from_utf8_lossy(tail).trim());
+    if text.is_empty() {
+        text
+    } else {
+        format!(", saying: {text}")
+    }
+}
+
+fn words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("failed with exit status {code}"),
+        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None) => "failed".to_owned(),
+    }
+}
+
+/// A text as a variable can hold it: without null characters, and not too long.
+fn variable(text: &str) -> String {
+    let kept = text.chars().filter(|c| *c != '\0');
+    kept.take(MAX_VARIABLE).collect()
+}

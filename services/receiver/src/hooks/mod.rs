@@ -1,0 +1,213 @@
+//! What is told of each update: webhooks and commands.
+//!
+//! Both are *at least once*: each has its own place in each channel's journal, stored on disk, and
+//! goes on from there after a restart. A hook that is slow, hangs or is gone waits in the journal
+//! and holds nothing else up: files, other hooks and other channels go on, and memory does not
+//! grow. What is tried too often, gets too old, or leaves the journal while it waits becomes a
+//! dead letter, with the reason.
+//!
+//! `lane` is one hook on one channel: order, retries, the place. `webhook` and `exec` are the two
+//! ways of telling, `dead` the dead letters.
+
+mod backoff;
+pub mod dead;
+mod event;
+pub mod exec;
+mod lane;
+mod place;
+mod signature;
+mod stats;
+pub mod webhook;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::journal::Tape;
+pub use backoff::Pauses;
+pub use dead::{DeadLetters, Letter};
+pub use event::Event;
+use lane::Lane;
+pub use signature::Key;
+pub use stats::{HookStats, HookStatus};
+
+/// What came of one attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is done.
+    Done,
+    /// It failed, and may succeed later.
+    Again {
+        /// Why, in words.
+        reason: String,
+        /// Not before so long.
+        after: Option<Duration>,
+    },
+    /// The other side wants no more of them, until the receiver starts again.
+    Disable {
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+/// A way of telling of an update.
+pub trait Target: Send + Sync + 'static {
+    /// `webhook` or `exec`.
+    const KIND: &'static str;
+
+    /// Tells of an update once. `attempt` counts from 1. It ends in bounded time, and whatever it
+    /// began ends when it is dropped.
+    fn attempt(&self, event: &Event, attempt: u32) -> impl Future<Output = Verdict> + Send;
+}
+
+/// How long a hook is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// The most attempts for one update, at least one.
+    pub attempts: u32,
+    /// Past this age an update is not tried again.
+    pub max_age: Duration,
+    /// Between attempts.
+    pub pauses: Pauses,
+}
+
+/// A hook as it is configured.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Its name; names files.
+    pub name: String,
+    /// Its channels; empty for all.
+    pub channels: Vec<String>,
+    /// How long it is tried.
+    pub patience: Patience,
+    /// How many attempts run at once. With one, each channel's order is kept.
+    pub concurrency: usize,
+}
+
+/// One hook, shared by its lanes.
+pub(crate) struct Hook<T> {
+    name: String,
+    target: T,
+    patience: Patience,
+    places: Semaphore,
+    /// How many updates of a channel are in hand, waiting for another attempt included.
+    window: usize,
+    dead: Arc<DeadLetters>,
+    stats: Arc<HookStats>,
+    /// It is over for this hook, until the next start.
+    disabled: CancellationToken,
+}
+
+/// With more than one at a time, so many updates for each of them may be in hand at once: one that
+/// is tried again does not hold the others up.
+const WINDOW: usize = 4;
+
+/// All hooks of a receiver.
+#[derive(Default)]
+pub struct Hooks {
+    tasks: JoinSet<()>,
+    stats: Vec<Arc<HookStats>>,
+    stop: CancellationToken,
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hooks")
+            .field("hooks", &self.stats.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Hooks {
+    /// Starts a hook on the channels that it is for, out of `channels`. Call it before anything
+    /// more is put out, so that it misses nothing. Blocks for the disk.
+    ///
+    /// # Errors
+    /// If its name cannot name files or is taken, it is for a channel that there is not, or its
+    /// place cannot be read.
+    pub fn add<T: Target>(
+        &mut self,
+        data: &Path,
+        settings: Settings,
+        target: T,
+        channels: &[(String, Arc<Tape>)],
+    ) -> anyhow::Result<()> {
+        let Settings {
+            name,
+            channels: wanted,
+            patience,
+            concurrency,
+        } = settings;
+        if !is_name(&name) {
+            bail!("{name:?} cannot name a hook: 1 to 64 letters, digits, - and _ can");
+        }
+        if self.stats.iter().any(|known| known.name() == name) {
+            bail!("two hooks are called {name}: give each its own name");
+        }
+        if let Some(unknown) = wanted
+            .iter()
+            .find(|w| !channels.iter().any(|(c, _)| c == *w))
+        {
+            bail!(
+                "the hook {name} is for the channel {unknown}, which this receiver does not receive"
+            );
+        }
+        let concurrency = concurrency.max(1);
+        let stats = Arc::new(HookStats::new(&name, T::KIND));
+        let hook = Arc::new(Hook {
+            dead: Arc::new(DeadLetters::new(data, &name)),
+            places: Semaphore::new(concurrency),
+            window: match concurrency {
+                1 => 1,
+                more => more.saturating_mul(WINDOW),
+            },
+            name,
+            target,
+            patience,
+            stats: Arc::clone(&stats),
+            disabled: self.stop.child_token(),
+        });
+        for (channel, tape) in channels {
+            if !wanted.is_empty() && !wanted.contains(channel) {
+                continue;
+            }
+            let lane = Lane::open(data, Arc::clone(&hook), channel, Arc::clone(tape))
+                .with_context(|| format!("the hook {}", hook.name))?;
+            let lane = Arc::new(lane);
+            tape.guard(lane.clone());
+            stats.add_lane(lane.clone());
+            self.tasks.spawn(lane.run(self.stop.clone()));
+        }
+        self.stats.push(stats);
+        Ok(())
+    }
+
+    /// What can be seen of them.
+    #[must_use]
+    pub fn stats(&self) -> Vec<Arc<HookStats>> {
+        self.stats.clone()
+    }
+
+    /// Ends them: what is in hand gets a moment, the rest waits in the journal for the next start.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Whether a text can name a hook, and with it the hook's files.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+}

@@ -1,0 +1,151 @@
+//! How far a hook is in a channel's journal: `DATA/state/hooks/HOOK.CHANNEL.json`.
+
+use std::collections::BTreeSet;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use flexicast::Cursor;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+use uuid::Uuid;
+
+use crate::durable::{FileError, replace};
+use crate::journal::Tape;
+
+/// The format of the file.
+const VERSION: u32 = 1;
+
+/// A place is some lines; anything much longer is none.
+const MAX_FILE: u64 = 1 << 20;
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    version: u32,
+    hook: String,
+    channel: String,
+    /// Everything before this position of the journal is done.
+    position: u64,
+    /// What is done after it.
+    #[serde(default)]
+    done: Vec<u64>,
+    /// How far the channel was before the position: tells whether this still is the same journal.
+    incarnation: Option<Uuid>,
+    seq: Option<u64>,
+}
+
+/// A place in a journal.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Place {
+    /// Everything before this position is done.
+    pub(super) position: u64,
+    /// What is done after it.
+    pub(super) done: BTreeSet<u64>,
+}
+
+/// Where a place is kept.
+#[derive(Debug, Clone)]
+pub(super) struct PlaceFile {
+    path: PathBuf,
+    hook: String,
+    channel: String,
+}
+
+impl PlaceFile {
+    pub(super) fn new(data: &Path, hook: &str, channel: &str) -> Self {
+        let folder = data.join("state").join("hooks");
+        Self {
+            path: folder.join(format!("{hook}.{channel}.json")),
+            hook: hook.to_owned(),
+            channel: channel.to_owned(),
+        }
+    }
+
+    /// The place to go on from. A hook that is new begins with what comes from now on; one whose
+    /// place is damaged begins with all that is kept.
+    pub(super) fn load(&self, tape: &Tape) -> Result<Place, FileError> {
+        let path = self.path.display();
+        let mut text = Vec::new();
+        let read = File::open(&self.path).and_then(|f| f.take(MAX_FILE).read_to_end(&mut text));
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Place {
+                    position: tape.end(),
+                    done: BTreeSet::new(),
+                });
+            }
+            other => other.map_err(FileError::of("read", &self.path))?,
+        };
+        let all = Place {
+            position: tape.start(),
+            done: BTreeSet::new(),
+        };
+        let content = match serde_json::from_slice::<Content>(&text) {
+            Ok(content) if content.version == VERSION => content,
+            _ => {
+                warn!(
+                    "{path}, how far the hook {} is, is damaged: it is told of all that the journal of {} holds once more",
+                    self.hook, self.channel
+                );
+                return Ok(all);
+            }
+        };
+        let before = content.incarnation.zip(content.seq);
+        let before = before.map(|(incarnation, seq)| Cursor { incarnation, seq });
+        let fits = content.position <= tape.end()
+            && tape
+                .cursor_before(content.position)
+                .is_none_or(|there| before == Some(there));
+        if !fits {
+            let position = before.map_or(all.position, |before| {
+                tape.resume(before.incarnation, before.seq).position
+            });
+            warn!(
+                "the journal of {} is not the one that {path} was written for; the hook {} goes on at position {position} of it",
+                self.channel, self.hook
+            );
+            return Ok(Place { position, ..all });
+        }
+        if content.position < all.position {
+            warn!(
+                "the hook {} was away for so long that the journal of {} has forgotten {} of its updates",
+                self.hook,
+                self.channel,
+                all.position - content.position
+            );
+        }
+        let position = content.position.max(all.position);
+        let mut done: BTreeSet<u64> = content.done.into_iter().collect();
+        Ok(Place {
+            position,
+            done: done.split_off(&position),
+        })
+    }
+
+    /// Writes a place down, durably. Blocks for the disk.
+    pub(super) fn store(&self, place: &Place, tape: &Tape) -> Result<(), FileError> {
+        let before = tape.cursor_before(place.position);
+        let content = Content {
+            version: VERSION,
+            hook: self.hook.clone(),
+            channel: self.channel.clone(),
+            position: place.position,
+            done: place.done.iter().copied().collect(),
+            incarnation: before.map(|cursor| cursor.incarnation),
+            seq: before.map(|cursor| cursor.seq),
+        };
+        if let Some(folder) = self.path.parent() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(folder)
+                .map_err(FileError::of("make", folder))?;
+        }
+        let mut text = serde_json::to_vec(&content)
+            .map_err(io::Error::other)
+            .map_err(FileError::of("write", &self.path))?;
+        text.push(b'\n');
+        replace(&self.path, &text)
+    }
+}

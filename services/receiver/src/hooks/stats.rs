@@ -1,0 +1,136 @@
+//! What can be seen of a hook.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+
+/// What is counted of one hook, since the start.
+pub struct HookStats {
+    name: String,
+    kind: &'static str,
+    pub(super) delivered: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) dead: AtomicU64,
+    pub(super) lost: AtomicU64,
+    pub(super) running: AtomicU64,
+    disabled: AtomicBool,
+    error: Mutex<Option<String>>,
+    lanes: Mutex<Vec<Arc<dyn Waiting>>>,
+}
+
+/// A lane, as the number of updates that wait in it.
+pub(super) trait Waiting: Send + Sync {
+    fn waiting(&self) -> u64;
+}
+
+/// A hook, for pages and metrics.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HookStatus {
+    /// Its name.
+    pub name: String,
+    /// `webhook` or `exec`.
+    pub kind: &'static str,
+    /// Updates that it is not told of yet.
+    pub pending: u64,
+    /// Attempts that run now.
+    pub running: u64,
+    /// Updates that it was told of.
+    pub delivered: u64,
+    /// Attempts that failed.
+    pub failed_attempts: u64,
+    /// Updates that were given up.
+    pub dead_letters: u64,
+    /// Updates that could not be read back.
+    pub lost: u64,
+    /// Whether it is not told any more until the next start.
+    pub disabled: bool,
+    /// Why the last attempt failed, until one succeeds.
+    pub error: Option<String>,
+}
+
+impl HookStats {
+    pub(super) fn new(name: &str, kind: &'static str) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind,
+            delivered: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            dead: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            running: AtomicU64::new(0),
+            disabled: AtomicBool::new(false),
+            error: Mutex::new(None),
+            lanes: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The hook's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As it is now.
+    #[must_use]
+    pub fn status(&self) -> HookStatus {
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending = lanes.iter().map(|lane| lane.waiting()).sum();
+        drop(lanes);
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        HookStatus {
+            name: self.name.clone(),
+            kind: self.kind,
+            pending,
+            running: count(&self.running),
+            delivered: count(&self.delivered),
+            failed_attempts: count(&self.failed),
+            dead_letters: count(&self.dead),
+            lost: count(&self.lost),
+            disabled: self.disabled.load(Ordering::Relaxed),
+            error: error.clone(),
+        }
+    }
+
+    pub(super) fn add_lane(&self, lane: Arc<dyn Waiting>) {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.push(lane);
+    }
+
+    pub(super) fn disable(&self) {
+        self.disabled.store(true, Ordering::Relaxed);
+    }
+
+    /// Says whether it went well before.
+    pub(super) fn fail(&self, reason: &str) -> bool {
+        let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        error.replace(reason.to_owned()).is_none()
+    }
+
+    /// Says whether it failed before.
+    pub(super) fn succeed(&self) -> bool {
+        let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        error.take().is_some()
+    }
+}
+
+pub(super) fn add(counter: &AtomicU64, number: u64) {
+    counter.fetch_add(number, Ordering::Relaxed);
+}
+
+/// Counts for as long as it lives.
+pub(super) struct Running<'a>(&'a AtomicU64);
+
+impl<'a> Running<'a> {
+    pub(super) fn new(counter: &'a AtomicU64) -> Self {
+        add(counter, 1);
+        Self(counter)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

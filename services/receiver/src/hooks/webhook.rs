@@ -1,0 +1,298 @@
+//! Webhooks: an HTTP POST for each update, as a CloudEvents 1.0 event in binary mode, signed.
+//!
+//! The address is the operator's own choice, so it may be a private one; where a server redirects
+//! to is not, so redirects are not followed.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::{Client, Response, StatusCode};
+use url::Url;
+
+use super::event::Event;
+use super::signature::Key;
+use super::{Target, Verdict};
+use crate::peer_text::plain;
+
+/// How much of an answer is looked at, in bytes: to say what a server has against it, and so that
+/// the connection can be used again.
+const ANSWER: usize = 4 << 10;
+
+/// The longest time for a connection to be made.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// The longest header value; nothing that makes sense is longer.
+const MAX_HEADER: usize = 4096;
+
+/// A webhook.
+#[derive(Debug)]
+pub struct Webhook {
+    url: Url,
+    key: Option<Key>,
+    timeout: Duration,
+    client: Client,
+    /// What to say about https where no certificate authorities were found.
+    tls_note: Option<String>,
+    sign: bool,
+}
+
+impl Webhook {
+    /// Posts to `url`, signs with `key`, and takes at most `timeout` for each attempt.
+    ///
+    /// # Errors
+    /// In words, if the address is none for HTTP or no client can be made.
+    pub fn new(url: Url, key: Option<Key>, timeout: Duration) -> Result<Self, String> {
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(format!(
+                "{} is no address for a webhook: it begins with http:// or https://",
+                shown(&url)
+            ));
+        }
+        let (client, tls_note) = client()?;
+        Ok(Self {
+            url,
+            key,
+            timeout,
+            client,
+            tls_note,
+            sign: true,
+        })
+    }
+
+    /// Test-only: sends no signature although there is a key.
+    #[cfg(feature = "sabotage")]
+    #[must_use]
+    pub fn unsigned(mut self) -> Self {
+        self.sign = false;
+        self
+    }
+
+    async fn post(&self, event: &Event) -> Verdict {
+        let again = |reason: String| Verdict::Again {
+            reason,
+            after: None,
+        };
+        let body = match serde_json::to_vec(&event.data) {
+            Ok(body) => body,
+            Err(error) => return again(error.to_string()),
+        };
+        let mut headers = headers(event);
+        let now = Timestamp::now().as_second();
+        let mut put = |name, value: String| {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        };
+        put("webhook-id", event.id.clone());
+        put("webhook-timestamp", now.to_string());
+        if let Some(key) = self.key.as_ref().filter(|_| self.sign) {
+            put("webhook-signature", key.sign(&event.id, now, &body));
+        }
+        let request = self.client.post(self.url.clone()).headers(headers);
+        match request.body(body).send().await {
+            Ok(response) => self.judge(response).await,
+            Err(error) => again(format!("{}: {}", shown(&self.url), self.words(&error))),
+        }
+    }
+
+    /// 2xx is success, 410 is the end, everything else is tried again.
+    async fn judge(&self, mut response: Response) -> Verdict {
+        let status = response.status();
+        let after = retry_after(response.headers());
+        let mut answer = Vec::new();
+        while answer.len() < ANSWER
+            && let Ok(Some(chunk)) = response.chunk().await
+        {
+            answer.extend_from_slice(&chunk);
+        }
+        if status.is_success() {
+            return Verdict::Done;
+        }
+        let said = String::from_utf8_lossy(&answer);
+        let said: String = plain(said.trim()).chars().take(200).collect();
+        let mut reason = format!("{} answered {status}", shown(&self.url));
+        if status.is_redirection() {
+            reason.push_str("; redirects are not followed: give the webhook the address itself");
+        } else if !said.is_empty() {
+            reason = format!("{reason}: {said}");
+        }
+        if status == StatusCode::GONE {
+            return Verdict::Disable { reason };
+        }
+        Verdict::Again { reason, after }
+    }
+
+    fn words(&self, error: &reqwest::Error) -> String {
+        let mut causes: Vec<String> = Vec::new();
+        let mut next: Option<&(dyn StdError + 'static)> = error.source();
+        while let Some(cause) = next {
+            let text = cause.to_string();
+            if causes.last() != Some(&text) && causes.len() < 8 {
+                causes.push(text);
+            }
+            next = cause.source();
+        }
+        if causes.is_empty() {
+            // Its own text holds the address with everything in it.
+            causes.push("the request failed".into());
+        }
+        if self.url.scheme() == "https" {
+            causes.extend(self.tls_note.clone());
+        }
+        causes.join(": ")
+    }
+}
+
+impl Target for Webhook {
+    const KIND: &'static str = "webhook";
+
+    async fn attempt(&self, event: &Event, _attempt: u32) -> Verdict {
+        match tokio::time::timeout(self.timeout, self.post(event)).await {
+            Ok(verdict) => verdict,
+            Err(_) => Verdict::Again {
+                reason: format!(
+                    "{} did not answer within {} s",
+                    shown(&self.url),
+                    self.timeout.as_secs_f64()
+                ),
+                after: None,
+            },
+        }
+    }
+}
+
+/// Makes the client, and says what is wrong with https where only http will work.
+fn client() -> Result<(Client, Option<String>), String> {
+    // An error means that there is a provider already, and that is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = || {
+        Client::builder()
+            .user_agent(concat!("flexfeed-receiver/", env!("CARGO_PKG_VERSION")))
+            .redirect(reqwest::redirect::Policy::none())
+            .referer(false)
+            .connect_timeout(CONNECT)
+            .pool_max_idle_per_host(1)
+    };
+    let words = |error: reqwest::Error| match error.source() {
+        Some(cause) => cause.to_string(),
+        None => error.to_string(),
+    };
+    match builder().build() {
+        Ok(client) => Ok((client, None)),
+        // A machine without certificate authorities can still post over plain http.
+        Err(error) => {
+            let note = format!(
+                "{} (https needs the certificate authorities of the system: install the package ca-certificates)",
+                words(error)
+            );
+            let client = builder().tls_certs_only([]).build().map_err(words)?;
+            Ok((client, Some(note)))
+        }
+    }
+}
+
+/// The event's attributes, as the HTTP binding of CloudEvents has them.
+fn headers(event: &Event) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let seq = event.seq.to_string();
+    for (name, value) in [
+        ("ce-specversion", "1.0"),
+        ("ce-type", &event.kind),
+        ("ce-source", &event.source),
+        ("ce-id", &event.id),
+        ("ce-time", &event.time),
+        ("ce-subject", &event.subject),
+        ("ce-channel", &event.channel),
+        ("ce-sequence", &seq),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(&encoded(value)) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+    headers
+}
+
+/// A header value by the CloudEvents HTTP binding, section 3.1.3.2: printable ASCII but `"` and `%`
+/// stands as it is, everything else percent-encoded. Cut off where it is absurdly long.
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '!'..='~') && !matches!(c, '"' | '%') {
+            out.push(c);
+        } else {
+            let mut bytes = [0; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                out.push_str(&format!("%{byte:02X}"));
+            }
+        }
+        if out.len() >= MAX_HEADER {
+            break;
+        }
+    }
+    out
+}
+
+/// RFC 9110 section 10.2.3: seconds or a date.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = value.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = rfc2822::parse(value).ok()?.timestamp();
+    let wait = at.as_second().saturating_sub(Timestamp::now().as_second());
+    Some(Duration::from_secs(u64::try_from(wait).unwrap_or(0)))
+}
+
+/// The address without what may be secret in it: credentials and the query.
+fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.set_fragment(None);
+    url.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn header_values_are_encoded_by_the_binding() {
+        assert_eq!(encoded("urn:x/1?a=b"), "urn:x/1?a=b");
+        assert_eq!(
+            encoded("Euro € \"50%\"\r\n"),
+            "Euro%20%E2%82%AC%20%2250%25%22%0D%0A"
+        );
+        assert!(encoded(&"é".repeat(10_000)).len() <= MAX_HEADER + 12);
+    }
+
+    #[test]
+    fn servers_say_when_to_come_back_in_two_ways() {
+        let after = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, HeaderValue::from_str(value).unwrap());
+            retry_after(&headers)
+        };
+        assert_eq!(after("120"), Some(Duration::from_secs(120)));
+        assert_eq!(after("Fri, 31 Dec 1999 23:59:59 GMT"), Some(Duration::ZERO));
+        assert!(after("Fri, 31 Dec 2100 23:59:59 GMT") > Some(Duration::from_secs(1 << 30)));
+        for nonsense in ["soon", "-1", "1.5"] {
+            assert_eq!(after(nonsense), None);
+        }
+    }
+
+    #[test]
+    fn no_message_shows_what_may_be_secret() {
+        let url = Url::parse("https://u:p@example.org/hook?token=abc#d").unwrap();
+        assert_eq!(shown(&url), "https://example.org/hook");
+        let error = Webhook::new(Url::parse("ftp://u:p@example.org/").unwrap(), None, CONNECT);
+        let error = error.unwrap_err();
+        assert!(error.contains("http") && !error.contains("u:p"), "{error}");
+    }
+}

@@ -1,0 +1,82 @@
+//! The receiver's own log of a channel's last updates: `DATA/journal/CHANNEL/`.
+//!
+//! The files of a channel show what is; the journal says what happened, in order: each update
+//! once, where updates are missing, and where the source began its numbers anew. Server-sent
+//! events are replayed from it, and webhooks and commands have their place in it, so that a slow
+//! one waits here instead of holding anything else up.
+//!
+//! It is a row of segment files that are only appended to. Each record has a *position*, a number
+//! of this receiver's own that never comes twice. A record counts once it is synced and all other
+//! files of its batch are ([`Journal::announce`]). A kill at any moment leaves at worst an
+//! unfinished record at the end, which the next start cuts off; the source sends it again. Bounds
+//! on number and size are kept by removing the oldest segment; who has not read it yet is told
+//! first ([`Guard`]).
+
+mod record;
+mod segment;
+mod tape;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use crate::durable::FileError;
+pub use record::{Kind, Mark, Missing, Record};
+pub use tape::{Guard, Place, Resume, Tape};
+pub use writer::{Journal, Opened};
+
+/// How much a journal keeps, for each channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The most records.
+    pub updates: usize,
+    /// The most bytes.
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            updates: 10_000,
+            bytes: 64 << 20,
+        }
+    }
+}
+
+/// Into how many segments a full journal is divided: it holds between seven eighths of its limits
+/// and all of them.
+const SEGMENTS: u64 = 8;
+
+impl Limits {
+    fn segment_updates(self) -> usize {
+        (self.updates / SEGMENTS as usize).max(1)
+    }
+
+    fn segment_bytes(self) -> u64 {
+        (self.bytes / SEGMENTS).max(1)
+    }
+}
+
+/// The folder of a channel's journal in a data folder.
+#[must_use]
+pub fn folder(data: &Path, channel: &str) -> PathBuf {
+    data.join("journal").join(channel)
+}
+
+/// Why a journal cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// A file of it.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The oldest records have to leave, and who waits for them cannot take them over.
+    #[error("the journal {} is full and its oldest updates cannot be put aside: {reason}", folder.display())]
+    Leaving {
+        /// The journal.
+        folder: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+}

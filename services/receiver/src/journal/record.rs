@@ -1,0 +1,197 @@
+//! One record: `length (32) | check (64) | body`, where the body is `kind (8) | incarnation (128)
+//! | seq (64) | argument (64) | encoded update`. Numbers are in network byte order. The check is
+//! the beginning of the SHA-256 of the record's position and body.
+
+use std::io::{self, Read};
+
+use bytes::Bytes;
+use feed::payload::MAX_EVENT_BYTES;
+use ring::digest;
+use uuid::Uuid;
+
+/// Before the body.
+const PREFIX: usize = 4 + CHECK;
+const CHECK: usize = 8;
+
+/// A body without an encoded update.
+const FIXED: usize = 1 + 16 + 8 + 8;
+
+/// No body is longer: an update is refused before it comes here.
+const MAX_BODY: usize = FIXED + MAX_EVENT_BYTES + 1;
+
+/// Why updates are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// The source does not have them any more.
+    Gone,
+    /// They made no sense and were passed over.
+    Senseless,
+    /// The receiver did not know any more how far it was, and the source began with its last ones.
+    Skipped,
+}
+
+impl Missing {
+    /// In words.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Gone => "gone at the source",
+            Self::Senseless => "made no sense",
+            Self::Skipped => "skipped: the receiver had lost its cursor",
+        }
+    }
+}
+
+/// What a record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An update, put out at this Unix time in ms.
+    Update {
+        /// When.
+        at_ms: u64,
+    },
+    /// Updates from this number on are missing.
+    Missing {
+        /// The first one.
+        from: u64,
+        /// Why.
+        why: Missing,
+    },
+    /// Numbers begin after this record's.
+    Begins {
+        /// Other numbers went before: the source's store is another one, or an older state of it.
+        resync: bool,
+    },
+}
+
+/// A record without its update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// What it says.
+    pub kind: Kind,
+    /// The channel's incarnation.
+    pub incarnation: Uuid,
+    /// The number up to which a reader is with this record.
+    pub seq: u64,
+}
+
+/// A record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// What it says.
+    pub mark: Mark,
+    /// The update as it was sent; empty where the record is of none.
+    pub encoded: Bytes,
+}
+
+impl Record {
+    /// Its length in a file.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        PREFIX + FIXED + self.encoded.len()
+    }
+
+    /// Appends it, as the record of this position.
+    pub fn write(&self, position: u64, out: &mut Vec<u8>) {
+        let (kind, argument) = match self.mark.kind {
+            Kind::Update { at_ms } => (1, at_ms),
+            Kind::Begins { resync } => (2, u64::from(resync)),
+            Kind::Missing { from, why } => (
+                match why {
+                    Missing::Gone => 3,
+                    Missing::Senseless => 4,
+                    Missing::Skipped => 5,
+                },
+                from,
+            ),
+        };
+        let at = out.len();
+        let length = u32::try_from(FIXED + self.encoded.len()).unwrap_or(u32::MAX);
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(&[0; CHECK]);
+        out.push(kind);
+        out.extend_from_slice(self.mark.incarnation.as_bytes());
+        out.extend_from_slice(&self.mark.seq.to_be_bytes());
+        out.extend_from_slice(&argument.to_be_bytes());
+        out.extend_from_slice(&self.encoded);
+        let sum = check(position, out.get(at + PREFIX..).unwrap_or_default());
+        if let Some(place) = out.get_mut(at + 4..at + PREFIX) {
+            place.copy_from_slice(&sum);
+        }
+    }
+
+    /// Reads the record of this position; `None` at the end and where there is no whole and good
+    /// one.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn read(position: u64, from: &mut impl Read) -> io::Result<Option<Self>> {
+        let mut prefix = [0; PREFIX];
+        if !fill(from, &mut prefix)? {
+            return Ok(None);
+        }
+        let (length, sum) = prefix.split_at(4);
+        let length = u32::from_be_bytes(length.try_into().unwrap_or_default()) as usize;
+        if !(FIXED..=MAX_BODY).contains(&length) {
+            return Ok(None);
+        }
+        // What is not there is not made room for: the length may be garbage.
+        let mut body = Vec::new();
+        from.take(length as u64).read_to_end(&mut body)?;
+        if body.len() != length || check(position, &body) != *sum {
+            return Ok(None);
+        }
+        Ok(Self::parse(body))
+    }
+
+    fn parse(body: Vec<u8>) -> Option<Self> {
+        let mut body = Bytes::from(body);
+        let encoded = body.split_off(FIXED);
+        let (kind, rest) = body.split_first()?;
+        let (incarnation, rest) = rest.split_first_chunk::<16>()?;
+        let (seq, rest) = rest.split_first_chunk::<8>()?;
+        let argument = u64::from_be_bytes(*rest.first_chunk::<8>()?);
+        let missing = |why| Kind::Missing {
+            from: argument,
+            why,
+        };
+        let kind = match kind {
+            1 => Kind::Update { at_ms: argument },
+            2 => Kind::Begins {
+                resync: argument != 0,
+            },
+            3 => missing(Missing::Gone),
+            4 => missing(Missing::Senseless),
+            5 => missing(Missing::Skipped),
+            _ => return None,
+        };
+        Some(Self {
+            mark: Mark {
+                kind,
+                incarnation: Uuid::from_bytes(*incarnation),
+                seq: u64::from_be_bytes(*seq),
+            },
+            encoded,
+        })
+    }
+}
+
+fn check(position: u64, body: &[u8]) -> [u8; CHECK] {
+    let mut context = digest::Context::new(&digest::SHA256);
+    context.update(&position.to_be_bytes());
+    context.update(body);
+    let mut out = [0; CHECK];
+    for (to, from) in out.iter_mut().zip(context.finish().as_ref()) {
+        *to = *from;
+    }
+    out
+}
+
+/// Fills `buffer`; says whether there was enough.
+fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
+    match from.read_exact(buffer) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}

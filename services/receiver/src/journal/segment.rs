@@ -1,0 +1,162 @@
+//! One file of a journal.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::record::{Mark, Record};
+use crate::durable::{FileError, sync_folder_of};
+
+/// What a file begins with, before the position of its first record.
+const MAGIC: &[u8] = b"flexfeed journal 1\n";
+
+/// The length of that.
+const HEADER: u64 = MAGIC.len() as u64 + 8;
+
+const SUFFIX: &str = ".log";
+
+/// A segment as it is known in memory.
+#[derive(Debug)]
+pub(super) struct Segment {
+    /// The position of its first record.
+    pub(super) first: u64,
+    pub(super) path: PathBuf,
+    /// The length of what counts.
+    pub(super) len: u64,
+    /// Each record with its place in the file.
+    pub(super) marks: Vec<(u64, Mark)>,
+}
+
+impl Segment {
+    /// The position after its last record.
+    pub(super) fn end(&self) -> u64 {
+        self.first + self.marks.len() as u64
+    }
+
+    /// The record of a position, with its place in the file.
+    pub(super) fn mark(&self, position: u64) -> Option<&(u64, Mark)> {
+        let at = usize::try_from(position.checked_sub(self.first)?).ok()?;
+        self.marks.get(at)
+    }
+
+    /// Makes a new file, durably, and returns it open for writing.
+    pub(super) fn create(folder: &Path, first: u64) -> Result<(Self, File), FileError> {
+        let path = folder.join(format!("{first:020}{SUFFIX}"));
+        let create = || -> io::Result<File> {
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                // What stands there was never taken for a segment.
+                .truncate(true)
+                .mode(0o600)
+                .open(&path)?;
+            file.write_all(&[MAGIC, &first.to_be_bytes()].concat())?;
+            file.sync_all()?;
+            Ok(file)
+        };
+        let file = create().map_err(|error| {
+            let _ = fs::remove_file(&path);
+            FileError::of("write", &path)(error)
+        })?;
+        sync_folder_of(&path)?;
+        let segment = Self {
+            first,
+            path,
+            len: HEADER,
+            marks: Vec::new(),
+        };
+        Ok((segment, file))
+    }
+
+    /// Reads a file up to the first record that is not whole and good. Also returns how long the
+    /// file is. `None` for a file that is no segment.
+    pub(super) fn open(path: &Path) -> Result<Option<(Self, u64)>, FileError> {
+        let failed = || FileError::of("read", path);
+        let file = File::open(path).map_err(failed())?;
+        let whole = file.metadata().map_err(failed())?.len();
+        let mut file = BufReader::with_capacity(1 << 16, file);
+        let mut header = [0; HEADER as usize];
+        match file.read_exact(&mut header) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => return Err(failed()(error)),
+        }
+        let first = header
+            .strip_prefix(MAGIC)
+            .and_then(|rest| rest.try_into().ok());
+        let Some(first) = first.map(u64::from_be_bytes) else {
+            return Ok(None);
+        };
+        if named(path) != Some(first) {
+            return Ok(None);
+        }
+        let mut segment = Self {
+            first,
+            path: path.to_owned(),
+            len: HEADER,
+            marks: Vec::new(),
+        };
+        while let Some(record) = Record::read(segment.end(), &mut file).map_err(failed())? {
+            segment.push(&record);
+        }
+        Ok(Some((segment, whole)))
+    }
+
+    /// Notes a record that is at the end of the file.
+    pub(super) fn push(&mut self, record: &Record) {
+        self.marks.push((self.len, record.mark));
+        self.len += record.len() as u64;
+    }
+
+    /// Opens the file for appending, and cuts off what does not count.
+    pub(super) fn writable(&self) -> Result<File, FileError> {
+        let open = || -> io::Result<File> {
+            let file = OpenOptions::new().write(true).open(&self.path)?;
+            if file.metadata()?.len() != self.len {
+                file.set_len(self.len)?;
+                file.sync_all()?;
+            }
+            Ok(file)
+        };
+        open().map_err(FileError::of("open", &self.path))
+    }
+}
+
+/// Writes at the end of a segment that is `len` long, and syncs. The records count only when they
+/// are noted by [`Segment::push`].
+pub(super) fn append(file: &File, path: &Path, len: u64, bytes: &[u8]) -> Result<(), FileError> {
+    let write = file.write_all_at(bytes, len);
+    write.and_then(|()| file.sync_data()).map_err(|error| {
+        // On a full disk the half of it takes room that others need.
+        let _ = file.set_len(len);
+        FileError::of("write", path)(error)
+    })
+}
+
+/// The record of a position, at its place in a file; `None` if it is not whole and good.
+pub(super) fn read_at(path: &Path, offset: u64, position: u64) -> io::Result<Option<Record>> {
+    use std::io::{Seek, SeekFrom};
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(offset))?;
+    Record::read(position, &mut file)
+}
+
+/// The files of a journal, oldest first.
+pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let failed = || FileError::of("read", folder);
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed())? {
+        let path = entry.map_err(failed())?.path();
+        if let Some(first) = named(&path) {
+            paths.push((first, path));
+        }
+    }
+    paths.sort();
+    Ok(paths.into_iter().map(|(_, path)| path).collect())
+}
+
+fn named(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
+    name.parse().ok()
+}

@@ -1,0 +1,278 @@
+//! The writing side of a journal.
+
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flexicast::Cursor;
+use tracing::warn;
+use uuid::Uuid;
+
+use super::record::{Kind, Mark, Missing, Record};
+use super::segment::{Segment, list};
+use super::tape::{Index, Tape};
+use super::{JournalError, Limits};
+use crate::board::now_ms;
+use crate::durable::{FileError, sync_folder_of};
+
+/// The journal of one channel, as its one writer has it.
+#[derive(Debug)]
+pub struct Journal {
+    folder: PathBuf,
+    limits: Limits,
+    tape: Arc<Tape>,
+    /// The file of the last segment.
+    file: Option<File>,
+    /// Taken in, not written yet.
+    pending: Vec<Record>,
+    /// How far it is with what is pending.
+    last: Option<Cursor>,
+}
+
+/// What was found at opening.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Opened {
+    /// How far the journal is; `None` where it is empty.
+    pub cursor: Option<Cursor>,
+    /// What was damaged, in words.
+    pub damaged: Vec<String>,
+}
+
+impl Journal {
+    /// Opens or begins the journal in `folder`. An unfinished record at the end is cut off.
+    ///
+    /// # Errors
+    /// If the folder or a file in it cannot be read or made.
+    pub fn open(folder: &Path, limits: Limits) -> Result<(Self, Opened), FileError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(FileError::of("make", folder))?;
+        let mut opened = Opened::default();
+        let mut index = Index::default();
+        let paths = list(folder)?;
+        for (at, path) in paths.iter().enumerate() {
+            let last = at + 1 == paths.len();
+            match Segment::open(path)? {
+                Some((segment, _))
+                    if index
+                        .segments
+                        .back()
+                        .is_some_and(|b| b.end() > segment.first) =>
+                {
+                    opened.damaged.push(format!(
+                        "{} overlaps with another file and is left out",
+                        path.display()
+                    ));
+                    drop(segment);
+                }
+                Some((segment, whole)) => {
+                    if !last && segment.len != whole {
+                        opened.damaged.push(format!(
+                            "{} is damaged from byte {} on",
+                            path.display(),
+                            segment.len
+                        ));
+                    }
+                    index.segments.push_back(segment);
+                }
+                // Killed while it was made, before anything was in it.
+                None if last => {
+                    fs::remove_file(path).map_err(FileError::of("remove", path))?;
+                }
+                None => {
+                    opened
+                        .damaged
+                        .push(format!("{} is no part of a journal", path.display()));
+                    fs::remove_file(path).map_err(FileError::of("remove", path))?;
+                }
+            }
+        }
+        let marks = index
+            .segments
+            .iter()
+            .rev()
+            .flat_map(|s| s.marks.iter().rev());
+        opened.cursor = marks.map(|(_, mark)| cursor_of(mark)).next();
+        index.now = opened.cursor;
+        let file = index.segments.back().map(Segment::writable).transpose()?;
+        let end = index.segments.back().map_or(0, Segment::end);
+        let journal = Self {
+            folder: folder.to_owned(),
+            limits,
+            tape: Arc::new(Tape::new(index, end)),
+            file,
+            pending: Vec::new(),
+            last: opened.cursor,
+        };
+        Ok((journal, opened))
+    }
+
+    /// For readers.
+    #[must_use]
+    pub fn tape(&self) -> Arc<Tape> {
+        Arc::clone(&self.tape)
+    }
+
+    /// An empty journal is this far, without a record of it.
+    pub fn assume(&mut self, cursor: Cursor) {
+        if self.last.is_none() {
+            self.last = Some(cursor);
+            self.tape.index().now = Some(cursor);
+        }
+    }
+
+    /// Updates with the numbers after `cursor` follow. `resync` if the source says that the numbers
+    /// known so far do not count any more.
+    pub fn begin(&mut self, cursor: Cursor, resync: bool) {
+        match self.last {
+            Some(last) if last == cursor => {}
+            Some(last) if last.incarnation == cursor.incarnation && !resync => {
+                // The cursor was lost, the journal was not.
+                self.miss(
+                    cursor.incarnation,
+                    last.seq + 1,
+                    cursor.seq,
+                    Missing::Skipped,
+                );
+            }
+            known => self.push(
+                Kind::Begins {
+                    resync: known.is_some(),
+                },
+                cursor,
+                Bytes::new(),
+            ),
+        }
+    }
+
+    /// Takes an update in, unless it is there already.
+    pub fn take(&mut self, incarnation: Uuid, seq: u64, encoded: &Bytes) {
+        if self.is_new(incarnation, seq) {
+            let at_ms = now_ms() as u64;
+            let cursor = Cursor { incarnation, seq };
+            self.push(Kind::Update { at_ms }, cursor, encoded.clone());
+        }
+    }
+
+    /// The updates `from` to `to` are missing; those of them that are there already are not.
+    pub fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing) {
+        if self.is_new(incarnation, to) {
+            let last = self.last.filter(|last| last.incarnation == incarnation);
+            let from = last.map_or(from, |last| from.max(last.seq + 1));
+            let cursor = Cursor {
+                incarnation,
+                seq: to,
+            };
+            self.push(Kind::Missing { from, why }, cursor, Bytes::new());
+        }
+    }
+
+    /// Makes what was taken in durable. It does not count yet: see [`Journal::announce`]. Blocks
+    /// for the disk.
+    ///
+    /// # Errors
+    /// What failed; nothing was written then, and it can be tried again.
+    pub fn write(&mut self) -> Result<(), JournalError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.make_room()?;
+        let full = self.tape.index().segments.back().is_none_or(|segment| {
+            segment.marks.len() >= self.limits.segment_updates()
+                || segment.len >= self.limits.segment_bytes()
+        });
+        let end = self.tape.index().segments.back().map_or(0, Segment::end);
+        let file = match &self.file {
+            Some(file) if !full => file,
+            _ => {
+                let (segment, file) = Segment::create(&self.folder, end)?;
+                self.tape.index().segments.push_back(segment);
+                self.file.insert(file)
+            }
+        };
+        let mut bytes = Vec::new();
+        for (record, position) in self.pending.iter().zip(end..) {
+            record.write(position, &mut bytes);
+        }
+        // Only this writer changes the segments, so nothing moves while the lock is not held; a
+        // disk that hangs must not hold readers up.
+        let (path, len) = match self.tape.index().segments.back() {
+            Some(segment) => (segment.path.clone(), segment.len),
+            None => return Ok(()),
+        };
+        super::segment::append(file, &path, len, &bytes)?;
+        if let Some(segment) = self.tape.index().segments.back_mut() {
+            for record in self.pending.drain(..) {
+                segment.push(&record);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what is written count for readers: all other files of its batch are durable too.
+    pub fn announce(&self) {
+        if self.pending.is_empty() {
+            self.tape.announce(self.last);
+        }
+    }
+
+    /// Lets the oldest segments go until there is room for what is pending.
+    fn make_room(&mut self) -> Result<(), JournalError> {
+        let coming = self.pending.len();
+        let coming_bytes: u64 = self.pending.iter().map(|r| r.len() as u64).sum();
+        loop {
+            let (path, end) = {
+                let index = self.tape.index();
+                let records: usize = index.segments.iter().map(|s| s.marks.len()).sum();
+                let bytes: u64 = index.segments.iter().map(|s| s.len).sum();
+                let fits = records + coming <= self.limits.updates
+                    && bytes + coming_bytes <= self.limits.bytes;
+                match index.segments.front() {
+                    // The last one is being written to.
+                    Some(oldest) if !fits && index.segments.len() > 1 => {
+                        (oldest.path.clone(), oldest.end())
+                    }
+                    _ => return Ok(()),
+                }
+            };
+            self.tape
+                .leave(end)
+                .map_err(|error| JournalError::Leaving {
+                    folder: self.folder.clone(),
+                    reason: error.to_string(),
+                })?;
+            self.tape.index().segments.pop_front();
+            if let Err(error) = fs::remove_file(&path) {
+                // It takes room until the next start, and is read once more there.
+                warn!("cannot remove {}: {error}", path.display());
+            }
+            sync_folder_of(&path)?;
+        }
+    }
+
+    fn is_new(&self, incarnation: Uuid, seq: u64) -> bool {
+        self.last
+            .is_none_or(|last| last.incarnation != incarnation || last.seq < seq)
+    }
+
+    fn push(&mut self, kind: Kind, cursor: Cursor, encoded: Bytes) {
+        self.last = Some(cursor);
+        let mark = Mark {
+            kind,
+            incarnation: cursor.incarnation,
+            seq: cursor.seq,
+        };
+        self.pending.push(Record { mark, encoded });
+    }
+}
+
+fn cursor_of(mark: &Mark) -> Cursor {
+    Cursor {
+        incarnation: mark.incarnation,
+        seq: mark.seq,
+    }
+}
