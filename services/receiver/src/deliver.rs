@@ -10,6 +10,7 @@ use tracing::{error, warn};
 use uuid::Uuid;
 
 use crate::delivery_log::Record;
+use crate::journal::Missing;
 use crate::peer_text::plain;
 use crate::sink::Sink;
 
@@ -29,12 +30,18 @@ pub struct Item {
 pub enum What {
     /// Delivery begins after it, or begins again: a receiver that is killed before its first update
     /// must not begin somewhere else at the next start.
-    Begins,
+    Begins {
+        /// The source says that what was known of its numbers does not count any more.
+        resync: bool,
+    },
     /// The update of this number.
     Update(Received),
     /// The updates up to it, from after the one before, are gone at the source. Without this, a
     /// receiver would ask for them and tell of them again after every restart.
-    Gap,
+    Gap {
+        /// The first one that is gone.
+        from: u64,
+    },
 }
 
 /// An update as it came.
@@ -54,8 +61,12 @@ pub struct Received {
 pub enum Step {
     /// Decode, and take in in memory.
     Take,
-    /// Write the output.
+    /// Write the journal.
+    Journal,
+    /// Write the files.
     Output,
+    /// Tell those who read the journal.
+    Announce,
     /// Append the delivery log.
     Log,
     /// Write the cursor.
@@ -66,7 +77,14 @@ pub enum Step {
 }
 
 /// The order that loses nothing.
-pub const ORDER: &[Step] = &[Step::Take, Step::Output, Step::Log, Step::Cursor];
+pub const ORDER: &[Step] = &[
+    Step::Take,
+    Step::Journal,
+    Step::Output,
+    Step::Announce,
+    Step::Log,
+    Step::Cursor,
+];
 
 /// A batch and how far it is. A step that failed is tried again by the next attempt, those before
 /// it are not repeated.
@@ -102,10 +120,10 @@ impl Delivery {
                 incarnation: item.incarnation,
                 seq: match item.what {
                     // An update that came twice does not take it back.
-                    What::Update(_) | What::Gap => before.max(item.seq),
+                    What::Update(_) | What::Gap { .. } => before.max(item.seq),
                     // Where the source says that delivery begins counts, also before where it was:
                     // a store that was restored from an older backup gives its numbers again.
-                    What::Begins => item.seq,
+                    What::Begins { .. } => item.seq,
                 },
             })
         });
@@ -131,6 +149,8 @@ impl Delivery {
         while let Some(step) = self.order.get(self.done) {
             match step {
                 Step::Take => self.take(sink),
+                Step::Journal => sink.write_journal()?,
+                Step::Announce => sink.announce(),
                 Step::Output => {
                     sink.write_output()?;
                     self.stamp(now_ms());
@@ -161,18 +181,22 @@ impl Delivery {
         for item in &self.items {
             let received = match &item.what {
                 What::Update(received) => received,
-                What::Begins => {
-                    sink.begin(Cursor {
+                What::Begins { resync } => {
+                    let cursor = Cursor {
                         incarnation: item.incarnation,
                         seq: item.seq,
-                    });
+                    };
+                    sink.begin(cursor, *resync);
                     continue;
                 }
-                What::Gap => continue,
+                What::Gap { from } => {
+                    sink.miss(item.incarnation, *from, item.seq, Missing::Gone);
+                    continue;
+                }
             };
             let reason = match payload::decode(&received.encoded) {
                 Ok(update) if update.seq == item.seq => {
-                    sink.take(&update);
+                    sink.take(&update, &received.encoded);
                     let record = Record {
                         seq: item.seq,
                         id: Record::id_of(&update.entry.id),
@@ -188,6 +212,7 @@ impl Delivery {
                 Err(error) => error.to_string(),
             };
             self.outcome.undecodable += 1;
+            sink.miss(item.incarnation, item.seq, item.seq, Missing::Senseless);
             error!(
                 seq = item.seq,
                 "update {} makes no sense and is passed over: {}",

@@ -16,6 +16,7 @@ pub mod deliver;
 pub mod delivery_log;
 pub mod durable;
 pub mod hooks;
+pub mod http;
 pub mod journal;
 pub mod latency;
 pub mod link;

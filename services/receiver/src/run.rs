@@ -5,20 +5,30 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use flexicast_tokio::receiver::{Receiver, ReceiverConfig};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::board::{Board, Identity};
 use crate::config::Settings;
 use crate::data::DataFolder;
 use crate::deliver::{ORDER, Step};
+use crate::hooks::exec::Exec;
+use crate::hooks::webhook::Webhook;
+use crate::hooks::{self, Hooks, Key, Patience, Pauses};
+use crate::http::{self, Served, Site};
+use crate::journal::{Limits, Tape};
 use crate::receive::{Backoff, End, Loop, Outlet};
-use crate::sink::ChannelFiles;
+use crate::sink::{ChannelFiles, Layout};
 use crate::status::file as status_file;
 
 /// How long the goodbye to the source may take.
 const GOODBYE: Duration = Duration::from_secs(3);
+
+/// How long webhooks and commands in hand may take to end.
+const LAST_HOOKS: Duration = Duration::from_secs(5);
 
 /// How long the last status may take.
 const LAST_STATUS: Duration = Duration::from_secs(2);
@@ -32,6 +42,8 @@ struct Promises {
     order: &'static [Step],
     dedupe_off: bool,
     gaps_untold: bool,
+    journal_unchecked: bool,
+    signature_off: bool,
 }
 
 /// Runs the receiver until it is told to stop.
@@ -58,11 +70,15 @@ fn promises() -> anyhow::Result<Promises> {
     Ok(Promises {
         order: if sabotage.cursor_first {
             crate::sabotage::CURSOR_FIRST
+        } else if sabotage.journal_after_cursor {
+            crate::sabotage::JOURNAL_LAST
         } else {
             ORDER
         },
         dedupe_off: sabotage.dedupe_off,
         gaps_untold: sabotage.gaps_untold,
+        journal_unchecked: sabotage.journal_after_cursor,
+        signature_off: sabotage.signature_off,
     })
 }
 
@@ -73,6 +89,8 @@ fn promises() -> anyhow::Result<Promises> {
         order: ORDER,
         dedupe_off: false,
         gaps_untold: false,
+        journal_unchecked: false,
+        signature_off: false,
     })
 }
 
@@ -85,11 +103,29 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     status_file::discard(data.path());
     make_qlog_folder(settings)?;
 
-    let (mut outlets, mut channels) = (Vec::new(), Vec::new());
+    let listener = match settings.http {
+        Some(http) => http::bind(http).await?,
+        None => None,
+    };
+    let address = listener.as_ref().and_then(|l| l.local_addr().ok());
+    let state = data.state();
+    let layout = Layout {
+        data: data.path(),
+        state: &state,
+        source: &source,
+        delivery_log: settings.delivery_log.as_deref(),
+        json: settings.json,
+        // An address that means all of them leads nowhere.
+        served: address.filter(|address| !address.ip().is_unspecified()),
+        journal: Limits {
+            updates: settings.journal.updates,
+            bytes: settings.journal.bytes,
+        },
+        journal_unchecked: promises.journal_unchecked,
+    };
+    let (mut outlets, mut channels, mut tapes) = (Vec::new(), Vec::new(), Vec::new());
     for channel in &link.channels {
-        let log = settings.delivery_log.as_deref();
-        let state = data.state();
-        let (files, cursor) = ChannelFiles::open(data.path(), &state, &source, channel, log)?;
+        let (files, cursor) = ChannelFiles::open(&layout, channel)?;
         info!(
             "channel {channel}: {} goes on {}",
             files.atom_path().display(),
@@ -98,9 +134,11 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
                 None => "with the source's last updates".to_owned(),
             }
         );
+        tapes.push((channel.clone(), files.tape()));
         outlets.push(Outlet::new(channel, files, cursor));
         channels.push((channel.clone(), cursor));
     }
+    let hooks = start_hooks(settings, data, promises, &tapes)?;
     let identity = Identity {
         name: name.clone(),
         receiver_id: data.receiver_id(),
@@ -110,6 +148,23 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     let (ended, done) = watch::channel(false);
     let status = status_file::keep(Arc::clone(&board), data.path().to_owned(), done);
     let status = tokio::spawn(status);
+
+    let ending = CancellationToken::new();
+    let served = tapes.into_iter();
+    let served = served.map(|(channel, tape)| Served { channel, tape });
+    let site = Arc::new(Site::new(
+        data.path().to_owned(),
+        settings.json,
+        served.collect(),
+        Arc::clone(&board),
+        hooks.stats(),
+        ending.clone(),
+    ));
+    let sampling = tokio::spawn(http::sample(Arc::clone(&site)));
+    board.set_http(address);
+    if let Some(listener) = listener {
+        tokio::spawn(answer(site, listener));
+    }
 
     info!(
         "receiver {name} (id {}) connects to {source}, {}",
@@ -145,11 +200,22 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
 
     // From here on the transport waits for nobody.
     drop(events);
-    if tokio::time::timeout(GOODBYE, handle.shutdown())
-        .await
-        .is_err()
-    {
+    let (goodbye, hooks_end) = tokio::join!(
+        tokio::time::timeout(GOODBYE, handle.shutdown()),
+        tokio::time::timeout(LAST_HOOKS, hooks.stop()),
+    );
+    if goodbye.is_err() {
         warn!("the connection to {source} could not be closed in time");
+    }
+    if hooks_end.is_err() {
+        warn!(
+            "how far webhooks and commands are could not be written in time; the next start tells them of their last updates again"
+        );
+    }
+    // The last numbers of the hooks are in the last status.
+    ending.cancel();
+    if sampling.await.is_err() {
+        warn!("the last numbers of the hooks are missing in the status");
     }
     board.ended();
     let _ = ended.send(true);
@@ -163,6 +229,56 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         }
         End::Refused(reason) | End::Failed(reason) => Err(anyhow::Error::msg(reason)),
     }
+}
+
+async fn answer(site: Arc<Site>, listener: TcpListener) {
+    if let Ok(address) = listener.local_addr() {
+        info!("feeds, events and status are at http://{address}/");
+    }
+    http::serve(site, listener).await;
+}
+
+/// Starts webhooks and commands: before anything is received, so that they miss nothing.
+fn start_hooks(
+    settings: &Settings,
+    data: &DataFolder,
+    promises: &Promises,
+    tapes: &[(String, Arc<Tape>)],
+) -> anyhow::Result<Hooks> {
+    let mut hooks = Hooks::default();
+    for webhook in &settings.webhooks {
+        let key = webhook.secret.as_ref().map(|s| Key::new(s.as_bytes()));
+        let key = key.filter(|_| !promises.signature_off);
+        let target = Webhook::new(webhook.url.clone(), key, webhook.timeout);
+        let how = hooks::Settings {
+            name: webhook.name.clone(),
+            channels: webhook.channels.clone(),
+            patience: Patience {
+                attempts: webhook.attempts,
+                max_age: webhook.max_age,
+                pauses: Pauses::default(),
+            },
+            // Each channel's order is kept.
+            concurrency: 1,
+        };
+        let target = target.map_err(anyhow::Error::msg)?;
+        hooks.add(data.path(), how, target, tapes)?;
+    }
+    for exec in &settings.exec {
+        let how = hooks::Settings {
+            name: exec.name.clone(),
+            channels: exec.channels.clone(),
+            patience: Patience {
+                attempts: exec.attempts,
+                max_age: Duration::MAX,
+                pauses: Pauses::default(),
+            },
+            concurrency: exec.concurrency,
+        };
+        let target = Exec::new(exec.command.clone(), exec.timeout);
+        hooks.add(data.path(), how, target, tapes)?;
+    }
+    Ok(hooks)
 }
 
 /// True from the first SIGTERM or SIGINT on. A second one ends the process at once, if it is not so

@@ -16,8 +16,22 @@ pub const CURSOR_FIRST: &[Step] = &[
     Step::Cursor,
     Step::Pause,
     Step::Take,
+    Step::Journal,
+    Step::Output,
+    Step::Announce,
+    Step::Log,
+];
+
+/// The journal last: what a kill finds in between is in the files, and nobody who reads the journal
+/// ever hears of it.
+pub const JOURNAL_LAST: &[Step] = &[
+    Step::Take,
     Step::Output,
     Step::Log,
+    Step::Cursor,
+    Step::Pause,
+    Step::Journal,
+    Step::Announce,
 ];
 
 /// What is broken.
@@ -27,8 +41,12 @@ pub struct Sabotage {
     pub dedupe_off: bool,
     /// The cursor is written before the output.
     pub cursor_first: bool,
+    /// The journal is written after the cursor.
+    pub journal_after_cursor: bool,
     /// Updates that are gone at the source are left out without a word.
     pub gaps_untold: bool,
+    /// Webhooks are sent without a signature.
+    pub signature_off: bool,
 }
 
 impl Sabotage {
@@ -46,9 +64,11 @@ impl Sabotage {
                 "dedupe-off" => sabotage.dedupe_off = true,
                 "cursor-first" => sabotage.cursor_first = true,
                 "gaps-untold" => sabotage.gaps_untold = true,
+                "journal-after-cursor" => sabotage.journal_after_cursor = true,
+                "signature-off" => sabotage.signature_off = true,
                 "repair-off" | "fallback-off" | "renewal-off" => {}
                 other => bail!(
-                    "{VARIABLE}={other:?}: a receiver has dedupe-off, cursor-first and gaps-untold"
+                    "{VARIABLE}={other:?}: a receiver has dedupe-off, cursor-first, journal-after-cursor, gaps-untold and signature-off"
                 ),
             }
         }

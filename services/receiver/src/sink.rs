@@ -1,28 +1,48 @@
-//! Where the updates of one channel end up: the Atom file, the delivery log, the cursor.
+//! Where the updates of one channel end up: the journal, the Atom and JSON Feed files, the delivery
+//! log, the cursor.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use feed::atom::{AtomFile, FeedMeta, KEEP};
+use bytes::Bytes;
+use feed::atom::AtomFile;
+use feed::feed_file::{Damaged, FeedMeta, KEEP};
+use feed::json_feed::JsonFile;
 use feed::payload::Update;
 use flexicast::Cursor;
 use tracing::{info, warn};
+use uuid::Uuid;
 
 use crate::cursor::{CursorFile, Found};
 use crate::delivery_log::{DeliveryLog, Record};
+use crate::journal::{self, Journal, Limits, Missing, Tape};
 
 /// The outputs of one channel. [`crate::deliver`] calls these in the order that makes a crash
-/// harmless. All but the first block for the disk, and can be called again where they failed.
+/// harmless. Those that return a result block for the disk, and can be called again where they
+/// failed; the others only change memory.
 pub trait Sink: Send + 'static {
     /// Updates come with the numbers after `cursor` from here on. What has such a number already
-    /// is known by it no longer: the source gives the numbers again. In memory.
-    fn begin(&mut self, cursor: Cursor);
-    /// Takes an update in, in memory. Taking it again changes nothing.
-    fn take(&mut self, update: &Update);
-    /// Makes what was taken in durable.
+    /// is known by it no longer: the source gives the numbers again. `resync` if the source says so
+    /// by itself.
+    fn begin(&mut self, cursor: Cursor, resync: bool);
+    /// Takes an update in, which was sent as `encoded`. Taking it again changes nothing.
+    fn take(&mut self, update: &Update, encoded: &Bytes);
+    /// The updates `from` to `to` are missing.
+    fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing);
+    /// Makes the journal of what was taken in durable. Nobody reads it before
+    /// [`Sink::announce`].
+    ///
+    /// # Errors
+    /// What failed, in words for the operator. Nothing is lost then.
+    fn write_journal(&mut self) -> anyhow::Result<()>;
+    /// Makes the files of what was taken in durable.
     ///
     /// # Errors
     /// What failed, in words for the operator. Nothing is lost then.
     fn write_output(&mut self) -> anyhow::Result<()>;
+    /// Tells those who read the journal.
+    fn announce(&mut self);
     /// Logs the updates, all or none.
     ///
     /// # Errors
@@ -35,73 +55,136 @@ pub trait Sink: Send + 'static {
     fn write_cursor(&mut self, cursor: Cursor) -> anyhow::Result<()>;
 }
 
+/// Which files a channel has, and where.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout<'a> {
+    /// The data folder.
+    pub data: &'a Path,
+    /// The folder of the cursors.
+    pub state: &'a Path,
+    /// The source's `host:port`.
+    pub source: &'a str,
+    /// The delivery log, if there is to be one.
+    pub delivery_log: Option<&'a Path>,
+    /// Whether there is a JSON Feed file.
+    pub json: bool,
+    /// Where the files are served, if they are.
+    pub served: Option<SocketAddr>,
+    /// The journal's bounds.
+    pub journal: Limits,
+    /// Nobody looks whether the journal is as far as the cursor: only for sabotage.
+    pub journal_unchecked: bool,
+}
+
 /// The files of one channel.
 #[derive(Debug)]
 pub struct ChannelFiles {
+    journal: Journal,
     atom: AtomFile,
+    json: Option<JsonFile>,
     log: Option<DeliveryLog>,
     cursor: CursorFile,
 }
 
 impl ChannelFiles {
-    /// Opens the files of `channel` in the data folder `data`, and says from where on updates are
-    /// needed. `source` is the source's `host:port`.
+    /// Opens the files of `channel`, and says from where on updates are needed.
     ///
-    /// Damaged files are reported and begun anew. Where the Atom file is gone or damaged, the
-    /// cursor goes back by as much as the file holds, so that the source fills it again.
+    /// Damaged files are reported and begun anew. Where a feed file is gone or damaged, the cursor
+    /// goes back by as much as the file holds, and where the journal has lost its end, to there, so
+    /// that the source fills them again.
     ///
     /// # Errors
     /// If a file is there and cannot be read.
-    pub fn open(
-        data: &Path,
-        state: &Path,
-        source: &str,
-        channel: &str,
-        delivery_log: Option<&Path>,
-    ) -> anyhow::Result<(Self, Option<Cursor>)> {
-        let path: PathBuf = data.join(format!("{channel}.atom"));
-        let there = path.exists();
-        let atom = AtomFile::open(&path, FeedMeta::for_channel(source, channel), KEEP)?;
-        if let Some(damaged) = atom.damaged() {
+    pub fn open(layout: &Layout<'_>, channel: &str) -> anyhow::Result<(Self, Option<Cursor>)> {
+        let file = CursorFile::new(layout.state, channel);
+        let mut cursor = load(&file)?;
+        let folder = journal::folder(layout.data, channel);
+        let (mut journal, opened) = Journal::open(&folder, layout.journal)?;
+        for damage in &opened.damaged {
             warn!(
-                "{} was damaged ({}); it is kept as {}, and a new one is begun",
-                path.display(),
-                damaged.reason,
-                damaged.moved_to.display()
+                "the journal of {channel} is damaged: {damage}; who has not read that part yet is told of a gap"
             );
         }
-        let file = CursorFile::new(state, channel);
-        let mut cursor = match file.load()? {
-            Found::Nothing => None,
-            Found::Cursor(cursor) => Some(cursor),
-            Found::Damaged(reason) => {
+        let mut moved = false;
+        if let Some(cursor) = &mut cursor {
+            journal.assume(*cursor);
+            if let Some(last) = opened.cursor
+                && last.incarnation == cursor.incarnation
+                && last.seq < cursor.seq
+                && !layout.journal_unchecked
+            {
                 warn!(
-                    "the cursor {} is damaged ({reason}); going on without it: the source sends its last updates again, \
-                     and those that the Atom file holds already stay as they are",
-                    file.path().display()
+                    "the journal of {channel} ends at update {}, before the cursor; asking for the rest again",
+                    last.seq
                 );
-                None
+                cursor.seq = last.seq;
+                moved = true;
+            }
+        }
+        let place = |kind: &str| layout.data.join(format!("{channel}.{kind}"));
+        let meta = |kind: &str| {
+            let meta = FeedMeta::for_channel(layout.source, channel);
+            match layout.served {
+                Some(address) => {
+                    meta.served_at(&format!("http://{address}/feeds/{channel}.{kind}"))
+                }
+                None => meta,
             }
         };
-        let mut files = Self {
-            atom,
-            log: delivery_log.map(|path| DeliveryLog::new(path, channel)),
-            cursor: file,
+        // Looked at before anything is opened: a damaged file is moved aside then.
+        let kinds: &[&str] = if layout.json {
+            &["atom", "json"]
+        } else {
+            &["atom"]
         };
-        let mut ready = Ok(());
-        if let Some(cursor) = &mut cursor
-            && (!there || files.atom.damaged().is_some())
-        {
+        let mut anew: Vec<PathBuf> = kinds.iter().map(|kind| place(kind)).collect();
+        anew.retain(|path| !path.exists());
+        let atom = AtomFile::open(&place("atom"), meta("atom"), KEEP)?;
+        let json = match layout.json {
+            true => Some(JsonFile::open(&place("json"), meta("json"), KEEP)?),
+            false => None,
+        };
+        let damaged = [
+            (atom.path(), atom.damaged()),
+            (
+                json.as_ref().map_or(Path::new(""), JsonFile::path),
+                json.as_ref().and_then(JsonFile::damaged),
+            ),
+        ];
+        for (path, damaged) in damaged {
+            if let Some(Damaged { moved_to, reason }) = damaged {
+                warn!(
+                    "{} was damaged ({reason}); it is kept as {}, and a new one is begun",
+                    path.display(),
+                    moved_to.display()
+                );
+                anew.push(path.to_owned());
+            }
+        }
+        if let (Some(cursor), Some(path)) = (&mut cursor, anew.first()) {
             cursor.seq = cursor.seq.saturating_sub(KEEP as u64);
+            moved = true;
             info!(
                 "{} is begun anew; asking for its entries again, from update {} on",
                 path.display(),
                 cursor.seq + 1
             );
-            // Before there is a file again: a kill in between must not leave it empty for good.
-            ready = files.write_cursor(*cursor);
         }
-        // An empty feed, so that readers can be pointed to it at once. If it fails, the first
+        let mut files = Self {
+            journal,
+            atom,
+            json,
+            log: layout
+                .delivery_log
+                .map(|path| DeliveryLog::new(path, channel)),
+            cursor: file,
+        };
+        let ready = match cursor.filter(|_| moved) {
+            // Before there is a file again: a kill in between must not leave it empty for good.
+            Some(cursor) => files.write_cursor(cursor),
+            None => Ok(()),
+        };
+        // Empty feeds, so that readers can be pointed to them at once. If it fails, the first
         // delivery fails too, is reported, and is tried again.
         if let Err(error) = ready.and_then(|()| files.write_output()) {
             warn!("{error}");
@@ -114,19 +197,74 @@ impl ChannelFiles {
     pub fn atom_path(&self) -> &Path {
         self.atom.path()
     }
+
+    /// The journal, for readers.
+    #[must_use]
+    pub fn tape(&self) -> Arc<Tape> {
+        self.journal.tape()
+    }
+}
+
+fn load(file: &CursorFile) -> anyhow::Result<Option<Cursor>> {
+    Ok(match file.load()? {
+        Found::Nothing => None,
+        Found::Cursor(cursor) => Some(cursor),
+        Found::Damaged(reason) => {
+            warn!(
+                "the cursor {} is damaged ({reason}); going on without it: the source sends its last updates again, \
+                 and those that the outputs hold already stay as they are",
+                file.path().display()
+            );
+            None
+        }
+    })
 }
 
 impl Sink for ChannelFiles {
-    fn begin(&mut self, cursor: Cursor) {
+    fn begin(&mut self, cursor: Cursor, resync: bool) {
         self.atom.forget_numbers(cursor.incarnation, cursor.seq);
+        if let Some(json) = &mut self.json {
+            json.forget_numbers(cursor.incarnation, cursor.seq);
+        }
+        self.journal.begin(cursor, resync);
     }
 
-    fn take(&mut self, update: &Update) {
+    fn take(&mut self, update: &Update, encoded: &Bytes) {
         self.atom.upsert(update);
+        if let Some(json) = &mut self.json {
+            json.upsert(update);
+        }
+        self.journal.take(update.incarnation, update.seq, encoded);
+    }
+
+    fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing) {
+        self.journal.miss(incarnation, from, to, why);
+    }
+
+    fn write_journal(&mut self) -> anyhow::Result<()> {
+        Ok(self.journal.write()?)
     }
 
     fn write_output(&mut self) -> anyhow::Result<()> {
-        Ok(self.atom.write()?)
+        let Some(json) = &mut self.json else {
+            return Ok(self.atom.write()?);
+        };
+        // Side by side: most of the time goes to waiting for the disk.
+        let (atom, json) = std::thread::scope(|scope| {
+            let json = scope.spawn(|| json.write());
+            (self.atom.write(), json.join())
+        });
+        atom?;
+        match json {
+            Ok(written) => Ok(written?),
+            Err(_) => {
+                anyhow::bail!("writing the JSON Feed file failed for no reason that is known")
+            }
+        }
+    }
+
+    fn announce(&mut self) {
+        self.journal.announce();
     }
 
     fn append_log(&mut self, records: &[Record]) -> anyhow::Result<()> {
@@ -145,11 +283,39 @@ impl Sink for ChannelFiles {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::deliver::tests::encoded;
+    use feed::payload;
     use uuid::Uuid;
 
+    fn state(folder: &Path) -> PathBuf {
+        let state = folder.join("state");
+        std::fs::create_dir_all(&state).unwrap();
+        state
+    }
+
+    fn files(folder: &Path, json: bool) -> (ChannelFiles, Option<Cursor>) {
+        let layout = Layout {
+            data: folder,
+            state: &state(folder),
+            source: "h:1",
+            delivery_log: None,
+            json,
+            served: None,
+            journal: Limits::default(),
+            journal_unchecked: false,
+        };
+        ChannelFiles::open(&layout, "lore").unwrap()
+    }
+
     fn open(folder: &Path) -> Option<Cursor> {
-        let (_, cursor) = ChannelFiles::open(folder, folder, "h:1", "lore", None).unwrap();
-        cursor
+        files(folder, false).1
+    }
+
+    fn at(seq: u64) -> Cursor {
+        Cursor {
+            incarnation: Uuid::from_u128(7),
+            seq,
+        }
     }
 
     #[test]
@@ -157,11 +323,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         assert_eq!(open(folder), None);
-        let at = |seq| Cursor {
-            incarnation: Uuid::from_u128(7),
-            seq,
-        };
-        let file = CursorFile::new(folder, "lore");
+        let file = CursorFile::new(&state(folder), "lore");
         file.store(at(1200)).unwrap();
         assert_eq!(open(folder), Some(at(1200)));
         std::fs::remove_file(folder.join("lore.atom")).unwrap();
@@ -172,5 +334,51 @@ mod tests {
         assert_eq!(open(folder), Some(at(200)));
         std::fs::remove_file(folder.join("lore.atom")).unwrap();
         assert_eq!(open(folder), Some(at(0)));
+    }
+
+    #[test]
+    fn a_json_file_that_is_new_or_damaged_is_filled_as_well() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        open(folder);
+        let file = CursorFile::new(&state(folder), "lore");
+        file.store(at(1200)).unwrap();
+        assert_eq!(files(folder, true).1, Some(at(700)));
+        assert!(folder.join("lore.json").exists());
+        assert_eq!(files(folder, true).1, Some(at(700)));
+        file.store(at(1200)).unwrap();
+        std::fs::write(folder.join("lore.json"), "{").unwrap();
+        assert_eq!(files(folder, true).1, Some(at(700)));
+    }
+
+    #[test]
+    fn a_journal_that_lost_its_end_gets_it_again_and_nothing_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let put = |seqs: std::ops::RangeInclusive<u64>| {
+            let (mut files, _) = files(folder, false);
+            for seq in seqs.clone() {
+                let encoded = encoded(seq);
+                files.take(&payload::decode(&encoded).unwrap(), &encoded);
+            }
+            files.write_journal().unwrap();
+            files.write_output().unwrap();
+            files.announce();
+            files.write_cursor(at(*seqs.end())).unwrap();
+            files.tape()
+        };
+        put(1..=9);
+        let segment = std::fs::read_dir(folder.join("journal/lore")).unwrap();
+        let segment = segment.map(|f| f.unwrap().path()).next().unwrap();
+        let whole = std::fs::read(&segment).unwrap();
+        std::fs::write(&segment, &whole[..whole.len() - 1]).unwrap();
+        assert_eq!(open(folder), Some(at(8)));
+        let tape = put(9..=10);
+        assert_eq!(tape.updates_from(0), 10);
+        // An older program did not write one: it begins with what is new.
+        std::fs::remove_dir_all(folder.join("journal")).unwrap();
+        assert_eq!(open(folder), Some(at(10)));
+        let tape = put(8..=12);
+        assert_eq!(tape.updates_from(0), 2);
     }
 }

@@ -12,7 +12,10 @@ use super::*;
 pub(crate) enum Call {
     Begin(u64),
     Take(u64),
+    Miss(u64, u64),
+    Journal,
     Output,
+    Announce,
     Log(Vec<u64>),
     Cursor(u64),
     Failed,
@@ -35,6 +38,10 @@ impl FakeSink {
         self.calls.lock().unwrap().clone()
     }
 
+    fn note(&self, call: Call) {
+        self.calls.lock().unwrap().push(call);
+    }
+
     fn call(&self, step: Step, call: Call) -> anyhow::Result<()> {
         let mut failing = self.failing.lock().unwrap();
         if let Some((bad, times)) = failing.as_mut()
@@ -51,14 +58,24 @@ impl FakeSink {
 }
 
 impl Sink for FakeSink {
-    fn begin(&mut self, cursor: Cursor) {
-        self.calls.lock().unwrap().push(Call::Begin(cursor.seq));
+    fn begin(&mut self, cursor: Cursor, _resync: bool) {
+        self.note(Call::Begin(cursor.seq));
     }
-    fn take(&mut self, update: &Update) {
-        self.calls.lock().unwrap().push(Call::Take(update.seq));
+    fn take(&mut self, update: &Update, sent: &Bytes) {
+        assert_eq!(*sent, encoded(update.seq));
+        self.note(Call::Take(update.seq));
+    }
+    fn miss(&mut self, _: Uuid, from: u64, to: u64, _: Missing) {
+        self.note(Call::Miss(from, to));
+    }
+    fn write_journal(&mut self) -> anyhow::Result<()> {
+        self.call(Step::Journal, Call::Journal)
     }
     fn write_output(&mut self) -> anyhow::Result<()> {
         self.call(Step::Output, Call::Output)
+    }
+    fn announce(&mut self) {
+        self.note(Call::Announce);
     }
     fn append_log(&mut self, records: &[Record]) -> anyhow::Result<()> {
         let seqs = records.iter().map(|record| record.seq).collect();
@@ -124,7 +141,9 @@ fn the_cursor_is_written_after_the_outputs() {
         [
             Call::Take(3),
             Call::Take(4),
+            Call::Journal,
             Call::Output,
+            Call::Announce,
             Call::Log(vec![3, 4]),
             Call::Cursor(4)
         ]
@@ -139,10 +158,18 @@ fn the_cursor_is_written_after_the_outputs() {
 
 #[test]
 fn a_failed_step_is_tried_again_and_those_before_it_are_not() {
+    let all = [
+        Call::Journal,
+        Call::Output,
+        Call::Announce,
+        Call::Log(vec![3]),
+        Call::Cursor(3),
+    ];
     for (step, before) in [
-        (Step::Output, vec![]),
-        (Step::Log, vec![Call::Output]),
-        (Step::Cursor, vec![Call::Output, Call::Log(vec![3])]),
+        (Step::Journal, 0),
+        (Step::Output, 1),
+        (Step::Log, 3),
+        (Step::Cursor, 4),
     ] {
         let mut sink = FakeSink::default();
         sink.fail(step, 2);
@@ -152,11 +179,10 @@ fn a_failed_step_is_tried_again_and_those_before_it_are_not() {
             assert_eq!(error.to_string(), "no room");
         }
         delivery.attempt(&mut sink, || 0.0).unwrap();
-        let all = [Call::Output, Call::Log(vec![3]), Call::Cursor(3)];
         let mut expected = vec![Call::Take(3)];
-        expected.extend(before.iter().cloned());
+        expected.extend(all[..before].iter().cloned());
         expected.extend([Call::Failed, Call::Failed]);
-        expected.extend(all[before.len()..].iter().cloned());
+        expected.extend(all[before..].iter().cloned());
         assert_eq!(sink.calls(), expected);
     }
 }
@@ -173,6 +199,9 @@ fn what_does_not_decode_is_passed_over() {
     assert_eq!(outcome.undecodable, 3);
     assert_eq!(outcome.delivered.len(), 1);
     assert_eq!(outcome.cursor, at(6));
+    // Who reads along is told.
+    let missed = |seq| Call::Miss(seq, seq);
+    assert_eq!(sink.calls()[1..4], [missed(4), missed(5), missed(6)]);
 }
 
 #[test]
@@ -193,7 +222,7 @@ fn the_cursor_takes_a_new_incarnation_and_never_goes_back() {
 
     // Unless the source says that it gives the numbers of this incarnation again.
     let again = Item {
-        what: What::Begins,
+        what: What::Begins { resync: true },
         ..item(3)
     };
     let restored = Delivery::new(vec![item(9), again.clone()], at(8), ORDER);
@@ -205,7 +234,7 @@ fn the_cursor_takes_a_new_incarnation_and_never_goes_back() {
 #[test]
 fn where_delivery_begins_is_remembered_before_anything_comes() {
     let begin = Item {
-        what: What::Begins,
+        what: What::Begins { resync: true },
         ..item(40)
     };
     let mut sink = FakeSink::default();

@@ -161,7 +161,7 @@ impl Hooks {
             );
         }
         let concurrency = concurrency.max(1);
-        let stats = Arc::new(HookStats::new(&name, T::KIND));
+        let stats = Arc::new(HookStats::new(&name, T::KIND, &wanted));
         let hook = Arc::new(Hook {
             dead: Arc::new(DeadLetters::new(data, &name)),
             places: Semaphore::new(concurrency),

@@ -3,12 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::Serialize;
-
 /// What is counted of one hook, since the start.
 pub struct HookStats {
     name: String,
     kind: &'static str,
+    channels: Vec<String>,
     pub(super) delivered: AtomicU64,
     pub(super) failed: AtomicU64,
     pub(super) dead: AtomicU64,
@@ -25,12 +24,14 @@ pub(super) trait Waiting: Send + Sync {
 }
 
 /// A hook, for pages and metrics.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookStatus {
     /// Its name.
     pub name: String,
     /// `webhook` or `exec`.
     pub kind: &'static str,
+    /// Only updates of these channels; of all if empty.
+    pub channels: Vec<String>,
     /// Updates that it is not told of yet.
     pub pending: u64,
     /// Attempts that run now.
@@ -50,10 +51,11 @@ pub struct HookStatus {
 }
 
 impl HookStats {
-    pub(super) fn new(name: &str, kind: &'static str) -> Self {
+    pub(super) fn new(name: &str, kind: &'static str, channels: &[String]) -> Self {
         Self {
             name: name.to_owned(),
             kind,
+            channels: channels.to_vec(),
             delivered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             dead: AtomicU64::new(0),
@@ -82,6 +84,7 @@ impl HookStats {
         HookStatus {
             name: self.name.clone(),
             kind: self.kind,
+            channels: self.channels.clone(),
             pending,
             running: count(&self.running),
             delivered: count(&self.delivered),

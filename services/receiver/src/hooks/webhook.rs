@@ -36,7 +36,6 @@ pub struct Webhook {
     client: Client,
     /// What to say about https where no certificate authorities were found.
     tls_note: Option<String>,
-    sign: bool,
 }
 
 impl Webhook {
@@ -58,16 +57,7 @@ impl Webhook {
             timeout,
             client,
             tls_note,
-            sign: true,
         })
-    }
-
-    /// Test-only: sends no signature although there is a key.
-    #[cfg(feature = "sabotage")]
-    #[must_use]
-    pub fn unsigned(mut self) -> Self {
-        self.sign = false;
-        self
     }
 
     async fn post(&self, event: &Event) -> Verdict {
@@ -88,7 +78,7 @@ impl Webhook {
         };
         put("webhook-id", event.id.clone());
         put("webhook-timestamp", now.to_string());
-        if let Some(key) = self.key.as_ref().filter(|_| self.sign) {
+        if let Some(key) = &self.key {
             put("webhook-signature", key.sign(&event.id, now, &body));
         }
         let request = self.client.post(self.url.clone()).headers(headers);

@@ -87,7 +87,7 @@ pub struct Record {
 impl Record {
     /// Its length in a file.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         PREFIX + FIXED + self.encoded.len()
     }
 

@@ -106,7 +106,7 @@ impl Segment {
     /// Notes a record that is at the end of the file.
     pub(super) fn push(&mut self, record: &Record) {
         self.marks.push((self.len, record.mark));
-        self.len += record.len() as u64;
+        self.len += record.size() as u64;
     }
 
     /// Opens the file for appending, and cuts off what does not count.

@@ -190,6 +190,23 @@ impl Tape {
         })
     }
 
+    /// Whether anything of this incarnation is here.
+    #[must_use]
+    pub fn knows(&self, incarnation: Uuid) -> bool {
+        let index = self.index();
+        let mut marks = index.segments.iter().flat_map(|s| &s.marks);
+        index.now.is_some_and(|now| now.incarnation == incarnation)
+            || marks.any(|(_, mark)| mark.incarnation == incarnation)
+    }
+
+    /// How many records are here, and how many bytes.
+    #[must_use]
+    pub fn size(&self) -> (u64, u64) {
+        let index = self.index();
+        let records = index.segments.iter().map(|s| s.marks.len() as u64).sum();
+        (records, index.segments.iter().map(|s| s.len).sum())
+    }
+
     /// Where somebody goes on who has everything up to `seq` of `incarnation`. Where that number
     /// was given twice, the first time counts: rather twice than never.
     #[must_use]

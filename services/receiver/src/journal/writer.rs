@@ -152,6 +152,7 @@ impl Journal {
     /// Takes an update in, unless it is there already.
     pub fn take(&mut self, incarnation: Uuid, seq: u64, encoded: &Bytes) {
         if self.is_new(incarnation, seq) {
+            self.follow(incarnation, seq);
             let at_ms = now_ms() as u64;
             let cursor = Cursor { incarnation, seq };
             self.push(Kind::Update { at_ms }, cursor, encoded.clone());
@@ -161,6 +162,7 @@ impl Journal {
     /// The updates `from` to `to` are missing; those of them that are there already are not.
     pub fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing) {
         if self.is_new(incarnation, to) {
+            self.follow(incarnation, from);
             let last = self.last.filter(|last| last.incarnation == incarnation);
             let from = last.map_or(from, |last| from.max(last.seq + 1));
             let cursor = Cursor {
@@ -223,7 +225,7 @@ impl Journal {
     /// Lets the oldest segments go until there is room for what is pending.
     fn make_room(&mut self) -> Result<(), JournalError> {
         let coming = self.pending.len();
-        let coming_bytes: u64 = self.pending.iter().map(|r| r.len() as u64).sum();
+        let coming_bytes: u64 = self.pending.iter().map(|r| r.size() as u64).sum();
         loop {
             let (path, end) = {
                 let index = self.tape.index();
@@ -257,6 +259,17 @@ impl Journal {
     fn is_new(&self, incarnation: Uuid, seq: u64) -> bool {
         self.last
             .is_none_or(|last| last.incarnation != incarnation || last.seq < seq)
+    }
+
+    /// Numbers of another incarnation never come without a word, whatever of the journal was lost.
+    fn follow(&mut self, incarnation: Uuid, next: u64) {
+        if self
+            .last
+            .is_some_and(|last| last.incarnation != incarnation)
+        {
+            let seq = next.saturating_sub(1);
+            self.begin(Cursor { incarnation, seq }, true);
+        }
     }
 
     fn push(&mut self, kind: Kind, cursor: Cursor, encoded: Bytes) {

@@ -118,13 +118,17 @@ async fn what_is_there_goes_out_as_one_batch_and_is_confirmed_after_the_cursor()
         [
             // Where it begins, before anything else.
             Call::Begin(0),
+            Call::Journal,
             Call::Output,
+            Call::Announce,
             Call::Log(vec![]),
             Call::Cursor(0),
             Call::Take(1),
             Call::Take(2),
             Call::Take(3),
+            Call::Journal,
             Call::Output,
+            Call::Announce,
             Call::Log(vec![1, 2, 3]),
             Call::Cursor(3)
         ]
@@ -178,10 +182,12 @@ async fn a_store_from_an_older_backup_is_followed_again() {
     let calls = bench.sink.calls();
     let at = calls.iter().position(|c| *c == Call::Begin(2)).unwrap();
     assert_eq!(
-        calls[at..at + 4],
+        calls[at..at + 6],
         [
             Call::Begin(2),
+            Call::Journal,
             Call::Output,
+            Call::Announce,
             Call::Log(vec![]),
             Call::Cursor(2)
         ]
@@ -265,7 +271,7 @@ async fn what_the_transport_hands_over_twice_is_logged_twice() {
     let bench = bench(16, [update(1), update(2), update(1)]);
     bench.confirmed(2).await;
     assert_eq!(
-        bench.sink.calls().get(4),
+        bench.sink.calls().get(6),
         Some(&Call::Log(vec![1, 2, 1])),
         "{:?}",
         bench.sink.calls()
@@ -275,8 +281,8 @@ async fn what_the_transport_hands_over_twice_is_logged_twice() {
 
 #[tokio::test]
 async fn batches_are_bounded() {
-    let bench = bench(600, (1..=600).map(update));
-    bench.confirmed(600).await;
+    let bench = bench(10_000, (1..=10_000).map(update));
+    bench.confirmed(10_000).await;
     let calls = bench.sink.calls();
     let logged: Vec<usize> = calls
         .iter()
@@ -285,7 +291,7 @@ async fn batches_are_bounded() {
             _ => None,
         })
         .collect();
-    assert_eq!(logged, [256, 256, 88]);
+    assert_eq!(logged, [4096, 4096, 1808]);
     bench.end().await;
 }
 
@@ -298,15 +304,16 @@ async fn while_the_disk_is_full_nothing_is_taken_and_nothing_is_lost() {
         .until("the error", |b| b.board.status().error.is_some())
         .await;
     assert_eq!(bench.board.status().error.as_deref(), Some("no room"));
-    // The channel fills and stays full: the transport has to wait.
-    for seq in 2..=5 {
+    // One batch gathers, then the channel fills and stays full: the transport has to wait.
+    let last = 1 + 4096 + 4;
+    for seq in 2..=last {
         bench.events.send(update(seq)).await.unwrap();
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(bench.events.try_send(update(6)).is_err());
+    assert!(bench.events.try_send(update(last + 1)).is_err());
     assert!(bench.confirmed.lock().unwrap().is_empty());
     bench.sink.fail(Step::Output, 0);
-    bench.confirmed(5).await;
+    bench.confirmed(last).await;
     let cursors = bench.sink.calls();
     let cursors: VecDeque<_> = cursors
         .iter()
@@ -315,7 +322,7 @@ async fn while_the_disk_is_full_nothing_is_taken_and_nothing_is_lost() {
             _ => None,
         })
         .collect();
-    assert_eq!(cursors, [1, 5]);
+    assert_eq!(cursors, [1, 1 + 4096, last]);
     bench
         .until("no error", |b| b.board.status().error.is_none())
         .await;
@@ -387,6 +394,6 @@ async fn events_of_unknown_channels_do_nothing() {
     }
     let bench = bench(16, [stranger, update(1)]);
     bench.confirmed(1).await;
-    assert_eq!(bench.sink.calls().len(), 4);
+    assert_eq!(bench.sink.calls().len(), 6);
     bench.end().await;
 }

@@ -1,0 +1,522 @@
+//! `/events`: what happens, as server-sent events (WHATWG HTML, section 9.2).
+//!
+//! An update is an event without a type, whose data is the CloudEvents event on one line. Events
+//! of the type `gap` tell of updates that are missing, those of the type `resync` that the source
+//! began its numbers anew. The id says how far the client is: `INCARNATION/SEQ` where it listens
+//! to one channel, `CHANNEL:INCARNATION:SEQ` for each, joined by commas, where it listens to more.
+//! With it in `Last-Event-ID` a client goes on where it was, and gets each update once. Without it,
+//! it begins with what comes from now on; with `last_event_id=0` in the query, with all that is
+//! kept.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use feed::payload::event_json;
+use flexicast::Cursor;
+use futures_util::future::select_all;
+use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::spawn_blocking;
+use tokio_stream::wrappers::ReceiverStream;
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use super::Site;
+use crate::journal::{Kind, Mark, Place, Tape};
+
+/// The most clients at once.
+const CLIENTS: usize = 64;
+
+/// So often something is sent, so that both sides notice when the other one is gone.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// A client that takes nothing for so long is dropped; it can come back and go on.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How much is read from the journals for one client at a time, in bytes, give or take an update.
+const PORTION: usize = 64 << 10;
+
+/// The pause that clients are told to make before they come back, in ms.
+const RETRY_MS: u32 = 2000;
+
+const NOT_KEPT: &str = "not kept any more";
+
+/// Places for clients, and what is counted of them.
+#[derive(Debug)]
+pub(super) struct Clients {
+    places: Arc<Semaphore>,
+    pub(super) connected: AtomicU64,
+    pub(super) sent: AtomicU64,
+    pub(super) dropped: AtomicU64,
+    pub(super) refused: AtomicU64,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(CLIENTS)),
+            connected: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+}
+
+pub(super) async fn events(
+    State(site): State<Arc<Site>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let wish = Wish::of(&uri, &headers);
+    let unknown = wish.channels.iter().find(|c| site.tape(c).is_none());
+    if let Some(unknown) = unknown {
+        let text = format!("there is no channel {unknown:?} here: see /\n");
+        return (StatusCode::NOT_FOUND, text).into_response();
+    }
+    let stream = [
+        (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    if method == Method::HEAD {
+        return stream.into_response();
+    }
+    let Ok(place) = Arc::clone(&site.clients.places).try_acquire_owned() else {
+        site.clients.refused.fetch_add(1, Ordering::Relaxed);
+        let later = [(RETRY_AFTER, HeaderValue::from_static("10"))];
+        let text = format!("{CLIENTS} clients listen already; try again later\n");
+        return (StatusCode::SERVICE_UNAVAILABLE, later, text).into_response();
+    };
+    let served = site.channels.iter();
+    let wanted = served.filter(|s| wish.channels.is_empty() || wish.channels.contains(&s.channel));
+    let wanted: Vec<(String, Arc<Tape>)> = wanted
+        .map(|served| (served.channel.clone(), Arc::clone(&served.tape)))
+        .collect();
+    if wanted.is_empty() {
+        return (StatusCode::NOT_FOUND, "there is no channel here\n").into_response();
+    }
+    // One portion waits, one is being made: a slow client costs no more.
+    let (out, body) = mpsc::channel(1);
+    let client = Client::new(wanted, wish.last.as_deref());
+    tokio::spawn(serve(Arc::clone(&site), client, out, place));
+    (stream, Body::from_stream(ReceiverStream::new(body))).into_response()
+}
+
+/// What a client asks for.
+struct Wish {
+    /// None: all.
+    channels: Vec<String>,
+    /// The id of the last event that it has.
+    last: Option<String>,
+}
+
+impl Wish {
+    fn of(uri: &Uri, headers: &HeaderMap) -> Self {
+        let header = headers.get("last-event-id");
+        let header = header.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        let mut wish = Self {
+            channels: Vec::new(),
+            last: None,
+        };
+        let query = uri.query().unwrap_or_default();
+        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            match name.as_ref() {
+                "channel" => {
+                    let names = value.split(',').filter(|name| !name.is_empty());
+                    wish.channels.extend(names.map(str::to_owned));
+                }
+                "last_event_id" => wish.last = Some(value.into_owned()),
+                _ => {}
+            }
+        }
+        // The query stays the same when a client comes back; what it has by then is in the header.
+        wish.last = header.filter(|id| !id.is_empty()).or(wish.last);
+        wish.last = wish.last.filter(|id| !id.is_empty());
+        wish
+    }
+}
+
+/// Counts a client for as long as it is served.
+struct Counted<'a>(&'a Clients);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.connected.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves a client until it goes or is too slow, or the receiver stops.
+async fn serve(
+    site: Arc<Site>,
+    mut client: Client,
+    out: mpsc::Sender<Result<Bytes, std::convert::Infallible>>,
+    _place: OwnedSemaphorePermit,
+) {
+    site.clients.connected.fetch_add(1, Ordering::Relaxed);
+    let _counted = Counted(&site.clients);
+    let mut ends: Vec<_> = client.channels.iter().map(|c| c.tape.watch()).collect();
+    let mut text = client.greeting();
+    loop {
+        for end in &mut ends {
+            end.mark_unchanged();
+        }
+        let pulled = spawn_blocking(move || {
+            let events = client.pull(&mut text);
+            (client, text, events)
+        });
+        let events;
+        (client, text, events) = match pulled.await {
+            Ok(pulled) => pulled,
+            Err(error) => return warn!("a client of /events is dropped: {error}"),
+        };
+        let idle = text.is_empty();
+        if idle {
+            let changed = select_all(ends.iter_mut().map(|end| Box::pin(end.changed())));
+            tokio::select! {
+                _ = changed => continue,
+                () = out.closed() => return,
+                () = site.stop.cancelled() => return,
+                () = tokio::time::sleep(HEARTBEAT) => text.push_str(":\n\n"),
+            }
+        }
+        let bytes = Bytes::from(std::mem::take(&mut text));
+        match out.send_timeout(Ok(bytes), PATIENCE).await {
+            Ok(()) => site.clients.sent.fetch_add(events, Ordering::Relaxed),
+            Err(mpsc::error::SendTimeoutError::Closed(_)) => return,
+            Err(mpsc::error::SendTimeoutError::Timeout(_)) => {
+                site.clients.dropped.fetch_add(1, Ordering::Relaxed);
+                return debug!("a client of /events takes too little and is dropped");
+            }
+        };
+    }
+}
+
+/// A client, and how far it is in each channel that it listens to.
+struct Client {
+    channels: Vec<Listening>,
+}
+
+struct Listening {
+    channel: String,
+    tape: Arc<Tape>,
+    /// The next position to read.
+    position: u64,
+    /// How far the client is.
+    cursor: Option<Cursor>,
+    /// What it has of this incarnation up to this number is not sent again, until numbers begin
+    /// anew.
+    known: Option<Cursor>,
+    /// A gap that it is to be told of before anything else.
+    gap: Option<(Option<u64>, Option<u64>)>,
+    /// It has been told that something may be missing before what comes next.
+    is_told: bool,
+}
+
+impl Client {
+    /// A client that has everything up to the event `last`.
+    fn new(channels: Vec<(String, Arc<Tape>)>, last: Option<&str>) -> Self {
+        let alone = channels.len() == 1;
+        let known = last.filter(|last| *last != "0").map(|last| {
+            let parts = last.split(',').map(str::trim);
+            parts.map(parse_part).collect::<Option<Vec<Part>>>()
+        });
+        let listening = channels.into_iter().map(|(channel, tape)| {
+            let cursor = match &known {
+                // From now on, or from the beginning.
+                None if last.is_none() => return Listening::at(channel, &tape, tape.end()),
+                None => return Listening::at(channel, &tape, tape.start()),
+                // It makes no sense: whatever is here.
+                Some(None) => return Listening::lost(channel, &tape),
+                Some(Some(parts)) => {
+                    let mine = parts.iter().find(|part| match &part.channel {
+                        Some(name) => *name == channel,
+                        None => alone || tape.knows(part.cursor.incarnation),
+                    });
+                    mine.map(|part| part.cursor)
+                }
+            };
+            match cursor {
+                Some(cursor) => Listening::after(channel, &tape, cursor),
+                // A channel that it did not listen to before.
+                None => Listening::at(channel, &tape, tape.end()),
+            }
+        });
+        Self {
+            channels: listening.collect(),
+        }
+    }
+
+    /// What a client gets first: where it is, so that it can come back even before the first event.
+    fn greeting(&self) -> String {
+        let mut text = format!("retry: {RETRY_MS}\n");
+        if let Some(id) = self.id() {
+            let _ = writeln!(text, "id: {id}");
+        }
+        text.push('\n');
+        text
+    }
+
+    fn id(&self) -> Option<String> {
+        let known = self.channels.iter();
+        let known = known.filter_map(|c| Some((c.channel.as_str(), c.cursor?)));
+        let parts: Vec<String> = match self.channels.len() {
+            1 => known
+                .map(|(_, cursor)| format!("{}/{}", cursor.incarnation, cursor.seq))
+                .collect(),
+            _ => known
+                .map(|(name, cursor)| format!("{name}:{}:{}", cursor.incarnation, cursor.seq))
+                .collect(),
+        };
+        (!parts.is_empty()).then(|| parts.join(","))
+    }
+
+    /// Appends a portion of what is there, of each channel in turn. Returns how many events it is.
+    /// Blocks for the disk.
+    fn pull(&mut self, text: &mut String) -> u64 {
+        let mut count = 0;
+        loop {
+            let mut more = false;
+            for at in 0..self.channels.len() {
+                let before = self.id();
+                let Some(listening) = self.channels.get_mut(at) else {
+                    continue;
+                };
+                let Some(step) = listening.step() else {
+                    continue;
+                };
+                more = true;
+                let after = self.id();
+                let last = step.len().saturating_sub(1);
+                for (n, event) in step.iter().enumerate() {
+                    // Only with the last one has a client all of it.
+                    let id = if n == last { &after } else { &before };
+                    event.write(id.as_deref(), text);
+                    count += 1;
+                }
+                if text.len() >= PORTION {
+                    return count;
+                }
+            }
+            if !more {
+                return count;
+            }
+        }
+    }
+}
+
+/// A part of an id.
+struct Part {
+    channel: Option<String>,
+    cursor: Cursor,
+}
+
+fn parse_part(text: &str) -> Option<Part> {
+    if let Some((incarnation, seq)) = text.split_once('/') {
+        return Some(Part {
+            channel: None,
+            cursor: cursor(incarnation, seq)?,
+        });
+    }
+    let mut fields = text.split(':');
+    let (channel, incarnation, seq) = (fields.next()?, fields.next()?, fields.next()?);
+    fields.next().is_none().then_some(())?;
+    Some(Part {
+        channel: Some(channel.to_owned()),
+        cursor: cursor(incarnation, seq)?,
+    })
+}
+
+fn cursor(incarnation: &str, seq: &str) -> Option<Cursor> {
+    Some(Cursor {
+        incarnation: incarnation.parse::<Uuid>().ok()?,
+        seq: seq.parse().ok()?,
+    })
+}
+
+/// An event, without its id.
+struct Told {
+    kind: Option<&'static str>,
+    data: String,
+}
+
+impl Told {
+    fn write(&self, id: Option<&str>, out: &mut String) {
+        if let Some(id) = id {
+            let _ = writeln!(out, "id: {id}");
+        }
+        if let Some(kind) = self.kind {
+            let _ = writeln!(out, "event: {kind}");
+        }
+        // A line break within JSON is white space between values; here it would end the field.
+        for line in self.data.split(['\n', '\r']) {
+            let _ = writeln!(out, "data: {line}");
+        }
+        out.push('\n');
+    }
+}
+
+impl Listening {
+    /// Reads from this position on, with nothing to be told of before.
+    fn at(channel: String, tape: &Arc<Tape>, position: u64) -> Self {
+        Self {
+            channel,
+            cursor: tape.cursor_before(position),
+            tape: Arc::clone(tape),
+            position,
+            known: None,
+            gap: None,
+            is_told: false,
+        }
+    }
+
+    /// Goes on after what a client has.
+    fn after(channel: String, tape: &Arc<Tape>, cursor: Cursor) -> Self {
+        let resume = tape.resume(cursor.incarnation, cursor.seq);
+        Self {
+            channel,
+            tape: Arc::clone(tape),
+            position: resume.position,
+            cursor: Some(cursor),
+            known: resume.known,
+            gap: resume.gap.map(|(from, to)| (Some(from), to)),
+            is_told: false,
+        }
+    }
+
+    /// For a client of whom nobody knows what it has.
+    fn lost(channel: String, tape: &Arc<Tape>) -> Self {
+        Self {
+            gap: Some((None, None)),
+            cursor: None,
+            ..Self::at(channel, tape, tape.start())
+        }
+    }
+
+    /// The next thing to tell, which may be several events; `None` if there is nothing more.
+    fn step(&mut self) -> Option<Vec<Told>> {
+        let mut told = Vec::new();
+        if let Some((from, to)) = self.gap.take() {
+            let incarnation = self.cursor.map(|cursor| cursor.incarnation);
+            told.push(self.gap(incarnation, from, to, NOT_KEPT));
+            if let (Some(cursor), Some(to)) = (&mut self.cursor, to) {
+                cursor.seq = to;
+            }
+            self.is_told = true;
+            return Some(told);
+        }
+        let Place { position, mark } = self.tape.next(self.position)?;
+        let jumped = position != self.position;
+        self.position = position + 1;
+        let renumbers = matches!(mark.kind, Kind::Begins { resync: true });
+        let same = |cursor: &Cursor| cursor.incarnation == mark.incarnation;
+        if renumbers {
+            self.known = None;
+        }
+        // The first number that this record stands for.
+        let first = match mark.kind {
+            Kind::Update { .. } => mark.seq,
+            Kind::Missing { from, .. } => from,
+            Kind::Begins { .. } => mark.seq.saturating_add(1),
+        };
+        if self
+            .known
+            .filter(same)
+            .is_some_and(|known| mark.seq <= known.seq)
+        {
+            return Some(told);
+        }
+        let before = self.cursor;
+        match before {
+            Some(cursor) if same(&cursor) => {
+                let next = cursor.seq.saturating_add(1);
+                // Numbers that begin anew say themselves where.
+                if first > next && !renumbers {
+                    told.push(self.gap(
+                        Some(mark.incarnation),
+                        Some(next),
+                        Some(first - 1),
+                        NOT_KEPT,
+                    ));
+                }
+            }
+            Some(cursor) if jumped && !self.is_told => {
+                let from = cursor.seq.saturating_add(1);
+                told.push(self.gap(Some(cursor.incarnation), Some(from), None, NOT_KEPT));
+            }
+            _ => {}
+        }
+        if renumbers || before.is_some_and(|cursor| !same(&cursor)) {
+            let after = first.saturating_sub(1);
+            told.push(Told {
+                kind: Some("resync"),
+                data: json!({
+                    "channel": self.channel, "incarnation": mark.incarnation, "after": after,
+                })
+                .to_string(),
+            });
+        }
+        self.is_told = false;
+        self.cursor = Some(Cursor {
+            incarnation: mark.incarnation,
+            seq: mark.seq,
+        });
+        told.extend(self.record(position, &mark, before.filter(same)));
+        Some(told)
+    }
+
+    /// What a record itself says to a client that is as far as `before`.
+    fn record(&self, position: u64, mark: &Mark, before: Option<Cursor>) -> Option<Told> {
+        let only = |why| {
+            let seq = mark.seq;
+            Some(self.gap(Some(mark.incarnation), Some(seq), Some(seq), why))
+        };
+        match mark.kind {
+            Kind::Begins { .. } => None,
+            Kind::Missing { from, why } => {
+                let from = before.map_or(from, |before| from.max(before.seq + 1));
+                Some(self.gap(
+                    Some(mark.incarnation),
+                    Some(from),
+                    Some(mark.seq),
+                    why.reason(),
+                ))
+            }
+            Kind::Update { .. } => match self.tape.read(position) {
+                Ok(Some(record)) => match event_json(&record.encoded).map(String::from_utf8) {
+                    Ok(Ok(data)) => Some(Told { kind: None, data }),
+                    _ => only("made no sense"),
+                },
+                Ok(None) => only(NOT_KEPT),
+                Err(error) => {
+                    warn!("{error}: a client of /events is told of a gap");
+                    only("cannot be read")
+                }
+            },
+        }
+    }
+
+    fn gap(
+        &self,
+        incarnation: Option<Uuid>,
+        from: Option<u64>,
+        to: Option<u64>,
+        reason: &str,
+    ) -> Told {
+        let channel = &self.channel;
+        let data = json!({
+            "channel": channel, "incarnation": incarnation, "from": from, "to": to, "reason": reason,
+        });
+        Told {
+            kind: Some("gap"),
+            data: data.to_string(),
+        }
+    }
+}

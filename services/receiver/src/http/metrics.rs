@@ -1,0 +1,323 @@
+//! What `/metrics` shows, in the OpenMetrics text format; `docs/metrics.md` lists it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::http::StatusCode;
+use flexicast::Rung;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::Site;
+use crate::hooks::HookStatus;
+use crate::journal::Tape;
+use crate::status::model::Channel;
+
+/// What the answer of `/metrics` is.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Unicast];
+
+/// A gauge of a number that need not be whole.
+type Real = Gauge<f64, AtomicU64>;
+type Gauges = Family<ChannelLabels, Gauge>;
+type Counters = Family<ChannelLabels, Counter>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ChannelLabels {
+    channel: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ViaLabels {
+    channel: String,
+    via: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RungLabels {
+    channel: String,
+    rung: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QuantileLabels {
+    channel: String,
+    quantile: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HookLabels {
+    hook: String,
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AnswerLabels {
+    page: &'static str,
+    code: u32,
+}
+
+/// All metrics of the receiver. Most are taken over from its status when they are asked for.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    registry: Registry,
+    started: Real,
+    connected: Gauge,
+    failing: Gauge,
+    channels: Channels,
+    hooks: Hooks,
+    answers: Family<AnswerLabels, Counter>,
+    clients: Gauge,
+    events: Counter,
+    dropped: Counter,
+    refused: Counter,
+}
+
+#[derive(Debug, Default)]
+struct Channels {
+    head: Gauges,
+    cursor: Gauges,
+    lag: Gauges,
+    rung: Family<RungLabels, Gauge>,
+    updates: Family<ViaLabels, Counter>,
+    undecodable: Counters,
+    missing: Counters,
+    latency: Family<QuantileLabels, Real>,
+    packets: Counters,
+    invalid: Counters,
+    duplicates: Counters,
+    mismatches: Counters,
+    journal_records: Gauges,
+    journal_bytes: Gauges,
+}
+
+#[derive(Debug, Default)]
+struct Hooks {
+    pending: Family<HookLabels, Gauge>,
+    running: Family<HookLabels, Gauge>,
+    delivered: Family<HookLabels, Counter>,
+    failed: Family<HookLabels, Counter>,
+    dead: Family<HookLabels, Counter>,
+    lost: Family<HookLabels, Counter>,
+    disabled: Family<HookLabels, Gauge>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("flexfeed_receiver"),
+            started: Real::default(),
+            connected: Gauge::default(),
+            failing: Gauge::default(),
+            channels: Channels::default(),
+            hooks: Hooks::default(),
+            answers: Family::default(),
+            clients: Gauge::default(),
+            events: Counter::default(),
+            dropped: Counter::default(),
+            refused: Counter::default(),
+        };
+        metrics.register();
+        metrics.channels.register(&mut metrics.registry);
+        metrics.hooks.register(&mut metrics.registry);
+        metrics
+    }
+}
+
+impl Metrics {
+    fn register(&mut self) {
+        let r = &mut self.registry;
+        let version = [("version", env!("CARGO_PKG_VERSION"))].to_vec();
+        r.register("build", "The program", Info::new(version));
+        let help = "Unix time of the process's start";
+        r.register_with_unit("start_timestamp", help, Unit::Seconds, self.started.clone());
+        let help = "Whether the source has let the receiver in on the present connection";
+        r.register("connected", help, self.connected.clone());
+        let help = "Whether something is wrong: no connection, or outputs that cannot be written";
+        r.register("failing", help, self.failing.clone());
+        let help = "Answers to HTTP requests by page and status code";
+        r.register("http_answers", help, self.answers.clone());
+        let help = "Clients that listen to /events";
+        r.register("event_clients", help, self.clients.clone());
+        let help = "Events sent to clients of /events";
+        r.register("events_sent", help, self.events.clone());
+        let help = "Clients of /events that were dropped because they took too little";
+        r.register("event_clients_dropped", help, self.dropped.clone());
+        let help = "Clients of /events that were refused because there were too many";
+        r.register("event_clients_refused", help, self.refused.clone());
+    }
+
+    /// Counts an answer.
+    pub(super) fn answered(&self, page: &'static str, code: StatusCode) {
+        let code = u32::from(code.as_u16());
+        self.answers
+            .get_or_create(&AnswerLabels { page, code })
+            .inc();
+    }
+
+    /// The text of `/metrics`.
+    pub(super) fn text(&self, site: &Site) -> Result<String, std::fmt::Error> {
+        let status = site.board.status();
+        self.started.set(status.started_ms as f64 / 1e3);
+        self.connected.set(status.connected.into());
+        self.failing.set(status.error.is_some().into());
+        for channel in &status.channels {
+            self.channels
+                .show(channel, site.tape(&channel.channel).map(AsRef::as_ref));
+        }
+        for hook in &site.hooks {
+            self.hooks.show(&hook.status());
+        }
+        let clients = &site.clients;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        self.clients.set(whole(count(&clients.connected)));
+        raise(&self.events, count(&clients.sent));
+        raise(&self.dropped, count(&clients.dropped));
+        raise(&self.refused, count(&clients.refused));
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+impl Channels {
+    fn register(&self, r: &mut Registry) {
+        let help = "The seq of the source's last update, as far as it is known";
+        r.register("head_seq", help, self.head.clone());
+        let help = "The seq up to which the outputs are complete";
+        r.register("cursor_seq", help, self.cursor.clone());
+        let help = "Updates between the head and the cursor";
+        r.register("lag_updates", help, self.lag.clone());
+        let help = "The rung that the channel stands on: 1 for the one that holds";
+        r.register("rung", help, self.rung.clone());
+        let help = "Updates put out since the start, by the way they came";
+        r.register("updates", help, self.updates.clone());
+        let help = "Updates that made no sense and were passed over";
+        r.register("undecodable_updates", help, self.undecodable.clone());
+        let help = "Updates that were gone at the source before they could be received";
+        r.register("missing_updates", help, self.missing.clone());
+        let help = "From storing at the source until the outputs held it, by two clocks, of the last 1,000 live updates";
+        r.register_with_unit("update_latency", help, Unit::Seconds, self.latency.clone());
+        let help = "Flow packets that were taken";
+        r.register("flow_packets", help, self.packets.clone());
+        let help = "Packets to the group that were no valid packets of the flow";
+        r.register("flow_invalid_packets", help, self.invalid.clone());
+        let help = "Things that arrived more than once";
+        r.register("duplicates", help, self.duplicates.clone());
+        let help = "Times that flow and unicast bytes contradicted each other";
+        r.register("mismatches", help, self.mismatches.clone());
+        let help = "Records in the journal";
+        r.register("journal_records", help, self.journal_records.clone());
+        let help = "Size of the journal";
+        r.register_with_unit(
+            "journal_size",
+            help,
+            Unit::Bytes,
+            self.journal_bytes.clone(),
+        );
+    }
+
+    fn show(&self, channel: &Channel, tape: Option<&Tape>) {
+        let name = &channel.channel;
+        let labels = ChannelLabels {
+            channel: name.clone(),
+        };
+        let set = |gauges: &Gauges, to: u64| {
+            gauges.get_or_create(&labels).set(whole(to));
+        };
+        let count = |counters: &Counters, to: u64| raise(&counters.get_or_create(&labels), to);
+        set(&self.head, channel.head);
+        set(&self.cursor, channel.cursor);
+        set(&self.lag, channel.head.saturating_sub(channel.cursor));
+        for rung in RUNGS {
+            let rung = rung.to_string();
+            let holds = rung == channel.rung;
+            let channel = name.clone();
+            let labels = RungLabels { channel, rung };
+            self.rung.get_or_create(&labels).set(holds.into());
+        }
+        let via = &channel.via;
+        for (via, updates) in [
+            ("flow", via.flow),
+            ("repaired", via.repaired),
+            ("unicast", via.unicast),
+        ] {
+            let channel = name.clone();
+            raise(
+                &self.updates.get_or_create(&ViaLabels { channel, via }),
+                updates,
+            );
+        }
+        count(&self.undecodable, channel.undecodable);
+        count(&self.missing, channel.missing);
+        // Absent until it is known: 0 would look like a very good one.
+        for (quantile, ms) in [
+            ("0.5", channel.latency_ms.p50),
+            ("0.99", channel.latency_ms.p99),
+        ] {
+            if let Some(ms) = ms {
+                let channel = name.clone();
+                let labels = QuantileLabels { channel, quantile };
+                self.latency.get_or_create(&labels).set(ms / 1e3);
+            }
+        }
+        count(&self.packets, channel.flow_packets);
+        count(&self.invalid, channel.flow_invalid);
+        count(&self.duplicates, channel.duplicates);
+        count(&self.mismatches, channel.mismatches);
+        if let Some(tape) = tape {
+            let (records, bytes) = tape.size();
+            set(&self.journal_records, records);
+            set(&self.journal_bytes, bytes);
+        }
+    }
+}
+
+impl Hooks {
+    fn register(&self, r: &mut Registry) {
+        let help = "Updates that a webhook or command is not told of yet";
+        r.register("hook_pending_updates", help, self.pending.clone());
+        let help = "Attempts to tell it that run now";
+        r.register("hook_running_attempts", help, self.running.clone());
+        let help = "Updates that it was told of";
+        r.register("hook_delivered_updates", help, self.delivered.clone());
+        let help = "Attempts that failed";
+        r.register("hook_failed_attempts", help, self.failed.clone());
+        let help = "Updates that were given up and are in its dead letters";
+        r.register("hook_dead_letters", help, self.dead.clone());
+        let help = "Updates that could not be read back from the journal for it";
+        r.register("hook_lost_updates", help, self.lost.clone());
+        let help = "Whether it is not told any more until the next start";
+        r.register("hook_disabled", help, self.disabled.clone());
+    }
+
+    fn show(&self, hook: &HookStatus) {
+        let labels = HookLabels {
+            hook: hook.name.clone(),
+            kind: hook.kind,
+        };
+        self.pending.get_or_create(&labels).set(whole(hook.pending));
+        self.running.get_or_create(&labels).set(whole(hook.running));
+        raise(&self.delivered.get_or_create(&labels), hook.delivered);
+        raise(&self.failed.get_or_create(&labels), hook.failed_attempts);
+        raise(&self.dead.get_or_create(&labels), hook.dead_letters);
+        raise(&self.lost.get_or_create(&labels), hook.lost);
+        self.disabled
+            .get_or_create(&labels)
+            .set(hook.disabled.into());
+    }
+}
+
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Brings a counter up to what was counted; counters never go down.
+fn raise(counter: &Counter, to: u64) {
+    counter.inner().fetch_max(to, Ordering::Relaxed);
+}

@@ -1,0 +1,184 @@
+//! What the receiver answers over HTTP: its feeds, a stream of events, and how it is.
+//!
+//! `feeds` serves the files with validators, `events` is the stream (server-sent events, replayed
+//! from the journal), `pages` what operators and their machines look at, `metrics` the numbers,
+//! `server` the connections and their bounds. Everything is read-only.
+
+mod events;
+mod feeds;
+mod metrics;
+mod pages;
+mod readiness;
+mod server;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderValue, Uri};
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::board::Board;
+use crate::config::HttpSettings;
+use crate::hooks::HookStats;
+use crate::journal::Tape;
+use events::Clients;
+use feeds::Validators;
+use metrics::Metrics;
+use readiness::Readiness;
+pub use readiness::sample;
+
+/// One channel, as HTTP sees it.
+#[derive(Debug)]
+pub struct Served {
+    /// Its name.
+    pub channel: String,
+    /// Its journal.
+    pub tape: Arc<Tape>,
+}
+
+/// All that is served.
+pub struct Site {
+    data: PathBuf,
+    json: bool,
+    channels: Vec<Served>,
+    board: Arc<Board>,
+    hooks: Vec<Arc<HookStats>>,
+    clients: Clients,
+    validators: Validators,
+    metrics: Metrics,
+    readiness: Readiness,
+    stop: CancellationToken,
+}
+
+impl std::fmt::Debug for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Site")
+            .field("channels", &self.channels)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Site {
+    /// Serves the files in the folder `data` and the journals of `channels`, until `stop`. `json`
+    /// if there are JSON Feed files.
+    #[must_use]
+    pub fn new(
+        data: PathBuf,
+        json: bool,
+        channels: Vec<Served>,
+        board: Arc<Board>,
+        hooks: Vec<Arc<HookStats>>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            readiness: Readiness::new(&data),
+            data,
+            json,
+            channels,
+            board,
+            hooks,
+            clients: Clients::default(),
+            validators: Validators::default(),
+            metrics: Metrics::default(),
+            stop,
+        }
+    }
+
+    fn tape(&self, channel: &str) -> Option<&Arc<Tape>> {
+        let served = self
+            .channels
+            .iter()
+            .find(|served| served.channel == channel);
+        served.map(|served| &served.tape)
+    }
+}
+
+/// Takes the address. `None`, with a warning, where another program has it and nobody asked for it.
+///
+/// # Errors
+/// If it cannot be had although somebody asked for it; in words for the operator.
+pub async fn bind(settings: HttpSettings) -> anyhow::Result<Option<TcpListener>> {
+    let HttpSettings { addr, explicit } = settings;
+    match TcpListener::bind(addr).await {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if explicit => Err(refused(addr, &error)),
+        Err(error) => {
+            warn!("{}; going on without", refused(addr, &error));
+            Ok(None)
+        }
+    }
+}
+
+fn refused(addr: SocketAddr, error: &io::Error) -> anyhow::Error {
+    anyhow::anyhow!(
+        "cannot answer HTTP on {addr}: {error}; choose another address with --http ADDRESS:PORT or FLEXFEED_HTTP"
+    )
+}
+
+/// Serves until the site's stop.
+pub async fn serve(site: Arc<Site>, listener: TcpListener) {
+    let stop = site.stop.clone();
+    server::serve(listener, router(site), stop).await;
+}
+
+fn router(site: Arc<Site>) -> Router {
+    let counting = Arc::clone(&site);
+    Router::new()
+        .route("/", get(pages::index))
+        .route("/feeds/{file}", get(feeds::feed))
+        .route("/events", get(events::events))
+        .route("/healthz", get(pages::alive))
+        .route("/readyz", get(pages::ready))
+        .route("/metrics", get(pages::metrics))
+        .route("/status.json", get(pages::status))
+        .fallback(nothing)
+        .layer(from_fn(move |request: Request, next: Next| {
+            let site = Arc::clone(&counting);
+            async move { finish(&site, request, next).await }
+        }))
+        .with_state(site)
+}
+
+/// Counts a request, and adds what every answer has: what feeds bring with them must not be taken
+/// for a page of this site.
+async fn finish(site: &Site, request: Request, next: Next) -> Response {
+    let page = match request.uri().path() {
+        "/" => "index",
+        "/events" => "events",
+        "/healthz" => "healthz",
+        "/readyz" => "readyz",
+        "/metrics" => "metrics",
+        "/status.json" => "status",
+        path if path.starts_with("/feeds/") => "feed",
+        _ => "none",
+    };
+    let mut response = next.run(request).await;
+    site.metrics.answered(page, response.status());
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers
+        .entry(CONTENT_SECURITY_POLICY)
+        .or_insert(HeaderValue::from_static("default-src 'none'; sandbox"));
+    response
+}
+
+async fn nothing(uri: Uri) -> (StatusCode, String) {
+    (
+        StatusCode::NOT_FOUND,
+        format!("there is nothing at {}: see /\n", uri.path()),
+    )
+}

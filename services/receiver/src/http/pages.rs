@@ -1,0 +1,107 @@
+//! The pages for people, operators and their machines.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{Html, IntoResponse, Json, Response};
+use serde_json::{Value, json};
+
+use super::Site;
+use super::metrics;
+
+const NOT_STORED: (axum::http::HeaderName, HeaderValue) =
+    (CACHE_CONTROL, HeaderValue::from_static("no-store"));
+
+/// The process runs its tasks; that is all that this says.
+pub(super) async fn alive() -> &'static str {
+    "alive\n"
+}
+
+/// Whether it does what it is for: connected, outputs written and up to date.
+pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
+    let reasons = site.readiness.reasons(&site.board.status()).await;
+    let code = match reasons.is_empty() {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let body = json!({"ready": reasons.is_empty(), "reasons": reasons});
+    (code, [NOT_STORED], Json(body)).into_response()
+}
+
+pub(super) async fn metrics(State(site): State<Arc<Site>>) -> Response {
+    // Counting what waits in the journals looks at each of their records.
+    let text = tokio::task::spawn_blocking(move || site.metrics.text(&site)).await;
+    match text {
+        Ok(Ok(text)) => {
+            let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
+            ([(CONTENT_TYPE, kind)], text).into_response()
+        }
+        _ => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
+    let status = site.board.status();
+    match serde_json::to_value(&status) {
+        Ok(Value::Object(mut status)) => {
+            status.insert("running".to_owned(), true.into());
+            ([NOT_STORED], Json(Value::Object(status))).into_response()
+        }
+        _ => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// A page with links, for somebody who looks what this is.
+pub(super) async fn index(State(site): State<Arc<Site>>) -> Response {
+    let status = site.board.status();
+    let mut rows = String::new();
+    for channel in &status.channels {
+        let name = escaped(&channel.channel);
+        let json = match site.json {
+            true => format!(" <a href=\"/feeds/{name}.json\">JSON Feed</a>"),
+            false => String::new(),
+        };
+        let state = match channel.head.saturating_sub(channel.cursor) {
+            0 => format!("up to date, at update {}", channel.cursor),
+            behind => format!("{behind} updates behind"),
+        };
+        rows.push_str(&format!(
+            "<tr><td>{name}</td><td><a href=\"/feeds/{name}.atom\">Atom</a>{json} <a href=\"/events?channel={name}\">events</a></td><td>{state}, on {}</td></tr>\n",
+            escaped(&channel.rung)
+        ));
+    }
+    let connection = match (&status.error, status.connected) {
+        (Some(error), _) => escaped(error),
+        (None, true) => "connected".to_owned(),
+        (None, false) => "connecting".to_owned(),
+    };
+    let page = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>flexfeed receiver {name}</title>\n\
+         <style>body{{font-family:system-ui,sans-serif;margin:2em;max-width:60em}}td{{padding:.2em 1em .2em 0}}</style></head>\n\
+         <body><h1>flexfeed receiver {name}</h1>\n<p>Source {source}: {connection}.</p>\n<table>\n{rows}</table>\n\
+         <p><a href=\"/readyz\">readiness</a> <a href=\"/status.json\">status</a> <a href=\"/metrics\">metrics</a></p></body></html>\n",
+        name = escaped(&status.name),
+        source = escaped(&status.source),
+    );
+    let policy = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
+    let headers = [(CONTENT_SECURITY_POLICY, policy), NOT_STORED];
+    (headers, Html(page)).into_response()
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}

@@ -1,0 +1,164 @@
+//! Whether the receiver does what it is for, at this moment.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Site;
+use crate::status::model::{Hook, Status};
+
+/// A channel that was up to date so long ago still counts as such: between the source's word of an
+/// update and its output there is always a moment.
+const BEHIND: Duration = Duration::from_secs(30);
+
+/// What was found out about the disk holds for so long.
+const PROBED: Duration = Duration::from_secs(5);
+
+/// A disk that does not answer for so long does not work.
+const DISK_TIME: Duration = Duration::from_secs(2);
+
+/// As much as an update may need.
+const PROBE: &[u8] = &[b'.'; 8 << 10];
+
+/// So often the receiver looks at itself.
+const SAMPLE: Duration = Duration::from_secs(1);
+
+/// What is known from looking again and again.
+#[derive(Debug)]
+pub(super) struct Readiness {
+    probe: PathBuf,
+    /// When each channel was last seen up to date.
+    up_to_date: Mutex<HashMap<String, Instant>>,
+    /// When the disk was last tried, and what was wrong.
+    disk: tokio::sync::Mutex<Option<(Instant, Option<String>)>>,
+}
+
+impl Readiness {
+    pub(super) fn new(data: &Path) -> Self {
+        Self {
+            probe: data.join("state").join(".writable"),
+            up_to_date: Mutex::default(),
+            disk: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Takes a look into account.
+    fn see(&self, status: &Status) {
+        let mut seen = self
+            .up_to_date
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for channel in &status.channels {
+            // Before the source has told its head, nobody knows.
+            let known = status.connected && channel.incarnation.is_some();
+            if known && channel.cursor >= channel.head {
+                seen.insert(channel.channel.clone(), Instant::now());
+            }
+        }
+    }
+
+    /// Everything that is in the way; nothing if it is ready.
+    pub(super) async fn reasons(&self, status: &Status) -> Vec<String> {
+        self.see(status);
+        let mut reasons = Vec::new();
+        if let Some(error) = &status.error {
+            reasons.push(error.clone());
+        } else if !status.connected {
+            reasons.push("there is no connection to the source yet".to_owned());
+        }
+        if let Some(problem) = self.disk_problem().await {
+            reasons.push(problem);
+        }
+        let seen = self
+            .up_to_date
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for channel in &status.channels {
+            let name = &channel.channel;
+            match seen.get(name) {
+                Some(at) if at.elapsed() < BEHIND => {}
+                _ if channel.cursor < channel.head => reasons.push(format!(
+                    "channel {name}: {} updates are still to come",
+                    channel.head - channel.cursor
+                )),
+                Some(_) => {}
+                None => reasons.push(format!(
+                    "channel {name}: the source has not said yet how far it is"
+                )),
+            }
+        }
+        reasons
+    }
+
+    /// Whether the outputs can be written: nobody would notice before the next update.
+    async fn disk_problem(&self) -> Option<String> {
+        let mut disk = self.disk.lock().await;
+        if let Some((at, problem)) = &*disk
+            && at.elapsed() < PROBED
+        {
+            return problem.clone();
+        }
+        let probe = self.probe.clone();
+        let tried = tokio::task::spawn_blocking(move || {
+            let tried = fs::write(&probe, PROBE);
+            let _ = fs::remove_file(&probe);
+            tried
+        });
+        let folder = self.probe.parent().unwrap_or(Path::new("."));
+        let problem = match tokio::time::timeout(DISK_TIME, tried).await {
+            Ok(tried) => {
+                let tried = tried.map_err(io::Error::other).and_then(|tried| tried);
+                let error = tried.err();
+                error.map(|error| format!("cannot write in {}: {error}", folder.display()))
+            }
+            Err(_) => Some(format!(
+                "the disk with {} does not answer",
+                folder.display()
+            )),
+        };
+        *disk = Some((Instant::now(), problem.clone()));
+        problem
+    }
+}
+
+/// Keeps what the pages and the status show of the hooks, and what readiness is judged by, until
+/// the site stops. Also needed where nobody is answered over HTTP.
+pub async fn sample(site: Arc<Site>) {
+    let looking = async {
+        loop {
+            look(&site);
+            tokio::time::sleep(SAMPLE).await;
+        }
+    };
+    site.stop.run_until_cancelled(looking).await;
+    look(&site);
+}
+
+fn look(site: &Site) {
+    if !site.hooks.is_empty() {
+        site.board.set_hooks(hooks(site));
+    }
+    site.readiness.see(&site.board.status());
+}
+
+/// The hooks as the status shows them.
+fn hooks(site: &Site) -> Vec<Hook> {
+    let hooks = site.hooks.iter().map(|stats| {
+        let hook = stats.status();
+        Hook {
+            name: hook.name,
+            kind: hook.kind.to_owned(),
+            channels: hook.channels,
+            pending: hook.pending,
+            delivered: hook.delivered,
+            failures: hook.failed_attempts,
+            dead: hook.dead_letters,
+            error: hook.error,
+            disabled: hook.disabled,
+        }
+    });
+    hooks.collect()
+}
