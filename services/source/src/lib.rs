@@ -5,6 +5,7 @@
 //! they missed. `run` decides what is read and published here, among several sources on one
 //! database. `data` holds what survives a restart beside the store, `http` shows how it all goes.
 
+mod commands;
 mod config;
 mod data;
 mod http;
@@ -16,11 +17,14 @@ mod sabotage;
 mod signals;
 pub mod transport;
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use commands::Invocation;
 use config::Config;
 use run::Failure;
+use tokio::runtime::Runtime;
 use tracing::{error, warn};
 
 /// Wrong usage: the command line or the environment has to be changed.
@@ -31,16 +35,41 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// The program: does what the command line says, to its end.
 pub fn main() -> ExitCode {
-    let config = match Config::from_command_line() {
-        Ok(config) => config,
+    match Invocation::from_command_line() {
+        Ok(Invocation::Run(config)) => be_a_source(*config),
+        Ok(Invocation::Command(command)) => carry_out(*command),
         // Prints help and version to standard output, mistakes to standard error with code 2.
         Err(error) => error.exit(),
+    }
+}
+
+/// Does one thing and ends. What goes wrong is said in one line, which is no log line.
+fn carry_out(command: commands::Command) -> ExitCode {
+    let (format, level) = command.logging();
+    logging::start(format, Some(&level));
+    let ended = match Runtime::new() {
+        Ok(runtime) => runtime.block_on(command.run()),
+        Err(failure) => Err(commands::Failure::Other(format!(
+            "cannot start the threads of this program: {failure}"
+        ))),
     };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let mut err = std::io::stderr().lock();
+            // Nobody reads it: the exit code says it, too.
+            let _ = writeln!(err, "error: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn be_a_source(config: Config) -> ExitCode {
     let warning = logging::start(config.log_format, config.log_level.as_deref());
     for warning in warning.iter().chain(&config.warnings) {
         warn!("{warning}");
     }
-    let runtime = match tokio::runtime::Runtime::new() {
+    let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
         Err(failure) => {
             error!("cannot start the threads of this program: {failure}");

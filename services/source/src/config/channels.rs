@@ -11,7 +11,7 @@ use super::resolve::Place;
 use super::{Keep, values};
 
 /// More channels than this do not fit into an enrolment link, and a receiver takes no more.
-pub(super) const MAX_CHANNELS: usize = 64;
+pub const MAX_CHANNELS: usize = 64;
 
 /// What a further channel looks like.
 const FORM: &str = "write NAME,feed=URL and then, separated by commas, what differs from the first \
@@ -127,8 +127,11 @@ impl fmt::Debug for FeedAddress {
 }
 
 impl FeedAddress {
-    /// Reads one. The text of an error does not repeat it: it may hold a password.
-    pub(crate) fn parse(given: &str) -> Result<Self, String> {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// It is none of a feed. The text does not repeat it: it may hold a password.
+    pub fn parse(given: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             format!("the address of the feed cannot be used: {why}; write it as https://host/path")
         };

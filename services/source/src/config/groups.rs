@@ -27,6 +27,14 @@ impl fmt::Display for Groups {
 }
 
 impl Groups {
+    /// Reads them as [`Display`](fmt::Display) writes them.
+    ///
+    /// # Errors
+    /// They are none that a flow can have.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        groups(text)
+    }
+
     /// Group and port of each.
     pub fn all(&self) -> &[SocketAddr] {
         &self.0
@@ -34,7 +42,10 @@ impl Groups {
 
     /// For the `number`th further channel: the same with the last part of each address higher by
     /// that number.
-    pub(super) fn following(&self, number: u8) -> Result<Groups, String> {
+    ///
+    /// # Errors
+    /// There is none so much higher.
+    pub fn following(&self, number: u8) -> Result<Groups, String> {
         let higher = |group: &SocketAddr| {
             let ip = match group.ip() {
                 IpAddr::V4(ip) => {
@@ -93,7 +104,11 @@ fn is_ssm(ip: IpAddr) -> bool {
     }
 }
 
-pub(super) fn groups(text: &str) -> Result<Groups, String> {
+/// Groups as they are written: a list with commas, empty for none.
+///
+/// # Errors
+/// They are none that a flow can have.
+pub fn groups(text: &str) -> Result<Groups, String> {
     let mut groups = Vec::new();
     if text.trim().is_empty() {
         return Ok(Groups(groups));

@@ -19,15 +19,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
-
-pub use channels::{ChannelSettings, FeedAddress, FeedSettings};
-pub use command_line::command;
+pub use channels::{ChannelSettings, FeedAddress, MAX_CHANNELS};
+pub use command_line::{command, with_settings};
 pub use environment::Environment;
 pub use groups::{FlowSources, Groups};
+pub use nearest::nearest;
 pub use pins::show as show_pin;
 pub use resolve::{Place, Resolved, Shown, resolve};
 pub use values::PublicAddress;
+
+/// How single values are written, also in commands.
+pub mod parse {
+    pub use super::groups::groups;
+    pub use super::values::{age, channel, interval, keep, rate};
+}
 
 /// What the variables of all settings begin with.
 const PREFIX: &str = "FLEXFEED_";
@@ -94,6 +99,8 @@ pub struct Config {
     pub allow_private_feed: bool,
     /// Of feeds that have none of their own.
     pub poll: Intervals,
+    /// Whom the servers of feeds can ask.
+    pub contact: Option<String>,
     /// The data folder.
     pub data: PathBuf,
     /// The database; `None` for the one in the data folder.
@@ -159,20 +166,5 @@ impl Config {
             },
             (None, None) => self.poll,
         }
-    }
-}
-
-impl Config {
-    /// Reads the process's command line, environment and configuration file.
-    ///
-    /// # Errors
-    /// What clap prints: help and version as well as wrong usage.
-    pub fn from_command_line() -> Result<Config, clap::Error> {
-        let mut command = command();
-        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
-        let resolved = resolve(&matches, &Environment::of_process());
-        resolved.config.map_err(|mistakes| {
-            command.error(ErrorKind::ValueValidation, mistakes.join("\nerror: "))
-        })
     }
 }

@@ -1,7 +1,7 @@
 //! What somebody may have meant.
 
 /// The known word that is most like this one, if one is like it at all.
-pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let likely = (word.chars().count() / 3).max(1);
     known
         .into_iter()

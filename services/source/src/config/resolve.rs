@@ -456,6 +456,7 @@ impl Assembly {
                 first_groups: s.group?,
                 allow_private_feed: s.allow_private_feed == Some(true),
                 poll,
+                contact: s.contact,
                 data: s.data?,
                 database_url: s.database_url,
                 listen: s.listen?,

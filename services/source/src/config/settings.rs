@@ -70,6 +70,7 @@ pub(super) struct Settings {
     pub poll_interval: Option<Duration>,
     pub min_poll_interval: Option<Duration>,
     pub max_poll_interval: Option<Duration>,
+    pub contact: Option<String>,
     pub data: Option<PathBuf>,
     pub database_url: Option<String>,
     pub listen: Option<SocketAddr>,
@@ -190,6 +191,17 @@ pub(super) const ALL: &[Setting] = &[
         default: "1h",
         help: "Polls every feed at least this often, unless its server asks for patience",
         take: |s, text| put(&mut s.max_poll_interval, values::interval(text)),
+        ..PLAIN
+    },
+    Setting {
+        name: "contact",
+        value: "URL",
+        help: "Whom the servers of feeds can ask about their visitor: a page, or mailto:NAME@HOST; it \
+               is a part of the User-Agent",
+        take: |s, text| {
+            let checked = feed::fetch::check_contact(text).map(|()| text.to_owned());
+            put(&mut s.contact, checked)
+        },
         ..PLAIN
     },
     Setting {

@@ -144,7 +144,11 @@ pub(super) fn reachability(given: Option<&PublicAddress>, listen: SocketAddr) ->
     }
 }
 
-pub(crate) fn channel(text: &str) -> Result<String, String> {
+/// A channel's name, which is a file name at the receivers.
+///
+/// # Errors
+/// It cannot be one.
+pub fn channel(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() || text.len() > MAX_CHANNEL {
         return Err(format!(
@@ -188,7 +192,11 @@ fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
     Duration::try_from_secs_f64(value * unit).ok()
 }
 
-pub(super) fn interval(text: &str) -> Result<Duration, String> {
+/// A time between polls; a bare number is in seconds.
+///
+/// # Errors
+/// It is none, or out of range.
+pub fn interval(text: &str) -> Result<Duration, String> {
     let time = time(text, Some(1.0))
         .ok_or_else(|| "write a time such as 20, 0.5, 500ms, 20s, 5m or 1h".to_owned())?;
     if (MIN_INTERVAL..=MAX_INTERVAL).contains(&time) {
@@ -207,7 +215,10 @@ pub(super) fn drain_time(text: &str) -> Result<Duration, String> {
 }
 
 /// A time that needs its unit: a bare number would be taken for a count as easily as for seconds.
-pub(crate) fn age(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// It is none, or out of range.
+pub fn age(text: &str) -> Result<Duration, String> {
     match time(text, None) {
         Some(time) if (MIN_AGE..=MAX_AGE).contains(&time) => Ok(time),
         Some(_) => Err("it must be between 1m and 3650d".into()),
@@ -216,7 +227,10 @@ pub(crate) fn age(text: &str) -> Result<Duration, String> {
 }
 
 /// What is kept of a channel: a number of updates, an age, or both with a comma between.
-pub(crate) fn keep(text: &str) -> Result<Keep, String> {
+///
+/// # Errors
+/// It is none of that.
+pub fn keep(text: &str) -> Result<Keep, String> {
     let mut keep = Keep::default();
     if text.trim() == "all" {
         return Ok(keep);
@@ -272,8 +286,11 @@ pub(super) fn log_level(text: &str) -> Result<String, String> {
     }
 }
 
-/// In bit/s.
-pub(crate) fn rate(text: &str) -> Result<u64, String> {
+/// A rate in bit/s.
+///
+/// # Errors
+/// It is none, or out of range.
+pub fn rate(text: &str) -> Result<u64, String> {
     let wrong = || "write a rate in bit/s such as 10M, 500k or 1G".to_owned();
     let (value, unit) = number(text.trim()).ok_or_else(wrong)?;
     let unit = unit.strip_suffix("bit/s").unwrap_or(unit);

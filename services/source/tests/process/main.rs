@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod channels;
+mod commands;
 mod receiving;
 mod restored;
 mod running;

@@ -19,6 +19,11 @@ fn values(setting: &Setting) -> [&'static str; 3] {
         "poll-interval" => ["31", "500ms", "2m"],
         "min-poll-interval" => ["1", "2s", "3"],
         "max-poll-interval" => ["2h", "3h", "14400"],
+        "contact" => [
+            "https://a.example/",
+            "https://b.example/",
+            "mailto:c@c.example",
+        ],
         "data" | "qlog" | "cert" | "key" => ["/a", "/b", "/c"],
         "database-url" => ["sqlite:///a.db", "sqlite:///b.db", "sqlite:///c.db"],
         "listen" | "http" => ["127.0.0.1:1", "127.0.0.1:2", "[::1]:3"],

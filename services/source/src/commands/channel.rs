@@ -1,0 +1,283 @@
+//! `channel …`.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
+use serde_json::json;
+use store::{ChannelRow, ChannelSettings, Origin, Retention, Store};
+
+use super::arguments::{Channel, ChannelArguments};
+use super::confirm::confirm;
+use super::progress::with_progress;
+use super::table::{Column, number, table, whole, words};
+use super::{Answer, Failure, rows, when};
+use crate::config::{self, Config, Groups, Keep, MAX_CHANNELS};
+
+const COLUMNS: [Column; 7] = [
+    words("NAME", 12),
+    whole("STATE"),
+    number("HEAD"),
+    number("FEEDS"),
+    words("GROUPS", 16),
+    words("KEPT", 6),
+    words("PUBLISHED BY", 8),
+];
+
+pub(super) async fn answer(
+    config: &Config,
+    store: &dyn Store,
+    action: &Channel,
+) -> Result<Answer, Failure> {
+    match action {
+        Channel::Add { name, settings } => add(config, store, name, settings).await,
+        Channel::List => list(store).await,
+        Channel::Set { name, settings } => set(store, name, settings).await,
+        Channel::Remove { name, yes } => remove(store, name, *yes).await,
+    }
+}
+
+/// The channel of that name, whether it is active or not.
+async fn find(store: &dyn Store, name: &str) -> Result<Option<ChannelRow>, Failure> {
+    let rows = store.channels().await?;
+    Ok(rows.into_iter().find(|row| row.channel.name == name))
+}
+
+/// The active channel of that name.
+pub(super) async fn existing(store: &dyn Store, name: &str) -> Result<ChannelRow, Failure> {
+    let rows = store.channels().await?;
+    let active = rows.iter().filter(|row| row.active);
+    let names: Vec<&str> = active.map(|row| row.channel.name.as_str()).collect();
+    match rows
+        .iter()
+        .find(|row| row.active && row.channel.name == name)
+    {
+        Some(row) => Ok(row.clone()),
+        None => Err(Failure::other(
+            match config::nearest(name, names.iter().copied()) {
+                Some(meant) => format!("there is no channel {name:?}; did you mean {meant:?}?"),
+                None => format!(
+                    "there is no channel {name:?}: add it with `flexfeed-source channel add NAME`, or \
+                 see `flexfeed-source channel list`"
+                ),
+            },
+        )),
+    }
+}
+
+/// Makes a channel, with the next free groups if it is to have some and none are given.
+pub(super) async fn make(
+    config: &Config,
+    store: &dyn Store,
+    name: &str,
+    arguments: &ChannelArguments,
+) -> Result<ChannelRow, Failure> {
+    let rows = store.channels().await?;
+    let others: Vec<&ChannelRow> = rows
+        .iter()
+        .filter(|row| row.active && row.channel.name != name)
+        .collect();
+    if others.len() >= MAX_CHANNELS {
+        return Err(Failure::other(format_args!(
+            "there are {} channels already, and receivers take no more from one source",
+            others.len()
+        )));
+    }
+    let taken = taken(&others);
+    let groups = match &arguments.groups {
+        Some(groups) => {
+            free(groups, &taken)?;
+            groups.clone()
+        }
+        None => next_groups(&config.first_groups, &taken)?,
+    };
+    let keep = arguments.keep.unwrap_or_default();
+    let settings = ChannelSettings {
+        groups: Some(groups.to_string()),
+        rate_bps: arguments.rate,
+        private: arguments.private == Some(true),
+        keep: retention(keep),
+        origin: Origin::Managed,
+    };
+    Ok(store.put_channel(name, &settings).await?)
+}
+
+/// The groups of the others, and whose they are.
+fn taken(others: &[&ChannelRow]) -> Vec<(SocketAddr, String)> {
+    let mut taken = Vec::new();
+    for row in others {
+        let groups = row.settings.groups.as_deref().unwrap_or_default();
+        if let Ok(groups) = config::parse::groups(groups) {
+            let own = groups.all().iter();
+            taken.extend(own.map(|group| (*group, row.channel.name.clone())));
+        }
+    }
+    taken
+}
+
+fn free(groups: &Groups, taken: &[(SocketAddr, String)]) -> Result<(), Failure> {
+    let clash = taken.iter().find(|(group, _)| groups.all().contains(group));
+    match clash {
+        Some((group, name)) => Err(Failure::other(format_args!(
+            "the channel {name:?} has the group {group}: who listens to one would get both; give \
+             another with --groups"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn next_groups(first: &Groups, taken: &[(SocketAddr, String)]) -> Result<Groups, Failure> {
+    let taken: HashSet<SocketAddr> = taken.iter().map(|(group, _)| *group).collect();
+    (0..=u8::MAX)
+        .map_while(|number| first.following(number).ok())
+        .find(|groups| !groups.all().iter().any(|group| taken.contains(group)))
+        .ok_or_else(|| {
+            Failure::other(format_args!(
+                "no groups are free from {first} on: give some with --groups"
+            ))
+        })
+}
+
+fn retention(keep: Keep) -> Retention {
+    Retention {
+        count: keep.count,
+        age_ms: keep
+            .age
+            .map(|age| i64::try_from(age.as_millis()).unwrap_or(i64::MAX)),
+    }
+}
+
+async fn add(
+    config: &Config,
+    store: &dyn Store,
+    name: &str,
+    arguments: &ChannelArguments,
+) -> Result<Answer, Failure> {
+    if find(store, name).await?.is_some_and(|row| row.active) {
+        return Err(Failure::other(format_args!(
+            "there is a channel {name:?} already: change it with `flexfeed-source channel set {name}`"
+        )));
+    }
+    let row = make(config, store, name, arguments).await?;
+    let text = format!(
+        "Channel {name} is added, {}. Add a feed:\n\n  flexfeed-source feed add {name} URL\n",
+        match row.settings.groups.as_deref() {
+            None | Some("") => "without multicast".to_owned(),
+            Some(groups) => format!("its flow on {groups}"),
+        }
+    );
+    let feeds = store.feeds(None).await?;
+    Ok(Answer::new(
+        text,
+        json!({"channel": rows::Channel::of(&row, &feeds)}),
+    ))
+}
+
+async fn list(store: &dyn Store) -> Result<Answer, Failure> {
+    let (channels, feeds) = (store.channels().await?, store.feeds(None).await?);
+    let lines: Vec<Vec<String>> = channels
+        .iter()
+        .map(|row| {
+            let shown = rows::Channel::of(row, &feeds);
+            let keep = row.settings.keep;
+            let kept = match (keep.count, keep.age_ms) {
+                (None, None) => "default".to_owned(),
+                (Some(count), None) => count.to_string(),
+                (None, Some(age)) => when::length(age),
+                (Some(count), Some(age)) => format!("{count},{}", when::length(age)),
+            };
+            vec![
+                row.channel.name.clone(),
+                match (row.active, row.settings.private) {
+                    (false, _) => "off".to_owned(),
+                    (true, false) => "on".to_owned(),
+                    (true, true) => "private".to_owned(),
+                },
+                row.channel.head.to_string(),
+                shown.feeds.to_string(),
+                match row.settings.groups.as_deref() {
+                    None => "default".to_owned(),
+                    Some("") => "none".to_owned(),
+                    Some(groups) => groups.to_owned(),
+                },
+                kept,
+                row.lease
+                    .as_ref()
+                    .map_or("nobody".to_owned(), |lease| lease.name.clone()),
+            ]
+        })
+        .collect();
+    let text = match lines.is_empty() {
+        true => "There is no channel: add one with `flexfeed-source channel add NAME`.".to_owned(),
+        false => table(&COLUMNS, &lines),
+    };
+    let channels: Vec<_> = channels
+        .iter()
+        .map(|row| rows::Channel::of(row, &feeds))
+        .collect();
+    Ok(Answer::new(text, json!({"channels": channels})))
+}
+
+/// Those of flags, variables and the file are changed there: the source would undo it at its start.
+fn managed(row: &ChannelRow) -> Result<(), Failure> {
+    if row.active && row.settings.origin == Origin::Flags {
+        return Err(Failure::other(format_args!(
+            "the channel {:?} is given to the source by its flags, environment or configuration \
+             file: change it there and start the source again",
+            row.channel.name
+        )));
+    }
+    Ok(())
+}
+
+async fn set(
+    store: &dyn Store,
+    name: &str,
+    arguments: &ChannelArguments,
+) -> Result<Answer, Failure> {
+    let row = existing(store, name).await?;
+    managed(&row)?;
+    if let Some(groups) = &arguments.groups {
+        let rows = store.channels().await?;
+        let others: Vec<&ChannelRow> = rows
+            .iter()
+            .filter(|row| row.active && row.channel.name != name)
+            .collect();
+        free(groups, &taken(&others))?;
+    }
+    let old = row.settings;
+    let settings = ChannelSettings {
+        groups: arguments
+            .groups
+            .as_ref()
+            .map(ToString::to_string)
+            .or(old.groups),
+        rate_bps: arguments.rate.or(old.rate_bps),
+        private: arguments.private.unwrap_or(old.private),
+        keep: arguments.keep.map_or(old.keep, retention),
+        origin: old.origin,
+    };
+    let row = store.put_channel(name, &settings).await?;
+    let feeds = store.feeds(None).await?;
+    let json = json!({"channel": rows::Channel::of(&row, &feeds)});
+    Ok(Answer::new(format!("Channel {name} is changed."), json))
+}
+
+async fn remove(store: &dyn Store, name: &str, yes: bool) -> Result<Answer, Failure> {
+    let Some(row) = find(store, name).await? else {
+        return Err(Failure::other(format_args!(
+            "there is no channel {name:?}: `flexfeed-source channel list` shows them"
+        )));
+    };
+    managed(&row)?;
+    let channel = &row.channel;
+    let kept = (channel.head + 1).saturating_sub(channel.first);
+    let what = format!("This removes the channel {name} with its feeds and {kept} updates");
+    confirm(&what, yes)?;
+    let removing = store.remove_channel(name);
+    let removed = with_progress("removing", || None, removing).await?;
+    let text = match removed {
+        true => format!("Channel {name} is removed."),
+        false => format!("Channel {name} was removed by somebody else."),
+    };
+    Ok(Answer::new(text, json!({"removed": name, "updates": kept})))
+}

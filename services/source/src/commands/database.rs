@@ -1,0 +1,62 @@
+//! The database of a source that may be running.
+
+use std::sync::Arc;
+
+use store::Store;
+
+use super::progress::with_progress;
+use super::{Answer, Failure};
+use crate::config::Config;
+
+/// The file in the data folder, where no database is named.
+const FILE: &str = "flexfeed.db";
+
+/// Opens the database, does something and closes it.
+pub(super) async fn with_database<F>(config: &Config, work: F) -> Result<Answer, Failure>
+where
+    F: AsyncFnOnce(&dyn Store) -> Result<Answer, Failure>,
+{
+    let store = open(config).await?;
+    let result = work(&*store).await;
+    store.close().await;
+    result
+}
+
+/// Opens it. One that is not there is not made: the source does that, or `restore`.
+async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
+    let open = async {
+        match &config.database_url {
+            Some(url) => store::open(url).await,
+            None => store::open_file(&config.data.join(FILE)).await,
+        }
+    };
+    let path = config.data.join(FILE);
+    if config.database_url.is_none() && !path.exists() {
+        return Err(Failure::other(format_args!(
+            "there is no database in {}: name the source's data folder with --data, or its database \
+             with --database-url; a new source makes them when it is started",
+            config.data.display()
+        )));
+    }
+    let opened = with_progress("opening the database", || None, open).await;
+    Ok(opened?)
+}
+
+/// The URL of the database, for what makes one.
+pub(super) fn url(config: &Config) -> Result<String, Failure> {
+    match &config.database_url {
+        Some(url) => Ok(url.clone()),
+        None => {
+            let path = std::path::absolute(config.data.join(FILE)).map_err(Failure::other)?;
+            let path = path.to_str().ok_or_else(|| {
+                Failure::usage("the data folder's name is not text: use --database-url")
+            })?;
+            let escape = |c: char| match c {
+                '%' | '?' | '#' => format!("%{:02X}", u32::from(c)),
+                c => c.to_string(),
+            };
+            let escaped: String = path.chars().map(escape).collect();
+            Ok(format!("sqlite://{escaped}"))
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Why a command was not done.
+
+use std::fmt;
+
+use store::StoreError;
+
+/// Why a command was not done.
+#[derive(Debug)]
+pub enum Failure {
+    /// What was asked for is not possible; asking differently is.
+    Usage(String),
+    /// It could not be done.
+    Other(String),
+}
+
+impl Failure {
+    /// It could not be done.
+    pub(super) fn other(why: impl fmt::Display) -> Self {
+        Self::Other(why.to_string())
+    }
+
+    /// It has to be asked differently.
+    pub(super) fn usage(why: impl fmt::Display) -> Self {
+        Self::Usage(why.to_string())
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => 2,
+            Failure::Other(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Usage(why) | Failure::Other(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::other(error)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::other(format_args!("{error:#}"))
+    }
+}

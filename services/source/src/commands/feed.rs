@@ -1,0 +1,283 @@
+//! `feed …`, but for the lists of feeds.
+
+use std::time::Duration;
+
+use feed::fetch::{FetchConfig, Fetcher, Poll, Validators};
+use feed::parse::parse;
+use serde_json::json;
+use store::{FeedRow, FeedSettings, Origin, Store};
+
+use super::arguments::{Feed, FeedArguments};
+use super::channel::existing;
+use super::database::with_database;
+use super::progress::with_progress;
+use super::table::{Column, WIDTH, table, whole, words};
+use super::text::{cut, plain, wrap};
+use super::{Answer, Failure, outlines, rows, when};
+use crate::config::{Config, FeedAddress};
+
+const COLUMNS: [Column; 5] = [
+    words("CHANNEL", 10),
+    words("URL", 24),
+    whole("STATE"),
+    whole("EVERY"),
+    words("LAST POLL (UTC)", 16),
+];
+
+/// Who asks, in the log of the feed's server.
+const USER_AGENT: &str = concat!("flexfeed-source/", env!("CARGO_PKG_VERSION"));
+
+/// Titles of so many entries are shown.
+const SHOWN: usize = 5;
+
+pub(super) async fn answer(config: &Config, action: &Feed) -> Result<Answer, Failure> {
+    match action {
+        Feed::Check { url, local } => check(config, url, *local).await,
+        Feed::Import { .. } | Feed::Export { .. } => outlines::answer(config, action).await,
+        Feed::Add { to, url, settings } => {
+            with_database(config, async |store| {
+                add(config, store, to, url, settings).await
+            })
+            .await
+        }
+        Feed::List { of, all } => {
+            with_database(config, async |store| list(store, of.as_deref(), *all).await).await
+        }
+        Feed::Remove { from, url } => {
+            with_database(config, async |store| remove(store, from, url).await).await
+        }
+    }
+}
+
+/// A feed as the database has it.
+pub(super) fn settings(address: &FeedAddress, local: bool, title: Option<String>) -> FeedSettings {
+    FeedSettings {
+        url: address.shown.clone(),
+        address: address.secret.clone(),
+        local,
+        min_interval_ms: None,
+        max_interval_ms: None,
+        title,
+        origin: Origin::Managed,
+    }
+}
+
+fn ms(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+async fn add(
+    config: &Config,
+    store: &dyn Store,
+    to: &str,
+    url: &str,
+    arguments: &FeedArguments,
+) -> Result<Answer, Failure> {
+    let address = FeedAddress::parse(url).map_err(Failure::Usage)?;
+    if let (Some(min), Some(max)) = (arguments.min_interval, arguments.max_interval)
+        && min > max
+    {
+        return Err(Failure::usage(
+            "--min-interval is longer than --max-interval",
+        ));
+    }
+    let local = arguments.local;
+    usable(config, &address, local)?;
+    let channel = existing(store, to).await?.channel.name;
+    let known = store.feed(&channel, &address.shown).await?;
+    if let Some(row) = &known {
+        managed(row)?;
+    }
+    let old = known.as_ref().map(|row| row.settings.clone());
+    let (min, max) = match arguments.interval {
+        Some(fixed) => (Some(fixed), Some(fixed)),
+        None => (arguments.min_interval, arguments.max_interval),
+    };
+    let title = old.and_then(|old| old.title);
+    let fresh = FeedSettings {
+        min_interval_ms: min.map(ms),
+        max_interval_ms: max.map(ms),
+        ..settings(&address, local, arguments.title.clone().or(title))
+    };
+    let row = store.put_feed(&channel, &fresh).await?;
+    let what = match known.is_some_and(|row| row.active) {
+        true => "is changed in",
+        false => "is added to",
+    };
+    let shown = plain(&address.shown);
+    let text = format!("The feed {shown} {what} channel {channel}.");
+    Ok(Answer::new(text, json!({"feed": rows::Feed::of(&row)})))
+}
+
+/// That the source would fetch it at all.
+fn usable(config: &Config, address: &FeedAddress, local: bool) -> Result<(), Failure> {
+    fetcher(config, address, local).map(|_| ())
+}
+
+fn fetcher(config: &Config, address: &FeedAddress, local: bool) -> Result<Fetcher, Failure> {
+    let fetch = FetchConfig {
+        allow_private: local || config.allow_private_feed,
+        user_agent: USER_AGENT.to_owned(),
+        contact: config.contact.clone(),
+        ..FetchConfig::new(address.secret.clone())
+    };
+    Fetcher::new(fetch).map_err(|error| {
+        let text = error.to_string();
+        match error {
+            feed::fetch::FetchError::Private { .. } => {
+                Failure::usage(format_args!("{text} (--local says that this is meant)"))
+            }
+            _ => Failure::other(text),
+        }
+    })
+}
+
+fn managed(row: &FeedRow) -> Result<(), Failure> {
+    if row.active && row.settings.origin == Origin::Flags {
+        return Err(Failure::other(format_args!(
+            "the feed {} is given to the source by its flags, environment or configuration file: \
+             change it there and start the source again",
+            plain(&row.settings.url)
+        )));
+    }
+    Ok(())
+}
+
+async fn list(store: &dyn Store, of: Option<&str>, all: bool) -> Result<Answer, Failure> {
+    if let Some(name) = of {
+        existing(store, name).await?;
+    }
+    let mut feeds = store.feeds(of).await?;
+    feeds.retain(|row| all || row.active);
+    let lines: Vec<Vec<String>> = feeds
+        .iter()
+        .map(|row| {
+            let state = match (&row.last_poll, row.active, row.gone_ms) {
+                (_, false, _) => "off".to_owned(),
+                (_, true, Some(_)) => "gone".to_owned(),
+                (None, true, None) => "new".to_owned(),
+                (Some(poll), true, None) => poll.state.clone(),
+            };
+            vec![
+                row.channel.clone(),
+                row.settings.url.clone(),
+                state,
+                row.interval_ms.map_or("-".to_owned(), when::length),
+                row.last_poll
+                    .as_ref()
+                    .map_or("never".to_owned(), |poll| when::shown(poll.at_ms)),
+            ]
+        })
+        .collect();
+    let text = match lines.is_empty() {
+        true => "There is no feed: add one with `flexfeed-source feed add CHANNEL URL`.".to_owned(),
+        false => table(&COLUMNS, &lines),
+    };
+    let feeds: Vec<_> = feeds.iter().map(rows::Feed::of).collect();
+    Ok(Answer::new(text, json!({"feeds": feeds})))
+}
+
+async fn remove(store: &dyn Store, from: &str, url: &str) -> Result<Answer, Failure> {
+    existing(store, from).await?;
+    // As it is typed, or as it is shown: without a password.
+    let shown = FeedAddress::parse(url).map_or(url.to_owned(), |address| address.shown);
+    let row = store.feed(from, &shown).await?.filter(|row| row.active);
+    let Some(row) = row else {
+        return Err(Failure::other(format_args!(
+            "channel {from} has no feed {}: `flexfeed-source feed list {from}` shows them",
+            plain(&shown)
+        )));
+    };
+    managed(&row)?;
+    store.set_feed_active(from, &shown, false).await?;
+    let text = format!(
+        "The feed {} is polled no more for channel {from}; its updates stay.",
+        plain(&shown)
+    );
+    let json = json!({"removed": {"channel": from, "url": shown}});
+    Ok(Answer::new(text, json))
+}
+
+/// Fetches and reads it as the source would.
+async fn check(config: &Config, url: &str, local: bool) -> Result<Answer, Failure> {
+    let address = FeedAddress::parse(url).map_err(Failure::Usage)?;
+    let fetcher = fetcher(config, &address, local)?;
+    let fetching = async { fetcher.poll(&Validators::default()).await };
+    let polled = with_progress("fetching the feed", || None, fetching).await;
+    let polled = polled.map_err(|error| {
+        let hint = match error {
+            feed::fetch::FetchError::Private { .. } => " (--local says that this is meant)",
+            _ => "",
+        };
+        Failure::other(format_args!("{error}{hint}"))
+    })?;
+    let Poll::Fetched {
+        document,
+        validators,
+        url: found,
+        ..
+    } = polled
+    else {
+        return Err(Failure::other(
+            "the server says that nothing has changed, although it was not asked that",
+        ));
+    };
+    let parsed = parse(&document, &found).map_err(|error| {
+        Failure::other(format_args!(
+            "{} bytes came from {}, but they are {error}",
+            document.len(),
+            plain(&found)
+        ))
+    })?;
+    let conditional = validators.etag.is_some() || validators.last_modified.is_some();
+    let titles: Vec<String> = parsed
+        .entries
+        .iter()
+        .take(SHOWN)
+        .map(|entry| entry.title.clone().unwrap_or_default())
+        .collect();
+    let json = json!({
+        "url": address.shown,
+        "found_at": found,
+        "bytes": document.len(),
+        "title": parsed.title,
+        "entries": parsed.entries.len(),
+        "first_titles": titles,
+        "skipped": parsed.skipped,
+        "conditional": conditional,
+        "interval_ms": parsed.interval.map(ms),
+        "prev_archive": parsed.links.prev_archive,
+        "next": parsed.links.next,
+        "hub": parsed.links.hub,
+    });
+    let mut text = format!(
+        "{}: a feed with {} entries in {} bytes.\n",
+        plain(&parsed.title.unwrap_or_else(|| "(no title)".into())),
+        parsed.entries.len(),
+        document.len()
+    );
+    if found != address.shown {
+        text.push_str(&format!("It was found at {}.\n", plain(&found)));
+    }
+    let sentence = match conditional {
+        true => "The server can say that nothing has changed.",
+        false => {
+            "The server cannot say that nothing has changed: each poll costs a whole document."
+        }
+    };
+    text.push_str(&format!("{}\n", wrap(sentence, WIDTH).join("\n")));
+    if let Some(interval) = parsed.interval {
+        let interval = when::length(ms(interval));
+        text.push_str(&format!("It says that it changes every {interval}.\n"));
+    }
+    if parsed.links.prev_archive.is_some() || parsed.links.next.is_some() {
+        text.push_str("It links to older entries, so gaps can be filled.\n");
+    }
+    for title in titles {
+        text.push_str(&format!("  {}\n", cut(&plain(&title), 76)));
+    }
+    for skipped in parsed.skipped.iter().take(SHOWN) {
+        text.push_str(&format!("Passed over: {}\n", cut(&plain(skipped), 66)));
+    }
+    Ok(Answer::new(text, json))
+}

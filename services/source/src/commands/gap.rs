@@ -1,0 +1,56 @@
+//! `gap list`.
+
+use serde_json::json;
+use store::{GapRecord, Store};
+
+use super::arguments::Gap;
+use super::channel::existing;
+use super::table::{Column, number, table, whole, words};
+use super::{Answer, Failure, rows, when};
+
+const COLUMNS: [Column; 5] = [
+    whole("NOTICED (UTC)"),
+    words("CHANNEL", 10),
+    whole("STATE"),
+    number("FOUND"),
+    words("WHAT", 20),
+];
+
+pub(super) async fn answer(store: &dyn Store, action: &Gap) -> Result<Answer, Failure> {
+    let Gap::List { of, last } = action;
+    let names = match of {
+        Some(name) => vec![existing(store, name).await?.channel.name],
+        None => {
+            let rows = store.channels().await?;
+            rows.into_iter().map(|row| row.channel.name).collect()
+        }
+    };
+    let mut gaps: Vec<(String, GapRecord)> = Vec::new();
+    for name in names {
+        let last = usize::try_from(*last).unwrap_or(usize::MAX);
+        let some = store.gaps(&name, last).await?;
+        gaps.extend(some.into_iter().map(|gap| (name.clone(), gap)));
+    }
+    gaps.sort_by_key(|(_, gap)| std::cmp::Reverse(gap.at_ms));
+    let lines: Vec<Vec<String>> = gaps
+        .iter()
+        .map(|(channel, gap)| {
+            vec![
+                when::shown(gap.at_ms),
+                channel.clone(),
+                gap.state.as_str().to_owned(),
+                gap.entries.to_string(),
+                format!("{}: {}", gap.url, gap.detail),
+            ]
+        })
+        .collect();
+    let text = match lines.is_empty() {
+        true => "No gap was ever suspected.".to_owned(),
+        false => table(&COLUMNS, &lines),
+    };
+    let gaps: Vec<_> = gaps
+        .iter()
+        .map(|(channel, gap)| rows::Gap::of(channel, gap))
+        .collect();
+    Ok(Answer::new(text, json!({"gaps": gaps})))
+}

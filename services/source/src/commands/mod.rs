@@ -1,0 +1,173 @@
+//! The commands beside `run`: tokens, channels, feeds, receivers, backup. They work on the database,
+//! also while the source runs, which takes changes over within two seconds.
+//!
+//! Each makes an [`Answer`], which is shown as text or, with `--json`, as one JSON object. The exit
+//! code is 0, 1 if it could not be done, and 2 if it was not understood.
+
+mod arguments;
+mod channel;
+mod confirm;
+mod database;
+mod failure;
+mod feed;
+mod gap;
+pub mod link;
+mod outlines;
+mod progress;
+mod receiver;
+mod rows;
+mod settings;
+mod table;
+mod text;
+mod token;
+mod when;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Write;
+
+use clap::error::ErrorKind;
+use clap::{ArgMatches, FromArgMatches};
+use serde_json::Value;
+
+use crate::config::{self, Config, Environment, Resolved};
+pub use arguments::Action;
+use database::with_database;
+pub use failure::Failure;
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Invocation {
+    /// To be a source.
+    Run(Box<Config>),
+    /// Something else.
+    Command(Box<Command>),
+}
+
+/// A command with what it needs.
+#[derive(Debug)]
+pub struct Command {
+    action: Action,
+    json: bool,
+    resolved: Resolved,
+}
+
+/// What a command has to say.
+#[derive(Debug)]
+struct Answer {
+    /// For people.
+    text: String,
+    /// For programs: an object.
+    json: Value,
+}
+
+impl Answer {
+    fn new(text: impl Into<String>, json: Value) -> Self {
+        let mut text = text.into();
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        Self { text, json }
+    }
+}
+
+impl Invocation {
+    /// Reads the process's command line, environment and configuration file.
+    ///
+    /// # Errors
+    /// What clap prints: help and version as well as wrong usage, with all mistakes at once.
+    pub fn from_command_line() -> Result<Self, clap::Error> {
+        let mut definition = arguments::command();
+        let matches = definition.try_get_matches_from_mut(std::env::args_os())?;
+        let environment = Environment::of_process();
+        Self::read(&matches, &environment).map_err(|mistakes| {
+            let text = mistakes.join("\nerror: ");
+            definition.error(ErrorKind::ValueValidation, text)
+        })
+    }
+
+    fn read(matches: &ArgMatches, environment: &Environment) -> Result<Self, Vec<String>> {
+        let resolved = config::resolve(matches, environment);
+        let named = matches.subcommand_name();
+        if named.is_none() || named == Some(arguments::RUN) {
+            return Ok(Self::Run(Box::new(resolved.config?)));
+        }
+        let action = Action::from_arg_matches(matches).map_err(|error| vec![error.to_string()])?;
+        if !action.looks_at_settings()
+            && let Err(mistakes) = resolved.config
+        {
+            return Err(mistakes);
+        }
+        Ok(Self::Command(Box::new(Command {
+            action,
+            json: arguments::wants_json(matches),
+            resolved,
+        })))
+    }
+}
+
+impl Command {
+    /// How log lines look, and what is logged: only trouble, unless more is asked for.
+    pub fn logging(&self) -> (config::LogFormat, String) {
+        match &self.resolved.config {
+            Ok(config) => {
+                let level = config.log_level.as_deref().unwrap_or(QUIET);
+                (config.log_format, level.to_owned())
+            }
+            Err(_) => (config::LogFormat::Text, QUIET.to_owned()),
+        }
+    }
+
+    /// Does it and prints the answer.
+    ///
+    /// # Errors
+    /// It cannot be done, or what is asked for is not possible.
+    pub async fn run(self) -> Result<(), Failure> {
+        let json = self.json;
+        let (answer, ended) = match self.resolved.config {
+            Err(_) => settings::answer(&self.action, &self.resolved),
+            Ok(ref config) if !self.action.looks_at_settings() => {
+                (self.action.answer(config).await?, Ok(()))
+            }
+            Ok(_) => settings::answer(&self.action, &self.resolved),
+        };
+        print(&answer, json);
+        ended
+    }
+}
+
+impl Action {
+    async fn answer(&self, config: &Config) -> Result<Answer, Failure> {
+        match self {
+            Action::Token(action) => {
+                with_database(config, async |s| token::answer(config, s, action).await).await
+            }
+            Action::Channel(action) => {
+                with_database(config, async |s| channel::answer(config, s, action).await).await
+            }
+            Action::Feed(action) => feed::answer(config, action).await,
+            Action::Receiver(action) => {
+                with_database(config, async |s| receiver::answer(s, action).await).await
+            }
+            Action::Gap(action) => {
+                with_database(config, async |s| gap::answer(s, action).await).await
+            }
+            // It is answered from the settings alone.
+            Action::Config(_) => Err(Failure::other("this needs no database")),
+        }
+    }
+}
+
+/// What is logged while a command works.
+const QUIET: &str = "warn";
+
+/// Prints an answer. That nobody reads it is no failure: what was asked for is done.
+fn print(answer: &Answer, json: bool) {
+    let mut out = std::io::stdout().lock();
+    let text = match json {
+        true => format!("{:#}\n", answer.json),
+        false => answer.text.clone(),
+    };
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

@@ -1,0 +1,130 @@
+//! `receiver …`.
+
+use serde_json::json;
+use store::{ReceiverRow, Store};
+
+use super::arguments::Receiver;
+use super::confirm::confirm;
+use super::table::{Column, number, table, whole, words};
+use super::text::plain;
+use super::{Answer, Failure, rows, when};
+
+const COLUMNS: [Column; 7] = [
+    whole("ID"),
+    words("NAME", 10),
+    whole("STATE"),
+    words("CHANNELS", 8),
+    words("ADDRESS", 10),
+    number("TOKEN"),
+    words("SEEN (UTC)", 16),
+];
+
+/// So much of an id is shown, and so much has to be typed at least.
+const SHOWN: usize = 8;
+const TYPED: usize = 4;
+
+pub(super) async fn answer(store: &dyn Store, action: &Receiver) -> Result<Answer, Failure> {
+    match action {
+        Receiver::List => list(store).await,
+        Receiver::Revoke { who } => revoke(store, who).await,
+        Receiver::Forget { who, yes } => forget(store, who, *yes).await,
+    }
+}
+
+async fn list(store: &dyn Store) -> Result<Answer, Failure> {
+    let receivers = store.receivers().await?;
+    let lines: Vec<Vec<String>> = receivers
+        .iter()
+        .map(|row| {
+            let id = row.id.to_string();
+            vec![
+                id.chars().take(SHOWN).collect(),
+                row.name.clone(),
+                match row.revoked_ms {
+                    Some(_) => "revoked".to_owned(),
+                    None => "enrolled".to_owned(),
+                },
+                row.channels.join(","),
+                row.address.clone(),
+                row.token_id.map_or("-".to_owned(), |id| id.to_string()),
+                when::shown(row.seen_ms),
+            ]
+        })
+        .collect();
+    let text = match lines.is_empty() {
+        true => "No receiver has enrolled yet.".to_owned(),
+        false => table(&COLUMNS, &lines),
+    };
+    let receivers: Vec<_> = receivers.iter().map(rows::Receiver::of).collect();
+    Ok(Answer::new(text, json!({"receivers": receivers})))
+}
+
+/// The one that is meant, by its id, the beginning of it, or its name.
+pub(super) fn meant<'a>(rows: &'a [ReceiverRow], who: &str) -> Result<&'a ReceiverRow, Failure> {
+    let typed = who.to_ascii_lowercase();
+    let by_id = |row: &&ReceiverRow| typed.len() >= TYPED && row.id.to_string().starts_with(&typed);
+    let mut found: Vec<&ReceiverRow> = rows.iter().filter(by_id).collect();
+    if found.is_empty() {
+        found = rows.iter().filter(|row| row.name == who).collect();
+    }
+    match found.as_slice() {
+        [one] => Ok(one),
+        [] => Err(Failure::other(format_args!(
+            "there is no receiver {who:?}: `flexfeed-source receiver list` shows them; an id may be \
+             cut to {TYPED} characters"
+        ))),
+        many => {
+            let ids: Vec<String> = many.iter().map(|row| row.id.to_string()).collect();
+            Err(Failure::other(format_args!(
+                "{who:?} may be several receivers: say which by its id: {}",
+                ids.join(", ")
+            )))
+        }
+    }
+}
+
+fn called(row: &ReceiverRow) -> String {
+    match row.name.is_empty() {
+        true => row.id.to_string(),
+        false => format!("{} ({})", plain(&row.name), row.id),
+    }
+}
+
+async fn revoke(store: &dyn Store, who: &str) -> Result<Answer, Failure> {
+    let receivers = store.receivers().await?;
+    let row = meant(&receivers, who)?;
+    let called = called(row);
+    if !store.revoke_receiver(row.id).await? {
+        return Err(Failure::other(format_args!(
+            "{called} has just been forgotten"
+        )));
+    }
+    let after = store.receivers().await?;
+    let shown = after.iter().find(|other| other.id == row.id);
+    let text = format!(
+        "Receiver {called} is admitted no more; a running source disconnects it within two seconds. \
+         It can enrol again only after `flexfeed-source receiver forget {}`.",
+        row.id
+    );
+    Ok(Answer::new(
+        text,
+        json!({"receiver": shown.map(rows::Receiver::of)}),
+    ))
+}
+
+async fn forget(store: &dyn Store, who: &str, yes: bool) -> Result<Answer, Failure> {
+    let receivers = store.receivers().await?;
+    let row = meant(&receivers, who)?;
+    let called = called(row);
+    let again = match row.revoked_ms {
+        Some(_) => ", and although it was revoked it may enrol again with a valid token",
+        None => ", and it has to enrol again with a valid token",
+    };
+    confirm(&format!("This forgets the receiver {called}{again}"), yes)?;
+    store.forget_receiver(row.id).await?;
+    let json = json!({"forgotten": row.id.to_string()});
+    Ok(Answer::new(
+        format!("Receiver {called} is forgotten."),
+        json,
+    ))
+}

@@ -1,0 +1,140 @@
+//! `config check` and `config show`.
+
+use serde_json::{Value, json};
+
+use super::arguments::{Action, Settings};
+use super::table::{Column, WIDTH, table, words};
+use super::text::wrap;
+use super::when;
+use super::{Answer, Failure};
+use crate::config::{ChannelSettings, Config, Intervals, Place, Resolved, Shown};
+
+const COLUMNS: [Column; 3] = [words("SETTING", 12), words("VALUE", 20), words("FROM", 20)];
+
+pub(super) fn answer(action: &Action, resolved: &Resolved) -> (Answer, Result<(), Failure>) {
+    let all = matches!(action, Action::Config(Settings::Show));
+    let ended = match &resolved.config {
+        Ok(_) => Ok(()),
+        Err(mistakes) => Err(Failure::usage(mistakes.join("\nerror: "))),
+    };
+    let file = resolved
+        .file
+        .as_ref()
+        .map(|path| path.display().to_string());
+    let settings: Vec<Value> = resolved.shown.iter().map(setting).collect();
+    let (mistakes, warnings, channels) = match &resolved.config {
+        Ok(config) => {
+            let channels: Vec<Value> = config.channels.iter().map(channel).collect();
+            (Vec::new(), config.warnings.clone(), channels)
+        }
+        Err(mistakes) => (mistakes.clone(), Vec::new(), Vec::new()),
+    };
+    let json = json!({
+        "ok": mistakes.is_empty(),
+        "file": file,
+        "mistakes": mistakes,
+        "warnings": warnings,
+        "channels": channels,
+        "settings": settings,
+    });
+    let mut text = String::new();
+    if let Some(file) = &file {
+        text.push_str(&format!("Configuration file: {file}\n"));
+    }
+    let lines: Vec<Vec<String>> = resolved
+        .shown
+        .iter()
+        .filter(|shown| all || shown.place != Place::Default)
+        .map(|shown| {
+            vec![
+                shown.key.clone(),
+                shown.value.clone(),
+                shown.place.to_string(),
+            ]
+        })
+        .collect();
+    match lines.is_empty() {
+        true => text.push_str("Every setting has its default.\n"),
+        false => text.push_str(&table(&COLUMNS, &lines)),
+    }
+    if let Ok(config) = &resolved.config {
+        text.push_str(&plan(config));
+        for warning in &config.warnings {
+            let lines = wrap(&format!("Warning: {warning}"), WIDTH);
+            text.push_str(&format!("{}\n", lines.join("\n  ")));
+        }
+    }
+    (Answer::new(text, json), ended)
+}
+
+fn setting(shown: &Shown) -> Value {
+    let value = match (&shown.place, shown.value.is_empty()) {
+        (Place::Default, true) => Value::Null,
+        _ => shown.value.clone().into(),
+    };
+    json!({"key": shown.key, "value": value, "from": shown.place.to_string()})
+}
+
+fn channel(channel: &ChannelSettings) -> Value {
+    let feeds: Vec<&str> = channel
+        .feeds
+        .iter()
+        .map(|feed| feed.address.shown.as_str())
+        .collect();
+    json!({
+        "name": channel.name,
+        "groups": channel.groups.to_string(),
+        "rate_bps": channel.rate_bps,
+        "private": channel.private,
+        "keep": {
+            "count": channel.keep.count,
+            "age_ms": channel.keep.age.map(|age| age.as_millis() as u64),
+        },
+        "feeds": feeds,
+    })
+}
+
+/// What `run` would do.
+fn plan(config: &Config) -> String {
+    let mut text = String::from("\n`run` would serve receivers on UDP ");
+    let database = match &config.database_url {
+        Some(_) => "the database that is given".to_owned(),
+        None => format!("{}/flexfeed.db", config.data.display()),
+    };
+    text.push_str(&format!(
+        "{}, with {database}, and\nthe status pages on http://{}.\n",
+        config.listen, config.http
+    ));
+    if config.channels.is_empty() {
+        text.push_str(
+            "No channel is given here; those of `channel add` and `feed add` are in the database.\n",
+        );
+    }
+    for channel in &config.channels {
+        let groups = match channel.groups.all() {
+            [] => "no multicast".to_owned(),
+            _ => channel.groups.to_string(),
+        };
+        let private = if channel.private { ", private" } else { "" };
+        text.push_str(&format!("Channel {}: {groups}{private}\n", channel.name));
+        for feed in &channel.feeds {
+            let every = config.intervals(feed.min_interval, feed.max_interval);
+            let every = every_words(every);
+            text.push_str(&format!("  {} {every}\n", feed.address.shown));
+        }
+        if channel.feeds.is_empty() {
+            text.push_str("  no feed\n");
+        }
+    }
+    text
+}
+
+fn every_words(every: Intervals) -> String {
+    let length = |time: std::time::Duration| {
+        when::length(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+    };
+    match every.min == every.max {
+        true => format!("every {}", length(every.min)),
+        false => format!("every {} to {}", length(every.min), length(every.max)),
+    }
+}

@@ -1,0 +1,42 @@
+//! Texts from outside, as they are fit for a terminal.
+
+/// The text without what would move the cursor, colour things or turn the direction of writing.
+pub(super) fn plain(text: &str) -> String {
+    let odd = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars()
+        .map(|c| if odd(c) { '\u{fffd}' } else { c })
+        .collect()
+}
+
+/// At most so many characters, with … where the rest was.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+/// A text in parts of at most so many characters, broken at spaces where there are some.
+pub(super) fn wrap(text: &str, most: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let Some(line) = lines.last_mut() else {
+            break;
+        };
+        let length = line.chars().count();
+        if length > 0 && length + 1 + word.chars().count() > most {
+            lines.push(word.to_owned());
+        } else {
+            if length > 0 {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}

@@ -1,0 +1,163 @@
+//! `token …`.
+
+use data_encoding::BASE64URL_NOPAD;
+use serde_json::json;
+use store::Store;
+
+use super::arguments::{NewToken, Token};
+use super::link::{self, MAX_LINK};
+use super::table::{Column, number, table, whole, words};
+use super::{Answer, Failure, rows, when};
+use crate::config::Config;
+use crate::data;
+use crate::data::enrolment::token_hash;
+
+const COLUMNS: [Column; 6] = [
+    number("ID"),
+    words("LABEL", 12),
+    whole("STATE"),
+    whole("USED"),
+    words("EXPIRES (UTC)", 16),
+    words("CHANNELS", 8),
+];
+
+pub(super) async fn answer(
+    config: &Config,
+    store: &dyn Store,
+    action: &Token,
+) -> Result<Answer, Failure> {
+    match action {
+        Token::Create(new) => create(config, store, new).await,
+        Token::List => list(store).await,
+        Token::Revoke { id } => revoke(store, *id).await,
+    }
+}
+
+async fn create(config: &Config, store: &dyn Store, new: &NewToken) -> Result<Answer, Failure> {
+    let now = when::now_ms();
+    let expires_ms = new.expires.map(|later| later.from(now));
+    if expires_ms.is_some_and(|then| then <= now) {
+        return Err(Failure::usage("--expires: that time is past"));
+    }
+    let known = store.channels().await?;
+    let active: Vec<String> = known
+        .iter()
+        .filter(|row| row.active)
+        .map(|row| row.channel.name.clone())
+        .collect();
+    if let Some(unknown) = new.channels.iter().find(|name| !active.contains(name)) {
+        return Err(Failure::other(format_args!(
+            "there is no channel {unknown:?}; there are: {}",
+            none_or(&active)
+        )));
+    }
+    let channels = match new.channels.is_empty() {
+        true => &active,
+        false => &new.channels,
+    };
+    if channels.is_empty() {
+        return Err(Failure::other(
+            "there is no channel yet that a receiver could get: add one with `flexfeed-source \
+             channel add NAME`, and a feed with `flexfeed-source feed add NAME URL`",
+        ));
+    }
+    let whereabouts = link::whereabouts(config)?;
+    let token = BASE64URL_NOPAD.encode(&data::random()?);
+    let link = link::link(&token, &whereabouts.address, &whereabouts.pins, channels);
+    if link.len() > MAX_LINK {
+        return Err(Failure::other(format_args!(
+            "the link would be longer than the {MAX_LINK} bytes that receivers read: name fewer \
+             channels with --channel"
+        )));
+    }
+    let row = store
+        .add_token(&store::NewToken {
+            hash: token_hash(token.as_bytes()),
+            label: new.label.clone(),
+            limit: new.limit,
+            expires_ms,
+            public: new.public,
+            channels: new.channels.clone(),
+        })
+        .await?;
+    let run = format!("flexfeed-receiver '{link}'");
+    let doubt = whereabouts.doubt.map(|doubt| format!("Note: {doubt}.\n\n"));
+    let text = format!(
+        "Token {} {}. This link is shown only now; whoever has it can subscribe:\n\n  {link}\n\n\
+         Run a receiver:\n\n  {run}\n\n{}",
+        row.id,
+        terms(&row),
+        doubt.unwrap_or_default()
+    );
+    let token = rows::Token::of(&row);
+    let json = json!({"token": token, "link": link, "run": run});
+    Ok(Answer::new(text, json))
+}
+
+/// Whom it admits, in words.
+fn terms(row: &store::TokenRow) -> String {
+    let many = match (row.public, row.limit) {
+        (true, _) => "is public, for any number of receivers".to_owned(),
+        (false, None) => "admits any number of receivers".to_owned(),
+        (false, Some(1)) => "admits one receiver".to_owned(),
+        (false, Some(limit)) => format!("admits {limit} receivers"),
+    };
+    match row.expires_ms {
+        Some(then) => format!("{many}, until {} UTC", when::shown(then)),
+        None => many,
+    }
+}
+
+fn none_or(names: &[String]) -> String {
+    match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.join(", "),
+    }
+}
+
+async fn list(store: &dyn Store) -> Result<Answer, Failure> {
+    let tokens = store.tokens().await?;
+    let lines: Vec<Vec<String>> = tokens
+        .iter()
+        .map(|row| {
+            let shown = rows::Token::of(row);
+            let limit = match (row.public, row.limit) {
+                (true, _) => format!("{}, public", row.uses),
+                (false, Some(limit)) => format!("{} of {limit}", row.uses),
+                (false, None) => row.uses.to_string(),
+            };
+            vec![
+                row.id.to_string(),
+                row.label.clone(),
+                shown.state.to_owned(),
+                limit,
+                row.expires_ms.map_or("never".to_owned(), when::shown),
+                match row.channels.is_empty() {
+                    true => "all".to_owned(),
+                    false => row.channels.join(","),
+                },
+            ]
+        })
+        .collect();
+    let text = match lines.is_empty() {
+        true => "There is no token: make one with `flexfeed-source token create`.".to_owned(),
+        false => table(&COLUMNS, &lines),
+    };
+    let tokens: Vec<_> = tokens.iter().map(rows::Token::of).collect();
+    Ok(Answer::new(text, json!({"tokens": tokens})))
+}
+
+async fn revoke(store: &dyn Store, id: i64) -> Result<Answer, Failure> {
+    if !store.revoke_token(id).await? {
+        return Err(Failure::other(format_args!(
+            "there is no token {id}: `flexfeed-source token list` shows them"
+        )));
+    }
+    let tokens = store.tokens().await?;
+    let token = tokens.iter().find(|row| row.id == id).map(rows::Token::of);
+    let text = format!(
+        "Token {id} admits nobody any more. Receivers that enrolled with it stay; \
+         `flexfeed-source receiver revoke` is for those."
+    );
+    Ok(Answer::new(text, json!({"token": token})))
+}

@@ -1,0 +1,121 @@
+//! Points in time, as people write and read them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+
+use crate::config::parse;
+
+/// A point in time that may depend on now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Later {
+    /// So long from now.
+    In(Duration),
+    /// Then.
+    At(Timestamp),
+}
+
+impl Later {
+    /// In Unix milliseconds.
+    pub(super) fn from(self, now_ms: i64) -> i64 {
+        match self {
+            Later::In(time) => {
+                now_ms.saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+            }
+            Later::At(then) => then.as_millisecond(),
+        }
+    }
+}
+
+/// Reads a time from now, a date or a time.
+pub(super) fn later(text: &str) -> Result<Later, String> {
+    let wrong = || {
+        "write a time from now such as 12h, 7d or 8w, a date such as 2027-01-31, or a time such as \
+         2027-01-31T12:00:00Z"
+            .to_owned()
+    };
+    if let Ok(date) = text.parse::<Date>()
+        && !text.contains(['T', 't', ':'])
+    {
+        // To the end of that day.
+        let next = date.checked_add(1.day()).map_err(|_| wrong())?;
+        let end = next.to_zoned(TimeZone::UTC).map_err(|_| wrong())?;
+        return Ok(Later::At(end.timestamp()));
+    }
+    if let Ok(then) = text.parse::<Timestamp>() {
+        return Ok(Later::At(then));
+    }
+    parse::age(text).map(Later::In).map_err(|_| wrong())
+}
+
+/// Now, in Unix milliseconds.
+pub(super) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |time| {
+        i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+    })
+}
+
+/// A moment for a table, in UTC.
+pub(super) fn shown(unix_ms: i64) -> String {
+    match Timestamp::from_millisecond(unix_ms) {
+        Ok(then) => then.strftime("%Y-%m-%d %H:%M").to_string(),
+        Err(_) => "?".to_owned(),
+    }
+}
+
+/// A length of time for people: 20s, 1h, 90d, 1.5s.
+pub(super) fn length(ms: i64) -> String {
+    let units = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1000, "s"),
+    ];
+    for (unit, name) in units {
+        if ms >= unit && ms % unit == 0 {
+            return format!("{}{name}", ms / unit);
+        }
+    }
+    match ms {
+        0 => "0s".to_owned(),
+        ms if ms >= 1000 => format!("{:.1}s", ms as f64 / 1e3),
+        ms => format!("{ms}ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn times_are_relative_or_absolute() {
+        let ms = |text: &str| later(text).unwrap().from(1000);
+        assert_eq!(ms("7d"), 7 * 86_400_000 + 1000);
+        assert_eq!(ms("90m"), 90 * 60_000 + 1000);
+        assert_eq!(ms("1970-01-01"), 86_400_000);
+        assert_eq!(ms("1970-01-01T00:00:02Z"), 2000);
+        assert_eq!(ms("1970-01-01T01:00:02+01:00"), 2000);
+        for bad in ["", "7", "soon", "2027-13-01", "2027-01-31T12:00", "-7d"] {
+            later(bad).expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn lengths_are_short() {
+        for (ms, text) in [
+            (0, "0s"),
+            (500, "500ms"),
+            (1500, "1.5s"),
+            (20_000, "20s"),
+            (90_000, "90s"),
+            (3_600_000, "1h"),
+            (7 * 86_400_000, "7d"),
+        ] {
+            assert_eq!(length(ms), text);
+        }
+    }
+}
