@@ -10,6 +10,7 @@ mod config;
 mod data;
 mod http;
 pub mod ingest;
+mod ingest_legacy;
 mod logging;
 pub mod metrics;
 mod run;

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::ingest::IngestStatus;
+use crate::ingest_legacy::IngestStatus;
 use crate::metrics::Metrics;
 use crate::transport::Transport;
 pub use pages::router;

@@ -1,10 +1,14 @@
-//! From the feed to the store, and from the store to the transport.
+//! From a feed to the store. One [`Ingest`] polls one feed and stores what is new in it; a channel
+//! may have several. It publishes nothing: it wakes the channel's publisher.
 //!
-//! **Invariant:** nothing is published before it is stored and the head mark is raised to it,
-//! everything stored is published once, in the order of its seqs. What a crash leaves stored and
-//! unpublished, receivers fetch as backlog.
+//! **Invariant:** a document's validators are stored with the last of its entries, so what was
+//! fetched and could not be stored is fetched again.
 
+mod document;
+mod filling;
+mod finding;
 mod pause;
+mod polling;
 mod prepare;
 mod status;
 mod storing;
@@ -16,64 +20,79 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use feed::fetch::{FetchError, Fetcher, Poll};
-use feed::parse::ParseError;
-use store::{HeadMark, PollRecord, Store, StoreError, Validators};
-use tokio::sync::watch;
+use feed::fetch::{FetchConfig, Fetcher};
+use feed::schedule::{self, Schedule};
+use jiff::Timestamp;
+use store::{FeedRow, FeedSettings, Store};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::debug;
 use uuid::Uuid;
 
 use crate::metrics::ChannelMetrics;
-use crate::transport::Transport;
+use document::{Before, Pending};
+use filling::Hole;
 use pause::Pause;
-pub use status::{FeedState, IngestStatus};
-
-/// An unchanged state of the feed is recorded in the store this often: each time is a write to disk.
-const RECORD_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Entries that cannot be read are named in the log up to this many at a time.
-const NAMED: usize = 5;
+pub use status::{FeedState, GapStatus, IngestStatus};
 
 /// What an ingest is for.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct IngestSettings {
     /// The channel's name.
     pub channel: String,
     /// The channel's incarnation.
     pub incarnation: Uuid,
-    /// The last seq in the store; what comes after it is published.
-    pub head: u64,
-    /// The oldest seq in the store.
-    pub first: u64,
-    /// So many updates are kept; 0 for all.
-    pub retention: u64,
-    /// The feed's address without credentials: in events, logs and the store.
-    pub url: String,
+    /// Of the channel's lease: once somebody else has it, nothing is stored any more.
+    pub fence: Option<u64>,
+    /// The feed. Its own limits for the time between polls go before those of `schedule`.
+    pub feed: FeedSettings,
+    /// How to fetch; the address and what it may lead to are the feed's.
+    pub fetch: FetchConfig,
+    /// When to poll.
+    pub schedule: schedule::Settings,
     /// Before the first poll, so that several feeds are not all asked at once.
     pub first_poll: Duration,
-    /// Between two polls.
-    pub poll_interval: Duration,
     /// Before the first further attempt to store what could not be stored.
     pub store_retry: Duration,
+    /// Whether what a suspected gap hides is looked for.
+    pub fill_gaps: bool,
+}
+
+/// Why an ingest ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to.
+    Stopped,
+    /// Somebody else publishes the channel now.
+    Fenced,
+    /// The feed is gone for good. This is recorded with the feed.
+    Gone,
 }
 
 /// Polls one feed into one channel.
 pub struct Ingest {
-    settings: Settings,
-    fetcher: Fetcher,
+    settings: IngestSettings,
     store: Arc<dyn Store>,
-    mark: HeadMark,
-    transport: Arc<dyn Transport>,
+    wake: Arc<Notify>,
     metrics: ChannelMetrics,
     status: watch::Sender<IngestStatus>,
+    /// Made when it is needed, anew when the address changes.
+    fetcher: Option<Arc<Fetcher>>,
+    /// Where the feed has moved, if that is where it is fetched from.
+    moved: Option<String>,
+    schedule: Schedule,
+    /// Of the last document that was fetched.
+    asked: feed::fetch::Validators,
     /// Of the last document that was stored.
-    validators: Validators,
-    /// The last seq that was handed to the transport, or was stored when this began.
-    published: u64,
-    polls: Pause,
+    validators: store::Validators,
+    /// What was fetched and is not stored yet.
+    pending: Pending,
     storing: Pause,
+    /// When to try again to store what could not be stored.
+    retry_at: Instant,
     history: History,
+    /// A gap whose filling failed and is tried again.
+    hole: Option<Hole>,
     /// The last trouble that was logged, while it lasts.
     trouble: Option<(FeedState, String)>,
     /// What could not be read in the last document.
@@ -89,77 +108,45 @@ pub struct Ingest {
 enum History {
     /// This feed was never read.
     None,
-    /// It was, before this start: the store knows its entries.
-    Stored,
-    /// The ids in the last document.
-    Ids(HashSet<String>),
-}
-
-/// What a good poll brought.
-struct Taken {
-    state: FeedState,
-    detail: String,
-}
-
-/// Why a poll brought nothing.
-struct Trouble {
-    state: FeedState,
-    /// In a sentence that names the feed.
-    detail: String,
-    retry_after: Option<Duration>,
+    /// It was, before this start, last at this time: the store knows its entries.
+    Stored(Option<Timestamp>),
+    /// The last document that had entries.
+    Seen(Before),
 }
 
 impl Ingest {
-    /// Goes on where the store says that the last one ended. `mark` is the channel's, from whose
-    /// adoption the settings come.
-    ///
-    /// # Errors
-    /// The store cannot be read.
-    pub async fn new(
-        settings: Settings,
-        fetcher: Fetcher,
+    /// An ingest that will go on where the store says that the last one ended. Does nothing yet.
+    pub fn new(
+        settings: IngestSettings,
         store: Arc<dyn Store>,
-        mark: HeadMark,
-        transport: Arc<dyn Transport>,
+        wake: Arc<Notify>,
         metrics: ChannelMetrics,
-    ) -> Result<Self, StoreError> {
-        let feed = store.feed(&settings.channel, &settings.url).await?;
-        let good = [FeedState::Ok.word(), FeedState::NotModified.word()];
-        let last_poll = feed.as_ref().and_then(|feed| feed.last_poll.as_ref());
-        let last_success = last_poll.filter(|poll| good.contains(&poll.state.as_str()));
-        let was_read = last_success.is_some()
-            || feed
-                .as_ref()
-                .is_some_and(|feed| feed.validators != Validators::default());
+    ) -> Self {
         let status = IngestStatus {
-            head: settings.head,
-            first: settings.first,
             detail: "not polled yet".into(),
-            last_success_ms: last_success.and_then(|poll| u64::try_from(poll.at_ms).ok()),
             ..IngestStatus::default()
         };
-        Ok(Self {
-            fetcher,
+        Self {
             store,
-            mark,
-            transport,
+            wake,
             metrics,
             status: watch::Sender::new(status),
-            validators: feed.map(|feed| feed.validators).unwrap_or_default(),
-            published: settings.head,
-            polls: Pause::new(settings.poll_interval),
+            fetcher: None,
+            moved: None,
+            schedule: Schedule::new(intervals(&settings), None, rand::random()),
+            asked: feed::fetch::Validators::default(),
+            validators: store::Validators::default(),
+            pending: Pending::default(),
             storing: Pause::new(settings.store_retry),
-            history: if was_read {
-                History::Stored
-            } else {
-                History::None
-            },
+            retry_at: Instant::now(),
+            history: History::None,
+            hole: None,
             trouble: None,
             unreadable: Vec::new(),
             oversized: HashSet::new(),
             recorded: None,
             settings,
-        })
+        }
     }
 
     /// Follows the ingest from outside.
@@ -167,189 +154,125 @@ impl Ingest {
         self.status.subscribe()
     }
 
-    /// Polls until `stop`. It may stop anywhere: the store then holds a document's part wholly or
-    /// not at all, and the next start goes on from there.
-    pub async fn run(mut self, stop: CancellationToken) {
-        stop.run_until_cancelled(async {
-            tokio::time::sleep(self.settings.first_poll).await;
-            loop {
-                let pause = self.turn().await;
-                debug!("the next poll is in {:.3} s", pause.as_secs_f64());
-                tokio::time::sleep(pause).await;
-            }
-        })
-        .await;
+    /// Polls until `stop`, or until there is no point in it any more. It may stop anywhere: the
+    /// store then holds a document's part wholly or not at all, and the next start goes on from
+    /// there.
+    pub async fn run(mut self, stop: CancellationToken) -> Ended {
+        let ended = stop.run_until_cancelled(self.work()).await;
+        ended.unwrap_or(Ended::Stopped)
     }
 
-    /// One poll and what follows from it. Returns the time until the next one.
-    async fn turn(&mut self) -> Duration {
-        let polled = self.poll().await;
-        let result = match &polled {
-            Ok(taken) => taken.state,
-            Err(trouble) => trouble.state,
-        };
-        self.metrics.polled(result);
-        match polled {
-            Ok(taken) => {
-                let failures = self.polls.succeeded();
-                if self.trouble.take().is_some() {
-                    info!(
-                        "the feed at {} is back after {failures} failed polls: {}",
-                        self.settings.url, taken.detail
-                    );
+    async fn work(&mut self) -> Ended {
+        if self.begin().await.gone_ms.is_some() {
+            let detail = format!("the feed at {} is gone for good", self.settings.feed.url);
+            self.status.send_modify(|status| {
+                status.state = FeedState::Gone;
+                status.detail = detail;
+            });
+            return Ended::Gone;
+        }
+        // What an earlier ingest stored may still have to be published.
+        self.wake.notify_one();
+        tokio::time::sleep(self.settings.first_poll).await;
+        let mut poll_at = Instant::now();
+        loop {
+            let now = Instant::now();
+            if now >= poll_at && self.pending.has_room() {
+                match self.turn().await {
+                    Ok(pause) => {
+                        debug!("the next poll is in {:.3} s", pause.as_secs_f64());
+                        poll_at = Instant::now() + pause;
+                    }
+                    Err(ended) => return ended,
                 }
-                self.show(taken.state, taken.detail).await;
-                self.polls.next(None)
+            } else if !self.pending.is_empty()
+                && now >= self.retry_at
+                && let Err(ended) = self.store_pending().await
+            {
+                return ended;
             }
-            Err(trouble) => {
-                self.polls.failed();
-                let pause = self.polls.next(trouble.retry_after);
-                let seen = (trouble.state, trouble.detail);
-                if self.trouble.as_ref() != Some(&seen) {
-                    warn!(
-                        "{}; the next attempt is in {:.1} s",
-                        seen.1,
-                        pause.as_secs_f64()
-                    );
-                    self.trouble = Some(seen.clone());
+            let retry_at = (!self.pending.is_empty()).then_some(self.retry_at);
+            let poll_at = self.pending.has_room().then_some(poll_at);
+            let next = retry_at.into_iter().chain(poll_at).min();
+            tokio::time::sleep_until(next.unwrap_or(now).into()).await;
+        }
+    }
+
+    /// Reads what is known of the feed, however long that takes.
+    async fn begin(&mut self) -> FeedRow {
+        let (channel, url) = (
+            self.settings.channel.clone(),
+            self.settings.feed.url.clone(),
+        );
+        let row = loop {
+            match self.store.feed(&channel, &url).await {
+                Ok(row) => break row,
+                Err(error) => {
+                    let pause = self.store_failed(&error);
+                    tokio::time::sleep(pause).await;
                 }
-                self.show(seen.0, seen.1).await;
-                pause
             }
-        }
-    }
-
-    async fn poll(&mut self) -> Result<Taken, Trouble> {
-        let validators = feed::fetch::Validators {
-            etag: self.validators.etag.clone(),
-            last_modified: self.validators.last_modified.clone(),
         };
-        let began = Instant::now();
-        let polled = self.fetcher.poll(&validators).await;
-        self.metrics
-            .poll_seconds
-            .observe(began.elapsed().as_secs_f64());
-        let (document, validators, url) = match polled? {
-            Poll::NotModified { .. } => {
-                return Ok(Taken {
-                    state: FeedState::NotModified,
-                    detail: "unchanged since the poll before".into(),
-                });
-            }
-            Poll::Fetched {
-                document,
-                validators,
-                url,
-                ..
-            } => (document, validators, url),
+        self.store_works();
+        let Some(row) = row else {
+            return self.unknown();
         };
-        let parsed = tokio::task::spawn_blocking(move || feed::parse::parse(&document, &url))
-            .await
-            .map_err(|error| self.unreadable_document(&format!("could not be parsed: {error}")))?
-            .map_err(|error| self.no_feed(&error))?;
-        self.name_unreadable(parsed.skipped);
-        if matches!(self.history, History::None) {
-            info!(
-                "the feed at {} answers: {:?} with {} entries",
-                self.settings.url,
-                parsed.title.as_deref().unwrap_or("(without a title)"),
-                parsed.entries.len()
-            );
-        }
-        let validators = Validators {
-            etag: validators.etag,
-            last_modified: validators.last_modified,
+        self.asked = feed::fetch::Validators {
+            etag: row.validators.etag.clone(),
+            last_modified: row.validators.last_modified.clone(),
         };
-        Ok(self.take_in(parsed.entries, validators).await)
-    }
-
-    /// What to say about a document that is not a feed.
-    fn no_feed(&self, error: &ParseError) -> Trouble {
-        match error {
-            ParseError::NotAFeed { seen, challenge } => Trouble {
-                state: if *challenge {
-                    FeedState::Challenged
-                } else {
-                    FeedState::NotAFeed
-                },
-                detail: format!(
-                    "the feed at {} answered with {seen}, not a feed",
-                    self.settings.url
-                ),
-                retry_after: None,
-            },
-            other => self.unreadable_document(&format!("answered with {other}")),
+        self.validators = row.validators.clone();
+        let good = [FeedState::Ok.word(), FeedState::NotModified.word()];
+        let last_poll = row.last_poll.as_ref();
+        let last_success = last_poll.filter(|poll| good.contains(&poll.state.as_str()));
+        let last_success = last_success.map(|poll| poll.at_ms);
+        if last_success.is_some() || self.asked != feed::fetch::Validators::default() {
+            let at = last_success.or(last_poll.map(|poll| poll.at_ms));
+            let at = at.and_then(|ms| Timestamp::from_millisecond(ms).ok());
+            self.history = History::Stored(at);
         }
-    }
-
-    fn unreadable_document(&self, what: &str) -> Trouble {
-        Trouble {
-            state: FeedState::Error,
-            detail: format!("the feed at {} {what}", self.settings.url),
-            retry_after: None,
-        }
-    }
-
-    /// Logs entries that were passed over, once for as long as they stay the same.
-    fn name_unreadable(&mut self, skipped: Vec<String>) {
-        if skipped == self.unreadable {
-            return;
-        }
-        for line in skipped.iter().take(NAMED) {
-            warn!("passed over in the feed at {}: {line}", self.settings.url);
-        }
-        if let Some(more) = skipped.len().checked_sub(NAMED).filter(|&more| more > 0) {
-            warn!("… and {more} more");
-        }
-        self.unreadable = skipped;
-    }
-
-    /// Lets the world know how the last poll went.
-    async fn show(&mut self, state: FeedState, detail: String) {
-        let at_ms = now_ms();
+        let interval = row.interval_ms.and_then(|ms| u64::try_from(ms).ok());
+        let interval = interval.map(Duration::from_millis);
+        self.schedule = Schedule::new(intervals(&self.settings), interval, rand::random());
+        self.moved = row.moved_to.clone().filter(|to| *to != url);
+        let gap = self.store.gaps(&channel, filling::LAST_GAPS).await.ok();
+        let gap = gap.and_then(|gaps| gaps.into_iter().find(|gap| gap.url == url));
         self.status.send_modify(|status| {
-            status.feed = state;
-            status.detail.clone_from(&detail);
-            status.last_poll_ms = Some(at_ms);
-            if state.is_good() {
-                status.last_success_ms = Some(at_ms);
-            }
+            status.last_success_ms = last_success.and_then(|ms| u64::try_from(ms).ok());
+            status.moved_to.clone_from(&row.moved_to);
+            status.gap = gap.as_ref().map(filling::shown);
         });
-        let due = self.recorded.is_none_or(|(at, recorded)| {
-            recorded.is_good() != state.is_good() || at.elapsed() >= RECORD_INTERVAL
-        });
-        if !due {
-            return;
-        }
-        self.recorded = Some((Instant::now(), state));
-        let poll = PollRecord {
-            at_ms: i64::try_from(at_ms).unwrap_or(i64::MAX),
-            state: state.word().to_owned(),
-            detail,
-            ..PollRecord::default()
-        };
-        let (channel, url) = (&self.settings.channel, &self.settings.url);
-        if let Err(error) = self.store.record_poll(channel, url, &poll).await {
-            debug!("the poll could not be recorded: {error}");
+        row
+    }
+
+    /// A feed that the store does not know.
+    fn unknown(&self) -> FeedRow {
+        FeedRow {
+            channel: self.settings.channel.clone(),
+            settings: self.settings.feed.clone(),
+            active: true,
+            validators: store::Validators::default(),
+            moved_to: None,
+            gone_ms: None,
+            last_poll: None,
+            interval_ms: None,
         }
     }
 }
 
-impl From<FetchError> for Trouble {
-    fn from(error: FetchError) -> Self {
-        let remedy = match &error {
-            FetchError::Private { .. } => " (--allow-private-feed)",
-            _ => "",
-        };
-        Trouble {
-            state: if error.is_challenge() {
-                FeedState::Challenged
-            } else {
-                FeedState::Error
-            },
-            detail: format!("{error}{remedy}"),
-            retry_after: error.retry_after(),
-        }
+/// The feed's own limits for the time between polls, or the general ones.
+fn intervals(settings: &IngestSettings) -> schedule::Settings {
+    let (feed, general) = (&settings.feed, settings.schedule);
+    let time = |ms: Option<i64>| {
+        let ms = ms.and_then(|ms| u64::try_from(ms).ok());
+        ms.filter(|ms| *ms > 0).map(Duration::from_millis)
+    };
+    let (min, max) = (time(feed.min_interval_ms), time(feed.max_interval_ms));
+    let own = min.is_some() || max.is_some();
+    schedule::Settings {
+        min: min.unwrap_or(general.min).min(max.unwrap_or(Duration::MAX)),
+        max: max.unwrap_or(general.max),
+        fixed: general.fixed.filter(|_| !own),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the ingest shows of itself.
+//! What the ingest of a feed shows of itself.
 
 use serde::Serialize;
 
@@ -17,19 +17,25 @@ pub enum FeedState {
     NotAFeed,
     /// The server wants to know whether a person asks.
     Challenged,
-    /// Nothing usable came, or it could not be stored.
+    /// The server said that the feed is gone for good: it is not polled until it is put again.
+    Gone,
+    /// Nothing usable came.
     Error,
+    /// What came cannot be stored at the moment.
+    Paused,
 }
 
 impl FeedState {
     /// Every state, for metrics that show all of them.
-    pub const ALL: [FeedState; 6] = [
+    pub const ALL: [FeedState; 8] = [
         FeedState::Pending,
         FeedState::Ok,
         FeedState::NotModified,
         FeedState::NotAFeed,
         FeedState::Challenged,
+        FeedState::Gone,
         FeedState::Error,
+        FeedState::Paused,
     ];
 
     /// The word for it in `/status.json`, metrics and the store.
@@ -40,7 +46,9 @@ impl FeedState {
             FeedState::NotModified => "not-modified",
             FeedState::NotAFeed => "not-a-feed",
             FeedState::Challenged => "challenged",
+            FeedState::Gone => "gone",
             FeedState::Error => "error",
+            FeedState::Paused => "paused",
         }
     }
 
@@ -50,15 +58,24 @@ impl FeedState {
     }
 }
 
-/// A snapshot of the ingest.
+/// The last suspected gap of a feed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GapStatus {
+    /// When it was noticed, in Unix milliseconds.
+    pub at_ms: i64,
+    /// The word for what became of it: `suspected`, `filled`, `partly` or `open`.
+    pub state: &'static str,
+    /// The same in a sentence.
+    pub detail: String,
+    /// How many entries were found in it.
+    pub entries: u64,
+}
+
+/// A snapshot of the ingest of one feed.
 #[derive(Debug, Clone, Default)]
 pub struct IngestStatus {
-    /// The last stored `seq`.
-    pub head: u64,
-    /// The oldest `seq` that is kept.
-    pub first: u64,
-    /// How the last poll went.
-    pub feed: FeedState,
+    /// How the last poll went; [`feed`](Self::feed) also knows of the store.
+    pub state: FeedState,
     /// The same in words.
     pub detail: String,
     /// When it ended, in Unix milliseconds; `None` before the first.
@@ -66,8 +83,20 @@ pub struct IngestStatus {
     /// When the last one ended that could read the feed, perhaps of an earlier run; `None` if
     /// that is not known.
     pub last_success_ms: Option<u64>,
-    /// Why updates cannot be stored at the moment.
+    /// When the next one is due.
+    pub next_poll_ms: Option<u64>,
+    /// The ordinary time between polls at the moment.
+    pub interval_ms: Option<u64>,
+    /// What the feed calls itself.
+    pub title: Option<String>,
+    /// Where the feed has moved for good.
+    pub moved_to: Option<String>,
+    /// Entries that are held in memory until they can be stored.
+    pub pending: usize,
+    /// Why they cannot be stored at the moment.
     pub store_failure: Option<String>,
+    /// The last gap in what was seen of it.
+    pub gap: Option<GapStatus>,
 }
 
 impl IngestStatus {
@@ -75,10 +104,10 @@ impl IngestStatus {
     pub fn feed(&self) -> (FeedState, String) {
         match &self.store_failure {
             Some(failure) => (
-                FeedState::Error,
+                FeedState::Paused,
                 format!("the feed's news cannot be stored: {failure}"),
             ),
-            None => (self.feed, self.detail.clone()),
+            None => (self.state, self.detail.clone()),
         }
     }
 }

@@ -1,96 +1,168 @@
-//! Taking a document in: storing its news durably, then publishing them.
+//! Taking documents in: what is new in them is stored durably, and the publisher is woken.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::mem;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use feed::detect::Draft;
 use feed::{Entry, Kind, payload};
 use jiff::Timestamp;
-use store::{Hash, Retention, StoreError, StoredUpdate, Validators};
-use tracing::{error, info, warn};
+use store::{Hash, StoreError};
+use tracing::{debug, error, info, warn};
 
+use super::document::{Before, Document};
 use super::prepare::{News, prepare};
-use super::{FeedState, History, Ingest, Taken};
+use super::{Ended, History, Ingest};
 
-/// News are stored and published in parts of at most this many, so that the first ones of a large
-/// document leave before the last ones are on disk.
-const PART: usize = 64;
+/// News are stored in parts of at most this many, so that the first ones of a large document leave
+/// before the last ones are on disk.
+pub(super) const PART: usize = 64;
 
-/// Updates and bytes of one read of the store.
-const READ_UPDATES: usize = 256;
-const READ_BYTES: usize = 4 << 20;
+/// What documents brought.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Taken {
+    /// New entries.
+    pub(super) created: usize,
+    /// Entries that were known with other content.
+    pub(super) changed: usize,
+    /// One shared no entry with the one before.
+    pub(super) gap: bool,
+}
 
 impl Ingest {
-    /// Stores and publishes what is new in a document. Does not return before that is done: while
-    /// the store fails, the document is kept and no other is fetched.
-    pub(super) async fn take_in(&mut self, entries: Vec<Entry>, validators: Validators) -> Taken {
-        let count = entries.len();
-        let known = self.known(&entries).await;
-        self.look_for_gap(&entries, &known);
-        let news = self.news(entries, known).await;
-        self.name_oversized(&news.oversized);
-        let before = self.published;
-        self.store(&news.drafts, &validators).await;
-        self.validators = validators;
-        let (created, changed) = news.count();
-        if self.published > before {
-            info!(
-                "updates {} to {} are stored and published: {created} new entries, {changed} changed",
-                before + 1,
-                self.published
-            );
-        }
-        Taken {
-            state: FeedState::Ok,
-            detail: format!("{count} entries, {created} of them new, {changed} changed"),
-        }
-    }
-
-    async fn known(&mut self, entries: &[Entry]) -> HashMap<String, Hash> {
-        let ids: Vec<&str> = entries.iter().map(|entry| entry.id.as_str()).collect();
-        loop {
-            let (channel, url) = (&self.settings.channel, &self.settings.url);
-            match self.store.known(channel, url, &ids).await {
-                Ok(known) => {
-                    self.store_works();
-                    return known;
+    /// Stores what is pending, the oldest document first. `None` if the store fails: then it is
+    /// tried again later.
+    pub(super) async fn store_pending(&mut self) -> Result<Option<Taken>, Ended> {
+        let mut all = Taken::default();
+        while let Some(mut document) = self.pending.pop() {
+            match self.take_in(&mut document).await {
+                Ok(taken) => {
+                    all.created += taken.created;
+                    all.changed += taken.changed;
+                    all.gap |= taken.gap;
                 }
-                Err(error) => self.store_failed(&error).await,
+                Err(error) => {
+                    self.pending.put_back(document);
+                    self.end_or_wait(&error)?;
+                    return Ok(None);
+                }
             }
         }
+        self.store_works();
+        Ok(Some(all))
     }
 
-    /// A document that shares no entry with the one before may have come too late: what was in
-    /// the feed in between is then missing.
-    fn look_for_gap(&mut self, entries: &[Entry], known: &HashMap<String, Hash>) {
-        let ids: HashSet<String> = entries.iter().map(|entry| entry.id.clone()).collect();
-        let shares = match &self.history {
-            History::None => true,
-            History::Stored => !known.is_empty(),
-            History::Ids(before) => before.is_empty() || !before.is_disjoint(&ids),
+    /// What an error of the store means: somebody else has the channel, or it is tried again.
+    pub(super) fn end_or_wait(&mut self, error: &StoreError) -> Result<(), Ended> {
+        if error.is_fenced() {
+            info!(
+                "channel {:?} is published by somebody else now: the feed at {} is left to them",
+                self.settings.channel, self.settings.feed.url
+            );
+            return Err(Ended::Fenced);
+        }
+        self.store_failed(error);
+        Ok(())
+    }
+
+    /// Stores what is new in a document. After an error it can be done again: what is stored
+    /// already is not stored twice.
+    async fn take_in(&mut self, document: &mut Document) -> Result<Taken, StoreError> {
+        let news = match document.news.take() {
+            Some(news) => news,
+            None => self.examine(document).await?,
         };
-        if !shares && !ids.is_empty() {
-            self.metrics.suspected_gaps.inc();
-            warn!(
-                "suspected gap: none of the {} entries of the feed at {} was in it before, so others \
-                 may have come and gone unseen; a shorter --poll-interval makes that less likely",
-                ids.len(),
-                self.settings.url
+        let (created, changed) = news.count();
+        let stored = self.store(document, &news).await;
+        document.news = Some(news);
+        stored?;
+        let gap = document.gap.take();
+        let taken = Taken {
+            created,
+            changed,
+            gap: gap.is_some(),
+        };
+        if created + changed > 0 {
+            info!(
+                "{created} new entries and {changed} changed ones of the feed at {} are stored",
+                self.settings.feed.url
             );
         }
-        self.history = History::Ids(ids);
+        if let Some(gap) = gap {
+            self.settle(gap).await;
+        }
+        Ok(taken)
     }
 
-    async fn news(&self, entries: Vec<Entry>, known: HashMap<String, Hash>) -> News {
-        let url = self.settings.url.clone();
+    /// Works out what is new in a document, together with what it lets suspect to be missing.
+    async fn examine(&mut self, document: &mut Document) -> Result<News, StoreError> {
+        let known = self.known(&document.entries).await?;
+        let older = if self.continues(document, &known) {
+            Vec::new()
+        } else {
+            self.look_into(document).await?
+        };
+        // Feeds have the newest first, and so does this.
+        let mut entries = mem::take(&mut document.entries);
+        entries.extend(older);
+        let news = match self.news(entries, known).await {
+            Some(news) => news,
+            None => {
+                document.again = true;
+                News::default()
+            }
+        };
+        self.name_oversized(&news.oversized);
+        if !document.seen.ids.is_empty() {
+            if let Some(hole) = &mut self.hole {
+                hole.pass(&document.seen);
+            }
+            self.history = History::Seen(mem::take(&mut document.seen));
+        }
+        Ok(news)
+    }
+
+    pub(super) async fn known(
+        &self,
+        entries: &[Entry],
+    ) -> Result<HashMap<String, Hash>, StoreError> {
+        let ids: Vec<&str> = entries.iter().map(|entry| entry.id.as_str()).collect();
+        let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
+        self.store.known(channel, url, &ids).await
+    }
+
+    /// Whether a document shares an entry with the one before. If not, it may have come too late:
+    /// what was in the feed in between is then missing. An entry that has changed does not count:
+    /// feeds move those to the top.
+    fn continues(&self, document: &Document, known: &HashMap<String, Hash>) -> bool {
+        let unchanged = |entry: &Entry| known.get(&entry.id) == Some(&entry.content_hash());
+        let mut entries = document.entries.iter();
+        document.continues
+            || document.entries.is_empty()
+            || match &self.history {
+                History::None => true,
+                History::Stored(_) => entries.any(unchanged),
+                // One that is too large to be sent is never known.
+                History::Seen(Before { ids, .. }) => entries.any(|entry| {
+                    ids.contains(&entry.id) && (unchanged(entry) || !known.contains_key(&entry.id))
+                }),
+            }
+    }
+
+    pub(super) async fn news(
+        &self,
+        entries: Vec<Entry>,
+        known: HashMap<String, Hash>,
+    ) -> Option<News> {
+        let url = self.settings.feed.url.clone();
         let incarnation = self.settings.incarnation;
         let work = move || prepare(entries, &known, &url, incarnation);
         match tokio::task::spawn_blocking(work).await {
-            Ok(news) => news,
+            Ok(news) => Some(news),
             Err(failure) => {
                 error!("the feed's news could not be worked out: {failure}");
-                News::default()
+                None
             }
         }
     }
@@ -107,7 +179,7 @@ impl Ingest {
                 "the entry {:?} of the feed at {} is skipped: as an update it is larger than {} \
                  bytes, the most that can be sent",
                 draft.entry.id,
-                self.settings.url,
+                self.settings.feed.url,
                 flexicast::MAX_UPDATE
             );
         }
@@ -117,192 +189,120 @@ impl Ingest {
             .collect();
     }
 
-    /// Stores the drafts, the validators with the last of them, and publishes what was stored.
-    async fn store(&mut self, drafts: &[Draft], validators: &Validators) {
-        let rows: Vec<store::Draft> = drafts
-            .iter()
-            .enumerate()
-            .map(|(index, draft)| store::Draft {
-                entry_id: draft.entry.id.clone(),
-                hash: draft.hash,
-                kind: match draft.kind {
-                    Kind::Created => store::Kind::Created,
-                    Kind::Updated => store::Kind::Updated,
-                },
-                index,
-            })
-            .collect();
-        let mut parts: Vec<&[store::Draft]> = rows.chunks(PART).collect();
-        if parts.is_empty() && *validators != self.validators {
-            parts.push(&[]);
+    /// Stores a document's news from where that got to, and its validators with the last of them.
+    async fn store(&mut self, document: &mut Document, news: &News) -> Result<(), StoreError> {
+        let validators = (!document.again).then_some(&document.validators);
+        if news.drafts.is_empty() {
+            if validators.is_some_and(|validators| *validators != self.validators) {
+                self.append(&news.drafts, &[], validators).await?;
+            }
+        } else {
+            let rows = rows(&news.drafts);
+            while document.stored < rows.len() {
+                let end = rows.len().min(document.stored + PART);
+                let part = rows.get(document.stored..end).unwrap_or_default();
+                let last = if end == rows.len() { validators } else { None };
+                self.append(&news.drafts, part, last).await?;
+                document.stored = end;
+            }
         }
-        let last = parts.len().saturating_sub(1);
-        for (number, part) in parts.into_iter().enumerate() {
-            let validators = (number == last).then_some(validators);
-            let stored = self.append(part, validators, drafts).await;
-            self.publish_from(stored).await;
+        match validators {
+            Some(validators) => self.validators.clone_from(validators),
+            None => self.asked = feed::fetch::Validators::default(),
         }
+        Ok(())
     }
 
-    /// Stores one part, however long that takes.
+    /// Stores entries that belong to no document of the feed.
+    pub(super) async fn store_found(&mut self, drafts: &[Draft]) -> Result<(), StoreError> {
+        for part in rows(drafts).chunks(PART) {
+            self.append(drafts, part, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Stores one part of the drafts, and wakes the publisher: also if this stored nothing, for an
+    /// earlier attempt may have stored it without being able to say so.
     async fn append(
-        &mut self,
-        part: &[store::Draft],
-        validators: Option<&Validators>,
+        &self,
         drafts: &[Draft],
-    ) -> Vec<StoredUpdate> {
-        let url = self.settings.url.clone();
+        part: &[store::Draft],
+        validators: Option<&store::Validators>,
+    ) -> Result<(), StoreError> {
+        let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
         let incarnation = self.settings.incarnation;
         let encode = |seq: u64, row: &store::Draft| match drafts.get(row.index) {
             Some(Draft { kind, entry, .. }) => {
-                payload::encode(entry, *kind, &url, incarnation, seq, Timestamp::now())
+                payload::encode(entry, *kind, url, incarnation, seq, Timestamp::now())
             }
             // The rows were numbered from the drafts.
             None => Vec::new(),
         };
         let store = Arc::clone(&self.store);
-        let mut failed = false;
-        loop {
-            let stored = store
-                .append(
-                    &self.settings.channel,
-                    &url,
-                    None,
-                    part,
-                    validators,
-                    &encode,
-                )
-                .await;
-            match stored {
-                Ok(stored) => {
-                    if failed {
-                        self.store_works();
-                        // A failed attempt may have stored its part without being able to say so;
-                        // this one then stored nothing, or only the rest.
-                        self.publish_stored().await;
-                        return Vec::new();
-                    }
-                    return stored;
-                }
-                Err(error) => {
-                    failed = true;
-                    self.store_failed(&error).await;
-                }
-            }
-        }
+        let fence = self.settings.fence;
+        store
+            .append(channel, url, fence, part, validators, &encode)
+            .await?;
+        self.wake.notify_one();
+        Ok(())
     }
 
-    /// Publishes what was just stored.
-    async fn publish_from(&mut self, stored: Vec<StoredUpdate>) {
-        match stored.first() {
-            None => {}
-            Some(first) if first.seq == self.published + 1 => self.publish(stored).await,
-            // Something else stored updates in this channel: they come first.
-            Some(_) => self.publish_stored().await,
-        }
-    }
-
-    /// Publishes everything in the store that is not published yet.
-    async fn publish_stored(&mut self) {
-        loop {
-            let updates = self
-                .store
-                .updates(
-                    &self.settings.channel,
-                    self.published + 1,
-                    READ_UPDATES,
-                    READ_BYTES,
-                )
-                .await;
-            match updates {
-                Ok(updates) if updates.is_empty() => {
-                    self.store_works();
-                    return;
-                }
-                Ok(updates) => self.publish(updates).await,
-                Err(error) => self.store_failed(&error).await,
-            }
-        }
-    }
-
-    /// Publishes updates that are stored and follow the last published one. First the head mark:
-    /// should the database be set back after this, the next start notices.
-    async fn publish(&mut self, updates: Vec<StoredUpdate>) {
-        let Some(last) = updates.last().map(|update| update.seq) else {
-            return;
-        };
-        let mut failed = false;
-        while let Err(error) = self.mark.raise(last).await {
-            failed = true;
-            self.store_failed(&error).await;
-        }
-        if failed {
-            self.store_works();
-        }
-        for update in updates {
-            // Before the transport waits for room: the store is ahead of it then, and shows it.
-            self.status.send_modify(|status| status.head = update.seq);
-            let encoded = Bytes::from(update.encoded);
-            self.transport
-                .publish(&self.settings.channel, update.seq, encoded)
-                .await;
-            self.published = update.seq;
-            self.metrics.updates.inc();
-        }
-        self.forget_old().await;
-    }
-
-    /// Lets go of updates before those that are to be kept.
-    async fn forget_old(&mut self) {
-        let (keep, channel) = (self.settings.retention, &self.settings.channel);
-        let first = self.published.saturating_sub(keep) + 1;
-        if keep == 0 || first <= self.status.borrow().first {
-            return;
-        }
-        // The transport asks for nothing before it from now on, so nobody misses what is deleted.
-        self.transport.set_first(channel, first).await;
-        let keep = Retention {
-            count: Some(keep),
-            age_ms: None,
-        };
-        match self.store.retain(channel, &keep).await {
-            Ok(first) => self.status.send_modify(|status| status.first = first),
-            // They take room, and are deleted with the next ones.
-            Err(error) => {
-                self.metrics.store_failures.inc();
-                warn!("old updates of channel {channel} stay for now: {error}");
-            }
-        }
-    }
-
-    /// Says that the store fails, once until it works again, and waits before the next attempt.
-    async fn store_failed(&mut self, failure: &StoreError) {
+    /// Says that the store fails, once until it works again. Returns the wait before the next
+    /// attempt.
+    pub(super) fn store_failed(&mut self, failure: &StoreError) -> Duration {
         self.metrics.store_failures.inc();
         self.storing.failed();
-        let pause = self.storing.next(None);
+        let pause = self.storing.next();
+        self.retry_at = Instant::now() + pause;
         let text = failure.to_string();
-        let news = self.status.send_if_modified(|status| {
-            let news = status.store_failure.as_ref() != Some(&text);
+        let pending = self.pending.entries();
+        let mut news = false;
+        self.status.send_if_modified(|status| {
+            news = status.store_failure.is_none();
+            let changed = status.store_failure.as_ref() != Some(&text) || status.pending != pending;
             status.store_failure = Some(text.clone());
-            news
+            status.pending = pending;
+            changed
         });
         if news {
             error!(
-                "updates cannot be stored: {text}. Nothing is lost: they are kept, no more are \
-                 fetched, and it is tried again, next in {:.1} s",
+                "updates of the feed at {} cannot be stored: {text}. Nothing is lost: they are kept, \
+                 and it is tried again, next in {:.1} s",
+                self.settings.feed.url,
                 pause.as_secs_f64()
             );
+        } else {
+            debug!("updates still cannot be stored: {text}");
         }
-        tokio::time::sleep(pause).await;
+        pause
     }
 
-    fn store_works(&mut self) {
+    pub(super) fn store_works(&mut self) {
         let failures = self.storing.succeeded();
         if failures == 0 {
             return;
         }
-        info!("updates can be stored again, after {failures} failed attempts");
-        self.status
-            .send_modify(|status| status.store_failure = None);
+        info!(
+            "updates of the feed at {} can be stored again, after {failures} failed attempts",
+            self.settings.feed.url
+        );
+        self.status.send_modify(|status| {
+            status.store_failure = None;
+            status.pending = 0;
+        });
     }
+}
+
+fn rows(drafts: &[Draft]) -> Vec<store::Draft> {
+    let rows = drafts.iter().enumerate();
+    rows.map(|(index, draft)| store::Draft {
+        entry_id: draft.entry.id.clone(),
+        hash: draft.hash,
+        kind: match draft.kind {
+            Kind::Created => store::Kind::Created,
+            Kind::Updated => store::Kind::Updated,
+        },
+        index,
+    })
+    .collect()
 }

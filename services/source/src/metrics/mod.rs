@@ -21,7 +21,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::ingest::{FeedState, IngestStatus};
+use crate::ingest::FeedState;
+use crate::ingest_legacy::IngestStatus;
 use counters::TransportCounters;
 
 /// What the answer of `/metrics` is.
@@ -82,6 +83,8 @@ pub struct Metrics {
     polls: Family<PollLabels, Counter>,
     poll_seconds: Family<ChannelLabels, Histogram, fn() -> Histogram>,
     suspected_gaps: Counters,
+    gap_entries: Counters,
+    open_gaps: Counters,
     store_failures: Counters,
     head: Gauges,
     first: Gauges,
@@ -109,6 +112,10 @@ pub struct ChannelMetrics {
     pub poll_seconds: Histogram,
     /// Documents that shared no entry with the one before.
     pub suspected_gaps: Counter,
+    /// Entries that were found in suspected gaps.
+    pub gap_entries: Counter,
+    /// Suspected gaps that could not be filled wholly.
+    pub open_gaps: Counter,
     /// Failed attempts to store something.
     pub store_failures: Counter,
     polls: Family<PollLabels, Counter>,
@@ -198,6 +205,8 @@ impl Default for Metrics {
             polls: Family::default(),
             poll_seconds: Family::new_with_constructor(poll_buckets),
             suspected_gaps: Family::default(),
+            gap_entries: Family::default(),
+            open_gaps: Family::default(),
             store_failures: Family::default(),
             head: Family::default(),
             first: Family::default(),
@@ -246,6 +255,10 @@ impl Metrics {
         r.register("feed_state", help, self.feed_state.clone());
         let help = "Documents that shared no entry with the one before: entries may be missing";
         r.register("suspected_gaps", help, self.suspected_gaps.clone());
+        let help = "Entries that were found in suspected gaps";
+        r.register("gap_entries", help, self.gap_entries.clone());
+        let help = "Suspected gaps that could not be filled wholly: entries may be missing";
+        r.register("open_gaps", help, self.open_gaps.clone());
         let help = "Failed attempts to store updates";
         r.register("store_failures", help, self.store_failures.clone());
     }
@@ -284,6 +297,8 @@ impl Metrics {
             oversized: self.oversized.get_or_create_owned(&labels),
             poll_seconds: self.poll_seconds.get_or_create_owned(&labels),
             suspected_gaps: self.suspected_gaps.get_or_create_owned(&labels),
+            gap_entries: self.gap_entries.get_or_create_owned(&labels),
+            open_gaps: self.open_gaps.get_or_create_owned(&labels),
             store_failures: self.store_failures.get_or_create_owned(&labels),
             polls: self.polls.clone(),
         }

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use super::Channel;
 use crate::config::Config;
 use crate::http::{self, ChannelPage, Pages, View};
-use crate::ingest::{Ingest, Settings};
+use crate::ingest_legacy::{Ingest, Settings};
 use crate::metrics::Metrics;
 
 /// Before the first further attempt to store what could not be stored.

@@ -14,7 +14,7 @@ use super::*;
 
 /// How a store fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+pub(super) enum Fault {
     /// Nothing is wrong.
     None,
     /// Nothing is written: the disk is full.
@@ -23,12 +23,12 @@ enum Fault {
     AfterWriting,
     /// Not even reading works.
     Reading,
-    /// Nothing can be deleted.
-    Deleting,
+    /// It is full after so many more appends.
+    FullAfter(usize),
 }
 
 /// A real store that fails on command.
-struct Faulty {
+pub(super) struct Faulty {
     inner: Arc<dyn Store>,
     fault: Mutex<Fault>,
     /// Calls that failed.
@@ -36,7 +36,7 @@ struct Faulty {
 }
 
 impl Faulty {
-    fn new(inner: Arc<dyn Store>) -> Arc<Self> {
+    pub(super) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self {
             inner,
             fault: Mutex::new(Fault::None),
@@ -44,7 +44,7 @@ impl Faulty {
         })
     }
 
-    fn set(&self, fault: Fault) {
+    pub(super) fn set(&self, fault: Fault) {
         *self.fault.lock().unwrap() = fault;
     }
 
@@ -58,7 +58,7 @@ impl Faulty {
         StoreError::Full { url }
     }
 
-    fn failed(&self) -> usize {
+    pub(super) fn failed(&self) -> usize {
         self.failed.load(Ordering::Relaxed)
     }
 }
@@ -167,8 +167,11 @@ impl Store for Faulty {
         validators: Option<&Validators>,
         encode: &EncodeUpdate<'_>,
     ) -> Result<Vec<StoredUpdate>, StoreError> {
-        if self.is(&[Fault::Full, Fault::Reading]) {
+        if self.is(&[Fault::Full, Fault::Reading, Fault::FullAfter(0)]) {
             return Err(self.full());
+        }
+        if let Fault::FullAfter(more) = &mut *self.fault.lock().unwrap() {
+            *more -= 1;
         }
         let stored = self
             .inner
@@ -192,9 +195,6 @@ impl Store for Faulty {
         self.inner.updates(channel, from, limit, max_bytes).await
     }
     async fn retain(&self, channel: &str, keep: &Retention) -> Result<u64, StoreError> {
-        if self.is(&[Fault::Deleting]) {
-            return Err(self.full());
-        }
         self.inner.retain(channel, keep).await
     }
     async fn add_token(&self, token: &NewToken) -> Result<TokenRow, StoreError> {
@@ -236,13 +236,21 @@ fn posts(ids: &[&str]) -> Vec<Post> {
     ids.iter().rev().map(|id| post(id, id)).collect()
 }
 
+/// An ingest whose store can fail, and a follower whose cannot.
+async fn faulty(server: &FeedServer, database: &Database) -> (Arc<Faulty>, Life) {
+    let inner = database.open().await;
+    let store = Faulty::new(Arc::clone(&inner));
+    let shared = Arc::<Faulty>::clone(&store);
+    let life = Life::apart(settings(server.url()), shared, inner).await;
+    (store, life)
+}
+
 /// Lets the store fail while entries come, and work again.
 async fn fails_and_works_again(fault: Fault) {
     let (server, database) = (FeedServer::start().await, Database::new());
-    let store = Faulty::new(database.open().await);
     server.give(&posts(&["a"]));
-    let mut life = Life::begin(&server, Arc::<Faulty>::clone(&store)).await;
-    life.published(1).await;
+    let (store, mut life) = faulty(&server, &database).await;
+    life.stored(1).await;
 
     store.set(fault);
     server.give(&posts(&["a", "b", "c"]));
@@ -250,24 +258,37 @@ async fn fails_and_works_again(fault: Fault) {
         .shows("the failure", |s| s.store_failure.is_some())
         .await;
     let (state, detail) = status.feed();
-    assert_eq!(state, FeedState::Error);
+    assert_eq!(state, FeedState::Paused);
     assert!(detail.contains("no space left"), "{detail}");
-    // The document that could not be stored is kept while the feed goes on without these entries.
+    // What could not be stored is kept while the feed goes on without these entries.
     server.give(&posts(&["c", "d"]));
     let failed = store.failed();
     soon("several attempts", || store.failed() > failed + 2).await;
-    assert_eq!(life.seqs(), [1], "nothing is published that is not stored");
+    // That it goes on is seen as well, although nothing can be stored: d and e were in it only now.
+    life.polled(&server, 2).await;
+    server.give(&posts(&["d", "e"]));
+    life.polled(&server, 2).await;
+    server.give(&posts(&["e", "f"]));
+    life.polled(&server, 2).await;
+    if fault != Fault::AfterWriting {
+        assert_eq!(life.seqs(), [1]);
+        let held = life.status.borrow().pending;
+        // Where nothing can be read, nobody knows that a is stored.
+        let a = usize::from(fault == Fault::Reading);
+        assert_eq!(held, 5 + a, "b to f, each once");
+    }
 
     store.set(Fault::None);
-    life.published(4).await;
+    life.stored(6).await;
     life.polled(&server, 2).await;
-    assert_eq!(life.ids(), ["a", "b", "c", "d"], "{fault:?}");
-    assert_eq!(life.seqs(), dense(4), "{fault:?}");
+    assert_eq!(life.ids(), ["a", "b", "c", "d", "e", "f"], "{fault:?}");
+    assert_eq!(life.seqs(), dense(6), "{fault:?}");
     let status = life
         .shows("good again", |s| s.store_failure.is_none())
         .await;
-    assert_eq!(status.head, 4);
+    assert_eq!(status.pending, 0);
     assert!(life.metrics.store_failures.get() >= 3);
+    assert_eq!(life.metrics.suspected_gaps.get(), 0);
     life.end().await;
 }
 
@@ -277,7 +298,7 @@ async fn a_full_disk_delays_updates_and_loses_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_after_writing_publishes_nothing_twice() {
+async fn an_error_after_writing_stores_nothing_twice() {
     fails_and_works_again(Fault::AfterWriting).await;
 }
 
@@ -287,58 +308,74 @@ async fn a_store_that_cannot_be_read_delays_updates_and_loses_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_in_memory_is_bounded() {
+    let (server, database) = (FeedServer::start().await, Database::new());
+    server.give(&posts(&["a"]));
+    let (store, life) = faulty(&server, &database).await;
+    life.stored(1).await;
+    store.set(Fault::Full);
+    // Documents of almost a megabyte each, until no more are asked for.
+    let text = "x".repeat((1 << 20) - 4096);
+    let mut given = 0;
+    loop {
+        given += 1;
+        assert!(given < 50, "for ever");
+        server.give(&[post(&format!("big {given}"), &text)]);
+        let (before, failed) = (server.requests(), store.failed());
+        soon("attempts", || store.failed() > failed + 3).await;
+        if server.requests() == before {
+            break;
+        }
+    }
+    let held = life.status.borrow().pending;
+    assert!((2..=10).contains(&held), "{held}");
+    // It goes on from there.
+    store.set(Fault::None);
+    let last = format!("big {given}");
+    soon("the last one", || life.ids().last() == Some(&last)).await;
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failing_store_does_not_keep_the_ingest_from_ending() {
     let (server, database) = (FeedServer::start().await, Database::new());
-    let store = Faulty::new(database.open().await);
-    store.set(Fault::Full);
     server.give(&posts(&["a"]));
-    let mut life = Life::begin(&server, Arc::<Faulty>::clone(&store)).await;
+    let (store, mut life) = faulty(&server, &database).await;
+    life.stored(1).await;
+    store.set(Fault::Full);
+    server.give(&posts(&["a", "b"]));
     life.shows("the failure", |s| s.store_failure.is_some())
         .await;
     life.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_published_beyond_the_mark() {
+async fn it_ends_when_somebody_else_has_the_channel() {
     let (server, database) = (FeedServer::start().await, Database::new());
+    let store = database.open().await;
+    store.open_channel(CHANNEL).await.unwrap();
+    let holder = |n| Holder {
+        id: Uuid::from_u128(n),
+        name: format!("source {n}"),
+    };
+    let moment = Duration::from_millis(1);
+    let take = async |n| loop {
+        match store.take_lease(CHANNEL, &holder(n), moment).await.unwrap() {
+            Leased::Held(lease) => break lease.fence,
+            Leased::Other { .. } => tokio::time::sleep(moment).await,
+        }
+    };
     server.give(&posts(&["a"]));
-    let life = Life::begin(&server, database.open().await).await;
-    life.published(1).await;
-    assert_eq!(life.mark.seq(), 1);
-    let ids: Vec<String> = (0..200).map(|n| format!("e{n}")).collect();
-    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    server.give(&posts(&ids));
-    soon("all of it", || {
-        let seqs = life.seqs();
-        let marked = life.mark.seq();
-        assert!(seqs.last() <= Some(&marked));
-        marked == 201
-    })
-    .await;
-    life.published(201).await;
-    life.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_deleted_is_deleted_later() {
-    let (server, database) = (FeedServer::start().await, Database::new());
-    let store = Faulty::new(database.open().await);
-    server.give(&posts(&["a", "b", "c"]));
-    let folder = tempfile::tempdir().unwrap();
-    let shared = Arc::<Faulty>::clone(&store);
-    let mut life = Life::full(&server, shared, Semaphore::MAX_PERMITS, 2, folder).await;
-    life.shows("two are kept", |s| s.first == 2).await;
-    assert_eq!(*life.recorder.firsts.lock().unwrap(), [2]);
-    store.set(Fault::Deleting);
-    server.give(&posts(&["d", "e"]));
-    life.published(5).await;
-    soon("a failure", || store.failed() > 0).await;
-    assert_eq!(stored(&*store).await.len(), 4);
-    store.set(Fault::None);
-    server.give(&posts(&["f"]));
-    life.shows("two are kept", |s| s.first == 5).await;
-    let left: Vec<u64> = stored(&*store).await.iter().map(|(seq, _)| *seq).collect();
-    assert_eq!(left, [5, 6]);
-    assert_eq!(*life.recorder.firsts.lock().unwrap(), [2, 4, 5]);
-    life.end().await;
+    let fenced = IngestSettings {
+        fence: Some(take(1).await),
+        ..settings(server.url())
+    };
+    let life = Life::with(fenced, Arc::clone(&store)).await;
+    life.stored(1).await;
+    take(2).await;
+    // It notices at the next news, and stores none of them.
+    life.polled(&server, 2).await;
+    server.give(&posts(&["a", "b"]));
+    assert_eq!(life.ended().await, Ended::Fenced);
+    assert_eq!(stored(&*store).await, [(1, "a".to_owned())]);
 }

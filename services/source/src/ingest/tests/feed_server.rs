@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
@@ -34,6 +34,9 @@ struct Answers {
     status: StatusCode,
     kind: &'static str,
     body: String,
+    /// More header fields.
+    location: Option<String>,
+    retry_after: Option<&'static str>,
     requests: AtomicUsize,
     not_modified: AtomicUsize,
 }
@@ -53,6 +56,8 @@ impl FeedServer {
             status: StatusCode::OK,
             kind: "",
             body: String::new(),
+            location: None,
+            retry_after: None,
             requests: AtomicUsize::new(0),
             not_modified: AtomicUsize::new(0),
         }));
@@ -94,6 +99,18 @@ impl FeedServer {
     pub(super) fn give_document(&self, status: StatusCode, kind: &'static str, body: String) {
         let mut answers = self.answers.lock().unwrap();
         (answers.status, answers.kind, answers.body) = (status, kind, body);
+        answers.location = None;
+    }
+
+    /// Leads to another address from now on.
+    pub(super) fn lead_to(&self, status: StatusCode, url: &str) {
+        self.give_document(status, "text/plain", String::new());
+        self.answers.lock().unwrap().location = Some(url.to_owned());
+    }
+
+    /// Says `Retry-After` from now on.
+    pub(super) fn ask_to_wait(&self, how_long: &'static str) {
+        self.answers.lock().unwrap().retry_after = Some(how_long);
     }
 
     pub(super) fn requests(&self) -> usize {
@@ -136,10 +153,14 @@ async fn answer(State(answers): State<Shared>, headers: HeaderMap) -> Response {
         answers.not_modified.fetch_add(1, Ordering::Relaxed);
         return StatusCode::NOT_MODIFIED.into_response();
     }
-    (
-        answers.status,
-        [(ETAG, etag), (CONTENT_TYPE, answers.kind.to_owned())],
-        answers.body.clone(),
-    )
-        .into_response()
+    let mut fields = HeaderMap::new();
+    fields.insert(ETAG, etag.parse().unwrap());
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static(answers.kind));
+    if let Some(location) = &answers.location {
+        fields.insert(LOCATION, location.parse().unwrap());
+    }
+    if let Some(wait) = answers.retry_after {
+        fields.insert(RETRY_AFTER, HeaderValue::from_static(wait));
+    }
+    (answers.status, fields, answers.body.clone()).into_response()
 }

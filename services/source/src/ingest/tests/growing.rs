@@ -2,32 +2,33 @@
 
 use feed::Kind;
 
+use super::faults::{Fault, Faulty};
 use super::feed_server::{Post, post};
 use super::*;
 
 /// Posts `from..=to`, newest first.
-fn posts(from: usize, to: usize) -> Vec<Post> {
+pub(super) fn posts(from: usize, to: usize) -> Vec<Post> {
     (from..=to)
         .rev()
         .map(|n| post(&format!("urn:post:{n}"), &format!("text {n}")))
         .collect()
 }
 
-fn ids(from: usize, to: usize) -> Vec<String> {
+pub(super) fn ids(from: usize, to: usize) -> Vec<String> {
     (from..=to).map(|n| format!("urn:post:{n}")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_entry_is_published_once_in_order_as_the_feed_grows() {
+async fn every_entry_is_stored_once_in_order_as_the_feed_grows() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     server.give(&posts(1, 3));
     let mut life = Life::begin(&server, Arc::clone(&store)).await;
-    life.published(3).await;
+    life.stored(3).await;
     server.give(&posts(2, 5));
-    life.published(5).await;
+    life.stored(5).await;
     server.give(&posts(5, 9));
-    life.published(9).await;
+    life.stored(9).await;
     life.polled(&server, 2).await;
 
     assert_eq!(life.seqs(), dense(9));
@@ -38,26 +39,24 @@ async fn every_entry_is_published_once_in_order_as_the_feed_grows() {
         assert_eq!((update.seq, update.incarnation), (seq, incarnation));
         assert_eq!(update.feed_url, server.url());
     }
-    // What was published is what is stored.
-    let in_store: Vec<_> = dense(9).into_iter().zip(ids(1, 9)).collect();
-    assert_eq!(stored(&*store).await, in_store);
     assert!(server.not_modified() > 0, "polls are conditional");
     let status = life.state(FeedState::NotModified).await;
-    assert_eq!((status.head, status.store_failure), (9, None));
+    assert_eq!((status.pending, status.store_failure), (0, None));
+    assert_eq!(status.title.as_deref(), Some("Lists"));
+    assert!(status.next_poll_ms >= status.last_poll_ms);
     assert!(status.last_poll_ms.is_some());
     assert_eq!(status.last_success_ms, status.last_poll_ms);
-    assert_eq!(life.metrics.updates.get(), 9);
     assert_eq!(life.metrics.suspected_gaps.get(), 0);
     life.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changed_entries_are_published_and_redated_ones_are_not() {
+async fn changed_entries_are_stored_and_redated_ones_are_not() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     server.give(&posts(1, 2));
     let life = Life::begin(&server, Arc::clone(&store)).await;
-    life.published(2).await;
+    life.stored(2).await;
 
     let mut redated = posts(1, 2);
     for post in &mut redated {
@@ -71,7 +70,7 @@ async fn changed_entries_are_published_and_redated_ones_are_not() {
         post("urn:post:1", "corrected"),
         post("urn:post:2", "text 2"),
     ]);
-    life.published(3).await;
+    life.stored(3).await;
     let update = life.updates().pop().unwrap();
     assert_eq!(update.kind, Kind::Updated);
     assert_eq!(update.entry.id, "urn:post:1");
@@ -85,7 +84,7 @@ async fn a_large_document_is_taken_in_whole() {
     let store = database.open().await;
     server.give(&posts(1, 500));
     let life = Life::begin(&server, Arc::clone(&store)).await;
-    life.published(500).await;
+    life.stored(500).await;
     life.polled(&server, 2).await;
     assert_eq!(life.ids(), ids(1, 500));
     let validators = store.validators(CHANNEL, &server.url()).await.unwrap();
@@ -94,12 +93,12 @@ async fn a_large_document_is_taken_in_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_publishes_nothing_twice_and_misses_nothing() {
+async fn a_restart_stores_nothing_twice_and_misses_nothing() {
     let (server, database) = (FeedServer::start().await, Database::new());
     server.give(&posts(1, 4));
     let store = database.open().await;
     let life = Life::begin(&server, Arc::clone(&store)).await;
-    life.published(4).await;
+    life.stored(4).await;
     life.polled(&server, 1).await;
     life.end().await;
     store.close().await;
@@ -108,7 +107,6 @@ async fn a_restart_publishes_nothing_twice_and_misses_nothing() {
     let store = database.open().await;
     let before = server.not_modified();
     let mut life = Life::begin(&server, Arc::clone(&store)).await;
-    assert_eq!(life.status.borrow().head, 4);
     life.state(FeedState::NotModified).await;
     assert!(server.not_modified() > before);
     assert_eq!(life.seqs(), Vec::<u64>::new());
@@ -119,7 +117,7 @@ async fn a_restart_publishes_nothing_twice_and_misses_nothing() {
     server.give(&posts(3, 7));
     let store = database.open().await;
     let life = Life::begin(&server, Arc::clone(&store)).await;
-    life.published(3).await;
+    life.stored(3).await;
     assert_eq!(life.ids(), ids(5, 7));
     assert_eq!(life.seqs(), [5, 6, 7]);
     assert_eq!(life.metrics.suspected_gaps.get(), 0);
@@ -127,54 +125,65 @@ async fn a_restart_publishes_nothing_twice_and_misses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_between_storing_and_publishing_loses_nothing() {
+async fn an_end_in_the_middle_of_a_document_loses_nothing() {
     let (server, database) = (FeedServer::start().await, Database::new());
     server.give(&posts(1, 150));
     let store = database.open().await;
-    // The transport takes 70 updates and no more; the ingest is ended while it waits for room.
-    let life = Life::with_room(&server, Arc::clone(&store), 70).await;
-    life.published(70).await;
-    soon("stored beyond that", || life.status.borrow().head > 70).await;
-    let first: Vec<String> = life.ids();
+    // The store takes the first part of the document and fails at the second one.
+    let faulty = Faulty::new(Arc::clone(&store));
+    faulty.set(Fault::FullAfter(1));
+    let shared = Arc::<Faulty>::clone(&faulty);
+    let mut life = Life::apart(settings(server.url()), shared, Arc::clone(&store)).await;
+    life.stored(64).await;
+    let status = life.shows("failure", |s| s.store_failure.is_some()).await;
+    assert_eq!(status.pending, 150 - 64);
+    let validators = store.validators(CHANNEL, &server.url()).await.unwrap();
+    assert_eq!(validators, Validators::default(), "only with the last part");
     life.end().await;
-    store.close().await;
 
-    let store = database.open().await;
-    let head = store.open_channel(CHANNEL).await.unwrap().head;
-    assert!((71..=150).contains(&head), "{head}");
     let life = Life::begin(&server, Arc::clone(&store)).await;
-    life.published(150 - usize::try_from(head).unwrap()).await;
+    life.stored(150 - 64).await;
     life.polled(&server, 1).await;
-    // What was published, then the backlog that receivers fetch from the store, then the rest.
-    let backlog = stored(&*store).await.into_iter().map(|(_, id)| id);
-    let backlog: Vec<String> = backlog.take(usize::try_from(head).unwrap()).collect();
-    assert_eq!(first, backlog[..70]);
-    assert_eq!([backlog, life.ids()].concat(), ids(1, 150));
+    let all: Vec<String> = stored(&*store)
+        .await
+        .into_iter()
+        .map(|(_, id)| id)
+        .collect();
+    assert_eq!(all, ids(1, 150));
+    assert_eq!(life.metrics.suspected_gaps.get(), 0);
     life.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_feed_that_has_turned_over_is_a_suspected_gap() {
-    let (server, database) = (FeedServer::start().await, Database::new());
+async fn several_feeds_share_a_channel() {
+    let (first, second) = (FeedServer::start().await, FeedServer::start().await);
+    let database = Database::new();
     let store = database.open().await;
-    server.give(&posts(1, 3));
-    let life = Life::begin(&server, Arc::clone(&store)).await;
-    life.published(3).await;
-    server.give(&posts(3, 5));
-    life.published(5).await;
-    assert_eq!(life.metrics.suspected_gaps.get(), 0);
-    server.give(&posts(10, 12));
-    life.published(8).await;
-    assert_eq!(life.metrics.suspected_gaps.get(), 1);
-    life.polled(&server, 2).await;
-    assert_eq!(life.metrics.suspected_gaps.get(), 1);
-    life.end().await;
-
-    // The same across a restart.
-    server.give(&posts(20, 22));
-    let life = Life::begin(&server, Arc::clone(&store)).await;
-    life.published(3).await;
-    assert_eq!(life.metrics.suspected_gaps.get(), 1);
-    assert_eq!(life.ids(), ids(20, 22));
-    life.end().await;
+    // The same ids in both: a feed's entries are its own.
+    first.give(&posts(1, 30));
+    second.give(&posts(1, 40));
+    let lives = [
+        Life::begin(&first, Arc::clone(&store)).await,
+        Life::begin(&second, Arc::clone(&store)).await,
+    ];
+    let head = async || store.open_channel(CHANNEL).await.unwrap().head;
+    let began = Instant::now();
+    while head().await < 70 {
+        assert!(began.elapsed() < SOON, "not in time");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for life in lives {
+        life.end().await;
+    }
+    let updates = store.updates(CHANNEL, 1, 1000, usize::MAX).await.unwrap();
+    let seqs: Vec<u64> = updates.iter().map(|u| u.seq).collect();
+    assert_eq!(seqs, dense(70));
+    for (server, count) in [(&first, 30), (&second, 40)] {
+        let updates = updates.iter().map(|u| payload::decode(&u.encoded).unwrap());
+        let of: Vec<String> = updates
+            .filter(|u| u.feed_url == server.url())
+            .map(|u| u.entry.id)
+            .collect();
+        assert_eq!(of, ids(1, count));
+    }
 }

@@ -1,10 +1,13 @@
-//! The ingest against a real server and a real database, with a recorder in the transport's place.
+//! The ingest against real servers and a real database, with a follower in the publisher's place.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod archive_server;
 mod faults;
 mod feed_server;
+mod gaps;
 mod growing;
+mod moving;
 mod troubles;
 
 use std::path::PathBuf;
@@ -12,10 +15,8 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use feed::fetch::FetchConfig;
 use feed::payload::{self, Update};
-use flexicast_tokio::source::SourceStatus;
-use tokio::sync::Semaphore;
+use store::{PollRecord, StoreError, Validators};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -27,132 +28,109 @@ const CHANNEL: &str = "lore";
 /// For everything that should happen soon.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Stands in for the transport: keeps what is published, in order.
-struct Recorder {
-    published: Mutex<Vec<(u64, Bytes)>>,
-    /// What it was told of the retention.
-    firsts: Mutex<Vec<u64>>,
-    /// How many more updates it has room for.
-    room: Semaphore,
+/// What the follower read, in order.
+type Read = Arc<Mutex<Vec<(u64, Bytes)>>>;
+
+/// Stands in for the publisher: reads what is stored when it is woken, and only then.
+async fn follow(store: Arc<dyn Store>, wake: Arc<Notify>, read: Read) {
+    let mut next = store.open_channel(CHANNEL).await.unwrap().head + 1;
+    loop {
+        wake.notified().await;
+        while let Ok(updates) = store.updates(CHANNEL, next, 100, usize::MAX).await {
+            let Some(last) = updates.last() else { break };
+            next = last.seq + 1;
+            let updates = updates.into_iter().map(|u| (u.seq, u.encoded.into()));
+            read.lock().unwrap().extend(updates);
+        }
+    }
 }
 
-#[async_trait]
-impl Transport for Recorder {
-    async fn publish(&self, channel: &str, seq: u64, encoded: Bytes) {
-        assert_eq!(channel, CHANNEL);
-        self.room.acquire().await.unwrap().forget();
-        self.published.lock().unwrap().push((seq, encoded));
-    }
-
-    async fn set_first(&self, channel: &str, first: u64) {
-        assert_eq!(channel, CHANNEL);
-        self.firsts.lock().unwrap().push(first);
-    }
-
-    async fn status(&self) -> Option<SourceStatus> {
-        None
+/// The usual settings for a feed.
+fn settings(url: String) -> IngestSettings {
+    let interval = Duration::from_millis(30);
+    IngestSettings {
+        channel: CHANNEL.into(),
+        incarnation: Uuid::nil(),
+        fence: None,
+        feed: FeedSettings {
+            address: url.clone(),
+            url: url.clone(),
+            local: true,
+            ..FeedSettings::default()
+        },
+        fetch: FetchConfig::new(""),
+        schedule: schedule::Settings {
+            min: interval,
+            max: interval,
+            fixed: None,
+        },
+        first_poll: Duration::ZERO,
+        store_retry: Duration::from_millis(30),
+        fill_gaps: true,
     }
 }
 
 /// One life of an ingest.
 struct Life {
-    recorder: Arc<Recorder>,
+    read: Read,
     metrics: ChannelMetrics,
-    mark: HeadMark,
     status: watch::Receiver<IngestStatus>,
     stop: CancellationToken,
-    task: JoinHandle<()>,
-    _folder: tempfile::TempDir,
+    task: JoinHandle<Ended>,
+    follower: JoinHandle<()>,
 }
 
 impl Life {
     async fn begin(server: &FeedServer, store: Arc<dyn Store>) -> Life {
-        Life::with_room(server, store, Semaphore::MAX_PERMITS).await
+        Life::with(settings(server.url()), store).await
     }
 
-    async fn with_room(server: &FeedServer, store: Arc<dyn Store>, room: usize) -> Life {
-        let folder = tempfile::tempdir().unwrap();
-        Life::full(server, store, room, 0, folder).await
+    async fn with(settings: IngestSettings, store: Arc<dyn Store>) -> Life {
+        Life::apart(settings, Arc::clone(&store), store).await
     }
 
-    /// With the folder of the head mark, and so many updates kept.
-    async fn full(
-        server: &FeedServer,
+    /// With a store of its own for the follower.
+    async fn apart(
+        mut settings: IngestSettings,
         store: Arc<dyn Store>,
-        room: usize,
-        retention: u64,
-        folder: tempfile::TempDir,
+        followed: Arc<dyn Store>,
     ) -> Life {
-        // These tests are about one life each time, so every one has a fresh mark: what the channel
-        // has is taken as published.
-        let path = folder.path().join("lore.head");
-        let adopted = HeadMark::adopt(&path, &*store, CHANNEL).await.unwrap();
-        let (channel, mark) = (adopted.channel, adopted.mark);
-        let fetch = FetchConfig {
-            allow_private: true,
-            ..FetchConfig::new(server.url())
-        };
-        let settings = Settings {
-            channel: channel.name,
-            incarnation: channel.incarnation,
-            head: channel.head,
-            first: channel.first,
-            retention,
-            url: server.url(),
-            first_poll: Duration::ZERO,
-            poll_interval: Duration::from_millis(30),
-            store_retry: Duration::from_millis(30),
-        };
-        let recorder = Arc::new(Recorder {
-            published: Mutex::new(Vec::new()),
-            firsts: Mutex::new(Vec::new()),
-            room: Semaphore::new(room),
-        });
+        settings.incarnation = followed.open_channel(CHANNEL).await.unwrap().incarnation;
+        let (wake, read) = (Arc::new(Notify::new()), Read::default());
+        let follower = follow(followed, Arc::clone(&wake), Arc::clone(&read));
         let metrics = Metrics::default().channel(CHANNEL);
-        let ingest = Ingest::new(
-            settings,
-            Fetcher::new(fetch).unwrap(),
-            store,
-            mark.clone(),
-            Arc::<Recorder>::clone(&recorder),
-            metrics.clone(),
-        )
-        .await
-        .unwrap();
+        let ingest = Ingest::new(settings, store, wake, metrics.clone());
         let status = ingest.status();
         let stop = CancellationToken::new();
         Life {
-            recorder,
+            read,
             metrics,
-            mark,
-            _folder: folder,
             status,
+            follower: tokio::spawn(follower),
             task: tokio::spawn(ingest.run(stop.clone())),
             stop,
         }
     }
 
-    /// The seqs that were published.
+    /// The seqs that were stored in this life.
     fn seqs(&self) -> Vec<u64> {
-        let published = self.recorder.published.lock().unwrap();
-        published.iter().map(|(seq, _)| *seq).collect()
+        let read = self.read.lock().unwrap();
+        read.iter().map(|(seq, _)| *seq).collect()
     }
 
-    /// What was published, decoded.
+    /// What was stored in this life, decoded.
     fn updates(&self) -> Vec<Update> {
-        let published = self.recorder.published.lock().unwrap();
-        published
-            .iter()
-            .map(|(_, encoded)| payload::decode(encoded).unwrap())
-            .collect()
+        let read = self.read.lock().unwrap();
+        let decode = |(_, encoded): &(u64, Bytes)| payload::decode(encoded).unwrap();
+        read.iter().map(decode).collect()
     }
 
-    /// The ids of the published entries.
+    /// The ids of its entries.
     fn ids(&self) -> Vec<String> {
         self.updates().into_iter().map(|u| u.entry.id).collect()
     }
 
-    async fn published(&self, count: usize) {
+    async fn stored(&self, count: usize) {
         soon(&format!("{count} updates"), || self.seqs().len() >= count).await;
         assert_eq!(self.seqs().len(), count);
     }
@@ -168,7 +146,7 @@ impl Life {
     }
 
     async fn state(&mut self, state: FeedState) -> IngestStatus {
-        self.shows(state.word(), |status| status.feed == state)
+        self.shows(state.word(), |status| status.state == state)
             .await
     }
 
@@ -181,10 +159,14 @@ impl Life {
 
     async fn end(self) {
         self.stop.cancel();
-        tokio::time::timeout(SOON, self.task)
-            .await
-            .unwrap()
-            .unwrap();
+        assert_eq!(self.ended().await, Ended::Stopped);
+    }
+
+    /// Waits until it ends by itself, if it is not told to.
+    async fn ended(self) -> Ended {
+        let ended = tokio::time::timeout(SOON, self.task).await;
+        self.follower.abort();
+        ended.unwrap().unwrap()
     }
 }
 

@@ -15,7 +15,7 @@ async fn a_page_in_place_of_the_feed_is_named_and_what_follows_it_is_not_missed(
     let store = database.open().await;
     server.give(&[post("a", "1")]);
     let mut life = Life::begin(&server, Arc::clone(&store)).await;
-    life.published(1).await;
+    life.stored(1).await;
 
     server.give_document(StatusCode::OK, "text/html", page("Under construction"));
     let status = life.state(FeedState::NotAFeed).await;
@@ -27,7 +27,7 @@ async fn a_page_in_place_of_the_feed_is_named_and_what_follows_it_is_not_missed(
     assert!(status.detail.contains(&server.url()), "{}", status.detail);
     // Also when it stays, and the server would call it unmodified.
     life.polled(&server, 2).await;
-    assert_eq!(life.status.borrow().feed, FeedState::NotAFeed);
+    assert_eq!(life.status.borrow().state, FeedState::NotAFeed);
 
     let bot_check = page("Making sure you're not a bot!");
     server.give_document(StatusCode::OK, "text/html", bot_check);
@@ -35,11 +35,11 @@ async fn a_page_in_place_of_the_feed_is_named_and_what_follows_it_is_not_missed(
 
     server.give_document(StatusCode::NOT_FOUND, "text/plain", "gone".into());
     let status = life.shows("404", |s| s.detail.contains("404")).await;
-    assert_eq!(status.feed, FeedState::Error);
+    assert_eq!(status.state, FeedState::Error);
 
     server.go_away().await;
     life.shows("nobody there", |s| {
-        s.feed == FeedState::Error && !s.detail.contains("404")
+        s.state == FeedState::Error && !s.detail.contains("404")
     })
     .await;
     assert_eq!(life.seqs(), [1], "none of that is an update");
@@ -52,9 +52,9 @@ async fn a_page_in_place_of_the_feed_is_named_and_what_follows_it_is_not_missed(
 
     server.give(&[post("c", "3"), post("b", "2"), post("a", "1")]);
     server.come_back().await;
-    life.published(3).await;
+    life.stored(3).await;
     assert_eq!(life.ids(), ["a", "b", "c"]);
-    life.shows("good again", |s| s.feed.is_good()).await;
+    life.shows("good again", |s| s.state.is_good()).await;
     assert_eq!(life.metrics.suspected_gaps.get(), 0);
     for result in [
         FeedState::NotAFeed,
@@ -76,7 +76,7 @@ async fn a_server_that_is_not_there_at_the_start_is_waited_for() {
     let status = life.state(FeedState::Error).await;
     assert!(status.detail.contains(&server.url()), "{}", status.detail);
     server.come_back().await;
-    life.published(1).await;
+    life.stored(1).await;
     life.end().await;
 }
 
@@ -88,7 +88,33 @@ async fn an_entry_that_cannot_be_read_costs_only_itself() {
                 <entry></entry></feed>";
     server.give_document(StatusCode::OK, "application/atom+xml", feed.into());
     let life = Life::begin(&server, database.open().await).await;
-    life.published(1).await;
+    life.stored(1).await;
     assert_eq!(life.ids(), ["good"]);
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_cannot_be_used_is_a_state_of_the_feed() {
+    let (server, database) = (FeedServer::start().await, Database::new());
+    let mut private = settings(server.url());
+    private.feed.local = false;
+    let mut life = Life::with(private, database.open().await).await;
+    let status = life.state(FeedState::Error).await;
+    assert!(status.detail.contains("not a public"), "{}", status.detail);
+    assert!(status.detail.contains("local"), "{}", status.detail);
+    assert_eq!(server.requests(), 0);
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_asks_to_be_left_alone_is() {
+    let (server, database) = (FeedServer::start().await, Database::new());
+    server.give_document(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "".into());
+    server.ask_to_wait("3600");
+    let mut life = Life::begin(&server, database.open().await).await;
+    let status = life.state(FeedState::Error).await;
+    let wait = status.next_poll_ms.unwrap() - status.last_poll_ms.unwrap();
+    assert!((3_600_000..=4_000_000).contains(&wait), "{wait}");
+    assert_eq!(server.requests(), 1);
     life.end().await;
 }

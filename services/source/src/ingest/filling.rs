@@ -1,0 +1,266 @@
+//! Suspected gaps: a document that shares no entry with the one before it may have come too late.
+//! What was in the feed in between is looked for where the feed lets that be done, at once, and a
+//! few times more if that fails. What became of it is recorded.
+
+use std::collections::HashSet;
+
+use feed::Entry;
+use feed::gap::Way;
+use feed::payload;
+use jiff::Timestamp;
+use store::{GapRecord, GapState, StoreError};
+use tracing::{debug, info, warn};
+
+use super::document::{Before, Document};
+use super::finding::{End, Found};
+use super::{Ended, GapStatus, History, Ingest, now_ms};
+
+/// So many of a channel's last gaps are looked at for one of this feed.
+pub(super) const LAST_GAPS: usize = 100;
+
+/// A gap is looked into so often, once for each poll, if that fails.
+const ATTEMPTS: u32 = 5;
+
+/// From so many of a channel's last updates it is seen what was last in the feed, after a restart.
+const LAST_UPDATES: u64 = 200;
+const LAST_BYTES: usize = 16 << 20;
+
+/// So many of them count: about what a document has.
+const LAST_ENTRIES: usize = 50;
+
+/// What may be missing.
+#[derive(Debug)]
+pub(super) struct Hole {
+    /// What is recorded of it.
+    pub(super) record: GapRecord,
+    /// How to get older entries than those of the document that came after it.
+    pub(super) way: Way,
+    /// What the document before it had.
+    pub(super) before: Before,
+    /// The ids of entries that came after it, or were found in it.
+    pub(super) newer: HashSet<String>,
+    attempts: u32,
+}
+
+impl Hole {
+    /// Another document came.
+    pub(super) fn pass(&mut self, seen: &Before) {
+        self.newer.extend(seen.ids.iter().cloned());
+    }
+}
+
+impl Ingest {
+    /// Records that a document shares no entry with the one before, and finds what came and went in
+    /// between: unknown entries, newest first.
+    pub(super) async fn look_into(
+        &mut self,
+        document: &mut Document,
+    ) -> Result<Vec<Entry>, StoreError> {
+        let mut record = match document.gap.take() {
+            // The store failed while this was looked into.
+            Some(record) => record,
+            None => self.notice(document).await?,
+        };
+        document.gap = Some(record.clone());
+        self.show_gap(&record);
+        let Some(way) = document.way.clone() else {
+            record.state = GapState::Open;
+            record.detail =
+                "the feed offers no way to entries that have left it: poll more often, \
+                             with a shorter longest time between polls"
+                    .into();
+            document.gap = Some(record);
+            return Ok(Vec::new());
+        };
+        if !self.settings.fill_gaps {
+            record.state = GapState::Open;
+            record.detail = "it is not looked into".into();
+            document.gap = Some(record);
+            return Ok(Vec::new());
+        }
+        let mut hole = Hole {
+            record,
+            way,
+            before: self.before().await?,
+            newer: document.seen.ids.clone(),
+            attempts: 0,
+        };
+        let entries = self.find_into(&mut hole).await?;
+        document.gap = Some(hole.record.clone());
+        self.keep(hole);
+        Ok(entries)
+    }
+
+    /// Tries again to find what could not be found because something failed, and stores it.
+    pub(super) async fn fill_again(&mut self) -> Result<(), Ended> {
+        let Some(mut hole) = self.hole.take() else {
+            return Ok(());
+        };
+        if !self.pending.is_empty() {
+            self.hole = Some(hole);
+            return Ok(());
+        }
+        if let Err(error) = self.find_and_store(&mut hole).await {
+            self.hole = Some(hole);
+            return self.end_or_wait(&error);
+        }
+        self.settle(hole.record.clone()).await;
+        self.keep(hole);
+        Ok(())
+    }
+
+    async fn find_and_store(&mut self, hole: &mut Hole) -> Result<(), StoreError> {
+        let entries = self.find_into(hole).await?;
+        let known = self.known(&entries).await?;
+        let Some(news) = self.news(entries, known).await else {
+            return Ok(());
+        };
+        self.store_found(&news.drafts).await
+    }
+
+    /// Looks for what is missing, and says in the record how that went.
+    async fn find_into(&mut self, hole: &mut Hole) -> Result<Vec<Entry>, StoreError> {
+        hole.attempts += 1;
+        let Found { entries, end } = self.find(hole).await?;
+        let ids = entries.iter().map(|entry| entry.id.clone());
+        hole.newer.extend(ids);
+        let record = &mut hole.record;
+        record.entries += entries.len() as u64;
+        let count = record.entries;
+        let what = match hole.way {
+            Way::Archive(_) => "in the feed's archive",
+            Way::PublicInbox(_) => "by the search of the list's archive",
+        };
+        let some = if count > 0 {
+            GapState::Partly
+        } else {
+            GapState::Open
+        };
+        (record.state, record.detail) = match end {
+            End::Reached if count == 0 => (GapState::Filled, "nothing was missing".to_owned()),
+            End::Reached => (
+                GapState::Filled,
+                format!("{count} entries were found {what}"),
+            ),
+            End::Exhausted => (
+                some,
+                format!("{count} entries were found {what}, which does not go back far enough"),
+            ),
+            End::Bound(bound) => (some, format!("{count} entries were found {what}; {bound}")),
+            End::Failed(why) if hole.attempts < ATTEMPTS => (
+                GapState::Suspected,
+                format!("{count} entries were found {what}; it is tried again, because {why}"),
+            ),
+            End::Failed(why) => (
+                some,
+                format!("{count} entries were found {what}; then it failed: {why}"),
+            ),
+        };
+        self.metrics.gap_entries.inc_by(entries.len() as u64);
+        Ok(entries)
+    }
+
+    /// Keeps what has to be looked into again.
+    fn keep(&mut self, hole: Hole) {
+        if hole.record.state == GapState::Suspected {
+            self.hole = Some(hole);
+        }
+    }
+
+    /// Counts, logs and records a gap that was just noticed.
+    async fn notice(&self, document: &Document) -> Result<GapRecord, StoreError> {
+        let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
+        // One that was being looked into when the source ended is this one.
+        let gaps = self.store.gaps(channel, LAST_GAPS).await?;
+        let mut unfinished = gaps.into_iter().filter(|gap| {
+            gap.url == *url && gap.state == GapState::Suspected && self.hole.is_none()
+        });
+        let mut record = unfinished.next().unwrap_or_else(|| GapRecord {
+            id: 0,
+            url: url.clone(),
+            at_ms: i64::try_from(now_ms()).unwrap_or(i64::MAX),
+            state: GapState::Suspected,
+            detail: String::new(),
+            entries: 0,
+        });
+        record.detail = format!(
+            "none of its {} entries was in the document before",
+            document.entries.len()
+        );
+        record.id = self.store.record_gap(channel, &record).await?;
+        self.metrics.suspected_gaps.inc();
+        warn!(
+            "suspected gap: none of the {} entries of the feed at {url} was in it before, so others \
+             may have come and gone unseen",
+            document.entries.len()
+        );
+        Ok(record)
+    }
+
+    /// Records and says what became of a gap.
+    pub(super) async fn settle(&self, record: GapRecord) {
+        let url = &self.settings.feed.url;
+        let detail = &record.detail;
+        match record.state {
+            GapState::Filled => info!("the gap in the feed at {url} is filled: {detail}"),
+            GapState::Suspected => {
+                info!("the gap in the feed at {url} is not filled yet: {detail}")
+            }
+            GapState::Partly | GapState::Open => {
+                self.metrics.open_gaps.inc();
+                warn!(
+                    "the gap in the feed at {url} stays {}: {detail}",
+                    record.state
+                );
+            }
+        }
+        self.show_gap(&record);
+        let channel = &self.settings.channel;
+        if let Err(error) = self.store.record_gap(channel, &record).await {
+            debug!("what became of the gap could not be recorded: {error}");
+        }
+    }
+
+    fn show_gap(&self, record: &GapRecord) {
+        self.status
+            .send_modify(|status| status.gap = Some(shown(record)));
+    }
+
+    /// What was last seen of the feed.
+    async fn before(&self) -> Result<Before, StoreError> {
+        match &self.history {
+            History::Seen(before) => Ok(before.clone()),
+            History::None => Ok(Before::default()),
+            History::Stored(at) => self.before_restart(*at).await,
+        }
+    }
+
+    /// The same by what is stored.
+    async fn before_restart(&self, at: Option<Timestamp>) -> Result<Before, StoreError> {
+        let channel = &self.settings.channel;
+        let head = self.store.open_channel(channel).await?.head;
+        let from = head.saturating_sub(LAST_UPDATES) + 1;
+        let limit = usize::try_from(LAST_UPDATES).unwrap_or(usize::MAX);
+        let updates = self.store.updates(channel, from, limit, LAST_BYTES).await?;
+        let url = self.settings.feed.url.clone();
+        let last = tokio::task::spawn_blocking(move || {
+            let updates = updates.iter().rev();
+            let updates = updates.filter_map(|update| payload::decode(&update.encoded).ok());
+            let ours = updates.filter(|update| update.feed_url == url);
+            let ours: Vec<Entry> = ours.take(LAST_ENTRIES).map(|update| update.entry).collect();
+            Before::of(&ours, at)
+        });
+        // Should it fail, nothing is known of it but the time.
+        Ok(last.await.unwrap_or_else(|_| Before::of([], at)))
+    }
+}
+
+/// A gap as the status shows it.
+pub(super) fn shown(record: &GapRecord) -> GapStatus {
+    GapStatus {
+        at_ms: record.at_ms,
+        state: record.state.as_str(),
+        detail: record.detail.clone(),
+        entries: record.entries,
+    }
+}

@@ -1,0 +1,304 @@
+//! Finding entries that left a feed before they were seen: page by page through its archive (RFC
+//! 5005) or through the answers of a public-inbox's search, from the newest on until something
+//! is met that was seen.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use feed::Entry;
+use feed::fetch::{FetchError, Fetcher};
+use feed::gap::{Clock, Search, Way};
+use feed::parse::ParsedFeed;
+use jiff::{SignedDuration, Timestamp};
+use store::StoreError;
+use tracing::debug;
+
+use super::Ingest;
+use super::document::{date, size};
+use super::filling::Hole;
+
+/// One gap costs the feed's server at most so many requests at a time.
+const PAGES: usize = 30;
+
+/// What is found in one gap is held in memory until it is stored: at most so many entries and
+/// bytes.
+const ENTRIES: usize = 5000;
+const BYTES: usize = 32 << 20;
+
+/// The document that came after the gap waits at most this long.
+const TIME: Duration = Duration::from_secs(60);
+
+/// A search begins so much before what was seen last: mails arrive later than they are dated.
+const MARGIN: SignedDuration = SignedDuration::from_mins(15);
+
+/// The same where that was not early enough, and where only the senders' dates can be searched.
+const WIDE: SignedDuration = SignedDuration::from_hours(24);
+
+/// What was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Entries that were not known, newest first.
+    pub(super) entries: Vec<Entry>,
+    /// Why there are no more.
+    pub(super) end: End,
+}
+
+/// Why a search ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Something was met that was seen before: there are no more.
+    Reached,
+    /// There was nothing more to ask for.
+    Exhausted,
+    /// There may be more than is taken at a time: which bound that is.
+    Bound(String),
+    /// Something did not work.
+    Failed(String),
+}
+
+/// Pages while they come in.
+struct Walk<'a> {
+    ingest: &'a Ingest,
+    fetcher: Arc<Fetcher>,
+    hole: &'a Hole,
+    found: Vec<Entry>,
+    ids: HashSet<String>,
+    bytes: usize,
+    pages: usize,
+}
+
+/// What a page had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Had {
+    entries: usize,
+    /// Of these, seen before the gap.
+    seen: usize,
+}
+
+/// The end of a walk before its time.
+enum Stop {
+    End(End),
+    Store(StoreError),
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Stop::Store(error)
+    }
+}
+
+impl Ingest {
+    /// Looks for the entries that were in the feed in between.
+    pub(super) async fn find(&mut self, hole: &Hole) -> Result<Found, StoreError> {
+        let fetcher = match self.fetcher() {
+            Ok(fetcher) => fetcher,
+            Err(error) => {
+                return Ok(Found {
+                    entries: Vec::new(),
+                    end: End::Failed(error.to_string()),
+                });
+            }
+        };
+        let mut walk = Walk {
+            ingest: self,
+            fetcher,
+            hole,
+            found: Vec::new(),
+            ids: HashSet::new(),
+            bytes: 0,
+            pages: 0,
+        };
+        let ended = match &hole.way {
+            Way::Archive(first) => tokio::time::timeout(TIME, walk.archive(first)).await,
+            Way::PublicInbox(search) => tokio::time::timeout(TIME, walk.search(search)).await,
+        };
+        let end = match ended {
+            Ok(Ok(end) | Err(Stop::End(end))) => end,
+            Ok(Err(Stop::Store(error))) => return Err(error),
+            Err(_) => End::Failed(format!("it took more than {} s", TIME.as_secs())),
+        };
+        Ok(Found {
+            entries: walk.found,
+            end,
+        })
+    }
+}
+
+impl Walk<'_> {
+    /// From each archive document to the one before it.
+    async fn archive(&mut self, first: &str) -> Result<End, Stop> {
+        let mut visited = HashSet::new();
+        let mut next = Some(first.to_owned());
+        while let Some(address) = next.take() {
+            if !visited.insert(address.clone()) {
+                break;
+            }
+            let (page, url) = self.page(&address).await?;
+            next = match Way::of(&url, &page) {
+                Some(Way::Archive(older)) => Some(older),
+                Some(Way::PublicInbox(_)) | None => None,
+            };
+            if self.add(page.entries, true).await?.seen > 0 {
+                return Ok(End::Reached);
+            }
+        }
+        Ok(End::Exhausted)
+    }
+
+    /// All mails since what was seen last, by their arrival; where that cannot be searched for, by
+    /// their dates.
+    async fn search(&mut self, search: &Search) -> Result<End, Stop> {
+        let now = Timestamp::now();
+        let last = self.hole.before.time().unwrap_or(now);
+        let early = |by: SignedDuration| last.checked_sub(by).unwrap_or(Timestamp::MIN);
+        for (clock, from) in [
+            (Clock::Received, early(MARGIN)),
+            (Clock::Received, early(WIDE)),
+            (Clock::Sent, early(WIDE)),
+        ] {
+            if let Some(end) = self.range(search, clock, from).await? {
+                return Ok(end);
+            }
+            debug!("nothing that was seen is found by {clock:?} from {from} on");
+        }
+        Ok(End::Exhausted)
+    }
+
+    /// All pages of one search; `None` if nothing that was seen is in them.
+    async fn range(
+        &mut self,
+        search: &Search,
+        clock: Clock,
+        from: Timestamp,
+    ) -> Result<Option<End>, Stop> {
+        let (mut offset, mut seen) = (0, 0);
+        loop {
+            let address = search.url(clock, from, None, offset);
+            let page = match self.page(&address).await {
+                Ok((page, _)) => page,
+                // No results, or no more.
+                Err(Stop::End(End::Failed(why))) if why == NOTHING => break,
+                Err(stop) => return Err(stop),
+            };
+            // What cannot be read has its place in the list as well.
+            let listed = page.entries.len() + page.skipped.len();
+            // By arrival, what comes after something that was seen was there before this feed was
+            // first read. By date, it may be a mail that was long on its way.
+            let had = self.add(page.entries, clock == Clock::Received).await?;
+            seen += had.seen;
+            offset += listed;
+            let all_seen = clock == Clock::Received && had.seen > 0 && had.seen == had.entries;
+            if listed < Search::PAGE || all_seen {
+                break;
+            }
+        }
+        Ok((seen > 0).then_some(End::Reached))
+    }
+
+    /// One document.
+    async fn page(&mut self, address: &str) -> Result<(ParsedFeed, String), Stop> {
+        if self.pages >= PAGES {
+            let bound = format!("more than {PAGES} pages are not read");
+            return Err(Stop::End(End::Bound(bound)));
+        }
+        self.pages += 1;
+        let page = match self.fetcher.get(address).await {
+            Ok(page) => page,
+            Err(error) => {
+                let nothing = matches!(
+                    error,
+                    FetchError::Status {
+                        status: 404,
+                        challenge: false,
+                        ..
+                    }
+                );
+                let why = if nothing {
+                    NOTHING.to_owned()
+                } else {
+                    error.to_string()
+                };
+                return Err(Stop::End(End::Failed(why)));
+            }
+        };
+        let (document, url) = (page.document, page.url.clone());
+        let parsed = tokio::task::spawn_blocking(move || feed::parse::parse(&document, &url));
+        let failed = |why: String| Stop::End(End::Failed(why));
+        match parsed.await {
+            Ok(Ok(parsed)) => Ok((parsed, page.url)),
+            Ok(Err(error)) => Err(failed(format!("{} is {error}", page.url))),
+            Err(error) => Err(failed(format!("{} could not be parsed: {error}", page.url))),
+        }
+    }
+
+    /// Takes what is missing from a page. With `in_order`, what lies behind an entry that was seen
+    /// is none of it.
+    async fn add(&mut self, mut entries: Vec<Entry>, in_order: bool) -> Result<Had, Stop> {
+        if ascending(&entries) {
+            entries.reverse();
+        }
+        let known = self.ingest.known(&entries).await?;
+        let hole = self.hole;
+        let seen = |entry: &Entry| {
+            !hole.newer.contains(&entry.id)
+                && (hole.before.ids.contains(&entry.id) || known.contains_key(&entry.id))
+        };
+        let had = Had {
+            entries: entries.len(),
+            seen: entries.iter().filter(|entry| seen(entry)).count(),
+        };
+        if in_order && let Some(last) = entries.iter().rposition(seen) {
+            entries.truncate(last);
+        }
+        for entry in entries {
+            let new = !known.contains_key(&entry.id) && !hole.newer.contains(&entry.id);
+            if !new || hole.before.ids.contains(&entry.id) || !self.ids.insert(entry.id.clone()) {
+                continue;
+            }
+            self.bytes += size(&entry);
+            if self.found.len() >= ENTRIES || self.bytes > BYTES {
+                let bound = format!(
+                    "more than {ENTRIES} entries or {} MiB are not taken at a time",
+                    BYTES >> 20
+                );
+                return Err(Stop::End(End::Bound(bound)));
+            }
+            self.found.push(entry);
+        }
+        Ok(had)
+    }
+}
+
+/// What a page is that is not there.
+const NOTHING: &str = "it is not there (404)";
+
+/// Whether a document has the oldest entry first, as some archives do.
+fn ascending(entries: &[Entry]) -> bool {
+    let dates: Vec<Timestamp> = entries.iter().filter_map(date).collect();
+    let pairs = || dates.iter().zip(dates.iter().skip(1));
+    let up = pairs().filter(|(a, b)| a < b).count();
+    let down = pairs().filter(|(a, b)| a > b).count();
+    up > down
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn the_order_of_a_page_is_told_by_its_dates() {
+        let page = |seconds: &[i64]| -> Vec<Entry> {
+            let entry = |s: &i64| Entry {
+                updated: Some(Timestamp::from_second(*s).unwrap()),
+                ..Entry::default()
+            };
+            seconds.iter().map(entry).collect()
+        };
+        assert!(!ascending(&page(&[9, 8, 7, 1, 6])));
+        assert!(ascending(&page(&[1, 2, 9, 3, 4])));
+        assert!(!ascending(&page(&[])) && !ascending(&page(&[5])));
+        assert!(!ascending(&[Entry::default(), Entry::default()]));
+    }
+}

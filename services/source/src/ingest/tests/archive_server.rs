@@ -1,0 +1,277 @@
+//! A feed whose server keeps what has left it: a public-inbox with its search, or a weblog with
+//! archive documents (RFC 5005).
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use feed::gap::Search;
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// How many entries the feed shows.
+pub(super) const WINDOW: usize = 25;
+
+/// How many entries an archive document has.
+pub(super) const ARCHIVE: usize = 10;
+
+/// When the first mail arrived.
+const FIRST: i64 = 1_757_000_000;
+
+/// One that was posted.
+#[derive(Clone)]
+struct Mail {
+    id: String,
+    text: String,
+    arrived: Timestamp,
+    /// What the entry says; may lie.
+    dated: Timestamp,
+}
+
+/// What the server does wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Habit {
+    #[default]
+    None,
+    /// It knows no `rt:`.
+    NoArrival,
+    /// Its archive asks whether a person asks.
+    Challenge,
+    /// Its archive fails after the first page.
+    Breaks,
+    /// Every archive document links to the first one.
+    Circle,
+    /// There is always one more archive document, with new entries.
+    Endless,
+    /// The archive's documents have the oldest entry first.
+    OldestFirst,
+}
+
+#[derive(Default)]
+struct Shelf {
+    mails: Vec<Mail>,
+    habit: Habit,
+    /// The feed says how to get older entries.
+    archives: bool,
+    /// So many of the first archive documents are not there.
+    missing: usize,
+}
+
+struct Shared {
+    shelf: Mutex<Shelf>,
+    polls: AtomicUsize,
+    pages: AtomicUsize,
+}
+
+pub(super) struct ArchiveServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// The id of a mail as public-inbox makes it.
+pub(super) fn mail_id(n: usize) -> String {
+    Uuid::from_u128(n as u128 + 1).urn().to_string()
+}
+
+/// The ids of mails, oldest first.
+pub(super) fn mail_ids(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
+    numbers.into_iter().map(mail_id).collect()
+}
+
+impl ArchiveServer {
+    pub(super) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            shelf: Mutex::default(),
+            polls: AtomicUsize::new(0),
+            pages: AtomicUsize::new(0),
+        });
+        let app = Router::new()
+            .route("/all/new.atom", get(feed))
+            .route("/all/", get(search))
+            .route("/blog/feed.atom", get(feed))
+            .route("/blog/archive", get(archive))
+            .with_state(Arc::clone(&shared));
+        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Self { address, shared }
+    }
+
+    /// The feed of a public-inbox.
+    pub(super) fn inbox(&self) -> String {
+        format!("http://{}/all/new.atom", self.address)
+    }
+
+    /// The feed of a weblog.
+    pub(super) fn blog(&self) -> String {
+        self.shared.shelf.lock().unwrap().archives = true;
+        self.plain()
+    }
+
+    /// The same without a link to its archive.
+    pub(super) fn plain(&self) -> String {
+        format!("http://{}/blog/feed.atom", self.address)
+    }
+
+    pub(super) fn habit(&self, habit: Habit) {
+        self.shared.shelf.lock().unwrap().habit = habit;
+    }
+
+    /// The feed goes on with mails up to, without, this number: one each 20 s, of which each
+    /// seventh is dated six hours early.
+    pub(super) fn post_up_to(&self, count: usize) {
+        let mut shelf = self.shared.shelf.lock().unwrap();
+        for n in shelf.mails.len()..count {
+            let arrived = FIRST + 20 * i64::try_from(n).unwrap();
+            let late = if n % 7 == 3 { 6 * 3600 } else { 0 };
+            shelf.mails.push(Mail {
+                id: mail_id(n),
+                text: format!("text {n}"),
+                arrived: Timestamp::from_second(arrived).unwrap(),
+                dated: Timestamp::from_second(arrived - late).unwrap(),
+            });
+        }
+    }
+
+    /// Changes the text of a mail, which makes it the newest entry of the feed.
+    pub(super) fn edit(&self, n: usize) {
+        let mut shelf = self.shared.shelf.lock().unwrap();
+        let mut mail = shelf.mails.remove(n);
+        mail.text.push_str(", corrected");
+        shelf.mails.push(mail);
+    }
+
+    /// Documents other than the feed that were asked for.
+    pub(super) fn pages(&self) -> usize {
+        self.shared.pages.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn polls(&self) -> usize {
+        self.shared.polls.load(Ordering::SeqCst)
+    }
+}
+
+fn document<'a>(links: &str, mails: impl IntoIterator<Item = &'a Mail>) -> Response {
+    let entries: String = mails
+        .into_iter()
+        .map(|mail| {
+            format!(
+                "<entry><id>{}</id><title>t</title><updated>{}</updated>\
+                 <content type=\"text\">{}</content></entry>",
+                mail.id, mail.dated, mail.text
+            )
+        })
+        .collect();
+    let body = format!(
+        "<feed xmlns=\"http://www.w3.org/2005/Atom\"><title>Lists</title>\
+         <link rel=\"self\" href=\"https://elsewhere.example/new.atom\"/>{links}{entries}</feed>"
+    );
+    ([(CONTENT_TYPE, "application/atom+xml")], body).into_response()
+}
+
+async fn feed(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
+    shared.polls.fetch_add(1, Ordering::SeqCst);
+    let shelf = shared.shelf.lock().unwrap();
+    let newest = shelf.mails.iter().rev().take(WINDOW);
+    let link = match shelf.mails.len().checked_sub(WINDOW) {
+        Some(older) if shelf.archives && uri.path().starts_with("/blog") && older > 0 => {
+            // The archives are whole, so the last of them may overlap with the feed.
+            let last = older.div_ceil(ARCHIVE);
+            format!("<link rel=\"prev-archive\" href=\"/blog/archive?n={last}\"/>")
+        }
+        _ => String::new(),
+    };
+    document(&link, newest)
+}
+
+/// A parameter of an address.
+fn parameter(uri: &Uri, name: &str) -> Option<String> {
+    let query = uri.query().unwrap_or_default();
+    let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+    let (_, value) = pairs.find(|(key, _)| key == name)?;
+    Some(value.into_owned())
+}
+
+async fn search(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
+    let page = shared.pages.fetch_add(1, Ordering::SeqCst);
+    let shelf = shared.shelf.lock().unwrap();
+    assert_eq!(parameter(&uri, "x").as_deref(), Some("A"));
+    let query = parameter(&uri, "q").unwrap();
+    let offset = parameter(&uri, "o").map_or(0, |o| o.parse().unwrap());
+    match shelf.habit {
+        Habit::Challenge => {
+            let check = "<html><title>Making sure you're not a bot!</title></html>";
+            return ([(CONTENT_TYPE, "text/html")], check).into_response();
+        }
+        Habit::Breaks if page > 0 => return StatusCode::BAD_GATEWAY.into_response(),
+        _ => {}
+    }
+    let (kind, range) = query.split_once(':').unwrap();
+    let (from, to) = range.split_once("..").unwrap();
+    assert_eq!(to, "");
+    let from: Timestamp = match kind {
+        "rt" => from.parse().unwrap(),
+        "dt" => {
+            let civil = jiff::civil::DateTime::strptime("%Y%m%d%H%M%S", from).unwrap();
+            civil.to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp()
+        }
+        other => panic!("{other}"),
+    };
+    let arrival = kind == "rt";
+    if arrival && shelf.habit == Habit::NoArrival {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    let time = |mail: &Mail| if arrival { mail.arrived } else { mail.dated };
+    let mut found: Vec<&Mail> = shelf.mails.iter().filter(|m| time(m) >= from).collect();
+    found.sort_by_key(|mail| std::cmp::Reverse(time(mail)));
+    let found = found.into_iter().skip(offset);
+    let found: Vec<&Mail> = found.take(Search::PAGE).collect();
+    if found.is_empty() {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    document("", found)
+}
+
+/// Archive document `n` has the mails before number `n * ARCHIVE`.
+async fn archive(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
+    let n: usize = parameter(&uri, "n").unwrap().parse().unwrap();
+    let page = shared.pages.fetch_add(1, Ordering::SeqCst);
+    let shelf = shared.shelf.lock().unwrap();
+    if shelf.habit == Habit::Breaks && page > 0 {
+        return StatusCode::BAD_GATEWAY.into_response();
+    }
+    if shelf.habit == Habit::Endless {
+        let made: Vec<Mail> = (0..ARCHIVE)
+            .map(|m| Mail {
+                id: format!("endless {n} {m}"),
+                text: "x".into(),
+                arrived: Timestamp::UNIX_EPOCH,
+                dated: Timestamp::UNIX_EPOCH,
+            })
+            .collect();
+        let link = format!(
+            "<link rel=\"prev-archive\" href=\"/blog/archive?n={}\"/>",
+            n + 1
+        );
+        return document(&link, &made);
+    }
+    let before = match shelf.habit {
+        // To the newest archive again.
+        Habit::Circle => Some((shelf.mails.len() - WINDOW).div_ceil(ARCHIVE)),
+        _ => n.checked_sub(1).filter(|n| *n > shelf.missing),
+    };
+    let link = before.map_or(String::new(), |n| {
+        format!("<link rel=\"prev-archive\" href=\"archive?n={n}\"/>")
+    });
+    let mails = shelf.mails.iter().skip((n - 1) * ARCHIVE).take(ARCHIVE);
+    if shelf.habit == Habit::OldestFirst {
+        return document(&link, mails);
+    }
+    document(&link, mails.collect::<Vec<_>>().into_iter().rev())
+}

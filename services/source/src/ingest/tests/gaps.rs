@@ -1,0 +1,312 @@
+//! Bursts: more entries between two polls than the feed has room for.
+
+use store::{GapRecord, GapState};
+
+use super::archive_server::{ARCHIVE, ArchiveServer, Habit, WINDOW, mail_id, mail_ids};
+use super::feed_server::post;
+use super::growing::{ids, posts};
+use super::*;
+
+struct Scene {
+    server: ArchiveServer,
+    database: Database,
+    store: Arc<dyn Store>,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let database = Database::new();
+        Self {
+            server: ArchiveServer::start().await,
+            store: database.open().await,
+            database,
+        }
+    }
+
+    /// An ingest of the feed at this address, which has 40 mails so far and shows the last 25.
+    async fn begin(&self, url: String) -> Life {
+        self.server.post_up_to(40);
+        let life = Life::with(settings(url), Arc::clone(&self.store)).await;
+        life.stored(WINDOW).await;
+        life
+    }
+
+    async fn polled(&self, polls: usize) {
+        let until = self.server.polls() + polls + 1;
+        soon("some polls", || self.server.polls() >= until).await;
+    }
+
+    async fn gaps(&self) -> Vec<GapRecord> {
+        self.store.gaps(CHANNEL, 100).await.unwrap()
+    }
+
+    /// Waits until the one gap is no longer looked into.
+    async fn settled(&self, life: &mut Life) -> GapRecord {
+        let over = |s: &IngestStatus| s.gap.as_ref().is_some_and(|g| g.state != "suspected");
+        let shown = life.shows("what became of the gap", over).await;
+        let began = Instant::now();
+        loop {
+            let mut gaps = self.gaps().await;
+            assert_eq!(gaps.len(), 1, "{gaps:?}");
+            let gap = gaps.remove(0);
+            if gap.state != GapState::Suspected {
+                assert_eq!(shown.gap, Some(filling::shown(&gap)));
+                return gap;
+            }
+            assert!(began.elapsed() < SOON, "not recorded in time");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_on_a_mailing_list_is_found_by_its_search() {
+    let scene = Scene::new().await;
+    let mut life = scene.begin(scene.server.inbox()).await;
+    scene.server.post_up_to(140);
+    life.stored(WINDOW + 100).await;
+    scene.polled(2).await;
+    // Oldest first, those that were found before those of the feed, and nothing from before it was
+    // first read, although the search finds that as well.
+    assert_eq!(life.ids(), mail_ids(15..140));
+    assert_eq!(life.seqs(), dense(125));
+    let gap = scene.settled(&mut life).await;
+    assert_eq!((gap.state, gap.entries), (GapState::Filled, 75));
+    assert_eq!(gap.url, scene.server.inbox());
+    assert_eq!(scene.server.pages(), 1);
+    assert_eq!(life.metrics.suspected_gaps.get(), 1);
+    assert_eq!(life.metrics.gap_entries.get(), 75);
+    assert_eq!(life.metrics.open_gaps.get(), 0);
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_search_is_read_page_by_page() {
+    let scene = Scene::new().await;
+    let mut life = scene.begin(scene.server.inbox()).await;
+    scene.server.post_up_to(700);
+    life.stored(WINDOW + 660).await;
+    assert_eq!(life.ids(), mail_ids(15..700));
+    assert_eq!(scene.settled(&mut life).await.state, GapState::Filled);
+    assert!((4..=5).contains(&scene.server.pages()));
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_times_of_arrival_the_dates_are_searched() {
+    let scene = Scene::new().await;
+    scene.server.habit(Habit::NoArrival);
+    let mut life = scene.begin(scene.server.inbox()).await;
+    scene.server.post_up_to(140);
+    // All of it, also what is dated early; and what was there before is found by its dates too.
+    soon("all of the burst", || {
+        let ids = life.ids();
+        (40..140).all(|n| ids.contains(&mail_id(n)))
+    })
+    .await;
+    let mut ids = life.ids();
+    let count = ids.len();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), count, "each once");
+    assert_eq!(scene.settled(&mut life).await.state, GapState::Filled);
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gap_over_a_restart_is_filled() {
+    let scene = Scene::new().await;
+    let life = scene.begin(scene.server.inbox()).await;
+    scene.polled(1).await;
+    life.end().await;
+    scene.store.close().await;
+
+    scene.server.post_up_to(140);
+    let store = scene.database.open().await;
+    let life = Life::with(settings(scene.server.inbox()), Arc::clone(&store)).await;
+    life.stored(100).await;
+    assert_eq!(life.ids(), mail_ids(40..140));
+    let gaps = store.gaps(CHANNEL, 9).await.unwrap();
+    assert_eq!((gaps[0].state, gaps[0].entries), (GapState::Filled, 75));
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edited_entry_does_not_hide_a_gap() {
+    let scene = Scene::new().await;
+    let mut life = scene.begin(scene.server.inbox()).await;
+    let mut shelf_after_burst = mail_ids(40..100);
+    scene.server.post_up_to(100);
+    scene.server.edit(30);
+    life.stored(WINDOW + 61).await;
+    shelf_after_burst.push(mail_id(30));
+    assert_eq!(life.ids()[WINDOW..], shelf_after_burst);
+    assert_eq!(scene.settled(&mut life).await.state, GapState::Filled);
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fails_is_tried_again_and_the_feed_goes_on() {
+    for habit in [Habit::Challenge, Habit::Breaks] {
+        let scene = Scene::new().await;
+        let mut life = scene.begin(scene.server.inbox()).await;
+        scene.server.habit(habit);
+        scene.server.post_up_to(500);
+        // The document itself does not wait for ever.
+        let newest = mail_id(499);
+        soon("the newest one", || life.ids().contains(&newest)).await;
+        scene.server.habit(Habit::None);
+        life.stored(WINDOW + 460).await;
+        let mut all = life.ids();
+        all.sort();
+        let mut expected = mail_ids(15..500);
+        expected.sort();
+        assert_eq!(all, expected, "{habit:?}: each once");
+        let gap = scene.settled(&mut life).await;
+        let found = 460 - WINDOW as u64;
+        assert_eq!((gap.state, gap.entries), (GapState::Filled, found));
+        assert_eq!(life.metrics.suspected_gaps.get(), 1);
+        life.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fails_again_and_again_stays_open() {
+    let scene = Scene::new().await;
+    let mut life = scene.begin(scene.server.inbox()).await;
+    scene.server.habit(Habit::Challenge);
+    scene.server.post_up_to(140);
+    let gap = scene.settled(&mut life).await;
+    assert_eq!((gap.state, gap.entries), (GapState::Open, 0));
+    assert!(gap.detail.contains("bot check"), "{}", gap.detail);
+    assert_eq!(scene.server.pages(), 5);
+    scene.polled(3).await;
+    assert_eq!(scene.server.pages(), 5, "no more of it");
+    assert_eq!(life.metrics.open_gaps.get(), 1);
+    assert_eq!(life.ids()[WINDOW..], mail_ids(115..140));
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_on_a_weblog_is_found_in_its_archive() {
+    for habit in [Habit::None, Habit::OldestFirst] {
+        let scene = Scene::new().await;
+        scene.server.habit(habit);
+        let mut life = scene.begin(scene.server.blog()).await;
+        scene.server.post_up_to(143);
+        life.stored(WINDOW + 103).await;
+        scene.polled(2).await;
+        assert_eq!(life.ids(), mail_ids(15..143), "{habit:?}");
+        let gap = scene.settled(&mut life).await;
+        assert_eq!((gap.state, gap.entries), (GapState::Filled, 78));
+        // No further back than to what was seen.
+        assert_eq!(scene.server.pages(), (118usize.div_ceil(ARCHIVE)) - 3);
+        life.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn archives_without_an_end_are_left_at_a_bound() {
+    for habit in [Habit::Circle, Habit::Endless] {
+        let scene = Scene::new().await;
+        let mut life = scene.begin(scene.server.blog()).await;
+        scene.server.habit(habit);
+        scene.server.post_up_to(400);
+        let gap = scene.settled(&mut life).await;
+        assert_eq!(gap.state, GapState::Partly, "{habit:?}");
+        assert!(scene.server.pages() <= 30, "{}", scene.server.pages());
+        scene.polled(2).await;
+        assert!(scene.server.pages() <= 30, "once");
+        let newest = life.ids().last().cloned();
+        assert_eq!(newest, Some(mail_id(399)));
+        life.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gap_in_a_feed_without_an_archive_is_shown() {
+    let scene = Scene::new().await;
+    let mut life = scene.begin(scene.server.plain()).await;
+    scene.server.post_up_to(140);
+    let gap = scene.settled(&mut life).await;
+    assert_eq!((gap.state, gap.entries), (GapState::Open, 0));
+    assert!(gap.detail.contains("no way"), "{}", gap.detail);
+    assert_eq!(life.ids()[WINDOW..], mail_ids(115..140));
+    scene.polled(2).await;
+    assert_eq!(scene.gaps().await.len(), 1, "once");
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gaps_can_be_left_alone() {
+    let scene = Scene::new().await;
+    scene.server.post_up_to(40);
+    let left = IngestSettings {
+        fill_gaps: false,
+        ..settings(scene.server.inbox())
+    };
+    let mut life = Life::with(left, Arc::clone(&scene.store)).await;
+    life.stored(WINDOW).await;
+    scene.server.post_up_to(140);
+    assert_eq!(scene.settled(&mut life).await.state, GapState::Open);
+    assert_eq!(scene.server.pages(), 0);
+    assert_eq!(life.ids()[WINDOW..], mail_ids(115..140));
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_feed_that_has_turned_over_is_a_suspected_gap() {
+    let (server, database) = (FeedServer::start().await, Database::new());
+    let store = database.open().await;
+    server.give(&posts(1, 3));
+    let life = Life::begin(&server, Arc::clone(&store)).await;
+    life.stored(3).await;
+    server.give(&posts(3, 5));
+    life.stored(5).await;
+    // An empty document says nothing, and the next one is compared with the one before it.
+    server.give(&[]);
+    life.polled(&server, 1).await;
+    server.give(&posts(4, 6));
+    life.stored(6).await;
+    assert_eq!(life.metrics.suspected_gaps.get(), 0);
+    server.give(&posts(10, 12));
+    life.stored(9).await;
+    assert_eq!(life.metrics.suspected_gaps.get(), 1);
+    life.polled(&server, 2).await;
+    assert_eq!(life.metrics.suspected_gaps.get(), 1);
+    life.end().await;
+
+    // The same across a restart.
+    server.give(&posts(20, 22));
+    let life = Life::begin(&server, Arc::clone(&store)).await;
+    life.stored(3).await;
+    assert_eq!(life.metrics.suspected_gaps.get(), 1);
+    assert_eq!(life.ids(), ids(20, 22));
+    life.end().await;
+    server.give(&[
+        post("urn:post:23", "text 23"),
+        post("urn:post:22", "text 22"),
+    ]);
+    let life = Life::begin(&server, store).await;
+    life.stored(1).await;
+    assert_eq!(life.metrics.suspected_gaps.get(), 0);
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_suspected_gap_it_is_polled_faster() {
+    let scene = Scene::new().await;
+    scene.server.post_up_to(40);
+    let mut slow = settings(scene.server.inbox());
+    slow.schedule.min = Duration::from_millis(400);
+    slow.schedule.max = Duration::from_millis(400);
+    let mut life = Life::with(slow, Arc::clone(&scene.store)).await;
+    let wait = |s: &IngestStatus| s.next_poll_ms.unwrap() - s.last_poll_ms.unwrap();
+    let status = life.shows("a poll", |s| s.next_poll_ms.is_some()).await;
+    assert!((350..=450).contains(&wait(&status)), "{}", wait(&status));
+    scene.server.post_up_to(140);
+    life.shows("a shorter wait", |s| wait(s) <= 115).await;
+    life.shows("the ordinary wait again", |s| wait(s) >= 350)
+        .await;
+    life.end().await;
+}

@@ -1,0 +1,131 @@
+//! Feeds that move, and feeds that go.
+
+use axum::http::StatusCode;
+
+use super::feed_server::post;
+use super::*;
+
+async fn row(store: &dyn Store, server: &FeedServer) -> FeedRow {
+    store.feed(CHANNEL, &server.url()).await.unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_that_is_gone_is_left_alone_until_it_is_put_again() {
+    let (server, database) = (FeedServer::start().await, Database::new());
+    let store = database.open().await;
+    store.open_channel(CHANNEL).await.unwrap();
+    let given = settings(server.url());
+    store.put_feed(CHANNEL, &given.feed).await.unwrap();
+    server.give(&[post("a", "1")]);
+    let life = Life::begin(&server, Arc::clone(&store)).await;
+    life.stored(1).await;
+    server.give_document(StatusCode::GONE, "text/plain", "no more".into());
+    let mut status = life.status.clone();
+    assert_eq!(life.ended().await, Ended::Gone);
+    let shown = status.borrow_and_update().clone();
+    assert_eq!(shown.state, FeedState::Gone);
+    assert!(shown.detail.contains("410"), "{}", shown.detail);
+    assert_eq!(shown.next_poll_ms, None);
+    let recorded = row(&*store, &server).await;
+    assert!(recorded.gone_ms.is_some());
+    assert_eq!(recorded.last_poll.unwrap().state, "gone");
+
+    // Nobody asks again.
+    let before = server.requests();
+    let life = Life::begin(&server, Arc::clone(&store)).await;
+    assert_eq!(life.ended().await, Ended::Gone);
+    assert_eq!(server.requests(), before);
+
+    store.put_feed(CHANNEL, &given.feed).await.unwrap();
+    server.give(&[post("b", "2"), post("a", "1")]);
+    let life = Life::begin(&server, Arc::clone(&store)).await;
+    life.stored(1).await;
+    assert_eq!(life.ids(), ["b"]);
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_for_good_is_remembered_and_used_at_the_next_start() {
+    let (old, new, database) = (
+        FeedServer::start().await,
+        FeedServer::start().await,
+        Database::new(),
+    );
+    let store = database.open().await;
+    new.give(&[post("a", "1")]);
+    old.lead_to(StatusCode::MOVED_PERMANENTLY, &new.url());
+    let mut life = Life::begin(&old, Arc::clone(&store)).await;
+    life.stored(1).await;
+    let status = life.shows("moved", |s| s.moved_to.is_some()).await;
+    assert_eq!(status.moved_to, Some(new.url()));
+    let began = Instant::now();
+    while row(&*store, &old).await.moved_to != Some(new.url()) {
+        assert!(began.elapsed() < SOON, "not recorded in time");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    life.end().await;
+
+    let before = old.requests();
+    new.give(&[post("b", "2"), post("a", "1")]);
+    let life = Life::begin(&old, Arc::clone(&store)).await;
+    life.stored(1).await;
+    assert_eq!(life.ids(), ["b"], "the same feed at another address");
+    assert_eq!(life.updates()[0].feed_url, old.url(), "by its own name");
+    assert_eq!(old.requests(), before, "asked at the new address at once");
+
+    // The new address breaks: the old one is asked again, and leads elsewhere by now.
+    let third = FeedServer::start().await;
+    third.give(&[post("c", "3"), post("b", "2")]);
+    old.lead_to(StatusCode::PERMANENT_REDIRECT, &third.url());
+    new.give_document(StatusCode::NOT_FOUND, "text/plain", "lost".into());
+    life.stored(2).await;
+    assert_eq!(life.ids(), ["b", "c"]);
+    life.end().await;
+    assert_eq!(row(&*store, &old).await.moved_to, Some(third.url()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_that_is_gone_where_it_moved_to_is_asked_for_at_its_own_address() {
+    let (old, new, database) = (
+        FeedServer::start().await,
+        FeedServer::start().await,
+        Database::new(),
+    );
+    let store = database.open().await;
+    new.give(&[post("a", "1")]);
+    old.lead_to(StatusCode::MOVED_PERMANENTLY, &new.url());
+    let life = Life::begin(&old, Arc::clone(&store)).await;
+    life.stored(1).await;
+    life.polled(&new, 1).await;
+    life.end().await;
+    assert_eq!(row(&*store, &old).await.moved_to, Some(new.url()));
+
+    new.give_document(StatusCode::GONE, "text/plain", "no more".into());
+    old.give(&[post("b", "2"), post("a", "1")]);
+    let life = Life::begin(&old, Arc::clone(&store)).await;
+    life.stored(1).await;
+    assert_eq!(life.ids(), ["b"]);
+    life.end().await;
+    assert_eq!(row(&*store, &old).await.gone_ms, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn moves_that_are_not_for_good_or_lead_to_no_feed_are_not_remembered() {
+    let (old, new, database) = (
+        FeedServer::start().await,
+        FeedServer::start().await,
+        Database::new(),
+    );
+    let store = database.open().await;
+    new.give(&[post("a", "1")]);
+    old.lead_to(StatusCode::FOUND, &new.url());
+    let mut life = Life::begin(&old, Arc::clone(&store)).await;
+    life.stored(1).await;
+    new.give_document(StatusCode::OK, "text/html", "<html>log in</html>".into());
+    old.lead_to(StatusCode::MOVED_PERMANENTLY, &new.url());
+    life.state(FeedState::NotAFeed).await;
+    life.polled(&old, 2).await;
+    assert_eq!(life.status.borrow().moved_to, None);
+    life.end().await;
+    assert_eq!(row(&*store, &old).await.moved_to, None);
+}

@@ -1,0 +1,139 @@
+//! What has to be worked out about a document's entries before any of them is stored.
+
+use std::collections::HashMap;
+
+use feed::detect::{Draft, detect};
+use feed::{Entry, Kind, payload};
+use flexicast::MAX_UPDATE;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+/// An encoded update can be this much longer with its final seq and time than with those that it
+/// is measured with, in bytes: their digits compress a little differently.
+const SLACK: usize = 256;
+
+/// An entry whose long texts have at most this many bytes together is not measured: JSON makes at
+/// most six bytes of one, so even uncompressed the update stays below the limit.
+const SURELY_FITS: usize = MAX_UPDATE / 8;
+
+/// A document's news.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// In the order in which they get their seqs.
+    pub(super) drafts: Vec<Draft>,
+    /// What is too large to be sent.
+    pub(super) oversized: Vec<Draft>,
+}
+
+impl News {
+    /// How many entries are new, and how many have changed.
+    pub(super) fn count(&self) -> (usize, usize) {
+        let new = |draft: &&Draft| draft.kind == Kind::Created;
+        let created = self.drafts.iter().filter(new).count();
+        (created, self.drafts.len() - created)
+    }
+}
+
+/// Finds what is new in a document, and what of it can be sent. Uses the processor for long enough
+/// that it belongs on a thread of its own.
+pub(super) fn prepare(
+    entries: Vec<Entry>,
+    known: &HashMap<String, [u8; 32]>,
+    url: &str,
+    incarnation: Uuid,
+) -> News {
+    let (oversized, drafts) = detect(entries, known)
+        .into_iter()
+        .partition(|draft| !fits(draft, url, incarnation));
+    News { drafts, oversized }
+}
+
+/// Whether an update is small enough, whatever seq it gets. This is decided before it has one,
+/// because the seqs of stored updates have no gaps.
+fn fits(draft: &Draft, url: &str, incarnation: Uuid) -> bool {
+    let entry = &draft.entry;
+    // Everything else that an entry has is short, or in its XML as well.
+    let texts = [
+        &entry.title,
+        &entry.content_html,
+        &entry.content_text,
+        &entry.summary,
+    ];
+    let lengths = texts.into_iter().flatten().map(String::len);
+    if entry.xml.len() + url.len() + lengths.sum::<usize>() <= SURELY_FITS {
+        return true;
+    }
+    let encoded = payload::encode(
+        entry,
+        draft.kind,
+        url,
+        incarnation,
+        u64::MAX,
+        Timestamp::now(),
+    );
+    encoded.len() + SLACK <= MAX_UPDATE
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    /// Text that compression makes nothing of.
+    fn noise(bytes: usize) -> String {
+        let alphabet: Vec<char> = ('!'..='~').collect();
+        let random = || alphabet[rand::random_range(0..alphabet.len())];
+        std::iter::repeat_with(random).take(bytes).collect()
+    }
+
+    fn entry(id: &str, xml: String) -> Entry {
+        Entry {
+            id: id.into(),
+            xml,
+            ..Entry::default()
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_set_aside() {
+        let entries = vec![
+            entry("huge", noise(MAX_UPDATE * 2)),
+            entry("large", noise(MAX_UPDATE / 4)),
+            // Long, but short once it is compressed.
+            entry("dull", "x".repeat(MAX_UPDATE * 2)),
+            entry("small", "x".into()),
+        ];
+        let news = prepare(entries, &HashMap::new(), "http://f/", Uuid::nil());
+        let ids = |drafts: &[Draft]| -> Vec<String> {
+            drafts.iter().map(|draft| draft.entry.id.clone()).collect()
+        };
+        assert_eq!(ids(&news.drafts), ["small", "dull", "large"]);
+        assert_eq!(ids(&news.oversized), ["huge"]);
+        for draft in &news.drafts {
+            for seq in [1, u64::MAX] {
+                let now = Timestamp::now();
+                let encoded =
+                    payload::encode(&draft.entry, draft.kind, "http://f/", Uuid::nil(), seq, now);
+                assert!(encoded.len() <= MAX_UPDATE, "{}", draft.entry.id);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_measured_fits_at_its_worst() {
+        // Control characters are the longest in JSON: \u0001.
+        let text = "\u{1}".repeat(SURELY_FITS / 2);
+        let mut worst = entry("worst", text.clone());
+        worst.content_html = Some(text);
+        let encoded = payload::encode(
+            &worst,
+            Kind::Created,
+            "http://f/",
+            Uuid::nil(),
+            u64::MAX,
+            Timestamp::now(),
+        );
+        assert!(encoded.len() <= MAX_UPDATE);
+        const { assert!(6 * SURELY_FITS + (64 << 10) < MAX_UPDATE) };
+    }
+}
