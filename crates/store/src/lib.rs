@@ -8,6 +8,7 @@
 //!
 //! All times are Unix milliseconds (UTC), by the clock of the database.
 
+mod archive;
 mod database;
 mod error;
 mod location;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
+pub use archive::{BackupReport, Contents, Progress, RestoreReport};
 pub use error::StoreError;
 pub use mark::{Adopted, HeadMark, Renewal};
 pub use model::{
@@ -64,6 +66,46 @@ pub fn check_url(database_url: &str) -> Result<(), StoreError> {
 pub async fn open_file(path: &Path) -> Result<Arc<dyn Store>, StoreError> {
     let location = location::Location::file(path);
     Ok(Arc::new(sql::SqlStore::open(location).await?))
+}
+
+/// Puts what is in the backup `from` into the database that `database_url` names, all of it or nothing.
+/// The database must be empty, and may be of the other kind than the one that was saved. Channels get
+/// new incarnations, so their receivers start over: they may have seen updates after the backup.
+///
+/// `tell` hears now and then how far it is.
+///
+/// # Errors
+/// As [`open`]; the database is not empty; the file cannot be read, is damaged or cut off, or was made
+/// by a newer version.
+pub async fn restore(
+    database_url: &str,
+    from: &Path,
+    tell: &mut (dyn FnMut(Progress) + Send),
+) -> Result<RestoreReport, StoreError> {
+    restore_to(location::Location::parse(database_url)?, from, tell).await
+}
+
+/// [`restore`] into the SQLite database in the file `path`.
+///
+/// # Errors
+/// As [`restore`].
+pub async fn restore_file(
+    path: &Path,
+    from: &Path,
+    tell: &mut (dyn FnMut(Progress) + Send),
+) -> Result<RestoreReport, StoreError> {
+    restore_to(location::Location::file(path), from, tell).await
+}
+
+async fn restore_to(
+    location: location::Location,
+    from: &Path,
+    tell: &mut (dyn FnMut(Progress) + Send),
+) -> Result<RestoreReport, StoreError> {
+    let database = database::Database::open(location).await?;
+    let restored = archive::restore_into(&database, from, tell).await;
+    database.close().await;
+    restored
 }
 
 /// A store of channels and their updates. Safe for concurrent use, also by several processes.
@@ -331,6 +373,15 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// The database fails.
     async fn revoked(&self) -> Result<Vec<Uuid>, StoreError>;
+
+    /// Saves everything into the file `to`: one state of the database, while others go on reading and
+    /// writing. The file appears when it is whole and durable, readable by its owner only; an older
+    /// backup of that name is replaced, any other file is not. It holds what the database holds:
+    /// hashes of tokens and credentials, and the addresses of feeds with their passwords.
+    ///
+    /// # Errors
+    /// The file cannot be written, there is another one of that name, or the database fails.
+    async fn backup(&self, to: &Path) -> Result<BackupReport, StoreError>;
 
     /// Whether the database answers, for a readiness check.
     ///

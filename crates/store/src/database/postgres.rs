@@ -17,7 +17,7 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
 const CONNECTIONS: u32 = 10;
 
 /// How long a call waits for a connection, also when the server has to be reached first.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A connection that was idle for longer is tried out before it is used.
 const TRIED_AFTER: Duration = Duration::from_secs(1);
@@ -25,8 +25,8 @@ const TRIED_AFTER: Duration = Duration::from_secs(1);
 /// What the server is told about each connection. A source that hangs in the middle of a
 /// transaction, or whose machine vanished, must not keep another one from its channels.
 const SETTINGS: [(&str, &str); 7] = [
-    ("statement_timeout", "30s"),
-    ("lock_timeout", "10s"),
+    ("statement_timeout", "4500ms"),
+    ("lock_timeout", "3s"),
     ("idle_in_transaction_session_timeout", "10s"),
     ("tcp_keepalives_idle", "10"),
     ("tcp_keepalives_interval", "5"),
@@ -43,9 +43,18 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn open(server: PostgresServer) -> Result<PgPool, StoreError> {
     let PostgresServer { url, options } = server;
+    // Whoever sets one of them in the URL knows better.
+    let given = options.get_options().unwrap_or_default().to_owned();
+    let settings = SETTINGS
+        .into_iter()
+        .filter(|(name, _)| !given.contains(name));
+    let name = options
+        .get_application_name()
+        .unwrap_or("flexfeed")
+        .to_owned();
     let options = options
-        .options(SETTINGS)
-        .application_name("flexfeed")
+        .options(settings)
+        .application_name(&name)
         .disable_statement_logging();
     migrate(&options, &url).await?;
     PgPoolOptions::new()

@@ -13,7 +13,19 @@ use crate::error::is_lost;
 
 /// The longest wait for PostgreSQL to answer one statement. The server gives up before that
 /// ([`super::postgres`]), so whoever waits longer waits for a server that has vanished.
-pub(super) const ANSWER: Duration = Duration::from_secs(45);
+pub(super) const ANSWER: Duration = Duration::from_secs(5);
+
+/// The slowest network to the server that is good enough for large rows, in bytes per second.
+const SLOWEST: u64 = 1 << 20;
+
+/// The same for a transaction that may take its time.
+const LONG: Duration = Duration::from_secs(600);
+
+/// The time that parameters take to arrive.
+fn on_the_way(values: &[Value<'_>]) -> Duration {
+    let bytes: u64 = values.iter().map(Value::size).sum();
+    Duration::from_secs(bytes / SLOWEST)
+}
 
 /// A connection, and what it is used for.
 pub(crate) struct Session {
@@ -35,6 +47,8 @@ pub(super) struct PostgresLink {
     /// Between BEGIN and the answer to COMMIT, and while any statement waits for its answer.
     unsettled: bool,
     in_transaction: bool,
+    /// How long a statement may take, beside what its parameters take to arrive.
+    patience: Duration,
 }
 
 impl PostgresLink {
@@ -43,6 +57,7 @@ impl PostgresLink {
             connection: Some(connection),
             unsettled: false,
             in_transaction: false,
+            patience: ANSWER,
         }
     }
 
@@ -55,8 +70,9 @@ impl PostgresLink {
             return Err(sqlx::Error::PoolClosed);
         };
         self.unsettled = true;
+        let patience = self.patience + on_the_way(values);
         let query = for_postgres(sql, values).fetch_all(&mut **connection);
-        let answer = tokio::time::timeout(ANSWER, query).await;
+        let answer = tokio::time::timeout(patience, query).await;
         self.settle(answer)
             .map(|rows| rows.into_iter().map(Row::Postgres).collect())
     }
@@ -70,8 +86,9 @@ impl PostgresLink {
             return Err(sqlx::Error::PoolClosed);
         };
         self.unsettled = true;
+        let patience = self.patience + on_the_way(values);
         let query = for_postgres(sql, values).execute(&mut **connection);
-        let answer = tokio::time::timeout(ANSWER, query).await;
+        let answer = tokio::time::timeout(patience, query).await;
         self.settle(answer).map(|done| done.rows_affected())
     }
 
@@ -82,7 +99,7 @@ impl PostgresLink {
             return Err(sqlx::Error::PoolClosed);
         };
         self.unsettled = true;
-        let answer = tokio::time::timeout(ANSWER, connection.execute(sql)).await;
+        let answer = tokio::time::timeout(self.patience, connection.execute(sql)).await;
         self.settle(answer).map(|_| ())
     }
 
@@ -104,7 +121,7 @@ impl PostgresLink {
         let answer = answer.unwrap_or_else(|_| {
             Err(sqlx::Error::Io(std::io::Error::new(
                 std::io::ErrorKind::TimedOut,
-                format!("no answer within {} s", ANSWER.as_secs()),
+                "no answer in time",
             )))
         });
         self.unsettled = answer.as_ref().is_err_and(is_lost);
@@ -200,6 +217,29 @@ impl Session {
             Link::Postgres(_) => Ok(()),
         };
         ended.map_err(|error| StoreError::from_sqlx(&url, doing, error))
+    }
+
+    /// Lets this transaction take hours: nobody waits for it.
+    pub(crate) async fn take_your_time(&mut self) -> Result<(), StoreError> {
+        let Link::Postgres(link) = &mut self.link else {
+            return Ok(());
+        };
+        link.patience = LONG;
+        let allowed = link
+            .control(
+                "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0",
+            )
+            .await;
+        allowed.map_err(|error| self.failed(error))
+    }
+
+    /// Allows for answers of so many bytes.
+    pub(crate) fn expect(&mut self, bytes: u64) {
+        if let Link::Postgres(link) = &mut self.link {
+            link.patience = link
+                .patience
+                .max(ANSWER + Duration::from_secs(bytes / SLOWEST));
+        }
     }
 
     /// Whether this is PostgreSQL, which wants many rows in one statement.

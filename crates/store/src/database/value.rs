@@ -22,6 +22,21 @@ pub(crate) enum Value<'a> {
     Blobs(&'a [&'a [u8]]),
 }
 
+impl Value<'_> {
+    /// About how many bytes it has.
+    pub(super) fn size(&self) -> u64 {
+        let bytes = match self {
+            Self::Int(_) | Self::Bool(_) => 8,
+            Self::Text(text) => text.map_or(0, str::len),
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Texts(texts) => texts.iter().map(|text| text.len()).sum(),
+            Self::Ints(ints) => ints.len().saturating_mul(8),
+            Self::Blobs(blobs) => blobs.iter().map(|blob| blob.len()).sum(),
+        };
+        bytes as u64
+    }
+}
+
 impl From<i64> for Value<'_> {
     fn from(value: i64) -> Self {
         Self::Int(Some(value))

@@ -129,6 +129,17 @@ impl HeadMark {
         Self::open(path, store, name, judge).await
     }
 
+    /// Has the mark say what the channel `name` has now, without judging it: for a source that stands
+    /// by while another one holds the channel's lease, and so has judged it. To be called, or the
+    /// mark to be raised, whenever the channel has grown; when this source takes over, it calls
+    /// [`HeadMark::adopt`], which finds a database that was set back in between.
+    ///
+    /// # Errors
+    /// As [`HeadMark::adopt`].
+    pub async fn follow(path: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
+        Self::open(path, store, name, |_, _| None).await
+    }
+
     /// Opens the channel `name` as it is, even if `store` has been set back: only for tests, which have to notice what [`HeadMark::adopt`] prevents.
     ///
     /// # Errors

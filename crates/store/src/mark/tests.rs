@@ -319,3 +319,47 @@ async fn a_mark_that_cannot_be_used_is_an_error_and_no_renewal() {
     assert!(error.to_string().contains("lore.head"), "{error}");
     assert_eq!(store.open_channel("lore").await.unwrap().incarnation, first);
 }
+
+#[tokio::test]
+async fn who_stood_by_takes_over_without_a_renewal_unless_the_database_was_set_back() {
+    let (first, second) = (Place::new(), Place::new());
+    let life = first.start().await;
+    life.publish(5).await;
+    let incarnation = life.incarnation();
+    let store = open_file(&first.database()).await.unwrap();
+    // Its own mark is missing, which alone would be a reason to renew.
+    let followed = HeadMark::follow(&second.mark(), &*store, "lore")
+        .await
+        .unwrap();
+    assert_eq!(followed.renewal, None);
+    assert_eq!(followed.channel.incarnation, incarnation);
+    assert_eq!(followed.mark.seq(), 5);
+    life.publish(3).await;
+    followed.mark.raise(8).await.unwrap();
+    life.end().await;
+    first.back_up("flexfeed.db");
+
+    let taken = HeadMark::adopt(&second.mark(), &*store, "lore")
+        .await
+        .unwrap();
+    assert_eq!(taken.renewal, None);
+    assert_eq!(taken.channel.incarnation, incarnation);
+    let life = Life {
+        store,
+        adopted: taken,
+    };
+    life.publish(2).await;
+    life.end().await;
+
+    first.restore("flexfeed.db");
+    let store = open_file(&first.database()).await.unwrap();
+    let taken = HeadMark::adopt(&second.mark(), &*store, "lore")
+        .await
+        .unwrap();
+    let behind = Renewal::Behind {
+        head: 8,
+        published: 10,
+    };
+    assert_eq!(taken.renewal, Some(behind));
+    store.close().await;
+}

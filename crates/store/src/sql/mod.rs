@@ -12,6 +12,7 @@ mod update;
 mod sqlite_tests;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -24,7 +25,8 @@ use crate::model::{
     GapRecord, Hash, Holder, Lease, Leased, NewToken, PollRecord, ReceiverRow, Retention,
     StoredUpdate, TokenRow, Validators, Verdict,
 };
-use crate::{Store, StoreError};
+use crate::{BackupReport, Store, StoreError, archive};
+pub(crate) use update::updates_within;
 
 /// A store in SQLite or PostgreSQL.
 #[derive(Debug)]
@@ -245,6 +247,10 @@ impl Store for SqlStore {
 
     async fn revoked(&self) -> Result<Vec<Uuid>, StoreError> {
         self.list_revoked().await
+    }
+
+    async fn backup(&self, to: &Path) -> Result<BackupReport, StoreError> {
+        archive::backup(&self.database, to).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

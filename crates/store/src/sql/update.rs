@@ -10,6 +10,9 @@ use crate::model::{Draft, EncodeUpdate, Hash, StoredUpdate, Validators};
 /// Most updates of one read, whatever the caller asks for.
 const MAX_UPDATES_PER_READ: usize = 65_536;
 
+/// The most bytes of one read that more time is given for.
+const MAX_EXPECTED: usize = 64 << 20;
+
 /// Longest id of an entry, in bytes: it is the key of an index.
 pub(super) const MAX_KEY: usize = 2048;
 
@@ -146,6 +149,24 @@ impl SqlStore {
     }
 }
 
+/// Columns of the updates of channel `$1` from seq `$2` on: at most `$3`, and at most `$4` bytes, but
+/// at least one. The sizes cost little, so that no more content is read than goes out.
+macro_rules! updates_within {
+    ($columns:literal) => {
+        $crate::database::sql!(
+            "SELECT " $columns " FROM updates
+             WHERE channel_id = $1 AND seq >= $2 AND seq <= (
+                 SELECT MAX(seq) FROM (
+                     SELECT seq, MIN(seq) OVER () AS lowest, SUM(size) OVER (ORDER BY seq) AS total
+                     FROM (SELECT seq, LENGTH(encoded) AS size FROM updates
+                         WHERE channel_id = $1 AND seq >= $2 ORDER BY seq LIMIT $3) AS sizes
+                 ) AS sums WHERE seq = lowest OR total <= $4)
+             ORDER BY seq"
+        )
+    };
+}
+pub(crate) use updates_within;
+
 /// Updates of a channel from the seq `from` on, within limits; at least one if there is one.
 pub(crate) async fn updates_of(
     session: &mut Session,
@@ -154,19 +175,10 @@ pub(crate) async fn updates_of(
     limit: usize,
     max_bytes: usize,
 ) -> Result<Vec<StoredUpdate>, StoreError> {
-    // The sizes cost little, so that no more content is read than goes out.
+    session.expect(max_bytes.min(MAX_EXPECTED) as u64);
     let rows = session
         .rows(
-            sql!(
-                "SELECT seq, encoded FROM updates
-                 WHERE channel_id = $1 AND seq >= $2 AND seq <= (
-                     SELECT MAX(seq) FROM (
-                         SELECT seq, MIN(seq) OVER () AS lowest, SUM(size) OVER (ORDER BY seq) AS total
-                         FROM (SELECT seq, LENGTH(encoded) AS size FROM updates
-                             WHERE channel_id = $1 AND seq >= $2 ORDER BY seq LIMIT $3) AS sizes
-                     ) AS sums WHERE seq = lowest OR total <= $4)
-                 ORDER BY seq"
-            ),
+            updates_within!("seq, encoded"),
             values![
                 channel_id,
                 from,

@@ -1,10 +1,11 @@
 //! A store that fails.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use store::{
-    Applicant, Channel, ChannelRow, ChannelSettings, Draft, EncodeUpdate, FeedRow, FeedSettings,
+    Applicant, BackupReport, Channel, ChannelRow, ChannelSettings, Draft, EncodeUpdate, FeedRow, FeedSettings,
     GapRecord, Hash, Holder, Lease, Leased, NewToken, ReceiverRow, Retention, StoredUpdate,
     TokenRow, Verdict,
 };
@@ -223,6 +224,9 @@ impl Store for Faulty {
     }
     async fn revoked(&self) -> Result<Vec<Uuid>, StoreError> {
         self.inner.revoked().await
+    }
+    async fn backup(&self, to: &Path) -> Result<BackupReport, StoreError> {
+        self.inner.backup(to).await
     }
     async fn check(&self) -> Result<(), StoreError> {
         self.inner.check().await

@@ -1,17 +1,22 @@
 //! A process that appends is killed in the middle, again and again, and nothing is half stored.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use store::{Draft, HeadMark, Kind, Validators};
 
+use crate::site::{Site, on_both};
+
 const URL: &str = "https://example.org/new.atom";
 const PER_APPEND: u64 = 7;
 /// Names the database to the process that is to be killed; without it that test does nothing.
 const DATABASE: &str = "FLEXFEED_TEST_CRASH_DATABASE";
+/// Names its head mark.
+const MARK: &str = "FLEXFEED_TEST_CRASH_MARK";
+
+on_both! { kill_9_in_mid_append_leaves_whole_appends }
 
 /// The entries of one append, and its validators, tell which append it was.
 fn batch(first: u64) -> Vec<Draft> {
@@ -35,20 +40,15 @@ fn encode(seq: u64, draft: &Draft) -> Vec<u8> {
     encoded
 }
 
-fn mark_of(database: &Path) -> PathBuf {
-    database.with_extension("head")
-}
-
 /// The victim: appends without end, marks each append as one that may be published, and prints the
 /// head after it.
 #[tokio::test]
 async fn victim() {
-    let Some(path) = std::env::var_os(DATABASE) else {
+    let (Ok(url), Some(mark)) = (std::env::var(DATABASE), std::env::var_os(MARK)) else {
         return;
     };
-    let path = PathBuf::from(path);
-    let store = store::open_file(&path).await.unwrap();
-    let adopted = HeadMark::adopt(&mark_of(&path), &*store, "lore")
+    let store = store::open(&url).await.unwrap();
+    let adopted = HeadMark::adopt(Path::new(&mark), &*store, "lore")
         .await
         .unwrap();
     let mut head = adopted.channel.head;
@@ -74,16 +74,15 @@ async fn victim() {
     }
 }
 
-#[tokio::test]
-async fn kill_9_in_mid_append_leaves_whole_appends() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("flexfeed.db");
+async fn kill_9_in_mid_append_leaves_whole_appends(site: Site) {
+    let mark = site.path("lore.head");
     let mut incarnation = None;
     let mut before = 0;
     for round in 0..12_u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "victim", "--nocapture"])
-            .env(DATABASE, &path)
+            .args(["--exact", "crash::victim", "--nocapture"])
+            .env(DATABASE, &site.url)
+            .env(MARK, &mark)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -107,10 +106,8 @@ async fn kill_9_in_mid_append_leaves_whole_appends() {
             last = head;
         }
 
-        let store = store::open_file(&path).await.unwrap();
-        let adopted = HeadMark::adopt(&mark_of(&path), &*store, "lore")
-            .await
-            .unwrap();
+        let store = site.open().await;
+        let adopted = HeadMark::adopt(&mark, &*store, "lore").await.unwrap();
         assert_eq!(adopted.renewal, None, "a kill is no restored backup");
         let channel = adopted.channel;
         assert_eq!(

@@ -1,69 +1,26 @@
-//! The store as its users see it.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+//! Updates: stored, numbered, read, forgotten.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::sync::Arc;
 
-use store::{
-    Draft, Kind, NewToken, PollRecord, Retention, Store, StoreError, StoredUpdate, Validators,
-};
+use store::{Draft, PollRecord, StoreError, Validators};
 
-const URL: &str = "https://example.org/new.atom";
+use crate::site::{Site, URL, draft, encode, keep, on_both, texts, token};
 
-fn draft(id: &str, version: u8) -> Draft {
-    Draft {
-        entry_id: id.to_owned(),
-        hash: [version; 32],
-        kind: if version == 1 {
-            Kind::Created
-        } else {
-            Kind::Updated
-        },
-        index: 0,
-    }
+on_both! {
+    updates_are_numbered_from_one_and_come_back_as_encoded,
+    reads_are_bounded_by_bytes_but_never_empty,
+    the_version_stored_last_is_not_stored_again,
+    reopening_keeps_everything_and_channels_are_apart,
+    validators_advance_with_entries_and_polls_are_recorded_beside_them,
+    concurrent_appends_stay_dense_while_others_read,
+    an_append_that_does_not_finish_leaves_nothing,
+    an_unknown_channel_and_a_bad_name_are_errors,
+    a_channel_keeps_its_last_updates_and_tells_the_oldest,
+    a_renewed_channel_keeps_everything_but_its_incarnation,
 }
 
-fn encode(seq: u64, draft: &Draft) -> Vec<u8> {
-    format!("{seq}:{}:{}", draft.entry_id, draft.hash[0]).into_bytes()
-}
-
-fn texts(updates: &[StoredUpdate]) -> Vec<String> {
-    updates
-        .iter()
-        .map(|update| String::from_utf8(update.encoded.clone()).unwrap())
-        .collect()
-}
-
-fn token(hash: u8, label: &str) -> NewToken {
-    NewToken {
-        hash: [hash; 32],
-        label: label.to_owned(),
-        limit: None,
-        expires_ms: None,
-        public: false,
-        channels: Vec::new(),
-    }
-}
-
-fn keep(count: u64) -> Retention {
-    Retention {
-        count: Some(count),
-        age_ms: None,
-    }
-}
-
-async fn fresh(folder: &Path) -> Arc<dyn Store> {
-    let store = store::open_file(&folder.join("flexfeed.db")).await.unwrap();
-    store.open_channel("lore").await.unwrap();
-    store
-}
-
-#[tokio::test]
-async fn updates_are_numbered_from_one_and_come_back_as_encoded() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = fresh(folder.path()).await;
+async fn updates_are_numbered_from_one_and_come_back_as_encoded(site: Site) {
+    let store = site.lore().await;
     let channel = store.open_channel("lore").await.unwrap();
     assert_eq!((channel.head, channel.first), (0, 1));
     let stored = store
@@ -99,10 +56,8 @@ async fn updates_are_numbered_from_one_and_come_back_as_encoded() {
     assert_eq!((channel.head, channel.first), (3, 1));
 }
 
-#[tokio::test]
-async fn reads_are_bounded_by_bytes_but_never_empty() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = fresh(folder.path()).await;
+async fn reads_are_bounded_by_bytes_but_never_empty(site: Site) {
+    let store = site.lore().await;
     let drafts: Vec<_> = (0..10).map(|n| draft(&format!("e{n}"), 1)).collect();
     store
         .append("lore", URL, None, &drafts, None, &|_, _| vec![7; 1000])
@@ -122,10 +77,8 @@ async fn reads_are_bounded_by_bytes_but_never_empty() {
     }
 }
 
-#[tokio::test]
-async fn the_version_stored_last_is_not_stored_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = fresh(folder.path()).await;
+async fn the_version_stored_last_is_not_stored_again(site: Site) {
+    let store = site.lore().await;
     let one = [draft("a", 1), draft("a", 1), draft("b", 1)];
     let stored = store.append("lore", URL, None, &one, None, &encode).await;
     assert_eq!(texts(&stored.unwrap()), ["1:a:1", "2:b:1"]);
@@ -160,10 +113,8 @@ async fn the_version_stored_last_is_not_stored_again() {
     );
 }
 
-#[tokio::test]
-async fn reopening_keeps_everything_and_channels_are_apart() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = fresh(folder.path()).await;
+async fn reopening_keeps_everything_and_channels_are_apart(site: Site) {
+    let store = site.lore().await;
     let lore = store.open_channel("lore").await.unwrap();
     let news = store.open_channel("news").await.unwrap();
     assert_ne!(lore.incarnation, news.incarnation);
@@ -181,7 +132,7 @@ async fn reopening_keeps_everything_and_channels_are_apart() {
     store.close().await;
     assert!(store.check().await.is_err(), "a closed store says so");
 
-    let store = fresh(folder.path()).await;
+    let store = site.lore().await;
     store.check().await.unwrap();
     let reopened = store.open_channel("lore").await.unwrap();
     assert_eq!(reopened.incarnation, lore.incarnation);
@@ -190,16 +141,14 @@ async fn reopening_keeps_everything_and_channels_are_apart() {
     assert!(store.token_valid(&[5; 32]).await.unwrap());
     assert!(!store.token_valid(&[6; 32]).await.unwrap());
 
-    let elsewhere = tempfile::tempdir().unwrap();
-    let other = fresh(elsewhere.path()).await;
+    let elsewhere = site.another();
+    let other = elsewhere.lore().await;
     let other = other.open_channel("lore").await.unwrap();
     assert_ne!(other.incarnation, lore.incarnation);
 }
 
-#[tokio::test]
-async fn validators_advance_with_entries_and_polls_are_recorded_beside_them() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = fresh(folder.path()).await;
+async fn validators_advance_with_entries_and_polls_are_recorded_beside_them(site: Site) {
+    let store = site.lore().await;
     assert_eq!(store.feed("lore", URL).await.unwrap(), None);
     assert_eq!(
         store.validators("lore", URL).await.unwrap(),
@@ -248,14 +197,12 @@ async fn validators_advance_with_entries_and_polls_are_recorded_beside_them() {
     assert_eq!(store.validators("lore", URL).await.unwrap(), none);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrent_appends_stay_dense_while_others_read() {
+async fn concurrent_appends_stay_dense_while_others_read(site: Site) {
     const TASKS: usize = 8;
     const APPENDS: usize = 12;
     const DRAFTS: usize = 5;
-    let folder = tempfile::tempdir().unwrap();
-    let store = fresh(folder.path()).await;
-    let second = fresh(folder.path()).await;
+    let store = site.lore().await;
+    let second = site.lore().await;
     let writers: Vec<_> = (0..TASKS)
         .map(|task| {
             // Half of them by another set of connections, as another process would.
@@ -307,10 +254,8 @@ async fn concurrent_appends_stay_dense_while_others_read() {
     assert_eq!(store.open_channel("lore").await.unwrap().head, count);
 }
 
-#[tokio::test]
-async fn an_append_that_does_not_finish_leaves_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = fresh(folder.path()).await;
+async fn an_append_that_does_not_finish_leaves_nothing(site: Site) {
+    let store = site.lore().await;
     let drafts = [draft("a", 1), draft("b", 1), draft("c", 1)];
     let task = {
         let (store, drafts) = (store.clone(), drafts.clone());
@@ -333,10 +278,8 @@ async fn an_append_that_does_not_finish_leaves_nothing() {
     assert_eq!(texts(&stored.unwrap()), ["1:a:1", "2:b:1", "3:c:1"]);
 }
 
-#[tokio::test]
-async fn an_unknown_channel_and_a_bad_name_are_errors() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = fresh(folder.path()).await;
+async fn an_unknown_channel_and_a_bad_name_are_errors(site: Site) {
+    let store = site.lore().await;
     let error = store
         .append("nope", URL, None, &[draft("a", 1)], None, &encode)
         .await
@@ -354,79 +297,8 @@ async fn an_unknown_channel_and_a_bad_name_are_errors() {
     }
 }
 
-#[tokio::test]
-async fn what_cannot_be_opened_is_explained() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path();
-    let fails = async |path: &Path, expected: &str| {
-        let text = match store::open_file(path).await {
-            Ok(_) => panic!("{} was opened", path.display()),
-            Err(error) => error.to_string(),
-        };
-        assert!(text.contains(expected), "{text}");
-        assert!(text.contains(&path.display().to_string()), "{text}");
-    };
-    fails(&root.join("missing/y.db"), "does not exist; create it").await;
-    fails(root, "it is a folder").await;
-    let garbage = root.join("garbage.db");
-    std::fs::write(&garbage, [b'x'; 10_000]).unwrap();
-    fails(&garbage, "is damaged or not a database").await;
-    assert_eq!(std::fs::read(&garbage).unwrap(), [b'x'; 10_000]);
-    fails(&garbage.join("y.db"), "is not a folder").await;
-    let locked = root.join("locked");
-    std::fs::create_dir(&locked).unwrap();
-    std::fs::set_permissions(&locked, PermissionsExt::from_mode(0o555)).unwrap();
-    // The superuser may write everywhere.
-    if std::fs::write(locked.join("probe"), "").is_err() {
-        fails(&locked.join("y.db"), "must be writable for this user").await;
-    }
-    let url = format!("sqlite://{}/z.db", root.join("missing").display());
-    let text = store::open(&url).await.err().unwrap().to_string();
-    assert!(text.starts_with(&format!("cannot open {url}: ")), "{text}");
-}
-
-#[tokio::test]
-async fn a_file_damaged_in_its_middle_gives_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = fresh(folder.path()).await;
-    let drafts: Vec<_> = (0..200).map(|n| draft(&format!("e{n}"), 1)).collect();
-    store
-        .append("lore", URL, None, &drafts, None, &|_, _| vec![9; 3000])
-        .await
-        .unwrap();
-    store.close().await;
-    let path = folder.path().join("flexfeed.db");
-    let mut bytes = std::fs::read(&path).unwrap();
-    // All but the first pages, which hold the schema.
-    for byte in &mut bytes[60_000..] {
-        *byte = 0xaa;
-    }
-    std::fs::write(&path, bytes).unwrap();
-    let error = match store::open_file(&path).await {
-        Err(error) => error,
-        Ok(store) => store.updates("lore", 1, 1000, 1 << 24).await.unwrap_err(),
-    };
-    assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
-}
-
-#[tokio::test]
-async fn a_new_file_is_readable_by_its_owner_only() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("odd %3F name?.db");
-    let store = store::open_file(&path).await.unwrap();
-    store.open_channel("lore").await.unwrap();
-    for file in std::fs::read_dir(folder.path()).unwrap() {
-        let file = file.unwrap();
-        let mode = file.metadata().unwrap().permissions().mode();
-        assert_eq!(mode & 0o077, 0, "{:?}", file.file_name());
-    }
-    assert!(path.exists());
-}
-
-#[tokio::test]
-async fn a_channel_keeps_its_last_updates_and_tells_the_oldest() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = fresh(folder.path()).await;
+async fn a_channel_keeps_its_last_updates_and_tells_the_oldest(site: Site) {
+    let store = site.lore().await;
     let other = store.open_channel("other").await.unwrap();
     assert!(other.is_new);
     assert!(!store.open_channel("other").await.unwrap().is_new);
@@ -462,10 +334,8 @@ async fn a_channel_keeps_its_last_updates_and_tells_the_oldest() {
     assert!(store.retain("nope", &keep(1)).await.is_err());
 }
 
-#[tokio::test]
-async fn a_renewed_channel_keeps_everything_but_its_incarnation() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = fresh(folder.path()).await;
+async fn a_renewed_channel_keeps_everything_but_its_incarnation(site: Site) {
+    let store = site.lore().await;
     store
         .append(
             "lore",
@@ -482,7 +352,7 @@ async fn a_renewed_channel_keeps_everything_but_its_incarnation() {
     assert_ne!(renewed.incarnation, before.incarnation);
     assert_eq!((renewed.head, renewed.first), (2, 1));
     store.close().await;
-    let store = fresh(folder.path()).await;
+    let store = site.lore().await;
     assert_eq!(store.open_channel("lore").await.unwrap(), renewed);
     assert!(store.renew_channel("nope").await.is_err());
 }

@@ -1,0 +1,77 @@
+//! The whole store in one file, the same from both databases, to keep and to move it.
+//!
+//! A backup is one state of the database, taken while others go on reading and writing. What only
+//! the present can know is left out: who holds a lease, and the incarnations of channels, which are
+//! made anew by a restore: a past that came back must not pass for the present.
+
+mod backup;
+mod format;
+mod restore;
+
+use std::fmt;
+
+pub(crate) use backup::backup;
+pub(crate) use restore::restore_into;
+
+/// How many of everything are in an archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Contents {
+    /// Channels.
+    pub channels: u64,
+    /// Feeds, also those that are not polled any more.
+    pub feeds: u64,
+    /// Known entries of feeds.
+    pub entries: u64,
+    /// Stored updates.
+    pub updates: u64,
+    /// Recorded gaps.
+    pub gaps: u64,
+    /// Enrolment tokens.
+    pub tokens: u64,
+    /// Admitted receivers.
+    pub receivers: u64,
+}
+
+impl fmt::Display for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} channels, {} feeds, {} entries, {} updates, {} gaps, {} tokens, {} receivers",
+            self.channels,
+            self.feeds,
+            self.entries,
+            self.updates,
+            self.gaps,
+            self.tokens,
+            self.receivers
+        )
+    }
+}
+
+/// What was saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupReport {
+    /// How many of everything.
+    pub contents: Contents,
+    /// The size of the file.
+    pub bytes: u64,
+}
+
+/// What was restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoreReport {
+    /// How many of everything.
+    pub contents: Contents,
+    /// When the backup was made.
+    pub made_ms: i64,
+}
+
+/// How far a restore is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is restored so far.
+    pub done: Contents,
+    /// What there is to restore.
+    pub of: Contents,
+}

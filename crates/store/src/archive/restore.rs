@@ -1,0 +1,532 @@
+//! Restoring, in one transaction: all of an archive, or nothing of it.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::format::{Reader, Record, invalid};
+use super::{Contents, Progress, RestoreReport};
+use crate::StoreError;
+use crate::database::{Database, Session, Value, sql, values};
+use crate::sql::grow_version;
+
+/// Records that were read ahead, and how many rows and bytes are written at once.
+const AHEAD: usize = 64;
+const ROWS: usize = 500;
+const BYTES: usize = 4 << 20;
+
+/// Entries and updates that wait to be written together.
+#[derive(Default)]
+struct Batch {
+    entries: Vec<(i64, String, i64, Vec<u8>)>,
+    updates: Vec<UpdateRow>,
+    bytes: usize,
+}
+
+struct UpdateRow {
+    channel: i64,
+    feed: i64,
+    seq: i64,
+    entry: String,
+    kind: String,
+    created: i64,
+    encoded: Vec<u8>,
+}
+
+/// A restore that is under way.
+struct Restore<'a> {
+    session: Session,
+    path: PathBuf,
+    /// The new numbers of rows, by the old ones.
+    channels: HashMap<i64, i64>,
+    feeds: HashMap<i64, i64>,
+    tokens: HashMap<i64, i64>,
+    batch: Batch,
+    progress: Progress,
+    tell: &'a mut (dyn FnMut(Progress) + Send),
+}
+
+/// Puts what is in the archive `from` into an empty database.
+pub(crate) async fn restore_into(
+    database: &Database,
+    from: &Path,
+    tell: &mut (dyn FnMut(Progress) + Send),
+) -> Result<RestoreReport, StoreError> {
+    let failed = |error: io::Error| StoreError::Archive {
+        path: from.to_owned(),
+        reason: error.to_string(),
+    };
+    let (records, mut received) = mpsc::channel(AHEAD);
+    let path = from.to_owned();
+    let thread = tokio::task::spawn_blocking(move || read(&path, &records));
+    let Some((
+        Record::Head {
+            made_ms, contents, ..
+        },
+        _,
+    )) = received.recv().await
+    else {
+        drop(received);
+        let read = thread
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)));
+        return Err(failed(
+            read.err()
+                .unwrap_or_else(|| invalid("it does not begin with its head")),
+        ));
+    };
+    let mut session = database.write("restore a backup").await?;
+    session.take_your_time().await?;
+    check_empty(&mut session).await?;
+    let mut restore = Restore {
+        session,
+        path: from.to_owned(),
+        channels: HashMap::new(),
+        feeds: HashMap::new(),
+        tokens: HashMap::new(),
+        batch: Batch::default(),
+        progress: Progress {
+            done: Contents::default(),
+            of: contents,
+        },
+        tell,
+    };
+    let mut end = None;
+    while let Some((record, bytes)) = received.recv().await {
+        if let Record::End { contents } = record {
+            end = Some(contents);
+        } else {
+            restore.record(record, bytes).await?;
+        }
+    }
+    thread
+        .await
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
+        .map_err(failed)?;
+    restore.write_batch().await?;
+    let done = restore.progress.done;
+    if end != Some(done) || contents != done {
+        return Err(failed(invalid(
+            "it does not hold as many rows as it says: it is damaged",
+        )));
+    }
+    grow_version(&mut restore.session).await?;
+    restore.session.commit().await?;
+    (restore.tell)(restore.progress);
+    Ok(RestoreReport {
+        contents: done,
+        made_ms,
+    })
+}
+
+fn read(path: &Path, records: &mpsc::Sender<(Record, Vec<u8>)>) -> io::Result<()> {
+    let file = File::open(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("it cannot be read ({error})")))?;
+    let mut reader = Reader::new(file)?;
+    while let Some(record) = reader.next()? {
+        if records.blocking_send(record).is_err() {
+            // Nobody wants more: the database failed, and says so.
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Keeps others from writing, and looks whether they have.
+async fn check_empty(session: &mut Session) -> Result<(), StoreError> {
+    if session.is_postgres() {
+        session
+            .execute(
+                sql!("LOCK TABLE channels, tokens, receivers IN EXCLUSIVE MODE"),
+                values![],
+            )
+            .await?;
+    }
+    let rows: i64 = session
+        .scalar(
+            sql!(
+                "SELECT (SELECT COUNT(*) FROM channels) + (SELECT COUNT(*) FROM tokens)
+                     + (SELECT COUNT(*) FROM receivers)"
+            ),
+            values![],
+        )
+        .await?;
+    if rows > 0 {
+        return Err(StoreError::Open {
+            url: session.url.to_string(),
+            reason:
+                "a backup is only restored into an empty database, and this one is not: name a \
+                     new one with --database-url, or move this one away"
+                    .to_owned(),
+        });
+    }
+    Ok(())
+}
+
+impl Restore<'_> {
+    async fn record(&mut self, record: Record, bytes: Vec<u8>) -> Result<(), StoreError> {
+        match record {
+            Record::Entry { feed, id, seq } => {
+                let feed = self.new_key(&self.feeds, feed)?;
+                self.batch.bytes += id.len();
+                self.batch.entries.push((feed, id, seq, bytes));
+            }
+            Record::Update {
+                channel,
+                feed,
+                seq,
+                entry,
+                kind,
+                created,
+            } => {
+                self.batch.bytes += entry.len() + bytes.len();
+                let row = UpdateRow {
+                    channel: self.new_key(&self.channels, channel)?,
+                    feed: self.new_key(&self.feeds, feed)?,
+                    seq,
+                    entry,
+                    kind,
+                    created,
+                    encoded: bytes,
+                };
+                self.batch.updates.push(row);
+            }
+            single => return self.single(single, &bytes).await,
+        }
+        if self.batch.entries.len() + self.batch.updates.len() >= ROWS || self.batch.bytes >= BYTES
+        {
+            self.write_batch().await?;
+        }
+        Ok(())
+    }
+
+    fn new_key(&self, keys: &HashMap<i64, i64>, old: i64) -> Result<i64, StoreError> {
+        keys.get(&old)
+            .copied()
+            .ok_or_else(|| self.damaged("a row in it belongs to another one that is not there"))
+    }
+
+    fn damaged(&self, reason: &str) -> StoreError {
+        StoreError::Archive {
+            path: self.path.clone(),
+            reason: format!("it is damaged: {reason}"),
+        }
+    }
+
+    /// Rows of which there are few.
+    async fn single(&mut self, record: Record, bytes: &[u8]) -> Result<(), StoreError> {
+        match record {
+            Record::Channel { .. } => self.channel(record).await,
+            Record::Feed { .. } => self.feed(record).await,
+            Record::Gap {
+                channel,
+                url,
+                at,
+                state,
+                detail,
+                entries,
+            } => {
+                let channel = self.new_key(&self.channels, channel)?;
+                self.session
+                    .execute(
+                        sql!(
+                            "INSERT INTO gaps (channel_id, url, noticed_at, state, detail, entries)
+                             VALUES ($1, $2, $3, $4, $5, $6)"
+                        ),
+                        values![channel, &url, at, &state, &detail, entries],
+                    )
+                    .await?;
+                self.progress.done.gaps += 1;
+                Ok(())
+            }
+            Record::Token { .. } => self.token(record, bytes).await,
+            Record::Receiver { .. } => self.receiver(record, bytes).await,
+            _ => Err(self.damaged("a record is in the wrong place")),
+        }
+    }
+
+    async fn channel(&mut self, record: Record) -> Result<(), StoreError> {
+        let Record::Channel {
+            key,
+            name,
+            head,
+            created,
+            groups,
+            rate_bps,
+            private,
+            keep_count,
+            keep_age,
+            origin,
+            active,
+        } = record
+        else {
+            return Ok(());
+        };
+        let id = self
+            .session
+            .scalar(
+                sql!(
+                    "INSERT INTO channels (name, incarnation, head, created_at, groups, rate_bps,
+                         private, keep_count, keep_age, origin, active)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING id"
+                ),
+                values![
+                    &name,
+                    &Uuid::new_v4().to_string(),
+                    head,
+                    created,
+                    &groups,
+                    rate_bps,
+                    private,
+                    keep_count,
+                    keep_age,
+                    &origin,
+                    active,
+                ],
+            )
+            .await?;
+        self.channels.insert(key, id);
+        self.progress.done.channels += 1;
+        Ok(())
+    }
+
+    async fn feed(&mut self, record: Record) -> Result<(), StoreError> {
+        let Record::Feed {
+            key,
+            channel,
+            url,
+            etag,
+            last_modified,
+            last_poll,
+            state,
+            detail,
+            address,
+            local,
+            min_interval,
+            max_interval,
+            title,
+            origin,
+            active,
+            moved_to,
+            gone_at,
+            poll_interval,
+        } = record
+        else {
+            return Ok(());
+        };
+        let channel = self.new_key(&self.channels, channel)?;
+        let id = self
+            .session
+            .scalar(
+                sql!(
+                    "INSERT INTO feeds (channel_id, url, etag, last_modified, last_poll, state, detail,
+                         address, local, min_interval, max_interval, title, origin, active, moved_to,
+                         gone_at, poll_interval)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+                         $17) RETURNING id"
+                ),
+                values![
+                    channel,
+                    &url,
+                    &etag,
+                    &last_modified,
+                    last_poll,
+                    &state,
+                    &detail,
+                    &address,
+                    local,
+                    min_interval,
+                    max_interval,
+                    &title,
+                    &origin,
+                    active,
+                    &moved_to,
+                    gone_at,
+                    poll_interval,
+                ],
+            )
+            .await?;
+        self.feeds.insert(key, id);
+        self.progress.done.feeds += 1;
+        Ok(())
+    }
+
+    async fn token(&mut self, record: Record, hash: &[u8]) -> Result<(), StoreError> {
+        let Record::Token {
+            key,
+            label,
+            uses,
+            limit,
+            expires,
+            public,
+            channels,
+            created,
+            revoked,
+        } = record
+        else {
+            return Ok(());
+        };
+        let id = self
+            .session
+            .scalar(
+                sql!(
+                    "INSERT INTO tokens (hash, label, uses, use_limit, expires_at, public, channels,
+                         created_at, revoked_at)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id"
+                ),
+                values![
+                    hash, &label, uses, limit, expires, public, &channels, created, revoked,
+                ],
+            )
+            .await?;
+        self.tokens.insert(key, id);
+        self.progress.done.tokens += 1;
+        Ok(())
+    }
+
+    async fn receiver(&mut self, record: Record, credential: &[u8]) -> Result<(), StoreError> {
+        let Record::Receiver {
+            id,
+            name,
+            software,
+            address,
+            channels,
+            token,
+            enrolled,
+            seen,
+            revoked,
+        } = record
+        else {
+            return Ok(());
+        };
+        let token = token
+            .map(|token| self.new_key(&self.tokens, token))
+            .transpose()?;
+        self.session
+            .execute(
+                sql!(
+                    "INSERT INTO receivers (id, credential, name, software, address, channels,
+                         token_id, enrolled_at, seen_at, revoked_at)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+                ),
+                values![
+                    &id, credential, &name, &software, &address, &channels, token, enrolled, seen,
+                    revoked,
+                ],
+            )
+            .await?;
+        self.progress.done.receivers += 1;
+        Ok(())
+    }
+
+    async fn write_batch(&mut self) -> Result<(), StoreError> {
+        let batch = std::mem::take(&mut self.batch);
+        self.progress.done.entries += batch.entries.len() as u64;
+        self.progress.done.updates += batch.updates.len() as u64;
+        if self.session.is_postgres() {
+            write_entries_at_once(&mut self.session, &batch).await?;
+            write_updates_at_once(&mut self.session, &batch).await?;
+        } else {
+            write_one_by_one(&mut self.session, &batch).await?;
+        }
+        (self.tell)(self.progress);
+        Ok(())
+    }
+}
+
+async fn write_one_by_one(session: &mut Session, batch: &Batch) -> Result<(), StoreError> {
+    for (feed, id, seq, hash) in &batch.entries {
+        session
+            .execute(
+                sql!("INSERT INTO entries (feed_id, entry_id, hash, seq) VALUES ($1, $2, $3, $4)"),
+                values![*feed, id, hash.as_slice(), *seq],
+            )
+            .await?;
+    }
+    for row in &batch.updates {
+        session
+            .execute(
+                sql!(
+                    "INSERT INTO updates (channel_id, feed_id, seq, entry_id, kind, created_at, encoded)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7)"
+                ),
+                values![
+                    row.channel,
+                    row.feed,
+                    row.seq,
+                    &row.entry,
+                    &row.kind,
+                    row.created,
+                    row.encoded.as_slice(),
+                ],
+            )
+            .await?;
+    }
+    Ok(())
+}
+
+async fn write_entries_at_once(session: &mut Session, batch: &Batch) -> Result<(), StoreError> {
+    if batch.entries.is_empty() {
+        return Ok(());
+    }
+    let feeds: Vec<i64> = batch.entries.iter().map(|entry| entry.0).collect();
+    let ids: Vec<&str> = batch.entries.iter().map(|entry| entry.1.as_str()).collect();
+    let seqs: Vec<i64> = batch.entries.iter().map(|entry| entry.2).collect();
+    let hashes: Vec<&[u8]> = batch
+        .entries
+        .iter()
+        .map(|entry| entry.3.as_slice())
+        .collect();
+    session
+        .execute(
+            sql!(
+                "INSERT INTO entries (feed_id, entry_id, hash, seq)
+                 SELECT * FROM UNNEST($1::BIGINT[], $2::TEXT[], $3::BYTEA[], $4::BIGINT[])"
+            ),
+            &[
+                Value::Ints(&feeds),
+                Value::Texts(&ids),
+                Value::Blobs(&hashes),
+                Value::Ints(&seqs),
+            ],
+        )
+        .await
+        .map(|_| ())
+}
+
+async fn write_updates_at_once(session: &mut Session, batch: &Batch) -> Result<(), StoreError> {
+    if batch.updates.is_empty() {
+        return Ok(());
+    }
+    let rows = &batch.updates;
+    let channels: Vec<i64> = rows.iter().map(|row| row.channel).collect();
+    let feeds: Vec<i64> = rows.iter().map(|row| row.feed).collect();
+    let seqs: Vec<i64> = rows.iter().map(|row| row.seq).collect();
+    let entries: Vec<&str> = rows.iter().map(|row| row.entry.as_str()).collect();
+    let kinds: Vec<&str> = rows.iter().map(|row| row.kind.as_str()).collect();
+    let created: Vec<i64> = rows.iter().map(|row| row.created).collect();
+    let encoded: Vec<&[u8]> = rows.iter().map(|row| row.encoded.as_slice()).collect();
+    session
+        .execute(
+            sql!(
+                "INSERT INTO updates (channel_id, feed_id, seq, entry_id, kind, created_at, encoded)
+                 SELECT * FROM UNNEST($1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[],
+                     $6::BIGINT[], $7::BYTEA[])"
+            ),
+            &[
+                Value::Ints(&channels),
+                Value::Ints(&feeds),
+                Value::Ints(&seqs),
+                Value::Texts(&entries),
+                Value::Texts(&kinds),
+                Value::Ints(&created),
+                Value::Blobs(&encoded),
+            ],
+        )
+        .await
+        .map(|_| ())
+}

@@ -1,0 +1,8 @@
+//! The store as its users see it, on SQLite and on a real PostgreSQL.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod crash;
+mod files;
+mod settings;
+mod site;
+mod updates;

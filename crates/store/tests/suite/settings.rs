@@ -1,0 +1,294 @@
+//! Channels and feeds that are set up, changed, switched off and removed; polls and gaps.
+
+use store::{
+    ChannelSettings, FeedSettings, GapRecord, GapState, Origin, PollRecord, Retention, StoreError,
+};
+
+use crate::site::{Site, URL, draft, drafts, encode, etag, on_both, token};
+
+on_both! {
+    a_channel_is_made_changed_switched_off_and_removed,
+    a_feed_is_made_changed_and_switched_off_and_keeps_what_it_knows,
+    polls_tell_intervals_moves_and_ends,
+    gaps_are_recorded_and_change,
+    the_version_grows_with_what_matters_and_nothing_else,
+    long_and_odd_texts_are_cut_refused_or_stored,
+}
+
+fn settings() -> ChannelSettings {
+    ChannelSettings {
+        groups: Some("239.1.2.3:4000".to_owned()),
+        rate_bps: Some(u64::MAX),
+        private: true,
+        keep: Retention {
+            count: Some(1000),
+            age_ms: Some(86_400_000),
+        },
+        origin: Origin::Managed,
+    }
+}
+
+fn feed(url: &str) -> FeedSettings {
+    FeedSettings {
+        url: url.to_owned(),
+        address: url.replace("://", "://user:secret@"),
+        local: true,
+        min_interval_ms: Some(20_000),
+        max_interval_ms: None,
+        title: Some("News".to_owned()),
+        origin: Origin::Managed,
+    }
+}
+
+async fn a_channel_is_made_changed_switched_off_and_removed(site: Site) {
+    let store = site.lore().await;
+    let made = store.put_channel("news", &settings()).await.unwrap();
+    assert!(made.channel.is_new && made.active);
+    let expected = ChannelSettings {
+        // The database knows no larger number.
+        rate_bps: Some(i64::MAX as u64),
+        ..settings()
+    };
+    assert_eq!(made.settings, expected);
+    let changed = ChannelSettings {
+        groups: None,
+        keep: Retention::default(),
+        ..expected
+    };
+    let row = store.put_channel("news", &changed).await.unwrap();
+    assert!(!row.channel.is_new);
+    assert_eq!(row.channel.incarnation, made.channel.incarnation);
+    assert_eq!((&row.settings, row.active), (&changed, true));
+
+    assert!(store.set_channel_active("news", false).await.unwrap());
+    assert!(!store.set_channel_active("nope", false).await.unwrap());
+    let rows = store.channels().await.unwrap();
+    let names: Vec<_> = rows
+        .iter()
+        .map(|row| (row.channel.name.as_str(), row.active))
+        .collect();
+    assert_eq!(names, [("lore", true), ("news", false)]);
+    assert_eq!(rows[1].settings, changed);
+    assert_eq!(rows[0].settings, ChannelSettings::default());
+    assert!(rows[0].created_ms > 1_700_000_000_000);
+    let row = store.put_channel("news", &changed).await.unwrap();
+    assert!(row.active, "what is put is active");
+
+    // More updates than are deleted in one part.
+    for channel in ["news", "lore"] {
+        store
+            .append(channel, URL, None, &drafts(0, 2100), None, &encode)
+            .await
+            .unwrap();
+    }
+    assert!(store.remove_channel("news").await.unwrap());
+    assert!(!store.remove_channel("news").await.unwrap());
+    let error = store.updates("news", 1, 1, 1).await.unwrap_err();
+    assert!(
+        matches!(error, StoreError::UnknownChannel { .. }),
+        "{error}"
+    );
+    assert_eq!(store.open_channel("lore").await.unwrap().head, 2100);
+    assert_eq!(store.channels().await.unwrap().len(), 1);
+    let anew = store.open_channel("news").await.unwrap();
+    assert_eq!((anew.head, anew.is_new), (0, true));
+    assert_ne!(anew.incarnation, made.channel.incarnation);
+    assert!(store.feeds(Some("news")).await.unwrap().is_empty());
+}
+
+async fn a_feed_is_made_changed_and_switched_off_and_keeps_what_it_knows(site: Site) {
+    let store = site.lore().await;
+    let one = feed("https://example.org/1");
+    let row = store.put_feed("lore", &one).await.unwrap();
+    assert_eq!((&row.settings, row.active), (&one, true));
+    assert_eq!(row.channel, "lore");
+    assert_eq!((row.last_poll, row.gone_ms), (None, None));
+    let url = one.url.as_str();
+    store
+        .append(
+            "lore",
+            url,
+            None,
+            &[draft("a", 1)],
+            Some(&etag("1")),
+            &encode,
+        )
+        .await
+        .unwrap();
+    assert!(store.set_feed_active("lore", url, false).await.unwrap());
+    assert!(!store.set_feed_active("lore", "no", false).await.unwrap());
+    assert!(!store.feed("lore", url).await.unwrap().unwrap().active);
+    let changed = FeedSettings {
+        title: None,
+        origin: Origin::Flags,
+        max_interval_ms: Some(1),
+        ..one.clone()
+    };
+    let row = store.put_feed("lore", &changed).await.unwrap();
+    assert_eq!((&row.settings, row.active), (&changed, true));
+    assert_eq!(row.validators, etag("1"));
+    let again = store
+        .append("lore", url, None, &[draft("a", 1)], None, &encode)
+        .await
+        .unwrap();
+    assert!(again.is_empty(), "its entries are known");
+
+    // One that was never set up is there when something is stored of it.
+    store.open_channel("news").await.unwrap();
+    store
+        .append("news", URL, None, &[draft("a", 1)], None, &encode)
+        .await
+        .unwrap();
+    let all = store.feeds(None).await.unwrap();
+    let all: Vec<_> = all
+        .iter()
+        .map(|row| (row.channel.as_str(), row.settings.url.as_str()))
+        .collect();
+    assert_eq!(all, [("lore", url), ("news", URL)]);
+    let news = store.feeds(Some("news")).await.unwrap();
+    assert_eq!(news.len(), 1);
+    assert_eq!(news[0].settings.address, URL);
+    assert_eq!(news[0].settings.origin, Origin::Flags);
+    assert!(store.feeds(Some("nope")).await.is_err());
+    assert!(store.put_feed("nope", &one).await.is_err());
+}
+
+async fn polls_tell_intervals_moves_and_ends(site: Site) {
+    let store = site.lore().await;
+    let url = "https://example.org/1";
+    store.put_feed("lore", &feed(url)).await.unwrap();
+    let poll = PollRecord {
+        at_ms: 5000,
+        state: "ok".to_owned(),
+        detail: "3 entries".to_owned(),
+        interval_ms: Some(60_000),
+        moved_to: Some("https://example.net/1".to_owned()),
+        gone: false,
+    };
+    store.record_poll("lore", url, &poll).await.unwrap();
+    let row = store.feed("lore", url).await.unwrap().unwrap();
+    assert_eq!(row.last_poll, Some(poll.clone()));
+    assert_eq!(row.interval_ms, Some(60_000));
+    assert_eq!(row.moved_to, poll.moved_to);
+
+    let gone = PollRecord {
+        at_ms: 6000,
+        moved_to: None,
+        gone: true,
+        ..poll.clone()
+    };
+    store.record_poll("lore", url, &gone).await.unwrap();
+    let later = PollRecord {
+        at_ms: 7000,
+        ..gone.clone()
+    };
+    store.record_poll("lore", url, &later).await.unwrap();
+    let row = store.feed("lore", url).await.unwrap().unwrap();
+    assert_eq!(row.gone_ms, Some(6000), "since the first time");
+    assert_eq!(row.moved_to, poll.moved_to, "what is not told stays");
+    let row = store.put_feed("lore", &feed(url)).await.unwrap();
+    assert_eq!(row.gone_ms, None, "who puts it again wants it polled");
+}
+
+async fn gaps_are_recorded_and_change(site: Site) {
+    let store = site.lore().await;
+    let mut gap = GapRecord {
+        id: 0,
+        url: URL.to_owned(),
+        at_ms: 1000,
+        state: GapState::Suspected,
+        detail: "none of 25 entries was there before".to_owned(),
+        entries: 0,
+    };
+    gap.id = store.record_gap("lore", &gap).await.unwrap();
+    let mut second = gap.clone();
+    second.id = 0;
+    second.id = store.record_gap("lore", &second).await.unwrap();
+    assert_ne!(gap.id, second.id);
+    gap.state = GapState::Filled;
+    gap.entries = 75;
+    assert_eq!(store.record_gap("lore", &gap).await.unwrap(), gap.id);
+    let gaps = store.gaps("lore", 10).await.unwrap();
+    assert_eq!(gaps, [second.clone(), gap]);
+    assert_eq!(store.gaps("lore", 1).await.unwrap(), [second]);
+    assert!(store.gaps("nope", 1).await.is_err());
+}
+
+async fn the_version_grows_with_what_matters_and_nothing_else(site: Site) {
+    let store = site.lore().await;
+    let mut version = store.version().await.unwrap();
+    assert!(version > 0);
+    let one = feed("https://example.org/1");
+    macro_rules! grows {
+        ($call:expr, $grows:expr) => {
+            $call.await.unwrap();
+            let now = store.version().await.unwrap();
+            assert_eq!(now > version, $grows, "{}", stringify!($call));
+            version = now;
+        };
+    }
+    grows!(store.put_channel("news", &settings()), true);
+    grows!(store.put_feed("news", &one), true);
+    grows!(store.put_feed("news", &one), false);
+    grows!(store.set_feed_active("news", &one.url, false), true);
+    grows!(store.put_feed("news", &one), true);
+    grows!(store.set_channel_active("news", false), true);
+    grows!(
+        store.append("lore", URL, None, &drafts(0, 9), Some(&etag("1")), &encode),
+        false
+    );
+    let polled = PollRecord::default();
+    grows!(store.record_poll("lore", URL, &polled), false);
+    let added = store.add_token(&token(1, "x")).await.unwrap();
+    grows!(store.revoke_token(added.id), true);
+    grows!(store.remove_channel("news"), true);
+    let _ = version;
+}
+
+async fn long_and_odd_texts_are_cut_refused_or_stored(site: Site) {
+    let store = site.lore().await;
+    // NUL is no character of a text in PostgreSQL, and a feed in JSON may have it.
+    let odd = "a\0b";
+    let stored = store
+        .append("lore", URL, None, &[draft(odd, 1)], None, &encode)
+        .await
+        .unwrap();
+    assert_eq!(stored.len(), 1);
+    let known = store.known("lore", URL, &[odd]).await.unwrap();
+    assert_eq!(known.get(odd), Some(&[1; 32]));
+    let again = store
+        .append("lore", URL, None, &[draft(odd, 1)], None, &encode)
+        .await
+        .unwrap();
+    assert!(again.is_empty());
+    // The longest id that a feed may have, of what compresses worst, is a key in any database.
+    let long: String = (0..2048_u32)
+        .map(|n| char::from(33 + (n.wrapping_mul(2_654_435_761).rotate_left(13) % 94) as u8))
+        .collect();
+    let stored = store
+        .append("lore", &long, None, &[draft(&long, 1)], None, &encode)
+        .await
+        .unwrap();
+    assert_eq!(stored.len(), 1);
+    let longer = format!("{long}x");
+    for (url, id) in [(URL, longer.as_str()), (longer.as_str(), "a")] {
+        let error = store
+            .append("lore", url, None, &[draft(id, 1)], None, &encode)
+            .await
+            .unwrap_err();
+        assert!(matches!(error, StoreError::TooLong { .. }), "{error}");
+    }
+    let poll = PollRecord {
+        state: "\0".to_owned(),
+        detail: "\0".repeat(2000),
+        ..PollRecord::default()
+    };
+    store.record_poll("lore", URL, &poll).await.unwrap();
+    let error = store.open_channel("a\0").await.unwrap_err();
+    assert!(matches!(error, StoreError::ChannelName { .. }), "{error}");
+    let error = store.updates("a\0", 1, 1, 1).await.unwrap_err();
+    assert!(
+        matches!(error, StoreError::UnknownChannel { .. }),
+        "{error}"
+    );
+}
