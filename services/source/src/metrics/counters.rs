@@ -161,7 +161,7 @@ const KNOWN: &[Known] = &[
         |c| c.rekeys_missed,
     ),
     (
-        "gaps",
+        "receiver_gaps",
         "Times that a receiver was told that updates are gone for good",
         |c| c.gaps,
     ),

@@ -37,15 +37,9 @@ fn receiver(channels: &[(&str, &str, Option<u64>)]) -> ReceiverStatus {
     }
 }
 
-fn value(text: &str, name: &str) -> Option<f64> {
-    let line = text.lines().find(|l| l.split(' ').next() == Some(name))?;
-    line.rsplit(' ').next()?.parse().ok()
-}
-
-#[test]
-fn what_the_transport_saw_is_shown() {
-    let metrics = Metrics::default();
-    let status = SourceStatus {
+/// One of everything that a transport can see.
+fn everything() -> SourceStatus {
+    SourceStatus {
         channels: vec![
             ChannelStatus {
                 channel: "lore".into(),
@@ -76,14 +70,25 @@ fn what_the_transport_saw_is_shown() {
             receiver(&[("lore", "replicated", Some(4))]),
             receiver(&[("net", "unicast", None)]),
         ],
-        moves: vec![],
+        moves: vec![step(1, "multicast")],
         mass_fall_backs: vec![],
         counters: Counters {
             refused: 3,
             unicast_bytes: 9,
             ..Counters::default()
         },
-    };
+    }
+}
+
+fn value(text: &str, name: &str) -> Option<f64> {
+    let line = text.lines().find(|l| l.split(' ').next() == Some(name))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn what_the_transport_saw_is_shown() {
+    let metrics = Metrics::default();
+    let status = everything();
     metrics.observe(&status);
     metrics.channel("lore").updates.inc_by(5);
     metrics.channel("net").polled(FeedState::Ok);
@@ -130,6 +135,23 @@ fn what_the_transport_saw_is_shown() {
     // Each metric is explained.
     let count = |word: &str| text.lines().filter(|l| l.starts_with(word)).count();
     assert_eq!(count("# HELP"), count("# TYPE"));
+}
+
+#[test]
+fn the_document_lists_every_metric_as_it_is() {
+    let metrics = Metrics::default();
+    metrics.observe(&everything());
+    metrics.channel("lore").polled(FeedState::Ok);
+    let ingest = IngestStatus {
+        last_poll_ms: Some(1500),
+        last_success_ms: Some(500),
+        ..IngestStatus::default()
+    };
+    let text = metrics.text([("lore", ingest)]).unwrap();
+    let families = openmetrics::parse(&text).unwrap();
+    let document = include_str!("../../../../docs/metrics.md");
+    let found = openmetrics::differences(document, "flexfeed_source_", &families);
+    assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 #[test]

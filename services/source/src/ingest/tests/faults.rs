@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use store::{
-    Applicant, BackupReport, Channel, ChannelRow, ChannelSettings, Draft, EncodeUpdate, FeedRow, FeedSettings,
-    GapRecord, Hash, Holder, Lease, Leased, NewToken, ReceiverRow, Retention, StoredUpdate,
-    TokenRow, Verdict,
+    Applicant, BackupReport, Channel, ChannelRow, ChannelSettings, Draft, EncodeUpdate, FeedRow,
+    FeedSettings, GapRecord, Hash, Holder, Lease, Leased, NewToken, ReceiverRow, Retention,
+    StoredUpdate, TokenRow, Verdict,
 };
 
 use super::feed_server::{Post, post};
