@@ -37,6 +37,16 @@ pub enum Action {
     /// Gaps: polls of a feed that shared no entry with the one before
     #[command(subcommand)]
     Gap(Gap),
+    /// Saves everything in the database to a file, also while the source runs
+    Backup {
+        /// The file; an older backup of that name is replaced
+        file: PathBuf,
+    },
+    /// Fills an empty database from a backup, of SQLite or PostgreSQL; receivers start over
+    Restore {
+        /// The backup
+        file: PathBuf,
+    },
     /// The settings
     #[command(subcommand)]
     Config(Settings),

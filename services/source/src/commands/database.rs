@@ -9,7 +9,7 @@ use super::{Answer, Failure};
 use crate::config::Config;
 
 /// The file in the data folder, where no database is named.
-const FILE: &str = "flexfeed.db";
+pub(super) const FILE: &str = "flexfeed.db";
 
 /// Opens the database, does something and closes it.
 pub(super) async fn with_database<F>(config: &Config, work: F) -> Result<Answer, Failure>
@@ -40,23 +40,4 @@ async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     }
     let opened = with_progress("opening the database", || None, open).await;
     Ok(opened?)
-}
-
-/// The URL of the database, for what makes one.
-pub(super) fn url(config: &Config) -> Result<String, Failure> {
-    match &config.database_url {
-        Some(url) => Ok(url.clone()),
-        None => {
-            let path = std::path::absolute(config.data.join(FILE)).map_err(Failure::other)?;
-            let path = path.to_str().ok_or_else(|| {
-                Failure::usage("the data folder's name is not text: use --database-url")
-            })?;
-            let escape = |c: char| match c {
-                '%' | '?' | '#' => format!("%{:02X}", u32::from(c)),
-                c => c.to_string(),
-            };
-            let escaped: String = path.chars().map(escape).collect();
-            Ok(format!("sqlite://{escaped}"))
-        }
-    }
 }

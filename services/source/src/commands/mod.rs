@@ -4,6 +4,7 @@
 //! Each makes an [`Answer`], which is shown as text or, with `--json`, as one JSON object. The exit
 //! code is 0, 1 if it could not be done, and 2 if it was not understood.
 
+mod archive;
 mod arguments;
 mod channel;
 mod confirm;
@@ -153,6 +154,10 @@ impl Action {
             Action::Gap(action) => {
                 with_database(config, async |s| gap::answer(s, action).await).await
             }
+            Action::Backup { file } => {
+                with_database(config, async |s| archive::backup(s, file).await).await
+            }
+            Action::Restore { file } => archive::restore(config, file).await,
             // It is answered from the settings alone.
             Action::Config(_) => Err(Failure::other("this needs no database")),
         }

@@ -106,14 +106,21 @@ fn names(list: &Value) -> Vec<&str> {
 
 #[test]
 fn on_sqlite() {
-    everything(&Site::new(None));
+    let site = Site::new(None);
+    everything(&site);
+    moved(&site, &Site::new(None));
 }
 
 #[test]
 fn on_postgresql() {
     let server = Postgres::start().unwrap();
-    let url = server.create("commands").unwrap();
-    everything(&Site::new(Some(url)));
+    let made = |name: &str| Site::new(Some(server.create(name).unwrap()));
+    let site = made("commands");
+    everything(&site);
+    // From one kind of database to the other and back.
+    let embedded = Site::new(None);
+    moved(&site, &embedded);
+    moved(&embedded, &made("back"));
 }
 
 fn everything(site: &Site) {
@@ -452,6 +459,86 @@ fn lists_of_feeds(site: &Site) {
         back["present"], 3,
         "what was exported is what is there: {back}"
     );
+}
+
+/// Everything goes from one site to another, and a source runs there.
+fn moved(from: &Site, to: &Site) {
+    let file = from.file("saved.backup");
+    let path = file.to_str().unwrap();
+    let saved = from.json(&["backup", path]);
+    assert_eq!(
+        keys(&saved),
+        [
+            "bytes",
+            "channels",
+            "entries",
+            "feeds",
+            "file",
+            "gaps",
+            "receivers",
+            "tokens",
+            "updates"
+        ]
+    );
+    assert_eq!(saved["bytes"], std::fs::metadata(&file).unwrap().len());
+    assert!(
+        from.text(&["backup", path]).contains("no key"),
+        "once more over the old one"
+    );
+    std::fs::write(from.file("other"), "no backup").unwrap();
+    from.fails(1, &["backup", from.file("other").to_str().unwrap()]);
+    to.fails(1, &["restore", from.file("other").to_str().unwrap()]);
+    to.fails(1, &["restore", "/nowhere"]);
+    let restored = to.json(&["restore", path]);
+    for what in [
+        "channels",
+        "feeds",
+        "entries",
+        "updates",
+        "tokens",
+        "receivers",
+    ] {
+        assert_eq!(saved[what], restored[what], "{what}");
+    }
+    assert!(restored["made_ms"].is_i64());
+    assert!(
+        to.fails(1, &["restore", path]).contains("empty"),
+        "only into an empty one"
+    );
+    let without = |list: &Value, odd: &[&str]| {
+        let mut list = list.clone();
+        for one in list.as_array_mut().unwrap() {
+            odd.iter()
+                .for_each(|key| drop(one.as_object_mut().unwrap().remove(*key)));
+        }
+        list
+    };
+    let of = |site: &Site, what: &str, list: &str, odd: &[&str]| {
+        without(&site.json(&[what, "list"])[list], odd)
+    };
+    assert_eq!(of(from, "feed", "feeds", &[]), of(to, "feed", "feeds", &[]));
+    assert_eq!(
+        of(from, "token", "tokens", &[]),
+        of(to, "token", "tokens", &[])
+    );
+    let odd = &["incarnation", "lease"];
+    let (before, after) = (
+        of(from, "channel", "channels", odd),
+        of(to, "channel", "channels", odd),
+    );
+    assert_eq!(before, after);
+    let incarnations = |site: &Site| {
+        let list = site.json(&["channel", "list"]);
+        let list = list["channels"].as_array().unwrap().iter();
+        list.map(|one| one["incarnation"].to_string())
+            .collect::<Vec<_>>()
+    };
+    for incarnation in incarnations(from) {
+        assert!(
+            !incarnations(to).contains(&incarnation),
+            "receivers have to start over"
+        );
+    }
 }
 
 fn nothing_is_there_yet(site: &Site) {
