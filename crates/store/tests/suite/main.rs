@@ -1,8 +1,11 @@
 //! The store as its users see it, on SQLite and on a real PostgreSQL.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod archive;
 mod crash;
+mod enrolment;
 mod files;
+mod leases;
 mod settings;
 mod site;
 mod updates;

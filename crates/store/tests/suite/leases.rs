@@ -1,0 +1,267 @@
+//! Who publishes: one at a time, whoever it is, whatever the others believe.
+
+use std::collections::BTreeSet;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use store::{Holder, Lease, Leased, Store, StoreError};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use uuid::Uuid;
+
+use crate::site::{Site, URL, draft, encode, on_both};
+
+on_both! {
+    a_lease_goes_from_one_to_the_other_when_it_ends,
+    an_append_with_an_old_fence_is_refused,
+    of_many_who_ask_at_once_one_gets_it,
+    a_frozen_holder_stores_nothing_after_its_successor_has,
+    appends_of_several_processes_are_dense,
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+const SHORT: Duration = Duration::from_millis(300);
+
+fn holder(name: &str) -> Holder {
+    Holder {
+        id: Uuid::new_v4(),
+        name: name.to_owned(),
+    }
+}
+
+async fn take(store: &Arc<dyn Store>, holder: &Holder, ttl: Duration) -> Option<Lease> {
+    match store.take_lease("lore", holder, ttl).await.unwrap() {
+        Leased::Held(lease) => Some(lease),
+        Leased::Other { .. } => None,
+    }
+}
+
+/// Waits until `holder` gets the lease.
+async fn take_soon(store: &Arc<dyn Store>, holder: &Holder) -> Lease {
+    let started = Instant::now();
+    loop {
+        if let Some(lease) = take(store, holder, LONG).await {
+            return lease;
+        }
+        assert!(started.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn a_lease_goes_from_one_to_the_other_when_it_ends(site: Site) {
+    let (store, second) = (site.lore().await, site.open().await);
+    let (a, b) = (holder("attic"), holder("basement"));
+    assert_eq!(store.channels().await.unwrap()[0].lease, None);
+    let held = take(&store, &a, LONG).await.unwrap();
+    assert_eq!((held.channel.as_str(), held.fence), ("lore", 1));
+    let Leased::Other { name, for_ms } = second.take_lease("lore", &b, LONG).await.unwrap() else {
+        panic!("both have it");
+    };
+    assert_eq!(name, "attic");
+    assert!((3_500_000..=3_600_000).contains(&for_ms), "{for_ms}");
+    let shown = second.channels().await.unwrap().remove(0).lease.unwrap();
+    assert_eq!((shown.name.as_str(), shown.fence), ("attic", 1));
+    // Its holder may take it again, or renew it, and it stays the same one.
+    assert_eq!(take(&store, &a, LONG).await.unwrap(), held);
+    assert!(store.renew_lease(&held, &a, LONG).await.unwrap());
+    assert!(!second.renew_lease(&held, &b, LONG).await.unwrap());
+
+    store.release_lease(&held).await.unwrap();
+    let next = take(&second, &b, SHORT).await.unwrap();
+    assert_eq!(next.fence, 2);
+    assert!(!store.renew_lease(&held, &a, LONG).await.unwrap());
+    // What is not its own any more it cannot give back.
+    store.release_lease(&held).await.unwrap();
+    assert!(second.renew_lease(&next, &b, SHORT).await.unwrap());
+
+    // It is not renewed, and goes to who asks.
+    let third = take_soon(&store, &a).await;
+    assert_eq!(third.fence, 3);
+    assert!(!second.renew_lease(&next, &b, LONG).await.unwrap());
+
+    // One that expired is still its holder's, until somebody takes it.
+    let renewed = take(&store, &a, Duration::ZERO).await.unwrap();
+    assert_eq!(store.channels().await.unwrap()[0].lease, None, "expired");
+    assert!(store.renew_lease(&renewed, &a, LONG).await.unwrap());
+    assert_eq!(take(&second, &b, LONG).await, None);
+    // After a release, the same holder is a new one.
+    store.release_lease(&renewed).await.unwrap();
+    let anew = take(&store, &a, LONG).await.unwrap();
+    assert_eq!(anew.fence, renewed.fence + 1);
+    assert!(store.take_lease("nope", &a, LONG).await.is_err());
+}
+
+async fn an_append_with_an_old_fence_is_refused(site: Site) {
+    let (store, second) = (site.lore().await, site.open().await);
+    let (a, b) = (holder("attic"), holder("basement"));
+    let old = take(&store, &a, LONG).await.unwrap();
+    let append = async |store: &Arc<dyn Store>, fence, id| {
+        let drafts = [draft(id, 1)];
+        store
+            .append("lore", URL, fence, &drafts, None, &encode)
+            .await
+    };
+    assert_eq!(append(&store, Some(old.fence), "a").await.unwrap().len(), 1);
+    store.release_lease(&old).await.unwrap();
+    let new = take(&second, &b, LONG).await.unwrap();
+    let error = append(&store, Some(old.fence), "b").await.unwrap_err();
+    assert!(error.is_fenced() && !error.is_unavailable(), "{error}");
+    assert!(
+        matches!(
+            error,
+            StoreError::Fenced {
+                fence: 1,
+                current: 2,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    let future = append(&store, Some(99), "b").await.unwrap_err();
+    assert!(future.is_fenced(), "{future}");
+    assert_eq!(
+        append(&second, Some(new.fence), "b").await.unwrap()[0].seq,
+        2
+    );
+    // Without a fence, nobody asks.
+    assert_eq!(append(&store, None, "c").await.unwrap()[0].seq, 3);
+    assert_eq!(store.open_channel("lore").await.unwrap().head, 3);
+}
+
+async fn of_many_who_ask_at_once_one_gets_it(site: Site) {
+    let (store, second) = (site.lore().await, site.open().await);
+    for round in 1..=5_u64 {
+        let asking: Vec<_> = (0..16)
+            .map(|n| {
+                let store = if n % 2 == 0 { &store } else { &second }.clone();
+                tokio::spawn(async move { take(&store, &holder("somebody"), LONG).await })
+            })
+            .collect();
+        let mut leases = Vec::new();
+        for asked in asking {
+            leases.extend(asked.await.unwrap());
+        }
+        assert_eq!(leases.len(), 1, "{leases:?}");
+        assert_eq!(leases[0].fence, round);
+        store.release_lease(&leases[0]).await.unwrap();
+    }
+}
+
+/// One that is in the middle of an append when its lease ends, and goes on when another one has
+/// stored more: as a process does that was stopped.
+async fn a_frozen_holder_stores_nothing_after_its_successor_has(site: Site) {
+    let (store, second) = (site.lore().await, site.open().await);
+    let (a, b) = (holder("attic"), holder("basement"));
+    let done = Arc::new(AtomicBool::new(false));
+    // Two who take the lease from one another for a moment and append as fast as they can.
+    let publish = |store: Arc<dyn Store>, me: Holder, prefix: &'static str| {
+        let done = Arc::clone(&done);
+        tokio::spawn(async move {
+            let (mut stored, mut fenced, mut number) = (Vec::new(), 0, 0);
+            while !done.load(Ordering::Relaxed) {
+                let Some(lease) = take(&store, &me, Duration::from_millis(30)).await else {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    continue;
+                };
+                // It never looks whether it still has the lease.
+                for _ in 0..20 {
+                    number += 1;
+                    let drafts = [draft(&format!("{prefix}{number}"), 1)];
+                    let fence = Some(lease.fence);
+                    match store
+                        .append("lore", URL, fence, &drafts, None, &encode)
+                        .await
+                    {
+                        Ok(updates) => {
+                            stored.extend(updates.iter().map(|u| (u.seq, lease.fence)));
+                        }
+                        Err(StoreError::Fenced { .. }) => {
+                            fenced += 1;
+                            break;
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                }
+            }
+            (stored, fenced)
+        })
+    };
+    let first = publish(store.clone(), a, "a");
+    let other = publish(second, b, "b");
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    done.store(true, Ordering::Relaxed);
+    let (mut stored, fenced) = first.await.unwrap();
+    let (more, fenced_too) = other.await.unwrap();
+    stored.extend(more);
+    stored.sort_unstable();
+    let seqs: Vec<_> = stored.iter().map(|(seq, _)| *seq).collect();
+    let head = store.open_channel("lore").await.unwrap().head;
+    assert_eq!(seqs, (1..=head).collect::<Vec<_>>(), "dense, none double");
+    assert!(
+        stored.windows(2).all(|two| two[0].1 <= two[1].1),
+        "a smaller fence never comes after a larger one"
+    );
+    let fences: BTreeSet<_> = stored.iter().map(|(_, fence)| *fence).collect();
+    assert!(fences.len() > 3, "{fences:?}");
+    assert!(fenced + fenced_too > 0, "nobody was late");
+}
+
+/// Names the database to the process that appends; without it that test does nothing.
+const DATABASE: &str = "FLEXFEED_TEST_APPENDER_DATABASE";
+const PREFIX: &str = "FLEXFEED_TEST_APPENDER_PREFIX";
+const APPENDS: usize = 40;
+
+#[tokio::test]
+async fn appender() {
+    let (Ok(url), Ok(prefix)) = (std::env::var(DATABASE), std::env::var(PREFIX)) else {
+        return;
+    };
+    let store = store::open(&url).await.unwrap();
+    store.open_channel("lore").await.unwrap();
+    for n in 0..APPENDS {
+        let drafts: Vec<_> = (0..3)
+            .map(|m| draft(&format!("{prefix}/{n}/{m}"), 1))
+            .collect();
+        let stored = store
+            .append("lore", URL, None, &drafts, None, &encode)
+            .await
+            .unwrap();
+        let seqs: Vec<_> = stored.iter().map(|update| update.seq.to_string()).collect();
+        println!("\nstored {}", seqs.join(" "));
+    }
+}
+
+/// They also open, and so make, the database at the same time.
+async fn appends_of_several_processes_are_dense(site: Site) {
+    let processes: Vec<_> = (0..3)
+        .map(|n| {
+            tokio::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "leases::appender", "--nocapture"])
+                .env(DATABASE, &site.url)
+                .env(PREFIX, n.to_string())
+                .stdout(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let mut seqs = Vec::new();
+    for mut process in processes {
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if let Some(stored) = line.strip_prefix("stored ") {
+                seqs.extend(stored.split(' ').map(|seq| seq.parse::<u64>().unwrap()));
+            }
+        }
+        assert!(process.wait().await.unwrap().success());
+    }
+    seqs.sort_unstable();
+    let count = (3 * APPENDS * 3) as u64;
+    assert_eq!(seqs, (1..=count).collect::<Vec<_>>());
+    let store = site.open().await;
+    assert_eq!(store.open_channel("lore").await.unwrap().head, count);
+    let updates = store.updates("lore", 1, 9999, 1 << 20).await.unwrap();
+    assert_eq!(updates.len() as u64, count);
+}
