@@ -100,6 +100,8 @@ impl World {
                 };
                 core.authorised(session, verdict, now);
             }
+            // Its receivers do not say which run of their program they are.
+            SourceEvent::Probe { .. } => {}
             SourceEvent::Moved {
                 session,
                 channel,

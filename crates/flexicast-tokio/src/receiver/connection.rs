@@ -54,6 +54,8 @@ pub(super) struct End {
     pub(super) reason: String,
     /// The source closed with this code of protocol.md section 2.
     pub(super) code: Option<u64>,
+    /// Where the source was reached.
+    pub(super) peer: Option<SocketAddr>,
     /// What the source is told, if it still listens.
     pub(super) say: u64,
 }
@@ -63,6 +65,7 @@ impl End {
         End {
             reason: reason.into(),
             code: None,
+            peer: None,
             say: close::DONE,
         }
     }
@@ -216,6 +219,7 @@ impl Connection {
         let violation = |e: flexicast::WireError| End {
             reason: format!("the source violates the protocol: {e}"),
             code: None,
+            peer: None,
             say: close::PROTOCOL_VIOLATION,
         };
         let mut arrived = false;
@@ -321,6 +325,7 @@ impl Connection {
                 End {
                     reason,
                     code: error.is_app.then_some(error.error_code),
+                    peer: Some(self.peer),
                     say: close::DONE,
                 }
             }

@@ -1,9 +1,10 @@
 //! The receiver's loop: one task owns the connection, the groups and the state machine.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use flexicast::control::Credential;
+use flexicast::control::{Credential, Refusal};
 use flexicast::receiver::{
     ChannelStats, FlowInput, Receiver as Core, ReceiverConfig as CoreConfig, Rungs,
 };
@@ -24,6 +25,8 @@ use crate::qlog::{End as Vantage, Qlog};
 
 /// The first pause after a failed attempt; it doubles up to the maximum.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
+/// A source that ends, or gives a channel away, has its receivers back within this time.
+const COME_BACK: Duration = Duration::from_millis(1500);
 /// A connection that was served for so long was a good one: the next pause is short again.
 const SETTLED: Duration = Duration::from_secs(10);
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -65,8 +68,12 @@ pub(super) struct Engine {
     leaving: Vec<(Connection, u64, String)>,
     /// When the source began to serve this connection.
     pub(super) welcomed_at: Option<Instant>,
-    /// REFUSED came, so the close that follows says nothing new.
-    pub(super) refused: bool,
+    /// REFUSED came with this code, so the close that follows says nothing new.
+    pub(super) refused: Option<Refusal>,
+    /// What the source's name was last found to mean.
+    addresses: Vec<SocketAddr>,
+    /// Those of them that refused to serve, or sent this receiver away, since it was served last.
+    pub(super) shunned: Vec<SocketAddr>,
     pub(super) stopped: bool,
     tick_at: Instant,
     pub(super) last_stats: Vec<Option<ChannelStats>>,
@@ -119,7 +126,9 @@ impl Engine {
             pause: RETRY_FIRST,
             leaving: Vec::new(),
             welcomed_at: None,
-            refused: false,
+            refused: None,
+            addresses: Vec::new(),
+            shunned: Vec::new(),
             stopped: false,
             tick_at: now + TICK,
             last_stats: vec![None; config.channels.len()],
@@ -231,8 +240,9 @@ impl Engine {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
             if self.held.len() < MAX_HELD {
-                self.refused = false;
-                self.race = Some(Race::begin(&self.config.server, now));
+                self.refused = None;
+                let shunned = self.shunned.clone();
+                self.race = Some(Race::begin(&self.config.server, shunned, now));
             } else {
                 // Each connection brings a few events: an application that reads none gets no further connections.
                 self.retry_at = Some(now + TICK);
@@ -281,6 +291,9 @@ impl Engine {
             .await;
         for (connection, end) in race.take_over() {
             self.leaving.push((connection, end.say, end.reason));
+        }
+        if !matches!(standing, Standing::Going) {
+            self.addresses = race.addresses().to_vec();
         }
         match standing {
             Standing::Going => {}
@@ -353,9 +366,19 @@ impl Engine {
             return;
         }
         let mut reason = end.reason;
-        if end.code == Some(close::REFUSED) && self.refused {
-            // REFUSED said why, and that another attempt may help: not at once.
+        let mut retry_in = None;
+        if end.code == Some(close::REFUSED) && self.refused == Some(Refusal::IdInUse) {
+            // Whoever has the id has shown that it lives.
+            retry_in = Some(RETRY_MAX.mul_f64(rand::rng().random_range(1.0..1.5)));
+        } else if end.code == Some(close::REFUSED) && self.refused.is_some() {
+            // REFUSED said why, and that another attempt may help: not at once, but for the source's other addresses.
             self.pause = self.pause.max(RETRY_FIRST * 8);
+            retry_in = self.shun(end.peer);
+        } else if matches!(end.code, Some(close::GOING_AWAY | close::CHANNEL_GONE)) {
+            // It sends away all its receivers at once: they do not come back all at once.
+            let after = rand::rng().random_range(0.2..1.0);
+            self.shun(end.peer);
+            retry_in = Some(COME_BACK.mul_f64(after));
         } else if end.code == Some(close::EJECTED) {
             // Somebody decided so: this receiver comes back no sooner than it must.
             self.pause = RETRY_MAX;
@@ -364,11 +387,29 @@ impl Engine {
             self.pause = RETRY_MAX;
             reason.push_str(". Another receiver uses this receiver's id: if the data folder is a copy, remove the receiver's id in one of them");
         }
-        let retry_in = self.pause.mul_f64(rand::rng().random_range(0.5..1.0));
-        self.pause = (self.pause * 2).min(RETRY_MAX);
+        let retry_in = retry_in.unwrap_or_else(|| {
+            let pause = self.pause;
+            self.pause = (pause * 2).min(RETRY_MAX);
+            pause.mul_f64(rand::rng().random_range(0.5..1.0))
+        });
         self.retry_at = Some(Instant::now() + retry_in);
         self.held
             .push_back(Event::Disconnected { reason, retry_in });
+    }
+
+    /// This address of the source's serves nothing now: the others go first in the next attempt, which comes soon if there are any that have not done the same.
+    fn shun(&mut self, peer: Option<SocketAddr>) -> Option<Duration> {
+        // One that was tried last, and came first all the same: the others do not answer.
+        let again = peer.is_none_or(|peer| self.shunned.contains(&peer));
+        self.shunned.extend(peer);
+        let untried = self.addresses.iter().any(|a| !self.shunned.contains(a));
+        if untried && !again {
+            return Some(RETRY_FIRST.mul_f64(rand::rng().random_range(0.2..1.0)));
+        }
+        // All of them: the next round begins.
+        self.shunned.clear();
+        self.shunned.extend(peer);
+        None
     }
 
     async fn say_goodbye(mut self) {

@@ -26,6 +26,9 @@ const MAX_ADDRESSES: usize = 8;
 pub(super) struct Race {
     lookup: Option<JoinHandle<io::Result<Vec<SocketAddr>>>>,
     waiting: VecDeque<SocketAddr>,
+    addresses: Vec<SocketAddr>,
+    /// These are tried last.
+    shunned: Vec<SocketAddr>,
     next_at: Instant,
     running: Vec<Connection>,
     ended: Vec<End>,
@@ -45,7 +48,8 @@ pub(super) enum Standing {
 
 impl Race {
     /// Begins to look up the source's name, `host:port`.
-    pub(super) fn begin(server: &str, now: Instant) -> Self {
+    /// Those that are shunned are tried last.
+    pub(super) fn begin(server: &str, shunned: Vec<SocketAddr>, now: Instant) -> Self {
         let name = server.to_owned();
         let lookup = tokio::spawn(async move {
             let found = tokio::net::lookup_host(&name);
@@ -57,11 +61,18 @@ impl Race {
         Race {
             lookup: Some(lookup),
             waiting: VecDeque::new(),
+            addresses: Vec::new(),
+            shunned,
             next_at: now,
             running: Vec::new(),
             ended: Vec::new(),
             over: Vec::new(),
         }
+    }
+
+    /// What the name was found to mean.
+    pub(super) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Waits until there is something to do, apart from what is due by time.
@@ -70,7 +81,13 @@ impl Race {
             let found = lookup.await;
             self.lookup = None;
             match found {
-                Ok(Ok(found)) => self.waiting = in_order(found),
+                Ok(Ok(found)) => {
+                    let mut order: Vec<_> = in_order(found).into();
+                    // A stable order: among themselves they stay as they were.
+                    order.sort_by_key(|address| self.shunned.contains(address));
+                    self.addresses.clone_from(&order);
+                    self.waiting = order.into();
+                }
                 Ok(Err(error)) => self.ended.push(End::new(format!("name lookup: {error}"))),
                 Err(error) => self.ended.push(End::new(format!("name lookup: {error}"))),
             }

@@ -37,6 +37,7 @@ impl Engine {
                 } => {
                     let now = Instant::now();
                     self.welcomed_at = Some(now);
+                    self.shunned.clear();
                     let before = first.saturating_sub(1);
                     self.stall.delivered(&channel, before, now);
                     self.held.push_back(Event::Welcome {
@@ -54,9 +55,9 @@ impl Engine {
                     }
                 }
                 ReceiverEvent::Refused { code, reason } => {
-                    self.refused = true;
                     let later = [Refusal::Unavailable, Refusal::TooMany, Refusal::IdInUse];
                     let refusal = Refusal::from_number(code);
+                    self.refused = Some(refusal.unwrap_or(Refusal::BadHello));
                     let fatal = !refusal.is_some_and(|refusal| later.contains(&refusal));
                     if fatal {
                         // The same words would be refused again.

@@ -52,6 +52,8 @@ pub struct Counters {
     pub excess_control: u64,
     /// HELLOs that were refused because as many receivers as allowed are served.
     pub too_many: u64,
+    /// HELLOs that were refused because the receiver with this id lives elsewhere.
+    pub ids_in_use: u64,
     /// Requests for copies that were refused because as many as allowed get them.
     pub copies_refused: u64,
     /// Copies that were given up because no proof came that they arrive.
@@ -86,6 +88,7 @@ impl Counters {
             excess_acks,
             excess_control,
             too_many,
+            ids_in_use,
             copies_refused,
             copies_unproved,
             copies_failed,
@@ -104,6 +107,7 @@ impl Counters {
             excess_acks,
             excess_control,
             too_many,
+            ids_in_use,
             copies_refused,
             copies_unproved,
             copies_failed,

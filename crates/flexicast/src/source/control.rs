@@ -2,14 +2,10 @@
 
 use std::time::Instant;
 
-use uuid::Uuid;
-
 use super::channel::Channel;
-use super::session::Session;
-use super::subscription::Subscription;
-use super::{FIRST_UPDATES, SessionId, Source, SourceEvent, close};
+use super::{SessionId, Source, SourceEvent, close};
 use crate::ack::{PATH_ACK, PathAck};
-use crate::control::{Control, Credential, Hello, Refusal, WelcomeChannel, Window};
+use crate::control::{Control, Credential, Hello, Window};
 use crate::wire::Reader;
 use crate::{Cause, Cursor, WireError};
 
@@ -128,31 +124,6 @@ impl Source {
         }
     }
 
-    /// Whether a HELLO makes sense here.
-    fn examine(&self, hello: &Hello) -> Result<(), (Refusal, String)> {
-        if hello.channels.is_empty() {
-            return Err((Refusal::BadHello, "no channel is asked for".into()));
-        }
-        for (at, (name, _)) in hello.channels.iter().enumerate() {
-            if hello.channels[..at].iter().any(|(other, _)| other == name) {
-                let reason = format!("the channel \"{name}\" is asked for twice");
-                return Err((Refusal::BadHello, reason));
-            }
-        }
-        Ok(())
-    }
-
-    fn refuse(&mut self, id: SessionId, refusal: Refusal, reason: String) {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
-        session.say(&Control::Refused {
-            code: refusal as u64,
-            reason: reason.clone(),
-        });
-        self.close(id, close::REFUSED, reason);
-    }
-
     /// Asks the owner to close a session; what it says meanwhile does not count.
     pub(super) fn close(&mut self, id: SessionId, code: u64, reason: String) {
         let Some(session) = self.sessions.get_mut(&id) else {
@@ -167,107 +138,6 @@ impl Source {
             code,
             reason,
         });
-    }
-
-    /// The decision about a HELLO: serves the receiver or turns it away.
-    pub fn authorised(
-        &mut self,
-        id: SessionId,
-        verdict: Result<(), (Refusal, String)>,
-        now: Instant,
-    ) {
-        let asked = |s: &&Session| !s.served && !s.closing;
-        let Some(hello) = self
-            .sessions
-            .get(&id)
-            .filter(asked)
-            .map(|s| s.hello.clone())
-        else {
-            return;
-        };
-        if let Err((refusal, reason)) = verdict {
-            return self.refuse(id, refusal, reason);
-        }
-        let Some(hello) = hello else { return };
-        // Only those who may receive learn what there is.
-        let absent = hello.channels.iter().filter_map(|(n, _)| self.absence(n));
-        // What will never be there weighs more than what is not there now.
-        let absent = absent.min_by_key(|(refusal, _)| *refusal as u64);
-        if let Some((refusal, reason)) = absent {
-            return self.refuse(id, refusal, reason);
-        }
-        // Verdicts come in any order: an older connection does not throw out a newer one.
-        if self
-            .by_receiver
-            .get(&hello.receiver)
-            .is_some_and(|newer| *newer > id)
-        {
-            let reason = "the same receiver has connected anew".into();
-            return self.close(id, close::SUPERSEDED, reason);
-        }
-        let replaces = usize::from(self.by_receiver.contains_key(&hello.receiver));
-        if self.served - replaces >= self.limits.receivers {
-            self.counters.too_many += 1;
-            let reason = format!("{} receivers are served already", self.served);
-            return self.refuse(id, Refusal::TooMany, reason);
-        }
-        self.supersede(id, hello.receiver, now);
-        let mut welcome = Vec::new();
-        let mut subscriptions = Vec::new();
-        for (name, cursor) in &hello.channels {
-            let Some(index) = self.channel_named(name) else {
-                continue;
-            };
-            let channel = &self.channels[index];
-            // A cursor beyond the head is from a history that this store does not have: the receiver sees that by the head, and starts over.
-            let known = |c: &&Cursor| c.incarnation == channel.incarnation && c.seq <= channel.head;
-            let cursor = cursor.as_ref().filter(known);
-            let first = match cursor {
-                Some(cursor) => cursor.seq + 1,
-                None => (channel.head + 1).saturating_sub(FIRST_UPDATES),
-            };
-            let first = first.max(channel.first).min(channel.head + 1);
-            let mut subscription = Subscription::new(index, now);
-            // One that stands at the beginning says that the outputs hold nothing.
-            subscription.cursor = cursor.copied().filter(|c| c.seq > 0);
-            subscription.backlog.start(first, channel.head);
-            subscriptions.push(subscription);
-            welcome.push(WelcomeChannel {
-                channel: Channel::number(index),
-                name: name.clone(),
-                incarnation: channel.incarnation,
-                head: channel.head,
-                first,
-            });
-        }
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
-        session.served = true;
-        self.served += 1;
-        session.say(&Control::Welcome(welcome));
-        for subscription in &subscriptions {
-            let index = subscription.channel;
-            if let Some(announce) = self.channels[index].announcement(index) {
-                session.say(&Control::Announce(announce));
-            }
-        }
-        session.subscriptions = subscriptions;
-        self.dirty.insert(id);
-    }
-
-    /// A receiver that connects anew has given up its older connection.
-    fn supersede(&mut self, id: SessionId, receiver: Uuid, now: Instant) {
-        let old = self.by_receiver.insert(receiver, id);
-        if let Some(session) = old.filter(|old| *old != id) {
-            self.closed(session, now);
-            let reason = "the same receiver has connected anew".to_owned();
-            self.events.push_back(SourceEvent::Close {
-                session,
-                code: close::SUPERSEDED,
-                reason,
-            });
-        }
     }
 
     /// A DATAGRAM of a session. An error is a violation by the receiver: close the connection with it.

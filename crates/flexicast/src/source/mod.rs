@@ -4,6 +4,7 @@
 //! The owner moves bytes: control streams and datagrams of the unicast paths in and out, flow packets out, updates in from the store. A [`Source`] never
 //! blocks and keeps no more of the backlog than the recent updates; older ones it asks for ([`Unicast::Fetch`]).
 
+mod admission;
 mod backlog;
 mod channel;
 mod control;
@@ -30,6 +31,7 @@ use crate::flow::FlowSender;
 use crate::protect::KeyError;
 use crate::trace::{Outcome, PacketTrace, Tracer};
 use crate::{PathId, Rung};
+use admission::Doubt;
 use channel::Channel;
 use pacing::Pacing;
 use session::Session;
@@ -73,6 +75,8 @@ pub struct Source {
     /// The session of each receiver that is served.
     by_receiver: HashMap<Uuid, SessionId>,
     limits: Limits,
+    /// Newcomers whose id is taken.
+    doubts: BTreeMap<SessionId, Doubt>,
     dirty: BTreeSet<SessionId>,
     events: VecDeque<SourceEvent>,
     counters: SourceCounters,
@@ -111,6 +115,7 @@ impl Source {
             sessions: BTreeMap::new(),
             by_receiver: HashMap::new(),
             limits: config.limits,
+            doubts: BTreeMap::new(),
             dirty: BTreeSet::new(),
             events: VecDeque::new(),
             counters: SourceCounters::default(),
@@ -193,6 +198,12 @@ impl Source {
             }
             self.flow_events(c, now);
         }
+        self.end_doubts(id, now);
+    }
+
+    /// Whether the receiver of a session is served.
+    pub fn is_served(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(|s| s.served)
     }
 
     /// What the unicast path measures; the flow starts from it.
@@ -396,7 +407,8 @@ impl Source {
         });
         let alarm = self.alarms.first().map(|(at, ..)| *at);
         let pacing = self.pacing.next(now);
-        let others = [alarm, pacing].into_iter().flatten();
+        let doubt = self.doubts.values().map(|doubt| doubt.until).min();
+        let others = [alarm, pacing, doubt].into_iter().flatten();
         channels.chain(others).min()
     }
 
@@ -428,6 +440,7 @@ impl Source {
                 }
             }
         }
+        self.settle_doubts(now);
         if let Some(id) = self.pacing.release(now) {
             self.dirty.insert(id);
         }

@@ -89,6 +89,8 @@ pub struct SourceCounters {
     pub excess_control: u64,
     /// HELLOs that were refused because as many receivers as allowed are served.
     pub too_many: u64,
+    /// HELLOs that were refused because the receiver with this id lives elsewhere.
+    pub ids_in_use: u64,
     /// Requests for copies that were refused because as many as allowed get them.
     pub copies_refused: u64,
     /// Copies that were given up because no proof came that they arrive.
@@ -124,6 +126,12 @@ pub enum SourceEvent {
         session: SessionId,
         /// What it said.
         hello: Hello,
+    },
+    /// Ask this session's receiver for a sign of life, by something that it has to acknowledge: another one with its id has come. Call [`super::Source::heard`] if
+    /// anything authentic arrives from it from now on, and [`super::Source::closed`] if it has said goodbye.
+    Probe {
+        /// The session.
+        session: SessionId,
     },
     /// A receiver stands on another rung.
     Moved {

@@ -216,6 +216,8 @@ impl Lab {
 
     fn node_of(&self, session: u64) -> Option<usize> {
         let i = (session % 1000) as usize;
+        // Others are of no node: a test speaks for them itself.
+        self.nodes.get(i)?;
         (self.session(i) == session && self.nodes[i].connected).then_some(i)
     }
 
@@ -278,7 +280,9 @@ impl Lab {
                         };
                         self.source.authorised(session, verdict, self.now);
                     }
-                    SourceEvent::Moved { .. } | SourceEvent::MassFallBack { .. } => {}
+                    SourceEvent::Moved { .. }
+                    | SourceEvent::MassFallBack { .. }
+                    | SourceEvent::Probe { .. } => {}
                     SourceEvent::SecretWanted { channel } => {
                         self.secrets += 1;
                         let secret = FlowSecret([self.secrets; 32]);

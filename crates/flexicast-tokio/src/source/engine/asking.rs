@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use flexicast::control::{Hello, Refusal};
 use flexicast::protect::FlowSecret;
-use flexicast::source::{ChannelIndex, SourceEvent};
+use flexicast::source::{ChannelIndex, SessionId, SourceEvent, close};
 use tracing::{info, warn};
 
 use super::report::{address, unix_ms};
@@ -117,37 +117,27 @@ impl Engine {
             )),
             (verdict, _) => verdict,
         };
+        let verdict = verdict.map_err(|denied| match denied {
+            Denied::Token(reason) => (Refusal::BadCredential, reason),
+            Denied::InUse(reason) => (Refusal::IdInUse, reason),
+            Denied::Unavailable(reason) => (Refusal::Unavailable, reason),
+        });
+        self.core.authorised(session, verdict, now);
+        self.touched.insert(session);
+    }
+
+    /// Another receiver has come with this one's id: whether this one lives is seen by what it answers.
+    fn probe(&mut self, session: SessionId, now: Instant) {
         let Some(peer) = self.peers.get_mut(&session) else {
             return;
         };
-        let (from, ip) = (address(peer), peer.ip);
-        if verdict.is_ok() && !std::mem::replace(&mut peer.served, true) {
-            self.served += 1;
-            self.no_longer_unserved(ip);
+        let conn = &mut peer.link.conn;
+        if conn.is_draining() || conn.is_closed() {
+            // It has said goodbye.
+            self.core.closed(session, now);
+        } else {
+            let _ = conn.send_ack_eliciting();
         }
-        let name = self
-            .core
-            .receiver(session)
-            .map(|(_, name)| name.to_owned())
-            .unwrap_or_default();
-        let verdict = match verdict {
-            Ok(()) => {
-                self.counters.connections += 1;
-                info!(receiver = name, %from, "connected");
-                Ok(())
-            }
-            Err(denied) => {
-                self.counters.refused += 1;
-                let (refusal, reason) = match denied {
-                    Denied::Token(reason) => (Refusal::BadCredential, reason),
-                    Denied::InUse(reason) => (Refusal::IdInUse, reason),
-                    Denied::Unavailable(reason) => (Refusal::Unavailable, reason),
-                };
-                warn!(receiver = name, %from, reason, "refused");
-                Err((refusal, reason))
-            }
-        };
-        self.core.authorised(session, verdict, now);
         self.touched.insert(session);
     }
 
@@ -156,6 +146,7 @@ impl Engine {
         while let Some(event) = self.core.poll_event() {
             match event {
                 SourceEvent::Authorise { session, hello } => self.ask(session, hello),
+                SourceEvent::Probe { session } => self.probe(session, now),
                 SourceEvent::Moved {
                     session,
                     channel,
@@ -208,6 +199,11 @@ impl Engine {
                     reason,
                 } => {
                     if let Some(peer) = self.peers.get_mut(&session) {
+                        if code == close::REFUSED {
+                            self.counters.refused += 1;
+                            let name = self.core.receiver(session).map(|(_, name)| name);
+                            warn!(receiver = name, from = %address(peer), reason, "refused");
+                        }
                         peer.closing = Some((code, reason));
                         self.touched.insert(session);
                     }

@@ -247,8 +247,17 @@ impl Engine {
         let Some(peer) = self.peers.get_mut(&session) else {
             return;
         };
-        if let Err(error) = peer.link.conn.recv(data, quiche::RecvInfo { from, to }) {
+        let probed = self.core.is_probed(session);
+        let before = probed.then(|| (peer.link.conn.stats().recv, address(peer)));
+        let conn = &mut peer.link.conn;
+        if let Err(error) = conn.recv(data, quiche::RecvInfo { from, to }) {
             debug!(%from, %error, "a packet was not taken");
+        }
+        match before {
+            Some(_) if conn.is_draining() => self.core.closed(session, now),
+            // Only what could be decrypted counts.
+            Some((count, at)) if conn.stats().recv > count => self.core.heard(session, at),
+            _ => {}
         }
         if let Err(violation) = peer.read(session, &mut self.core, buffer, now) {
             self.counters.violations += 1;
@@ -346,6 +355,18 @@ impl Engine {
             self.counters.unicast_bytes += taken;
             wishes = wanted;
         }
+        if !peer.served && self.core.is_served(session) {
+            peer.served = true;
+            let (ip, from) = (peer.ip, address(peer));
+            self.served += 1;
+            self.counters.connections += 1;
+            self.no_longer_unserved(ip);
+            let name = self.core.receiver(session).map(|(_, name)| name);
+            info!(receiver = name, %from, "connected");
+        }
+        let Some(peer) = self.peers.get_mut(&session) else {
+            return Ok(());
+        };
         if peer.link.is_choked() {
             self.counters.violations += 1;
             peer.close(close::PROTOCOL_VIOLATION, "the control stream is not read");

@@ -1,0 +1,211 @@
+//! Who is served: HELLOs, the owner's verdicts on them, and two receivers with one id.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+use super::channel::Channel;
+use super::session::Session;
+use super::subscription::Subscription;
+use super::{FIRST_UPDATES, SessionId, Source, SourceEvent, close};
+use crate::Cursor;
+use crate::control::{Control, Hello, Refusal, WelcomeChannel};
+
+/// Who has an id already has to show within this time that it lives.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
+/// A newcomer whose id is taken, until it is known whether its owner lives.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    /// Who has the id.
+    holder: SessionId,
+    pub(super) until: Instant,
+}
+
+impl Source {
+    /// Whether a HELLO makes sense here.
+    pub(super) fn examine(&self, hello: &Hello) -> Result<(), (Refusal, String)> {
+        if hello.channels.is_empty() {
+            return Err((Refusal::BadHello, "no channel is asked for".into()));
+        }
+        for (at, (name, _)) in hello.channels.iter().enumerate() {
+            if hello.channels[..at].iter().any(|(other, _)| other == name) {
+                let reason = format!("the channel \"{name}\" is asked for twice");
+                return Err((Refusal::BadHello, reason));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn refuse(&mut self, id: SessionId, refusal: Refusal, reason: String) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        session.say(&Control::Refused {
+            code: refusal as u64,
+            reason: reason.clone(),
+        });
+        self.close(id, close::REFUSED, reason);
+    }
+
+    /// The decision about a HELLO: serves the receiver or turns it away.
+    pub fn authorised(
+        &mut self,
+        id: SessionId,
+        verdict: Result<(), (Refusal, String)>,
+        now: Instant,
+    ) {
+        let asked = |s: &&Session| !s.served && !s.closing && s.hello.is_some();
+        if self.sessions.get(&id).filter(asked).is_none() || self.doubts.contains_key(&id) {
+            return;
+        }
+        match verdict {
+            Ok(()) => self.admit(id, now),
+            Err((refusal, reason)) => self.refuse(id, refusal, reason),
+        }
+    }
+
+    /// Serves a receiver that may receive, if nothing else stands in its way.
+    fn admit(&mut self, id: SessionId, now: Instant) {
+        let session = self.sessions.get(&id).filter(|s| !s.served && !s.closing);
+        let Some(hello) = session.and_then(|s| s.hello.clone()) else {
+            return;
+        };
+        // Only those who may receive learn what there is.
+        let absent = hello.channels.iter().filter_map(|(n, _)| self.absence(n));
+        // What will never be there weighs more than what is not there now.
+        let absent = absent.min_by_key(|(refusal, _)| *refusal as u64);
+        if let Some((refusal, reason)) = absent {
+            return self.refuse(id, refusal, reason);
+        }
+        let holder = self.by_receiver.get(&hello.receiver).copied();
+        if let Some(holder) = holder.filter(|holder| self.is_a_copy(id, *holder)) {
+            let until = now + SIGN_OF_LIFE;
+            self.doubts.insert(id, Doubt { holder, until });
+            let probe = SourceEvent::Probe { session: holder };
+            return self.events.push_back(probe);
+        }
+        // Verdicts come in any order: an older connection does not throw out a newer one.
+        if holder.is_some_and(|newer| newer > id) {
+            let reason = "the same receiver has connected anew".into();
+            return self.close(id, close::SUPERSEDED, reason);
+        }
+        let replaces = usize::from(self.by_receiver.contains_key(&hello.receiver));
+        if self.served - replaces >= self.limits.receivers {
+            self.counters.too_many += 1;
+            let reason = format!("{} receivers are served already", self.served);
+            return self.refuse(id, Refusal::TooMany, reason);
+        }
+        self.supersede(id, hello.receiver, now);
+        let mut welcome = Vec::new();
+        let mut subscriptions = Vec::new();
+        for (name, cursor) in &hello.channels {
+            let Some(index) = self.channel_named(name) else {
+                continue;
+            };
+            let channel = &self.channels[index];
+            // A cursor beyond the head is from a history that this store does not have: the receiver sees that by the head, and starts over.
+            let known = |c: &&Cursor| c.incarnation == channel.incarnation && c.seq <= channel.head;
+            let cursor = cursor.as_ref().filter(known);
+            let first = match cursor {
+                Some(cursor) => cursor.seq + 1,
+                None => (channel.head + 1).saturating_sub(FIRST_UPDATES),
+            };
+            let first = first.max(channel.first).min(channel.head + 1);
+            let mut subscription = Subscription::new(index, now);
+            // One that stands at the beginning says that the outputs hold nothing.
+            subscription.cursor = cursor.copied().filter(|c| c.seq > 0);
+            subscription.backlog.start(first, channel.head);
+            subscriptions.push(subscription);
+            welcome.push(WelcomeChannel {
+                channel: Channel::number(index),
+                name: name.clone(),
+                incarnation: channel.incarnation,
+                head: channel.head,
+                first,
+            });
+        }
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        session.served = true;
+        self.served += 1;
+        session.say(&Control::Welcome(welcome));
+        for subscription in &subscriptions {
+            let index = subscription.channel;
+            if let Some(announce) = self.channels[index].announcement(index) {
+                session.say(&Control::Announce(announce));
+            }
+        }
+        session.subscriptions = subscriptions;
+        self.dirty.insert(id);
+    }
+
+    /// A receiver that connects anew has given up its older connection.
+    fn supersede(&mut self, id: SessionId, receiver: Uuid, now: Instant) {
+        let old = self.by_receiver.insert(receiver, id);
+        if let Some(session) = old.filter(|old| *old != id) {
+            self.closed(session, now);
+            let reason = "the same receiver has connected anew".to_owned();
+            self.events.push_back(SourceEvent::Close {
+                session,
+                code: close::SUPERSEDED,
+                reason,
+            });
+        }
+    }
+
+    /// Whether both sessions said which run of the program they belong to, and these differ: a copy and its original, if both live.
+    fn is_a_copy(&self, id: SessionId, holder: SessionId) -> bool {
+        let instance = |id| self.sessions.get(&id).and_then(|s| s.instance);
+        let (its, ours) = (instance(id), instance(holder));
+        let closing = self.sessions.get(&holder).is_none_or(|s| s.closing);
+        !closing && its.is_some() && ours.is_some() && its != ours
+    }
+
+    /// Whether it matters that something arrives from this session: see [`SourceEvent::Probe`].
+    pub fn is_probed(&self, session: SessionId) -> bool {
+        self.doubts.values().any(|doubt| doubt.holder == session)
+    }
+
+    /// Something authentic arrived from a session that was probed, at this address: it lives, and who came with its id is turned away.
+    pub fn heard(&mut self, session: SessionId, from: SocketAddr) {
+        let copies = self.doubts.iter().filter(|(_, d)| d.holder == session);
+        let copies: Vec<_> = copies.map(|(id, _)| *id).collect();
+        for id in copies {
+            self.doubts.remove(&id);
+            self.counters.ids_in_use += 1;
+            let name = self.receiver(id).map_or("", |(_, name)| name);
+            let reason = format!(
+                "a receiver with the id of \"{name}\" is connected from {from} already; give each receiver a data folder of its own"
+            );
+            self.refuse(id, Refusal::IdInUse, reason);
+        }
+    }
+
+    /// Who has not shown that it lives has lost its id to the newcomer.
+    pub(super) fn settle_doubts(&mut self, now: Instant) {
+        let due = |doubt: &&Doubt| doubt.until <= now;
+        while let Some(session) = self.doubts.values().find(due).map(|doubt| doubt.holder) {
+            // This admits all who wait for it.
+            self.closed(session, now);
+            self.events.push_back(SourceEvent::Close {
+                session,
+                code: close::SUPERSEDED,
+                reason: "the same receiver has connected anew".into(),
+            });
+        }
+    }
+
+    /// A session has ended: whoever waited for its id does not wait any longer.
+    pub(super) fn end_doubts(&mut self, session: SessionId, now: Instant) {
+        self.doubts.remove(&session);
+        let waiting = self.doubts.iter().filter(|(_, d)| d.holder == session);
+        let waiting: Vec<_> = waiting.map(|(id, _)| *id).collect();
+        for id in waiting {
+            self.doubts.remove(&id);
+            self.admit(id, now);
+        }
+    }
+}
