@@ -143,35 +143,3 @@ async fn a_source_begins_without_channels() {
     let late = source.handle.add_channel(site.channel("more", 2)).await;
     assert!(matches!(late, Err(Error::Stopped)));
 }
-
-/// Two sources by one name, and one of them publishes the channel: receivers find it, also after the channel has moved.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn receivers_follow_a_channel_between_two_sources() {
-    let site = Site::new();
-    let four = site.start(site.config(any_port())).await;
-    let mut config = site.config((std::net::Ipv6Addr::LOCALHOST, four.addr.port()).into());
-    config.channels.clear();
-    let six = site.start(config).await;
-    six.handle.elsewhere("lore").await;
-    // IPv6 goes first, and is the standby.
-    let server = format!("localhost:{}", four.addr.port());
-    let mut config = site.receiver_config(server);
-    config.multicast = false;
-    let mut probe = site.start_receiver(config);
-    let (mut from, mut to) = (&four, &six);
-    for round in 1..=4u64 {
-        site.publish(&from.handle, 10).await;
-        probe.until_seq(round * 10).await;
-        assert_eq!(probe.connected.last(), Some(&from.addr));
-        let moves = from.handle.remove_channel("lore", Absence::Elsewhere);
-        moves.await;
-        to.handle
-            .add_channel(site.channel("lore", 0))
-            .await
-            .unwrap();
-        std::mem::swap(&mut from, &mut to);
-    }
-    // A fifth of what the ordinary pauses would take.
-    let tries = probe.connected.len();
-    assert!(tries <= 15, "{tries}");
-}

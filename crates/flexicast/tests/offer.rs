@@ -140,13 +140,17 @@ fn sessions_of_a_removed_channel_are_sent_away_and_told_what_there_is() {
         refusal(ask(&mut lab, 605, &[""])),
         Some(Refusal::UnknownChannel)
     );
-    lab.source.set_elsewhere("none");
+    lab.source.set_absent("none", Absence::Elsewhere);
     assert_eq!(
         refusal(ask(&mut lab, 606, &["none"])),
         Some(Refusal::Unavailable)
     );
-    lab.source.set_elsewhere("lore");
+    lab.source.set_absent("lore", Absence::Elsewhere);
     assert!(matches!(ask(&mut lab, 607, &["lore"]), Control::Welcome(_)));
+
+    lab.source.set_absent("none", Absence::Gone);
+    let gone = refusal(ask(&mut lab, 610, &["none"]));
+    assert_eq!(gone, Some(Refusal::UnknownChannel));
 
     // Back again: a session asks as it did before, and gets another flow.
     lab.source.add_channel(channel("news", 9)).unwrap().unwrap();

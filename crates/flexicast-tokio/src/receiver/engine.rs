@@ -408,7 +408,6 @@ impl Engine {
         }
         // All of them: the next round begins.
         self.shunned.clear();
-        self.shunned.extend(peer);
         None
     }
 
@@ -448,5 +447,58 @@ async fn woken(race: Option<&mut Race>) {
     match race {
         Some(race) => race.woken().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::receiver::Verify;
+
+    fn engine() -> Engine {
+        let config = ReceiverConfig {
+            server: "source.example:4433".into(),
+            verify: Verify::Insecure,
+            token: Vec::new(),
+            credential: [1; 32],
+            receiver_id: uuid::Uuid::nil(),
+            name: String::new(),
+            software: String::new(),
+            channels: Vec::new(),
+            interface: None,
+            multicast: false,
+            replicated: false,
+            qlog: None,
+            sabotage_dedupe_off: false,
+        };
+        assert!(!format!("{config:?}").contains("1, 1, 1"), "no secret");
+        let (events, _) = mpsc::channel(1);
+        let (_, confirmed) = watch::channel(Cursors::new());
+        Engine::new(config, events, confirmed)
+    }
+
+    /// A standby source that refuses is left for the other one at once; where both refuse, or the other does not answer, the pauses grow as ever.
+    #[tokio::test]
+    async fn a_source_that_refuses_is_left_for_another_one_at_once() {
+        let mut engine = engine();
+        let here: SocketAddr = "192.0.2.1:4433".parse().unwrap();
+        let there: SocketAddr = "[2001:db8::1]:4433".parse().unwrap();
+        engine.addresses = vec![here];
+        for _ in 0..3 {
+            assert_eq!(engine.shun(Some(here)), None, "there is no other");
+        }
+        engine.shunned.clear();
+        engine.addresses = vec![here, there];
+        assert!(engine.shun(Some(here)).unwrap() <= RETRY_FIRST);
+        assert_eq!(engine.shunned, [here]);
+        assert_eq!(engine.shun(Some(there)), None, "both refuse");
+        assert!(
+            engine.shun(Some(here)).unwrap() <= RETRY_FIRST,
+            "a new round"
+        );
+        engine.shunned = vec![here];
+        assert_eq!(engine.shun(Some(here)), None, "the other does not answer");
+        assert_eq!(engine.shun(None), None);
     }
 }

@@ -82,11 +82,8 @@ impl Race {
             self.lookup = None;
             match found {
                 Ok(Ok(found)) => {
-                    let mut order: Vec<_> = in_order(found).into();
-                    // A stable order: among themselves they stay as they were.
-                    order.sort_by_key(|address| self.shunned.contains(address));
-                    self.addresses.clone_from(&order);
-                    self.waiting = order.into();
+                    self.waiting = in_order(found, &self.shunned);
+                    self.addresses = self.waiting.iter().copied().collect();
                 }
                 Ok(Err(error)) => self.ended.push(End::new(format!("name lookup: {error}"))),
                 Err(error) => self.ended.push(End::new(format!("name lookup: {error}"))),
@@ -212,16 +209,15 @@ impl Drop for Race {
     }
 }
 
-/// IPv6 first, then in turns; each address once.
-fn in_order(found: Vec<SocketAddr>) -> VecDeque<SocketAddr> {
+/// IPv6 first, then in turns; each address once, and those that are shunned behind all others.
+fn in_order(found: Vec<SocketAddr>, shunned: &[SocketAddr]) -> VecDeque<SocketAddr> {
     let mut order = VecDeque::new();
     let (six, four): (Vec<_>, Vec<_>) = found.into_iter().partition(SocketAddr::is_ipv6);
     let (mut six, mut four) = (six.into_iter(), four.into_iter());
     loop {
         let pair = [six.next(), four.next()];
-        if pair == [None, None] || order.len() >= MAX_ADDRESSES {
-            order.truncate(MAX_ADDRESSES);
-            return order;
+        if pair == [None, None] {
+            break;
         }
         for address in pair.into_iter().flatten() {
             if !order.contains(&address) {
@@ -229,6 +225,12 @@ fn in_order(found: Vec<SocketAddr>) -> VecDeque<SocketAddr> {
             }
         }
     }
+    // A stable sort: among themselves they stay in their order.
+    order
+        .make_contiguous()
+        .sort_by_key(|address| shunned.contains(address));
+    order.truncate(MAX_ADDRESSES);
+    order
 }
 
 #[cfg(test)]
@@ -236,16 +238,33 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
 
+    fn parse(list: &[&str]) -> Vec<SocketAddr> {
+        list.iter().map(|a| a.parse().unwrap()).collect()
+    }
+
     #[test]
     fn addresses_take_turns_and_six_goes_first() {
-        let parse = |list: &[&str]| -> Vec<SocketAddr> {
-            list.iter().map(|a| a.parse().unwrap()).collect()
-        };
         let found = parse(&["1.1.1.1:1", "1.1.1.2:1", "1.1.1.1:1", "[::1]:1"]);
         let wanted = parse(&["[::1]:1", "1.1.1.1:1", "1.1.1.2:1"]);
-        assert_eq!(in_order(found), wanted);
-        assert!(in_order(Vec::new()).is_empty());
+        assert_eq!(in_order(found, &[]), wanted);
+        assert!(in_order(Vec::new(), &[]).is_empty());
         let many = (1..50).map(|i| SocketAddr::from(([10, 0, 0, i], 1)));
-        assert_eq!(in_order(many.collect()).len(), MAX_ADDRESSES);
+        assert_eq!(in_order(many.collect(), &[]).len(), MAX_ADDRESSES);
+    }
+
+    #[test]
+    fn who_sent_the_receiver_away_is_tried_last() {
+        let found = parse(&["[::1]:1", "1.1.1.1:1", "1.1.1.2:1"]);
+        let order = in_order(found.clone(), &parse(&["[::1]:1"]));
+        assert_eq!(order, parse(&["1.1.1.1:1", "1.1.1.2:1", "[::1]:1"]));
+        assert_eq!(in_order(found.clone(), &found).len(), 3);
+        // Among many it is not left out in favour of one that is shunned.
+        let many: Vec<_> = (1..50)
+            .map(|i| SocketAddr::from(([10, 0, 0, i], 1)))
+            .collect();
+        assert_eq!(
+            in_order(many.clone(), &many[..49 - 1]).front(),
+            Some(&many[48])
+        );
     }
 }

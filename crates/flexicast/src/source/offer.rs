@@ -82,16 +82,19 @@ impl Source {
         });
         self.alarms.retain(|(_, _, channel, _)| *channel != c);
         self.channels[c] = Channel::vacant();
-        match absence {
-            Absence::Gone => self.elsewhere.remove(&name),
-            Absence::Elsewhere => self.elsewhere.insert(name),
-        };
+        self.set_absent(&name, absence);
     }
 
-    /// Another source publishes the channel with this name: who asks for it here is to come back later. Does nothing for a channel of this source.
-    pub fn set_elsewhere(&mut self, name: &str) {
-        if self.channel_named(name).is_none() {
-            self.elsewhere.insert(name.to_owned());
+    /// Says why a channel is not here: because another source publishes it, or because there is none (any more). Does nothing for a channel of this source.
+    pub fn set_absent(&mut self, name: &str, absence: Absence) {
+        match absence {
+            Absence::Gone => {
+                self.elsewhere.remove(name);
+            }
+            Absence::Elsewhere if self.channel_named(name).is_none() => {
+                self.elsewhere.insert(name.to_owned());
+            }
+            Absence::Elsewhere => {}
         }
     }
 

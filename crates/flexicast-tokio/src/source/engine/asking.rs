@@ -13,7 +13,7 @@ use super::{Command, Engine};
 use crate::Error;
 use crate::config::random;
 use crate::source::peer::Wish;
-use crate::source::{Admission, Denied, MassFallBack, Move};
+use crate::source::{Absence, Admission, Denied, MassFallBack, Move};
 
 /// Bytes of one read of the store for one session.
 const FETCH_BYTES: usize = 128 << 10;
@@ -82,7 +82,7 @@ impl Engine {
                 self.remove_channel(&name, absence, now);
                 let _ = answer.send(());
             }
-            Command::Elsewhere(name) => self.core.set_elsewhere(&name),
+            Command::Elsewhere(name) => self.core.set_absent(&name, Absence::Elsewhere),
             Command::Certificate(quic, answer) => {
                 self.quic = *quic;
                 info!("another certificate is shown from now on");

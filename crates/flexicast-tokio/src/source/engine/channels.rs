@@ -73,10 +73,7 @@ impl Engine {
 
     pub(super) fn remove_channel(&mut self, name: &str, absence: Absence, now: Instant) {
         let Some(channel) = self.channel(name) else {
-            if absence == Absence::Elsewhere {
-                self.core.set_elsewhere(name);
-            }
-            return;
+            return self.core.set_absent(name, absence);
         };
         self.core.remove_channel(channel, absence, now);
         if let Some(place) = self.places.get_mut(channel) {
