@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod documents;
+
 use super::*;
 use crate::config::Config;
 

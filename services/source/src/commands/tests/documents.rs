@@ -1,0 +1,103 @@
+//! What the documents say to type can be typed.
+
+use super::*;
+
+const OPERATIONS: &str = include_str!("../../../../../docs/operations.md");
+const README: &str = include_str!("../../../../../README.md");
+
+/// The words of a line as a shell takes them: quotes hold words together.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = None;
+    for c in line.chars() {
+        match (quoted, c) {
+            (Some(quote), c) if c == quote => quoted = None,
+            (None, '\'' | '"') => quoted = Some(c),
+            (None, ' ') => words.push(String::new()),
+            (_, c) => {
+                if let Some(word) = words.last_mut() {
+                    word.push(c);
+                }
+            }
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// The lines of a document that run the program.
+fn lines(document: &str) -> Vec<&str> {
+    let run = |line: &&str| line.starts_with("    flexfeed-source ");
+    let lines = document.lines().filter(run);
+    lines
+        .map(|line| line.split(" #").next().unwrap_or(line).trim())
+        .collect()
+}
+
+#[test]
+fn every_command_line_in_the_documents_is_understood() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("source.toml");
+    std::fs::write(&file, example()).unwrap();
+    let found = [lines(OPERATIONS), lines(README)].concat();
+    assert!(found.len() > 20, "{found:?}");
+    for line in found {
+        let line = line.replace("/etc/flexfeed/source.toml", file.to_str().unwrap());
+        let words = words(&line);
+        let matches = arguments::command().try_get_matches_from(&words);
+        let matches = matches.unwrap_or_else(|error| panic!("{line}: {error}"));
+        let read = Invocation::read(&matches, &Environment::default());
+        read.unwrap_or_else(|mistakes| panic!("{line}: {mistakes:?}"));
+    }
+    for command in [
+        "token create",
+        "token list",
+        "token revoke",
+        "channel add",
+        "channel set",
+        "channel remove",
+        "feed add",
+        "feed list",
+        "feed remove",
+        "feed check",
+        "feed import",
+        "feed export",
+        "receiver list",
+        "receiver revoke",
+        "receiver forget",
+        "gap list",
+        "backup",
+        "restore",
+        "config check",
+        "config show",
+    ] {
+        let line = format!("flexfeed-source {command}");
+        assert!(OPERATIONS.contains(&line), "no example of {command}");
+        assert!(
+            OPERATIONS.contains(&format!("`{command}`")),
+            "no answer of {command}"
+        );
+    }
+}
+
+/// The configuration file of the document.
+fn example() -> &'static str {
+    let block = OPERATIONS.split("```toml\n").nth(1).unwrap();
+    block.split("```").next().unwrap()
+}
+
+#[test]
+fn the_configuration_file_in_the_document_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("source.toml");
+    std::fs::write(&file, example()).unwrap();
+    let config = run(&["--config", file.to_str().unwrap()]);
+    assert_eq!(config.warnings, Vec::<String>::new());
+    let feeds: Vec<_> = config
+        .channels
+        .iter()
+        .map(|c| (c.name.as_str(), c.feeds.len()))
+        .collect();
+    assert_eq!(feeds, [("lore", 1), ("news", 2)]);
+    assert!(config.channels[1].private && config.channels[1].feeds[1].local);
+}
