@@ -20,6 +20,8 @@ mod stats;
 pub mod webhook;
 
 #[cfg(test)]
+mod targets;
+#[cfg(test)]
 mod tests;
 
 use std::path::Path;

@@ -1,1 +1,579 @@
+#![allow(clippy::unwrap_used)]
+use std::path::Path;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use feed::payload;
+use flexicast::Cursor;
+use flexicast_tokio::receiver::Event;
+use reqwest::{Client, Response};
+use serde_json::Value;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::*;
+use crate::board::Identity;
+use crate::deliver::tests::{encoded, incarnation};
+use crate::journal::{Limits, Missing};
+use crate::sink::{ChannelFiles, Layout, Sink};
+
+const TIME: Duration = Duration::from_secs(30);
+
+/// A site on a real socket, with the outputs behind it.
+struct Bench {
+    data: TempDir,
+    files: Vec<(String, ChannelFiles)>,
+    board: Arc<Board>,
+    address: SocketAddr,
+    client: Client,
+    stop: CancellationToken,
+}
+
+impl Bench {
+    async fn start(channels: &[&str]) -> Bench {
+        Bench::with(channels, Limits::default()).await
+    }
+
+    async fn with(channels: &[&str], limits: Limits) -> Bench {
+        let data = tempfile::tempdir().unwrap();
+        std::fs::create_dir(data.path().join("state")).unwrap();
+        let files: Vec<_> = channels
+            .iter()
+            .map(|name| ((*name).to_owned(), open(data.path(), name, limits)))
+            .collect();
+        let identity = Identity {
+            name: "<r1>".into(),
+            receiver_id: Uuid::from_u128(1),
+            source: "h:4433".into(),
+        };
+        let known: Vec<_> = channels
+            .iter()
+            .map(|name| ((*name).to_owned(), None))
+            .collect();
+        let board = Arc::new(Board::new(identity, &known));
+        let stop = CancellationToken::new();
+        let served = files.iter().map(|(channel, files)| Served {
+            channel: channel.clone(),
+            tape: files.tape(),
+        });
+        let site = Site::new(
+            data.path().to_owned(),
+            true,
+            served.collect(),
+            Arc::clone(&board),
+            Vec::new(),
+            stop.clone(),
+        );
+        let listener = bind(HttpSettings {
+            addr: ([127, 0, 0, 1], 0).into(),
+            explicit: true,
+        });
+        let listener = listener.await.unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve(Arc::new(site), listener));
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Bench {
+            data,
+            files,
+            board,
+            address,
+            client: Client::builder().tls_certs_only([]).build().unwrap(),
+            stop,
+        }
+    }
+
+    fn files(&mut self, channel: &str) -> &mut ChannelFiles {
+        let mut files = self.files.iter_mut();
+        &mut files.find(|(name, _)| name == channel).unwrap().1
+    }
+
+    fn put(&mut self, channel: &str, seqs: impl IntoIterator<Item = u64>) {
+        let files = self.files(channel);
+        for seq in seqs {
+            let encoded = encoded(seq);
+            files.take(&payload::decode(&encoded).unwrap(), &encoded);
+        }
+        write(files);
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    async fn get(&self, path: &str) -> Response {
+        self.client.get(self.url(path)).send().await.unwrap()
+    }
+
+    async fn asked(&self, path: &str, header: &str, value: &str) -> Response {
+        let request = self.client.get(self.url(path)).header(header, value);
+        request.send().await.unwrap()
+    }
+
+    async fn listen(&self, path: &str, last: Option<&str>) -> Stream {
+        let response = match last {
+            Some(id) => self.asked(path, "last-event-id", id).await,
+            None => self.get(path).await,
+        };
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        let mut stream = Stream {
+            response,
+            text: String::new(),
+            id: None,
+        };
+        // Where it is, before anything happens.
+        let greeting = stream.block().await;
+        assert!(greeting.contains("retry: "), "{greeting}");
+        stream
+    }
+}
+
+fn open(data: &Path, channel: &str, journal: Limits) -> ChannelFiles {
+    let layout = Layout {
+        data,
+        state: &data.join("state"),
+        source: "h:4433",
+        delivery_log: None,
+        json: true,
+        served: None,
+        journal,
+        journal_unchecked: false,
+    };
+    ChannelFiles::open(&layout, channel).unwrap().0
+}
+
+fn write(files: &mut ChannelFiles) {
+    files.write_journal().unwrap();
+    files.write_output().unwrap();
+    files.announce();
+}
+
+/// A client of `/events`, as browsers are.
+struct Stream {
+    response: Response,
+    text: String,
+    id: Option<String>,
+}
+
+/// A type and data.
+type Seen = (String, Value);
+
+impl Stream {
+    /// Everything up to the next empty line.
+    async fn block(&mut self) -> String {
+        let read = async {
+            loop {
+                if let Some((block, rest)) = self.text.split_once("\n\n") {
+                    let block = block.to_owned();
+                    self.text = rest.to_owned();
+                    return block;
+                }
+                let chunk = self
+                    .response
+                    .chunk()
+                    .await
+                    .unwrap()
+                    .expect("the stream ended");
+                self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+            }
+        };
+        let block = tokio::time::timeout(TIME, read).await.unwrap();
+        for line in block.lines() {
+            if let Some(id) = line.strip_prefix("id: ") {
+                self.id = Some(id.to_owned());
+            }
+        }
+        block
+    }
+
+    async fn next(&mut self) -> Seen {
+        loop {
+            let block = self.block().await;
+            let field = |name: &str| {
+                let lines = block.lines();
+                let values = lines.filter_map(|line| line.strip_prefix(name));
+                values.collect::<Vec<_>>().join("\n")
+            };
+            let data = field("data: ");
+            if !data.is_empty() {
+                return (field("event: "), serde_json::from_str(&data).unwrap());
+            }
+        }
+    }
+
+    /// The seqs of the next updates.
+    async fn seqs(&mut self, count: usize) -> Vec<u64> {
+        let mut seqs = Vec::new();
+        for _ in 0..count {
+            let (kind, data) = self.next().await;
+            assert_eq!(kind, "", "{data}");
+            seqs.push(seq_of(&data));
+        }
+        seqs
+    }
+}
+
+fn seq_of(event: &Value) -> u64 {
+    let id = event["id"].as_str().unwrap();
+    id.rsplit('/').next().unwrap().parse().unwrap()
+}
+
+fn id(seq: u64) -> String {
+    format!("{}/{seq}", incarnation())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn feeds_have_validators() {
+    let mut bench = Bench::start(&["lore"]).await;
+    bench.put("lore", 1..=3);
+    let mut tags = Vec::new();
+    for (path, kind) in [
+        ("/feeds/lore.atom", "application/atom+xml; charset=utf-8"),
+        ("/feeds/lore.json", "application/feed+json; charset=utf-8"),
+    ] {
+        let response = bench.get(path).await;
+        assert_eq!(response.status(), 200);
+        let headers = response.headers().clone();
+        assert_eq!(headers["content-type"], kind);
+        assert_eq!(headers["x-content-type-options"], "nosniff");
+        let body = response.bytes().await.unwrap();
+        let file = bench.data.path().join(path.rsplit('/').next().unwrap());
+        assert_eq!(body, std::fs::read(file).unwrap());
+        let head = bench.client.head(bench.url(path)).send().await.unwrap();
+        assert_eq!(head.status(), 200);
+        for name in ["etag", "last-modified", "content-length", "content-type"] {
+            assert_eq!(head.headers()[name], headers[name], "{name}");
+        }
+        assert_eq!(head.headers()["content-length"], body.len().to_string());
+        assert_eq!(head.bytes().await.unwrap(), Bytes::new());
+
+        let etag = headers["etag"].to_str().unwrap();
+        let modified = headers["last-modified"].to_str().unwrap();
+        for (name, value, code) in [
+            ("if-none-match", etag, 304),
+            ("if-none-match", &format!("\"x\", W/{etag}"), 304),
+            ("if-none-match", "*", 304),
+            ("if-none-match", "\"x\"", 200),
+            ("if-modified-since", modified, 304),
+            ("if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT", 200),
+            ("if-modified-since", "yesterday", 200),
+        ] {
+            let response = bench.asked(path, name, value).await;
+            assert_eq!(response.status(), code, "{name}: {value}");
+            assert_eq!(response.headers()["etag"], etag);
+            let length = response.bytes().await.unwrap().len();
+            assert_eq!(length == 0, code == 304);
+        }
+        // Another version of the same second: the date cannot tell, the tag can.
+        let both = bench.client.get(bench.url(path));
+        let both = both
+            .header("if-none-match", "\"x\"")
+            .header("if-modified-since", modified);
+        assert_eq!(both.send().await.unwrap().status(), 200);
+        tags.push(etag.to_owned());
+    }
+    bench.put("lore", [4]);
+    for (path, old) in ["/feeds/lore.atom", "/feeds/lore.json"].iter().zip(tags) {
+        let response = bench.asked(path, "if-none-match", &old).await;
+        assert_eq!(response.status(), 200);
+        assert_ne!(response.headers()["etag"], old);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_but_what_is_meant_is_served() {
+    let bench = Bench::start(&["lore"]).await;
+    std::fs::write(bench.data.path().join("secret.atom"), "s").unwrap();
+    for path in [
+        "/feeds/secret.atom",
+        "/feeds/lore.txt",
+        "/feeds/..%2Flore.atom",
+        "/feeds/state%2Flore.json",
+        "/feeds/lore",
+        "/feeds/",
+        "/state/receiver-id",
+        "/events?channel=net",
+    ] {
+        assert_eq!(bench.get(path).await.status(), 404, "{path}");
+    }
+    let posted = bench
+        .client
+        .post(bench.url("/feeds/lore.atom"))
+        .send()
+        .await;
+    assert_eq!(posted.unwrap().status(), 405);
+    let page = bench.get("/").await;
+    assert!(
+        page.headers()["content-security-policy"]
+            .to_str()
+            .unwrap()
+            .contains("'none'")
+    );
+    let page = page.text().await.unwrap();
+    assert!(
+        page.contains("&lt;r1&gt;") && !page.contains("<r1>"),
+        "{page}"
+    );
+    assert!(page.contains("/feeds/lore.json"), "{page}");
+    assert_eq!(bench.get("/healthz").await.text().await.unwrap(), "alive\n");
+    let status: Value =
+        serde_json::from_str(&bench.get("/status.json").await.text().await.unwrap()).unwrap();
+    assert_eq!(
+        (&status["name"], &status["running"]),
+        (&"<r1>".into(), &true.into())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_come_as_they_happen_and_go_on_after_the_last_one() {
+    let mut bench = Bench::start(&["lore"]).await;
+    bench.put("lore", 1..=3);
+    let mut stream = bench.listen("/events", None).await;
+    assert_eq!(stream.id, Some(id(3)));
+    bench.put("lore", 4..=6);
+    let (kind, event) = stream.next().await;
+    assert_eq!((kind.as_str(), &event["id"]), ("", &Value::from(id(4))));
+    assert_eq!(event["specversion"], "1.0");
+    assert_eq!(event["data"]["id"], "urn:4");
+    assert_eq!(stream.id, Some(id(4)));
+    drop(stream);
+    bench.put("lore", 7..=9);
+    let mut stream = bench.listen("/events?channel=lore", Some(&id(4))).await;
+    assert_eq!(stream.seqs(5).await, [5, 6, 7, 8, 9]);
+    // From the beginning of what is kept; the header counts more.
+    let mut stream = bench.listen("/events?last_event_id=0", None).await;
+    assert_eq!(stream.seqs(9).await, (1..=9).collect::<Vec<_>>());
+    let mut stream = bench.listen("/events?last_event_id=0", Some(&id(8))).await;
+    assert_eq!(stream.seqs(1).await, [9]);
+    // At the end of the receiver the stream ends, and does not hold it up.
+    bench.stop.cancel();
+    while let Ok(Some(_)) = stream.response.chunk().await {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gaps_and_new_numbers_are_told() {
+    let mut bench = Bench::start(&["lore"]).await;
+    bench.put("lore", 1..=2);
+    let mut stream = bench.listen("/events", None).await;
+    bench.files("lore").miss(incarnation(), 3, 5, Missing::Gone);
+    bench.put("lore", [6]);
+    let (kind, gap) = stream.next().await;
+    assert_eq!(
+        (kind.as_str(), &gap["from"], &gap["to"]),
+        ("gap", &3.into(), &5.into())
+    );
+    assert_eq!(gap["reason"], "gone at the source");
+    assert_eq!(stream.id, Some(id(5)));
+    assert_eq!(stream.seqs(1).await, [6]);
+    let other = Uuid::from_u128(9);
+    let begin = Cursor {
+        incarnation: other,
+        seq: 40,
+    };
+    bench.files("lore").begin(begin, true);
+    write(bench.files("lore"));
+    let (kind, resync) = stream.next().await;
+    assert_eq!((kind.as_str(), &resync["after"]), ("resync", &40.into()));
+    assert_eq!(resync["incarnation"], other.to_string());
+    assert_eq!(stream.id, Some(format!("{other}/40")));
+    drop(stream);
+    // Who was away for all of it is told of all of it.
+    let mut stream = bench.listen("/events", Some(&id(1))).await;
+    assert_eq!(stream.seqs(1).await, [2]);
+    assert_eq!(stream.next().await.0, "gap");
+    assert_eq!(stream.seqs(1).await, [6]);
+    assert_eq!(stream.next().await.0, "resync");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_is_gone_is_told_and_what_is_there_follows() {
+    let limits = Limits {
+        updates: 32,
+        bytes: 1 << 20,
+    };
+    let mut bench = Bench::with(&["lore"], limits).await;
+    for seq in 1..=100 {
+        bench.put("lore", [seq]);
+    }
+    let mut stream = bench.listen("/events", Some(&id(10))).await;
+    let (kind, gap) = stream.next().await;
+    assert_eq!((kind.as_str(), &gap["from"]), ("gap", &11.into()));
+    let first = gap["to"].as_u64().unwrap() + 1;
+    assert!(first >= 69, "{gap}");
+    let count = (100 - first + 1) as usize;
+    assert_eq!(stream.seqs(count).await, (first..=100).collect::<Vec<_>>());
+    // Of a store that this receiver does not know, and nonsense.
+    for (last, from) in [
+        (format!("{}/4", Uuid::from_u128(3)), 5.into()),
+        ("x".into(), Value::Null),
+    ] {
+        let mut stream = bench.listen("/events", Some(&last)).await;
+        let (kind, gap) = stream.next().await;
+        assert_eq!(
+            (kind.as_str(), &gap["from"], &gap["to"]),
+            ("gap", &from, &Value::Null)
+        );
+        if last != "x" {
+            assert_eq!(stream.next().await.0, "resync");
+        }
+        assert_eq!(stream.seqs(count).await, (first..=100).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_channels_go_on_by_one_id() {
+    let mut bench = Bench::start(&["lore", "net.x"]).await;
+    bench.put("lore", 1..=2);
+    bench.put("net.x", 1..=4);
+    let mut stream = bench.listen("/events", None).await;
+    let i = incarnation();
+    assert_eq!(stream.id, Some(format!("lore:{i}:2,net.x:{i}:4")));
+    bench.put("net.x", [5]);
+    assert_eq!(stream.seqs(1).await, [5]);
+    let last = stream.id.clone().unwrap();
+    assert_eq!(last, format!("lore:{i}:2,net.x:{i}:5"));
+    drop(stream);
+    bench.put("lore", 3..=4);
+    bench.put("net.x", 6..=7);
+    let mut stream = bench.listen("/events", Some(&last)).await;
+    let mut seqs = stream.seqs(4).await;
+    seqs.sort_unstable();
+    assert_eq!(seqs, [3, 4, 6, 7]);
+    // One of them, by the id of both.
+    let mut stream = bench.listen("/events?channel=net.x", Some(&last)).await;
+    assert_eq!(stream.seqs(2).await, [6, 7]);
+    assert_eq!(stream.id, Some(format!("{i}/7")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_are_bounded_and_those_that_take_nothing_are_dropped() {
+    let mut bench = Bench::start(&["lore"]).await;
+    let mut streams = Vec::new();
+    for _ in 0..64 {
+        streams.push(bench.listen("/events", None).await);
+    }
+    let refused = bench.get("/events").await;
+    assert_eq!(refused.status(), 503);
+    assert!(refused.headers().contains_key("retry-after"));
+    // There still is room for the rest.
+    assert_eq!(bench.get("/healthz").await.status(), 200);
+    let mut lazy = streams.pop().unwrap();
+    drop(streams);
+    // More than the buffers on the way hold, while the client does not look.
+    let files = bench.files("lore");
+    for seq in 1..=3000u64 {
+        let entry = feed::Entry {
+            id: format!("urn:{seq}"),
+            content_text: Some((0..600).map(|n| format!("{} ", n * seq)).collect()),
+            ..feed::Entry::default()
+        };
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let kind = feed::Kind::Created;
+        let encoded = Bytes::from(payload::encode(&entry, kind, "u", incarnation(), seq, now));
+        files.take(&payload::decode(&encoded).unwrap(), &encoded);
+        if seq % 100 == 0 {
+            write(files);
+        }
+    }
+    let begun = Instant::now();
+    loop {
+        let text = bench.get("/metrics").await.text().await.unwrap();
+        if text.contains("flexfeed_receiver_event_clients_dropped_total 1\n") {
+            assert!(
+                text.contains("flexfeed_receiver_event_clients 0\n"),
+                "{text}"
+            );
+            assert!(
+                text.contains("flexfeed_receiver_event_clients_refused_total 1\n"),
+                "{text}"
+            );
+            break;
+        }
+        assert!(begun.elapsed() < TIME, "{text}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // It gets what was on the way, and the rest when it comes back.
+    let mut seqs = Vec::new();
+    let read = async {
+        while let Ok(Some(chunk)) = lazy.response.chunk().await {
+            lazy.text.push_str(&String::from_utf8_lossy(&chunk));
+        }
+    };
+    tokio::time::timeout(TIME, read).await.unwrap();
+    let (whole, _) = lazy.text.rsplit_once("\n\n").unwrap();
+    let mut last = None;
+    for block in whole.split("\n\n") {
+        for line in block.lines() {
+            if let Some(data) = line.strip_prefix("data: ") {
+                seqs.push(seq_of(&serde_json::from_str(data).unwrap()));
+            }
+            if let Some(id) = line.strip_prefix("id: ") {
+                last = Some(id.to_owned());
+            }
+        }
+    }
+    assert!(seqs.len() < 3000);
+    let mut stream = bench.listen("/events", last.as_deref()).await;
+    seqs.extend(stream.seqs(3000 - seqs.len()).await);
+    assert_eq!(seqs, (1..=3000).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_tells_what_is_in_the_way() {
+    let mut bench = Bench::start(&["lore"]).await;
+    async fn reasons(bench: &Bench) -> (u16, String) {
+        let response = bench.get("/readyz").await;
+        let code = response.status().as_u16();
+        let body: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+        assert_eq!(body["ready"], code == 200);
+        (code, body["reasons"].to_string())
+    }
+    let (code, why) = reasons(&bench).await;
+    assert_eq!(code, 503);
+    assert!(why.contains("no connection"), "{why}");
+    bench.board.apply(&Event::Welcome {
+        channel: "lore".into(),
+        incarnation: incarnation(),
+        head: 5,
+        first: 1,
+        resync: false,
+    });
+    let (code, why) = reasons(&bench).await;
+    assert_eq!(code, 503);
+    assert!(why.contains("5 updates are still to come"), "{why}");
+    bench.put("lore", 1..=5);
+    bench.board.delivered(
+        "lore",
+        &crate::deliver::Outcome {
+            cursor: Some(Cursor {
+                incarnation: incarnation(),
+                seq: 5,
+            }),
+            ..Default::default()
+        },
+    );
+    assert_eq!(reasons(&bench).await.0, 200);
+    bench.board.storage_failed("disk full".into());
+    let (code, why) = reasons(&bench).await;
+    assert_eq!(code, 503);
+    assert!(why.contains("disk full"), "{why}");
+    let last = bench.board.clone();
+    last.apply(&Event::Disconnected {
+        reason: "away".into(),
+        retry_in: Duration::ZERO,
+    });
+    assert!(reasons(&bench).await.1.contains("away"));
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_matters_only_to_those_who_asked_for_it() {
+    let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = other.local_addr().unwrap();
+    let taken = |explicit| bind(HttpSettings { addr, explicit });
+    assert!(taken(false).await.unwrap().is_none());
+    let error = taken(true).await.unwrap_err().to_string();
+    assert!(
+        error.contains(&addr.to_string()) && error.contains("--http"),
+        "{error}"
+    );
+}
