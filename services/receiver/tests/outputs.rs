@@ -1,0 +1,626 @@
+//! What comes out of the program besides the Atom file, against a real source: the JSON Feed file,
+//! events, webhooks, commands; over kills, a full disk, and everything that hangs.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod hook_server;
+mod program;
+mod site;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use hook_server::HookServer;
+use program::{PATIENCE, Running, receiver, text};
+use serde_json::Value;
+use site::{Site, entries};
+use tempfile::TempDir;
+
+/// A receiver's data folder, its settings, and how to start it.
+struct Home {
+    folder: TempDir,
+    data: PathBuf,
+    link: String,
+    http: SocketAddr,
+    settings: String,
+}
+
+impl Home {
+    fn new(link: String, settings: String) -> Home {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        // Somebody else could take it in between; nobody here does.
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        Home {
+            data,
+            folder,
+            link,
+            http: free.local_addr().unwrap(),
+            settings,
+        }
+    }
+
+    fn command(&self) -> Command {
+        let config = self.folder.path().join("receiver.toml");
+        std::fs::write(&config, &self.settings).unwrap();
+        let http = self.http.to_string();
+        let mut command = receiver(&["--data", text(&self.data), "--config", text(&config)]);
+        command
+            .args(["--name", "r1", "--http", &http])
+            .env("FLEXFEED_LINK", &self.link);
+        command
+    }
+
+    fn start(&self) -> Running {
+        let running = Running::start(&mut self.command());
+        running.wait_for("feeds, events and status are at");
+        running
+    }
+
+    async fn get(&self, path: &str) -> Option<(u16, String)> {
+        let client = client();
+        let response = client.get(format!("http://{}{path}", self.http));
+        let response = response.send().await.ok()?;
+        Some((response.status().as_u16(), response.text().await.ok()?))
+    }
+
+    async fn status(&self) -> Value {
+        let page = self.get("/status.json").await;
+        page.map_or(Value::Null, |(_, text)| {
+            serde_json::from_str(&text).unwrap()
+        })
+    }
+
+    async fn cursor(&self, seq: u64) {
+        until("the cursor", async || {
+            self.status().await["channels"][0]["cursor"] == seq
+        })
+        .await;
+    }
+
+    async fn hook(&self, name: &str) -> Value {
+        let status = self.status().await;
+        let hooks = status["hooks"].as_array().cloned().unwrap_or_default();
+        let mut found = hooks.into_iter().filter(|hook| hook["name"] == name);
+        found.next().unwrap_or(Value::Null)
+    }
+
+    fn dead(&self, hook: &str) -> Vec<u64> {
+        let path = self.data.join(format!("dead-letters/{hook}.jsonl"));
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let letters = text.lines().map(|line| {
+            let letter: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(
+                letter["event"]["data"]["id"],
+                format!("urn:entry:{}", letter["seq"])
+            );
+            assert!(letter["reason"].as_str().is_some_and(|r| !r.is_empty()));
+            letter["seq"].as_u64().unwrap()
+        });
+        letters.collect()
+    }
+
+    /// The numbers of the entries in the JSON Feed file, in its order.
+    fn items(&self) -> Vec<u64> {
+        let file = std::fs::read(self.data.join("lore.json")).unwrap();
+        let feed: Value = serde_json::from_slice(&file).unwrap();
+        let items = feed["items"].as_array().unwrap().iter();
+        let ids = items.map(|item| item["id"].as_str().unwrap().to_owned());
+        ids.map(|id| id["urn:entry:".len()..].parse().unwrap())
+            .collect()
+    }
+}
+
+fn client() -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
+        .tls_certs_only([])
+        .build()
+        .unwrap()
+}
+
+async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let begun = Instant::now();
+    while !condition().await {
+        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+}
+
+fn kill(mut running: Running) {
+    running.signal("-KILL");
+    running.exit_code();
+}
+
+fn stop(mut running: Running) {
+    let begun = Instant::now();
+    running.signal("-TERM");
+    assert_eq!(running.exit_code(), Some(0));
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+fn in_order(last: u64) -> Vec<u64> {
+    (1..=last).collect()
+}
+
+fn newest_first(last: u64) -> Vec<u64> {
+    (1..=last).rev().collect()
+}
+
+/// Each once, in the order of their first time.
+fn first_times(seqs: &[u64]) -> Vec<u64> {
+    let mut seen = Vec::new();
+    for seq in seqs {
+        if !seen.contains(seq) {
+            seen.push(*seq);
+        }
+    }
+    seen
+}
+
+/// The numbers that a command wrote down, one in a line.
+fn numbers(path: &Path) -> Vec<u64> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+/// A client of `/events` that comes back by the id of the last event that it has.
+struct Listener {
+    url: String,
+    last: Option<String>,
+    /// The numbers of the updates that it got.
+    seqs: Vec<u64>,
+    /// Other events.
+    notes: Vec<(String, Value)>,
+}
+
+impl Listener {
+    fn new(home: &Home) -> Listener {
+        Listener {
+            url: format!("http://{}/events?last_event_id=0", home.http),
+            last: None,
+            seqs: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Reads until it has `count` updates, or the connection ends.
+    async fn read(&mut self, count: usize) {
+        let mut request = client().get(&self.url);
+        if let Some(last) = &self.last {
+            request = request.header("last-event-id", last);
+        }
+        let Ok(mut response) = request.send().await else {
+            return;
+        };
+        assert_eq!(response.status(), 200);
+        let mut text = String::new();
+        while self.seqs.len() < count {
+            let chunk = tokio::time::timeout(PATIENCE, response.chunk()).await;
+            let Ok(Some(chunk)) = chunk.expect("nothing comes") else {
+                return;
+            };
+            text.push_str(std::str::from_utf8(&chunk).unwrap());
+            while let Some((block, rest)) = text.split_once("\n\n") {
+                self.take(block);
+                text = rest.to_owned();
+            }
+        }
+    }
+
+    fn take(&mut self, block: &str) {
+        let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name));
+        if let Some(id) = field("id: ") {
+            self.last = Some(id.to_owned());
+        }
+        let Some(data) = field("data: ") else { return };
+        let data: Value = serde_json::from_str(data).unwrap();
+        match field("event: ") {
+            Some(kind) => self.notes.push((kind.to_owned(), data)),
+            None => {
+                let id = data["data"]["id"].as_str().unwrap();
+                self.seqs.push(id["urn:entry:".len()..].parse().unwrap());
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_kills_events_come_once_and_hooks_at_least_once() {
+    let site = Site::start().await;
+    let hooks = HookServer::start();
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let ran = tempfile::tempdir().unwrap();
+    let ran = ran.path().join("ran");
+    let settings = format!(
+        "[[webhook]]\nurl = \"{}\"\nname = \"good\"\nsecret = \"0123456789abcdef\"\n\
+         [[webhook]]\nurl = \"http://{nobody}/\"\nname = \"away\"\n\
+         [[exec]]\ncommand = \"echo $FLEXFEED_SEQ >> {}\"\nname = \"note\"\n",
+        hooks.url("/good"),
+        ran.display()
+    );
+    let home = Home::new(site.link(), settings);
+    let mut listener = Listener::new(&home);
+    let mut seq = 0;
+    for round in 0..6u64 {
+        let running = home.start();
+        if round == 0 {
+            // From here on it is known where the first delivery began.
+            until("a cursor", async || {
+                home.data.join("state/lore.json").exists()
+            })
+            .await;
+        }
+        for _ in 0..30 {
+            seq += 1;
+            site.publish(seq).await;
+        }
+        // Somewhere on the way.
+        listener.read(seq as usize - 20 + round as usize).await;
+        kill(running);
+    }
+    let running = home.start();
+    listener.read(seq as usize).await;
+    assert_eq!(listener.seqs, in_order(seq));
+    assert_eq!(listener.notes, [] as [(String, Value); 0]);
+    until("webhook and command", async || {
+        hooks.seqs("/good").last() == Some(&seq) && numbers(&ran).last() == Some(&seq)
+    })
+    .await;
+    assert_eq!(first_times(&hooks.seqs("/good")), in_order(seq));
+    assert_eq!(first_times(&numbers(&ran)), in_order(seq));
+    let posts = hooks.posts("/good");
+    assert!(
+        posts
+            .iter()
+            .all(|post| post.headers["webhook-signature"].starts_with("v1,"))
+    );
+    let item: Value = serde_json::from_slice(&posts[0].body).unwrap();
+    assert_eq!(item["id"], "urn:entry:1");
+    // The one that nobody answers holds nothing up, and what it missed waits.
+    let away = home.hook("away").await;
+    assert_eq!(away["pending"], seq, "{away}");
+    assert!(
+        away["error"]
+            .as_str()
+            .is_some_and(|e| e.contains("refused")),
+        "{away}"
+    );
+    assert_eq!(entries(&home.data), newest_first(seq));
+    assert_eq!(home.items(), newest_first(seq));
+    let ready = home.get("/readyz").await.unwrap();
+    assert_eq!(ready.0, 200, "{}", ready.1);
+    stop(running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_hangs_holds_nothing_up_and_not_the_end() {
+    let site = Site::start().await;
+    let hooks = HookServer::start();
+    hooks.answer("/mute", 0);
+    hooks.answer("/gone", 410);
+    let settings = format!(
+        "journal_updates = 64\n\
+         [[webhook]]\nurl = \"{}\"\nname = \"mute\"\ntimeout = \"600s\"\n\
+         [[webhook]]\nurl = \"{}\"\nname = \"gone\"\n\
+         [[webhook]]\nurl = \"{}\"\nname = \"good\"\n\
+         [[exec]]\ncommand = \"sleep 600\"\nname = \"asleep\"\ntimeout = \"600s\"\n",
+        hooks.url("/mute"),
+        hooks.url("/gone"),
+        hooks.url("/good"),
+    );
+    let home = Home::new(site.link(), settings);
+    let running = home.start();
+    running.wait_for("connected to");
+    until("a cursor", async || {
+        home.data.join("state/lore.json").exists()
+    })
+    .await;
+    for seq in 1..=300 {
+        site.publish(seq).await;
+        // The good one keeps up.
+        if seq % 20 == 0 {
+            until("the good one", async || {
+                hooks.seqs("/good").last() == Some(&seq)
+            })
+            .await;
+        }
+    }
+    home.cursor(300).await;
+    assert_eq!(hooks.seqs("/good"), in_order(300));
+    assert_eq!(hooks.seqs("/mute"), [1]);
+    assert_eq!(hooks.seqs("/gone"), [1]);
+    until("the status", async || {
+        home.hook("good").await["delivered"] == 300
+    })
+    .await;
+    let gone = home.hook("gone").await;
+    assert_eq!(gone["disabled"], true, "{gone}");
+    // What the journal cannot hold for them is in their dead letters; nothing is nowhere.
+    for name in ["mute", "gone", "asleep"] {
+        let hook = home.hook(name).await;
+        let pending = hook["pending"].as_u64().unwrap();
+        assert!(pending <= 64, "{hook}");
+        assert_eq!(home.dead(name), in_order(300 - pending), "{name}");
+        assert_eq!(hook["dead"].as_u64(), Some(300 - pending));
+    }
+    assert_eq!(home.dead("good"), [] as [u64; 0]);
+    let metrics = home.get("/metrics").await.unwrap().1;
+    for line in [
+        "flexfeed_receiver_hook_delivered_updates_total{hook=\"good\",kind=\"webhook\"} 300\n",
+        "flexfeed_receiver_hook_disabled{hook=\"gone\",kind=\"webhook\"} 1\n",
+        "flexfeed_receiver_hook_running_attempts{hook=\"asleep\",kind=\"exec\"} 1\n",
+        "flexfeed_receiver_cursor_seq{channel=\"lore\"} 300\n",
+        "flexfeed_receiver_connected 1\n",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in:\n{metrics}");
+    }
+    // With two of them in hand.
+    stop(running);
+    // At the next start the one that is gone is asked again, and goes on with what is kept.
+    hooks.answer("/gone", 200);
+    let running = home.start();
+    until("the rest", async || {
+        hooks.seqs("/gone").last() == Some(&300)
+    })
+    .await;
+    let told = hooks.seqs("/gone");
+    let dead = home.dead("gone");
+    assert_eq!(told[1], dead.last().unwrap() + 1);
+    stop(running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_channel_goes_to_those_who_want_it() {
+    let site = Site::with(&["lore", "net"]).await;
+    let hooks = HookServer::start();
+    let settings = format!(
+        "[[webhook]]\nurl = \"{}\"\nname = \"all\"\n\
+         [[webhook]]\nurl = \"{}\"\nname = \"net\"\nchannels = [\"net\"]\n",
+        hooks.url("/all"),
+        hooks.url("/net"),
+    );
+    let home = Home::new(site.link(), settings);
+    let running = home.start();
+    until("cursors", async || {
+        ["lore", "net"]
+            .iter()
+            .all(|c| home.data.join(format!("state/{c}.json")).exists())
+    })
+    .await;
+    for seq in 1..=20 {
+        site.publish_on("lore", seq).await;
+        site.publish_on("net", seq).await;
+    }
+    until("all of it", async || {
+        hooks.posts("/all").len() == 40 && hooks.posts("/net").len() == 20
+    })
+    .await;
+    assert_eq!(hooks.seqs("/net"), in_order(20));
+    for channel in ["lore", "net"] {
+        let posts = hooks.posts("/all").into_iter();
+        let mine = posts.filter(|post| post.headers["ce-channel"] == channel);
+        assert_eq!(
+            mine.map(|post| post.seq()).collect::<Vec<_>>(),
+            in_order(20)
+        );
+    }
+    let mut listener = Listener::new(&home);
+    listener.read(40).await;
+    let ids = listener.last.unwrap();
+    assert_eq!(ids.split(',').count(), 2, "{ids}");
+    assert_eq!(home.get("/feeds/net.json").await.unwrap().0, 200);
+    stop(running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gap_and_a_new_store_are_told_to_who_listens() {
+    let mut site = Site::start().await;
+    let home = Home::new(site.link(), String::new());
+    let running = home.start();
+    until("a cursor", async || {
+        home.data.join("state/lore.json").exists()
+    })
+    .await;
+    site.publish(1).await;
+    let mut listener = Listener::new(&home);
+    listener.read(1).await;
+    stop(running);
+    for seq in 2..=9 {
+        site.publish(seq).await;
+    }
+    site.stop().await;
+    site.forget_before(7);
+    site.again().await;
+    let running = home.start();
+    listener.read(4).await;
+    assert_eq!(listener.seqs, [1, 7, 8, 9]);
+    let (kind, gap) = listener.notes.remove(0);
+    assert_eq!(
+        (kind.as_str(), &gap["from"], &gap["to"]),
+        ("gap", &2.into(), &6.into())
+    );
+    // Another store, which begins again with 1.
+    site.stop().await;
+    site.begin_anew();
+    site.again().await;
+    running.wait_for("begins anew");
+    for seq in 1..=3 {
+        site.publish(seq).await;
+    }
+    listener.read(7).await;
+    assert_eq!(listener.seqs, [1, 7, 8, 9, 1, 2, 3]);
+    let (kind, resync) = listener.notes.remove(0);
+    assert_eq!(
+        (kind.as_str(), &resync["incarnation"]),
+        ("resync", &site.incarnation.to_string().into())
+    );
+    assert_eq!(listener.notes, []);
+    stop(running);
+}
+
+/// A file system of its own, with little room.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: PathBuf) -> Option<SmallDisk> {
+        std::fs::create_dir_all(&at).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=2m", "tmpfs", text(&at)])
+            .status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            eprintln!(
+                "SKIPPED: a full disk needs a file system of its own, which only root can mount"
+            );
+            return None;
+        }
+        Some(SmallDisk(at))
+    }
+
+    /// Leaves so many bytes.
+    fn fill(&self, left: u64) {
+        let room = Command::new("df")
+            .args(["-B1", "--output=avail", text(&self.0)])
+            .output();
+        let room = String::from_utf8(room.unwrap().stdout).unwrap();
+        let room: u64 = room.split_whitespace().last().unwrap().parse().unwrap();
+        let filler = vec![b'.'; room.saturating_sub(left) as usize];
+        std::fs::write(self.0.join("filler"), filler).unwrap();
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.0.join("filler")).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["-l", text(&self.0)]).status();
+    }
+}
+
+/// Whatever of it does not fit: the journal, a feed file, the cursor, a dead letter.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(folder.path().join("disk")) else {
+        return;
+    };
+    let site = Site::start().await;
+    let hooks = HookServer::start();
+    hooks.answer("/bad", 500);
+    let settings = format!(
+        "[[webhook]]\nurl = \"{}\"\nname = \"good\"\n\
+         [[webhook]]\nurl = \"{}\"\nname = \"bad\"\nattempts = 1\n",
+        hooks.url("/good"),
+        hooks.url("/bad"),
+    );
+    let mut home = Home::new(site.link(), settings);
+    home.data = disk.0.join("data");
+    let mut running = home.start();
+    until("a cursor", async || {
+        home.data.join("state/lore.json").exists()
+    })
+    .await;
+    let mut listener = Listener::new(&home);
+    let mut seq = 0;
+    // Each time something else is the first that does not fit.
+    for (round, left) in [0, 4 << 10, 8 << 10, 16 << 10, 24 << 10, 40 << 10]
+        .into_iter()
+        .enumerate()
+    {
+        disk.fill(left);
+        for _ in 0..60 {
+            seq += 1;
+            site.publish(seq).await;
+        }
+        if left == 0 {
+            running.wait_for("nothing is lost");
+            until("not ready", async || {
+                home.get("/readyz")
+                    .await
+                    .is_some_and(|(code, text)| code == 503 && text.contains("space"))
+            })
+            .await;
+        } else {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        if round % 2 == 1 {
+            kill(running);
+            disk.free();
+            running = home.start();
+        } else {
+            disk.free();
+        }
+        home.cursor(seq).await;
+        listener.read(seq as usize).await;
+    }
+    until("the hooks", async || {
+        hooks.seqs("/good").last() == Some(&seq) && home.dead("bad").last() == Some(&seq)
+    })
+    .await;
+    assert_eq!(listener.seqs, in_order(seq));
+    assert_eq!(listener.notes, []);
+    assert_eq!(first_times(&hooks.seqs("/good")), in_order(seq));
+    assert_eq!(first_times(&home.dead("bad")), in_order(seq));
+    assert_eq!(entries(&home.data), newest_first(seq));
+    assert_eq!(home.items(), newest_first(seq));
+    until("ready", async || {
+        home.get("/readyz").await.unwrap().0 == 200
+    })
+    .await;
+    stop(running);
+}
+
+/// The switches break what the tests above rely on.
+#[cfg(feature = "sabotage")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sabotages_are_noticed() {
+    let site = Site::start().await;
+    let hooks = HookServer::start();
+    let settings = format!(
+        "webhook_secret = \"0123456789abcdef\"\n[[webhook]]\nurl = \"{}\"\nname = \"h\"\n",
+        hooks.url("/h")
+    );
+    let home = Home::new(site.link(), settings);
+    let start = |switch: &str| Running::start(home.command().env("FLEXFEED_SABOTAGE", switch));
+    let running = start("signature-off");
+    until("a cursor", async || {
+        home.data.join("state/lore.json").exists()
+    })
+    .await;
+    site.publish(1).await;
+    until("the webhook", async || hooks.seqs("/h") == [1]).await;
+    assert!(
+        !hooks.posts("/h")[0]
+            .headers
+            .contains_key("webhook-signature")
+    );
+    stop(running);
+
+    let running = start("journal-after-cursor");
+    running.wait_for("connected to");
+    site.publish(2).await;
+    until("the file", async || entries(&home.data) == [2, 1]).await;
+    let cursor = home.data.join("state/lore.json");
+    until("the cursor", async || {
+        std::fs::read_to_string(&cursor)
+            .unwrap()
+            .contains("\"seq\":2}")
+    })
+    .await;
+    kill(running);
+    let running = start("journal-after-cursor");
+    site.publish(3).await;
+    until("the rest", async || hooks.seqs("/h").last() == Some(&3)).await;
+    assert_eq!(hooks.seqs("/h"), [1, 3], "update 2 was not lost");
+    stop(running);
+}
