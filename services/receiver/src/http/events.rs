@@ -46,6 +46,9 @@ const PORTION: usize = 64 << 10;
 /// The pause that clients are told to make before they come back, in ms.
 const RETRY_MS: u32 = 2000;
 
+/// In the place of a number: all that is kept.
+const ALL: &str = "0";
+
 const NOT_KEPT: &str = "not kept any more";
 
 /// Places for clients, and what is counted of them.
@@ -200,7 +203,7 @@ async fn serve(
 }
 
 /// A client, and how far it is in each channel that it listens to.
-struct Client {
+pub(super) struct Client {
     channels: Vec<Listening>,
 }
 
@@ -222,29 +225,32 @@ struct Listening {
 
 impl Client {
     /// A client that has everything up to the event `last`.
-    fn new(channels: Vec<(String, Arc<Tape>)>, last: Option<&str>) -> Self {
+    pub(super) fn new(channels: Vec<(String, Arc<Tape>)>, last: Option<&str>) -> Self {
         let alone = channels.len() == 1;
-        let known = last.filter(|last| *last != "0").map(|last| {
+        let parts = last.map(|last| {
             let parts = last.split(',').map(str::trim);
-            parts.map(parse_part).collect::<Option<Vec<Part>>>()
+            parts.map(Part::parse).collect::<Option<Vec<Part>>>()
         });
         let listening = channels.into_iter().map(|(channel, tape)| {
-            let cursor = match &known {
-                // From now on, or from the beginning.
-                None if last.is_none() => return Listening::at(channel, &tape, tape.end()),
-                None => return Listening::at(channel, &tape, tape.start()),
+            let parts = match &parts {
+                None => return Listening::at(channel, &tape, tape.end()),
                 // It makes no sense: whatever is here.
                 Some(None) => return Listening::lost(channel, &tape),
-                Some(Some(parts)) => {
-                    let mine = parts.iter().find(|part| match &part.channel {
-                        Some(name) => *name == channel,
-                        None => alone || tape.knows(part.cursor.incarnation),
-                    });
-                    mine.map(|part| part.cursor)
-                }
+                Some(Some(parts)) => parts,
             };
-            match cursor {
-                Some(cursor) => Listening::after(channel, &tape, cursor),
+            let mine = parts
+                .iter()
+                .find(|part| match (&part.channel, part.cursor) {
+                    (Some(name), _) => *name == channel,
+                    (None, Some(cursor)) => alone || tape.knows(cursor.incarnation),
+                    (None, None) => true,
+                });
+            match mine {
+                Some(Part {
+                    cursor: Some(cursor),
+                    ..
+                }) => Listening::after(channel, &tape, *cursor),
+                Some(_) => Listening::at(channel, &tape, tape.start()),
                 // A channel that it did not listen to before.
                 None => Listening::at(channel, &tape, tape.end()),
             }
@@ -255,32 +261,32 @@ impl Client {
     }
 
     /// What a client gets first: where it is, so that it can come back even before the first event.
-    fn greeting(&self) -> String {
-        let mut text = format!("retry: {RETRY_MS}\n");
-        if let Some(id) = self.id() {
-            let _ = writeln!(text, "id: {id}");
-        }
-        text.push('\n');
-        text
+    pub(super) fn greeting(&self) -> String {
+        format!("retry: {RETRY_MS}\nid: {}\n\n", self.id())
     }
 
-    fn id(&self) -> Option<String> {
-        let known = self.channels.iter();
-        let known = known.filter_map(|c| Some((c.channel.as_str(), c.cursor?)));
-        let parts: Vec<String> = match self.channels.len() {
-            1 => known
-                .map(|(_, cursor)| format!("{}/{}", cursor.incarnation, cursor.seq))
-                .collect(),
-            _ => known
-                .map(|(name, cursor)| format!("{name}:{}:{}", cursor.incarnation, cursor.seq))
-                .collect(),
-        };
-        (!parts.is_empty()).then(|| parts.join(","))
+    /// How far the client is. A channel of which it has nothing yet is in it as well: otherwise it
+    /// would look like one that it did not listen to.
+    fn id(&self) -> String {
+        if let [only] = self.channels.as_slice() {
+            return match only.cursor {
+                Some(cursor) => format!("{}/{}", cursor.incarnation, cursor.seq),
+                None => ALL.to_owned(),
+            };
+        }
+        let parts = self.channels.iter().map(|listening| {
+            let channel = &listening.channel;
+            match listening.cursor {
+                Some(cursor) => format!("{channel}:{}:{}", cursor.incarnation, cursor.seq),
+                None => format!("{channel}:{ALL}"),
+            }
+        });
+        parts.collect::<Vec<_>>().join(",")
     }
 
     /// Appends a portion of what is there, of each channel in turn. Returns how many events it is.
     /// Blocks for the disk.
-    fn pull(&mut self, text: &mut String) -> u64 {
+    pub(super) fn pull(&mut self, text: &mut String) -> u64 {
         let mut count = 0;
         loop {
             let mut more = false;
@@ -298,7 +304,7 @@ impl Client {
                 for (n, event) in step.iter().enumerate() {
                     // Only with the last one has a client all of it.
                     let id = if n == last { &after } else { &before };
-                    event.write(id.as_deref(), text);
+                    event.write(id, text);
                     count += 1;
                 }
                 if text.len() >= PORTION {
@@ -312,26 +318,38 @@ impl Client {
     }
 }
 
-/// A part of an id.
+/// A part of an id: of a channel, or of the only one or the one that knows the incarnation; without
+/// a cursor, all that is kept.
 struct Part {
     channel: Option<String>,
-    cursor: Cursor,
+    cursor: Option<Cursor>,
 }
 
-fn parse_part(text: &str) -> Option<Part> {
-    if let Some((incarnation, seq)) = text.split_once('/') {
-        return Some(Part {
-            channel: None,
-            cursor: cursor(incarnation, seq)?,
-        });
+impl Part {
+    fn parse(text: &str) -> Option<Self> {
+        if text == ALL {
+            return Some(Self {
+                channel: None,
+                cursor: None,
+            });
+        }
+        if let Some((incarnation, seq)) = text.split_once('/') {
+            return Some(Self {
+                channel: None,
+                cursor: Some(cursor(incarnation, seq)?),
+            });
+        }
+        let (channel, place) = text.split_once(':')?;
+        let cursor = match place.split_once(':') {
+            Some((incarnation, seq)) => Some(cursor(incarnation, seq)?),
+            None if place == ALL => None,
+            None => return None,
+        };
+        Some(Self {
+            channel: Some(channel.to_owned()),
+            cursor,
+        })
     }
-    let mut fields = text.split(':');
-    let (channel, incarnation, seq) = (fields.next()?, fields.next()?, fields.next()?);
-    fields.next().is_none().then_some(())?;
-    Some(Part {
-        channel: Some(channel.to_owned()),
-        cursor: cursor(incarnation, seq)?,
-    })
 }
 
 fn cursor(incarnation: &str, seq: &str) -> Option<Cursor> {
@@ -348,10 +366,8 @@ struct Told {
 }
 
 impl Told {
-    fn write(&self, id: Option<&str>, out: &mut String) {
-        if let Some(id) = id {
-            let _ = writeln!(out, "id: {id}");
-        }
+    fn write(&self, id: &str, out: &mut String) {
+        let _ = writeln!(out, "id: {id}");
         if let Some(kind) = self.kind {
             let _ = writeln!(out, "event: {kind}");
         }

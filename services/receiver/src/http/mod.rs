@@ -12,6 +12,8 @@ mod readiness;
 mod server;
 
 #[cfg(test)]
+mod replay;
+#[cfg(test)]
 mod tests;
 
 use std::io;

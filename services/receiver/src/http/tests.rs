@@ -577,3 +577,72 @@ async fn an_address_that_is_taken_matters_only_to_those_who_asked_for_it() {
         "{error}"
     );
 }
+
+/// Every metric has a value: a channel with latencies, a hook, an answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_metrics_are_those_of_the_document() {
+    let mut bench = Bench::start(&["lore"]).await;
+    bench.put("lore", 1..=3);
+    let record = crate::delivery_log::Record {
+        seq: 3,
+        id: "urn:3".into(),
+        via: flexicast::Via::Flow,
+        at_ms: 0.0,
+        latency_ms: 250.0,
+    };
+    let outcome = crate::deliver::Outcome {
+        delivered: vec![(record, true)],
+        ..Default::default()
+    };
+    bench.board.delivered("lore", &outcome);
+    let mut hooks = crate::hooks::Hooks::default();
+    let patience = crate::hooks::Patience {
+        attempts: 1,
+        max_age: TIME,
+        pauses: crate::hooks::Pauses::default(),
+    };
+    let settings = crate::hooks::Settings {
+        name: "h".into(),
+        channels: Vec::new(),
+        patience,
+        concurrency: 1,
+    };
+    let tapes = [("lore".to_owned(), bench.files("lore").tape())];
+    let target = crate::hooks::exec::Exec::new("true".into(), TIME);
+    hooks
+        .add(bench.data.path(), settings, target, &tapes)
+        .unwrap();
+    let site = Site::new(
+        bench.data.path().to_owned(),
+        true,
+        vec![Served {
+            channel: "lore".into(),
+            tape: bench.files("lore").tape(),
+        }],
+        Arc::clone(&bench.board),
+        hooks.stats(),
+        CancellationToken::new(),
+    );
+    site.metrics.answered("index", StatusCode::OK);
+    let text = site.metrics.text(&site).unwrap();
+    let families = openmetrics::parse(&text).unwrap();
+    let document = include_str!("../../../../docs/metrics.md");
+    let found = openmetrics::differences(document, "flexfeed_receiver_", &families);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    for line in [
+        "flexfeed_receiver_update_latency_seconds{channel=\"lore\",quantile=\"0.99\"} 0.25\n",
+        "flexfeed_receiver_updates_total{channel=\"lore\",via=\"flow\"} 1\n",
+        "flexfeed_receiver_journal_records{channel=\"lore\"} 3\n",
+        "flexfeed_receiver_rung{channel=\"lore\",rung=\"unicast\"} 1\n",
+        "flexfeed_receiver_hook_pending_updates{hook=\"h\",kind=\"exec\"} 0\n",
+    ] {
+        assert!(text.contains(line), "{line} is not in:\n{text}");
+    }
+    let served = bench.get("/metrics").await;
+    let kind = served.headers()["content-type"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(kind, super::metrics::CONTENT_TYPE);
+    openmetrics::parse(&served.text().await.unwrap()).unwrap();
+}
