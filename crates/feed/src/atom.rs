@@ -4,6 +4,7 @@
 //! update brought it; readers of feeds ignore it. An entry's own XML is embedded where it is a
 //! well-formed Atom entry with the update's id; otherwise one is made from the other fields.
 
+mod embed;
 mod reread;
 
 use std::io::{self, Write};
@@ -17,8 +18,7 @@ pub use crate::feed_file::{
 };
 use crate::window::Slot;
 use crate::xml::check::{self, check};
-use crate::xml::element::outline;
-use crate::xml::{ATOM_NS, clean, push_attribute, push_text, synthesise};
+use crate::xml::{ATOM_NS, clean, push_attribute, synthesise};
 
 /// The format of [`AtomFile`].
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Form for Atom {
     }
 
     fn entry(entry: &Entry, slot: &Slot) -> String {
-        embeddable(entry, &slot.id, slot.time)
+        embed::embeddable(entry, &slot.id, slot.time)
     }
 
     fn write(
@@ -89,72 +89,6 @@ fn file_id(id: &str) -> String {
         return fields.finish_urn();
     }
     kept.trim().to_owned()
-}
-
-/// The entry's XML as it can stand in the file, with the id `id`.
-fn embeddable(entry: &Entry, id: &str, time: Timestamp) -> String {
-    let usable = check(&entry.xml, check::Form::Element)
-        .ok()
-        .and_then(|()| outline(&entry.xml).ok())
-        .filter(|element| {
-            let own = element.child(ATOM_NS, "id").map(|c| c.text.trim());
-            element.namespace == ATOM_NS
-                && element.local == "entry"
-                // An entry without an id of its own gets one below; any other id than the
-                // update's would be a different entry to whoever reads the file.
-                && own.is_none_or(|own| own == id)
-        });
-    let (mut xml, element) = match usable {
-        Some(element) => (entry.xml.clone(), element),
-        None => {
-            let xml = made(entry, id, entry.updated);
-            match outline(&xml) {
-                Ok(element) => (xml, element),
-                // What we write is XML; were it not, the file must not suffer.
-                Err(_) => return String::new(),
-            }
-        }
-    };
-    // What RFC 4287 section 4.1.2 demands and the original lacks goes in before the end tag; the
-    // rest stays byte for byte.
-    let mut missing = String::new();
-    let prefix = xml
-        .get(1..1 + element.name_len)
-        .and_then(|name| name.strip_suffix("entry"))
-        .unwrap_or("")
-        .to_owned();
-    let mut need = |local: &str, text: &str| {
-        if element.child(ATOM_NS, local).is_none() {
-            let name = format!("{prefix}{local}");
-            missing.push('<');
-            missing.push_str(&name);
-            missing.push('>');
-            push_text(&mut missing, text);
-            missing.push_str("</");
-            missing.push_str(&name);
-            missing.push('>');
-        }
-    };
-    need("id", id);
-    need("title", entry.title.as_deref().unwrap_or(""));
-    need("updated", &format!("{time:.3}"));
-    if !missing.is_empty() {
-        match element.content_end {
-            Some(end) => xml.insert_str(end, &missing),
-            // `<entry/>`: nothing of it is worth keeping. With an id, the made one is complete.
-            None => xml = made(entry, id, entry.updated.or(Some(time))),
-        }
-    }
-    xml
-}
-
-fn made(entry: &Entry, id: &str, updated: Option<Timestamp>) -> String {
-    synthesise::entry(&Entry {
-        id: id.to_owned(),
-        updated,
-        xml: String::new(),
-        ..entry.clone()
-    })
 }
 
 #[cfg(test)]

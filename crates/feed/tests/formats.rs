@@ -349,8 +349,10 @@ proptest! {
         let opens = byte == b'!' || byte == b'<' || byte == b'?';
         let upto = if opens { hit } else { places.len() };
         for n in (0..upto).filter(|n| *n != hit && *n != hit + 1) {
-            let id = format!("urn:{n}");
-            prop_assert!(feed.entries.iter().any(|e| e.id == id), "{} {:?}", id, feed.skipped);
+            // By its title: the damage may give its id to another entry.
+            let title = format!("Title {n}");
+            let there = feed.entries.iter().any(|e| e.title.as_ref() == Some(&title));
+            prop_assert!(there, "{} {:?}", title, feed.skipped);
         }
     }
 }

@@ -10,6 +10,7 @@ use super::*;
 use crate::entry::Kind;
 use crate::payload::Update;
 use crate::xml::check::Form;
+use crate::xml::element::outline;
 use crate::xml::split::{Limits, split};
 
 const INCARNATION: Uuid = Uuid::from_u128(1);
@@ -37,7 +38,7 @@ fn update(seq: u64, id: &str, xml: &str) -> Update {
 fn good(seq: u64, id: &str) -> Update {
     let xml = format!(
         "<entry xmlns=\"{ATOM_NS}\"><id>{id}</id><title>v{seq}</title>\
-         <updated>2025-01-01T00:00:00Z</updated></entry>"
+         <updated>2025-01-01T00:00:00Z</updated><link href='https://a/'/></entry>"
     );
     update(seq, id, &xml)
 }
@@ -148,11 +149,48 @@ fn what_is_missing_is_added_and_the_rest_kept() {
     file.upsert(&update(1, "q", &xml));
     let expected = format!(
         "<a:entry xmlns:a='{ATOM_NS}' xmlns=''><x/><a:id>q</a:id>\
-         <a:title>Title 1</a:title><a:updated>{:.3}</a:updated></a:entry >",
+         <a:title>Title 1</a:title><a:updated>{:.3}</a:updated><a:content></a:content></a:entry >",
         time(1)
     );
     file.settle();
     assert_eq!(file.window.slots()[0].text(), expected);
+}
+
+#[test]
+fn what_rfc_4287_forbids_is_put_right_and_the_rest_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = open(&path(&folder));
+    let xml = format!(
+        "<entry xmlns='{ATOM_NS}'><id>q</id><title>T</title><id>second</id>\
+         <updated a=''>05 Sep 2025</updated><published>never</published>\
+         <link href='https://a/'/><content type='xhtml'><div \n/></content></entry>"
+    );
+    let mut odd = update(1, "q", &xml);
+    odd.entry.updated = "2025-09-05T00:00:00Z".parse().ok();
+    odd.entry.authors = vec![crate::Author {
+        name: Some("A & B".into()),
+        url: Some("mailto:a@b.example".into()),
+    }];
+    file.upsert(&odd);
+    file.settle();
+    let expected = format!(
+        "<entry xmlns='{ATOM_NS}'><id>q</id><title>T</title>\
+         <updated>2025-09-05T00:00:00Z</updated>\
+         <link href='https://a/'/><content type='xhtml'><div \n/></content>\
+         <author><name>A &amp; B</name><email>a@b.example</email></author></entry>"
+    );
+    assert_eq!(file.window.slots()[0].text(), expected);
+}
+
+#[test]
+fn the_file_says_where_it_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path(&folder);
+    let meta = FeedMeta::for_channel("h:1", "lore").served_at("http://h/feeds/lore.atom?a&b");
+    AtomFile::open(&path, meta, 5).unwrap().write().unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let link = "<link rel=\"self\" href=\"http://h/feeds/lore.atom?a&amp;b\"/>";
+    assert!(text.contains(link), "{text}");
 }
 
 #[test]

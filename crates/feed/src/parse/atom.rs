@@ -37,9 +37,9 @@ pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
             }
             "content" if entry.content_html.is_none() && entry.content_text.is_none() => {
                 match text_of(xml, child) {
-                    Text::Html(html) => entry.content_html = Some(html),
-                    Text::Plain(text) => entry.content_text = Some(text),
-                    Text::Other => {}
+                    Text::Html(html) if !html.trim().is_empty() => entry.content_html = Some(html),
+                    Text::Plain(text) if !text.is_empty() => entry.content_text = Some(text),
+                    _ => {}
                 }
                 // Content that is elsewhere is at least to be found.
                 if let Some(src) = child.attribute("src") {

@@ -4,6 +4,9 @@
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
 
+/// The first year that is believed; earlier ones are the zero of some clock.
+const FIRST_YEAR: i16 = 1900;
+
 /// The longest text that is looked at.
 const MAX_LEN: usize = 80;
 
@@ -57,14 +60,17 @@ pub(super) fn parse(text: &str) -> Option<Timestamp> {
     if text.is_empty() || text.len() > MAX_LEN {
         return None;
     }
-    digits(text)
-        .or_else(|| iso(text))
-        .or_else(|| words(text))
-        .filter(|t| t.as_second() != 0 || text.contains("1970"))
+    digits(text).or_else(|| iso(text)).or_else(|| words(text))
 }
 
-/// Only digits: a day, a second of a day, or seconds or milliseconds since 1970.
+/// Only digits: a day, a second of a day (also with a `T`), or seconds or milliseconds since 1970.
 fn digits(text: &str) -> Option<Timestamp> {
+    let basic = text.strip_suffix('Z').unwrap_or(text).split_once('T');
+    if let Some((day, time)) = basic
+        && (day.len(), time.len()) == (8, 6)
+    {
+        return digits(&[day, time].concat());
+    }
     if !text.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
@@ -168,7 +174,10 @@ fn words(text: &str) -> Option<Timestamp> {
             let parts: Vec<&str> = word.split(['-', '/', '.']).collect();
             if let ([day, number, year], true) = (&parts[..], word.contains('.')) {
                 // Where days are written with dots, they come first.
-                dotted = Some((year.parse().ok()?, number.parse().ok()?, day.parse().ok()?));
+                let short = year.len() <= 2;
+                let year = year.parse().ok()?;
+                let year = if short { century(year) } else { year };
+                dotted = Some((year, number.parse().ok()?, day.parse().ok()?));
                 continue;
             }
             for part in parts {
@@ -177,9 +186,20 @@ fn words(text: &str) -> Option<Timestamp> {
                 if let Some(found) = month_of(part) {
                     month = Some(found);
                 } else if matches!(suffix, "" | "st" | "nd" | "rd" | "th") {
-                    numbers.push(digits.parse().ok()?);
+                    let number: i32 = digits.parse().ok()?;
+                    // Two digits of a year, apart from "0001".
+                    let short = digits.len() <= 2 && numbers.len() == 1;
+                    numbers.push(if short { century(number) } else { number });
                 }
             }
+        } else if clock_text.is_some()
+            && zone.is_none()
+            && (3..=5).contains(&token.len())
+            && token.bytes().all(|b| b.is_ascii_uppercase())
+            && month_of(word).is_none()
+        {
+            // A zone that means several things, or is not known: the time would be wrong.
+            return None;
         } else if month.is_none() {
             // Anything else is the name of a day, or not about time.
             month = month_of(word);
@@ -191,17 +211,18 @@ fn words(text: &str) -> Option<Timestamp> {
     };
     let (year, month, day) = match (dotted, month, &numbers[..]) {
         (Some((year, month, day)), None, []) => (year, month, day),
-        (None, Some(month), [a, b]) if *a > 31 => (*a, month, *b),
+        // A year first: the day was taken for two digits of one.
+        (None, Some(month), [a, b]) if *a > 31 => (*a, month, *b % 100),
         (None, Some(month), [a, b]) => (*b, month, *a),
         // "5 September 2025 at 9" has a number too many to be sure.
         _ => return None,
     };
-    let year = match year {
-        0..=49 => 2000 + year,
-        50..=99 => 1900 + year,
-        year => year,
-    };
     at(year, month, day, time, zone.unwrap_or(0))
+}
+
+/// A year of two digits (RFC 2822 section 4.3).
+fn century(year: i32) -> i32 {
+    year + if year < 50 { 2000 } else { 1900 }
 }
 
 /// In lower case and without accents, as far as the names of months have them.
@@ -316,7 +337,7 @@ fn clock(hour: i32, minute: i32, second: i32, nanosecond: i32) -> Option<Time> {
 
 fn at(year: i32, month: i32, day: i32, time: Option<Time>, zone: i32) -> Option<Timestamp> {
     let date = Date::new(
-        i16::try_from(year).ok().filter(|y| *y > 0)?,
+        i16::try_from(year).ok().filter(|y| *y >= FIRST_YEAR)?,
         i8::try_from(month).ok()?,
         i8::try_from(day).ok()?,
     )
@@ -368,6 +389,9 @@ mod tests {
             "05.09.2025 09:49:57",
             "ven., 05 septembre 2025 09:49:57 +0000",
             "20250905094957",
+            "20250905T094957Z",
+            "05.09.25 09:49:57",
+            "2025 Sep 5 09:49:57",
             "1757065797",
             "1757065797000",
         ] {
@@ -413,6 +437,9 @@ mod tests {
             "2025-02-30",
             "2025-13-01",
             "0000-00-00 00:00:00",
+            "0001-01-01T00:00:00Z",
+            "Mon, 01 Jan 0001 00:00:00 +0000",
+            "Fri, 05 Sep 2025 09:49:57 IST",
             "0000-00-00T00:00:00Z",
             "Thu, 31 Jun 2025 00:00:00 GMT",
             "2025-09-05T25:00:00Z",

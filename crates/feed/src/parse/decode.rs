@@ -11,6 +11,9 @@ const DECLARATION: usize = 256;
 /// as UTF-8, else as windows-1252, which takes every byte. Bytes that do not fit the encoding
 /// become U+FFFD: one bad byte must not cost a whole feed.
 pub(crate) fn decode(document: &[u8]) -> Cow<'_, str> {
+    if let Some(text) = utf_32(document) {
+        return Cow::Owned(text);
+    }
     if let Some((encoding, mark)) = Encoding::for_bom(document) {
         let body = document.get(mark..).unwrap_or_default();
         return encoding.decode_without_bom_handling(body).0;
@@ -38,6 +41,21 @@ pub(crate) fn decode(document: &[u8]) -> Cow<'_, str> {
         },
     };
     encoding.decode_without_bom_handling(document).0
+}
+
+/// UTF-32, which the web has given up, by its mark or by a document's first character.
+fn utf_32(document: &[u8]) -> Option<String> {
+    let unit: fn([u8; 4]) -> u32 = match document {
+        [0xff, 0xfe, 0, 0, ..] | [b'<' | b'{', 0, 0, 0, ..] => u32::from_le_bytes,
+        [0, 0, 0xfe, 0xff, ..] | [0, 0, 0, b'<' | b'{', ..] => u32::from_be_bytes,
+        _ => return None,
+    };
+    let (units, _) = document.as_chunks::<4>();
+    let characters = units
+        .iter()
+        .map(|four| char::from_u32(unit(*four)).unwrap_or('\u{fffd}'))
+        .filter(|c| *c != '\u{feff}');
+    Some(characters.collect())
 }
 
 /// Whether ASCII bytes mean ASCII characters.

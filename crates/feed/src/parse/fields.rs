@@ -21,10 +21,12 @@ pub(super) fn text(value: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// An address: as written where it is whole, else relative to `base`.
+/// An address: as written where it is whole, else relative to `base`. One that would run a program
+/// in a reader that opens it is none.
 pub(super) fn address(href: &str, base: Option<&Url>) -> Option<String> {
     let href = text(href)?;
     match (Url::parse(&href), base) {
+        (Ok(url), _) if matches!(url.scheme(), "javascript" | "vbscript" | "data") => None,
         (Err(url::ParseError::RelativeUrlWithoutBase), Some(base)) => {
             Some(base.join(&href).map_or(href, Into::into))
         }
@@ -84,16 +86,61 @@ pub(super) fn add_attachment(
     if known || entry.attachments.len() >= MAX_ATTACHMENTS {
         return;
     }
+    let stated = mime_type.and_then(text).filter(|t| is_media_type(t));
     entry.attachments.push(Attachment {
+        mime_type: stated.unwrap_or_else(|| type_of(&url).to_owned()),
         url,
-        mime_type: mime_type
-            .and_then(text)
-            .unwrap_or_else(|| UNKNOWN_TYPE.to_owned()),
         // Publishing systems write 0 where they do not know.
         size: size
             .and_then(|s| s.trim().parse().ok())
             .filter(|size| *size > 0),
     });
+}
+
+/// Whether it is `type/subtype`, perhaps with parameters (RFC 6838 section 4.2).
+fn is_media_type(text: &str) -> bool {
+    let name = |part: &str| {
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&b))
+    };
+    let essence = text.split(';').next().unwrap_or("").trim();
+    essence
+        .split_once('/')
+        .is_some_and(|(kind, subtype)| name(kind) && name(subtype))
+}
+
+/// The media type that the name of a file suggests.
+fn type_of(url: &str) -> &'static str {
+    let path = url.split(['?', '#']).next().unwrap_or("");
+    let name = path.rsplit('/').next().unwrap_or("");
+    let Some((_, suffix)) = name.rsplit_once('.') else {
+        return UNKNOWN_TYPE;
+    };
+    match suffix.to_ascii_lowercase().as_str() {
+        "jpg" | "jpeg" => "image/jpeg",
+        "png" => "image/png",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "avif" => "image/avif",
+        "svg" => "image/svg+xml",
+        "mp3" => "audio/mpeg",
+        "m4a" => "audio/mp4",
+        "ogg" | "oga" | "opus" => "audio/ogg",
+        "flac" => "audio/flac",
+        "wav" => "audio/wav",
+        "mp4" | "m4v" => "video/mp4",
+        "webm" => "video/webm",
+        "ogv" => "video/ogg",
+        "pdf" => "application/pdf",
+        "epub" => "application/epub+zip",
+        "zip" => "application/zip",
+        "torrent" => "application/x-bittorrent",
+        "html" | "htm" => "text/html",
+        "txt" => "text/plain",
+        _ => UNKNOWN_TYPE,
+    }
 }
 
 /// An RSS author: `mail@example.org (Name)`, `Name <mail@example.org>`, an address or a name.
@@ -146,6 +193,27 @@ mod tests {
     }
 
     #[test]
+    fn enclosures_have_a_media_type() {
+        for (url, stated, expected) in [
+            (
+                "https://a/1.bin",
+                Some("audio/ogg; codecs=opus"),
+                "audio/ogg; codecs=opus",
+            ),
+            ("https://a/1.MP3?x=.png", None, "audio/mpeg"),
+            ("https://a/1.mp3", Some("mp3"), "audio/mpeg"),
+            ("https://a/1.jpg", Some("image/*"), "image/jpeg"),
+            ("https://a.mp3/x", Some(""), UNKNOWN_TYPE),
+            ("https://a/", None, UNKNOWN_TYPE),
+        ] {
+            let mut entry = Entry::default();
+            add_attachment(&mut entry, Some(url), stated, Some("0"), None);
+            assert_eq!(entry.attachments[0].mime_type, expected, "{url}");
+            assert_eq!(entry.attachments[0].size, None);
+        }
+    }
+
+    #[test]
     fn whole_addresses_stay_as_they_are() {
         let base = Url::parse("https://example.org/f/a.xml").ok();
         for (given, expected) in [
@@ -160,6 +228,13 @@ mod tests {
             assert_eq!(read.as_deref(), Some(expected), "{given}");
         }
         assert_eq!(address("/1", None).as_deref(), Some("/1"));
-        assert_eq!(address(" ", base.as_ref()), None);
+        for none in [
+            " ",
+            "JavaScript:alert(1)",
+            "data:text/html,x",
+            "java\nscript:alert(1)",
+        ] {
+            assert_eq!(address(none, base.as_ref()), None, "{none}");
+        }
     }
 }

@@ -42,16 +42,13 @@ fn in_group(namespace: &str) -> bool {
 
 fn one(child: &Child, base: Option<&Url>, entry: &mut Entry) {
     match child.local.as_str() {
-        "content" => {
-            let medium = child.attribute("medium").map(|m| format!("{m}/*"));
-            add_attachment(
-                entry,
-                child.attribute("url"),
-                child.attribute("type").or(medium.as_deref()),
-                child.attribute("fileSize"),
-                base,
-            );
-        }
+        "content" => add_attachment(
+            entry,
+            child.attribute("url"),
+            child.attribute("type"),
+            child.attribute("fileSize"),
+            base,
+        ),
         "title" if entry.title.is_none() => {
             entry.title = text(&html::text_or_html(&child.text));
         }

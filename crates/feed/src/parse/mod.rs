@@ -36,6 +36,9 @@ pub const MAX_ENTRIES: usize = 1000;
 /// [`ParsedFeed::skipped`].
 pub const MAX_ENTRY_BYTES: usize = 1 << 20;
 
+/// How much may stand before a document's beginning.
+const MAX_JUNK: usize = 16 * 1024;
+
 /// The longest entry id in bytes. A longer one is replaced by a hash of it.
 pub const MAX_ID_BYTES: usize = 2048;
 
@@ -110,12 +113,18 @@ pub fn parse(document: &[u8], address: &str) -> Result<ParsedFeed, ParseError> {
             entries: MAX_ENTRIES,
             entry_bytes: MAX_ENTRY_BYTES,
         };
-        split(&mend(&text), address.as_ref(), limits)
-            .map(xml)
-            .map_err(|e| match e {
-                NotXmlFeed::Root(root) => seen::not_a_feed(&text, Some(&root)),
-                NotXmlFeed::NoElement => seen::not_a_feed(&text, None),
-            })
+        let mended = mend(&text);
+        match split(&mended, address.as_ref(), limits) {
+            Ok(document) => Ok(xml(document)),
+            Err(why) => after_junk(&mended)
+                .and_then(|rest| split(rest, address.as_ref(), limits).ok())
+                .map(xml)
+                .filter(|feed| !feed.entries.is_empty())
+                .ok_or_else(|| match why {
+                    NotXmlFeed::Root(root) => seen::not_a_feed(&text, Some(&root)),
+                    NotXmlFeed::NoElement => seen::not_a_feed(&text, None),
+                }),
+        }
     }?;
     unique::separate(&mut feed.entries);
     match feed.skipped.first() {
@@ -124,6 +133,25 @@ pub fn parse(document: &[u8], address: &str) -> Result<ParsedFeed, ParseError> {
         }),
         _ => Ok(feed),
     }
+}
+
+/// The feed in a document that begins with something else, such as a warning of the program that
+/// makes it.
+fn after_junk(text: &str) -> Option<&str> {
+    let head = text.get(..text.floor_char_boundary(MAX_JUNK))?;
+    // A page may speak of feeds.
+    if ["<html", "<!doctype html", "<!DOCTYPE html"]
+        .iter()
+        .any(|t| head.contains(t))
+    {
+        return None;
+    }
+    let begin = ["<?xml", "<rss", "<feed", "<rdf:RDF"]
+        .iter()
+        .filter_map(|begin| head.find(begin))
+        .min()
+        .filter(|at| *at > 0)?;
+    text.get(begin..)
 }
 
 /// What a document that is no feed seems to be; for the bodies of error responses.
@@ -151,7 +179,7 @@ fn xml(document: Document) -> ParsedFeed {
     };
     let header = header::read(format, &header, &scope, fallback);
     for (n, raw) in entries.into_iter().enumerate() {
-        let result = stand_alone(raw, &scope, fallback).and_then(|(text, element)| {
+        let result = stand_alone(&raw, &scope, fallback).and_then(|(text, element)| {
             let known = matches!(element.namespace.as_str(), ATOM_NS | ATOM_03_NS);
             if format == Format::Atom && !known {
                 return Err(format!(

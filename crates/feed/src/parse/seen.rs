@@ -8,22 +8,65 @@ const LOOK: usize = 64 * 1024;
 /// How much of a title or beginning is quoted.
 const QUOTE: usize = 80;
 
-/// What bot checks of the usual kinds have in their pages, in lower case. The first is the one in
-/// front of the Linux kernel's list archives.
-const CHALLENGES: [&str; 13] = [
+/// What bot checks of the usual kinds have in their pages, in lower case. The first are those of
+/// the one in front of the Linux kernel's list archives. The mere word "captcha" is none of them:
+/// articles have it too.
+const CHALLENGES: [&str; 38] = [
     "making sure you're not a bot",
     "making sure you&#39;re not a bot",
     "anubis_challenge",
     "/.within.website/",
+    "checking you are not a bot",
+    "/go-away/",
     "just a moment...",
     "cf-chl",
+    "_cf_chl_opt",
     "challenge-platform",
+    "challenges.cloudflare.com",
+    "cloudflare ray id",
+    "cf-turnstile",
+    "enable javascript and cookies to continue",
     "checking your browser",
     "ddos-guard",
     "verify you are human",
+    "verify that you're not a robot",
     "verifying you are human",
+    "confirm you are a human",
     "are you a robot",
-    "captcha",
+    "awswaf",
+    "_incapsula_resource",
+    "sucuri_cloudproxy",
+    "_pxappid",
+    "px-captcha",
+    "captcha-delivery.com",
+    "g-recaptcha",
+    "recaptcha/api.js",
+    "recaptcha/enterprise.js",
+    "h-captcha",
+    "hcaptcha.com",
+    "frc-captcha",
+    "altcha",
+    "mtcaptcha",
+    "id=\"captcha",
+    "class=\"captcha",
+    "name=\"captcha",
+];
+
+/// Elements that a broken HTML page may begin with.
+const HTML_ROOTS: [&str; 22] = [
+    "a", "b", "body", "br", "center", "div", "font", "form", "h1", "h2", "h3", "head", "hr",
+    "link", "meta", "p", "pre", "script", "span", "style", "table", "title",
+];
+
+/// What binary documents begin with, as text.
+const MAGIC: [(&str, &str); 6] = [
+    ("%PDF-", "a PDF document"),
+    ("\u{1f}\u{8b}", "gzip-compressed data"),
+    // The second byte of gzip in windows-1252, which is what undeclared bytes are taken for.
+    ("\u{1f}‹", "gzip-compressed data"),
+    ("\u{89}PNG", "a PNG image"),
+    ("‰PNG", "a PNG image"),
+    ("PK\u{3}\u{4}", "a ZIP archive"),
 ];
 
 /// The error for a document whose root element, if it has one, is `root`.
@@ -36,9 +79,16 @@ pub(super) fn not_a_feed(text: &str, root: Option<&str>) -> ParseError {
             && ["<head", "<body", "<title"]
                 .iter()
                 .any(|t| lower.contains(t))
+            || root.is_some_and(|root| {
+                let name = root.trim_matches(['<', '>']).to_ascii_lowercase();
+                HTML_ROOTS.contains(&name.as_str())
+            })
     };
+    let magic = MAGIC.iter().find(|(begin, _)| text.starts_with(begin));
     let seen = if trimmed.is_empty() {
         "an empty document".to_owned()
+    } else if let Some((_, name)) = magic {
+        (*name).to_owned()
     } else if html {
         match title(head, &lower) {
             Some(title) => format!("an HTML page titled '{}'", quote(&title)),

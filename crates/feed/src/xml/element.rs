@@ -340,6 +340,14 @@ pub(crate) fn stand_alone(
     fallback: &str,
 ) -> Result<(String, Element), String> {
     let own = start_tag(raw)?;
+    let based;
+    let raw = match absolute_base(raw, &own, scope) {
+        Some(changed) => {
+            based = changed;
+            based.as_str()
+        }
+        None => raw,
+    };
     let mut added = String::new();
     for (prefix, namespace) in &scope.bindings {
         let (name, used) = if prefix.is_empty() {
@@ -388,6 +396,26 @@ pub(crate) fn stand_alone(
         element = outline(&xml)?;
     }
     Ok((xml, element))
+}
+
+/// The text with the base address of its start tag made whole, where it is relative to one outside.
+fn absolute_base(raw: &str, own: &StartTag, scope: &Scope) -> Option<String> {
+    let base = find(&own.attributes, "xml:base")?;
+    if Url::parse(base) != Err(url::ParseError::RelativeUrlWithoutBase) {
+        return None;
+    }
+    let whole = scope.base.as_ref()?.join(base).ok()?;
+    let (before, value) = raw.split_once("xml:base")?;
+    let value = value.trim_start().strip_prefix('=')?.trim_start();
+    let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    let (_, after) = value.get(1..)?.split_once(quote)?;
+    let mut out = String::with_capacity(raw.len() + 64);
+    out.push_str(before);
+    out.push_str("xml:base=\"");
+    push_attribute(&mut out, whole.as_str());
+    out.push('"');
+    out.push_str(after);
+    Some(out)
 }
 
 struct StartTag {
@@ -460,6 +488,12 @@ mod tests {
             "{xml}"
         );
         let rebased = scope("<feed xmlns='urn:d' xml:base='/g/' xml:lang='de'/>");
+        let own = "<entry a='1' xml:base = 'h/'  ><link href='i'/></entry>";
+        let (xml, _) = stand_alone(own, &rebased, ATOM_NS).unwrap();
+        assert!(
+            xml.contains("a='1' xml:base=\"https://example.org/g/h/\"  >"),
+            "{xml}"
+        );
         let (xml, _) = stand_alone(absolute, &rebased, ATOM_NS).unwrap();
         assert!(
             xml.contains(" xml:base=\"https://example.org/g/\""),

@@ -1,5 +1,7 @@
 //! Cutting a feed document into its entries without losing the good ones to a bad one.
 
+use std::borrow::Cow;
+
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use url::Url;
@@ -56,8 +58,9 @@ pub(crate) struct Document<'a> {
     pub title: Option<String>,
     /// The text of some elements beside the entries, see [`HEADER`].
     pub header: Vec<&'a str>,
-    /// The text of each entry, from `<` to `>`, in document order.
-    pub entries: Vec<&'a str>,
+    /// The text of each entry, from `<` to `>`, in document order. One without an end tag is given
+    /// one where the next one begins.
+    pub entries: Vec<Cow<'a, str>>,
     /// What was passed over, and why.
     pub skipped: Vec<String>,
 }
@@ -193,7 +196,15 @@ impl<'a> Walker<'a> {
                         }
                         let name = tag.name().as_ref().to_owned();
                         match self.skip(&name, start, limits.entry_bytes) {
-                            Ok(end) => document.entries.extend(self.text.get(start..end)),
+                            Ok(end) => document
+                                .entries
+                                .extend(self.text.get(start..end).map(Cow::Borrowed)),
+                            Err(Fault::Next(at)) => {
+                                let text = self.text.get(start..at).unwrap_or("");
+                                let whole = format!("{text}</{name}>");
+                                document.entries.push(Cow::Owned(whole));
+                                self.restart(at);
+                            }
                             Err(why) => {
                                 let n = document.entries.len() + document.skipped.len() + 1;
                                 document.skipped.push(format!("entry {n}: {why}"));
@@ -249,36 +260,39 @@ impl<'a> Walker<'a> {
     }
 
     /// Reads to the end of the element whose start tag was just read, and says where that is.
-    fn skip(&mut self, name: &str, start: usize, most: usize) -> Result<usize, String> {
+    fn skip(&mut self, name: &str, start: usize, most: usize) -> Result<usize, Fault> {
         let mut nesting = Nesting::default();
-        nesting.open(name)?;
+        nesting.open(name).map_err(Fault::Other)?;
         loop {
+            let at = self.position();
             match self.reader.read_event() {
                 Ok(Event::Start(tag)) => {
                     // An entry directly in an entry: the outer one's end tag is missing.
                     if nesting.depth() == 1 && tag.name().as_ref() == name {
-                        return Err(format!("</{name}> is missing"));
+                        return Err(Fault::Next(at));
                     }
-                    nesting.open(tag.name().as_ref())?;
+                    nesting.open(tag.name().as_ref()).map_err(Fault::Other)?;
                 }
                 Ok(Event::End(tag)) => {
                     if tag.name().as_ref().contains('<') {
-                        return Err("an end tag that does not end".into());
+                        return Err(Fault::Other("an end tag that does not end".into()));
                     }
                     if nesting.close(tag.name().as_ref()) > 0 && nesting.depth() == 0 {
                         let end = self.position();
                         if end.saturating_sub(start) > most {
-                            return Err(format!("longer than {most} bytes"));
+                            return Err(too_long(most));
                         }
                         return Ok(end);
                     }
                 }
-                Ok(Event::Eof) => return Err("the document ends inside it".into()),
+                Ok(Event::Eof) => {
+                    return Err(Fault::Other("the document ends inside it".into()));
+                }
                 Ok(_) => {}
-                Err(e) => return Err(e.to_string()),
+                Err(e) => return Err(Fault::Other(e.to_string())),
             }
             if self.position().saturating_sub(start) > most {
-                return Err(format!("longer than {most} bytes"));
+                return Err(too_long(most));
             }
         }
     }
@@ -307,6 +321,26 @@ impl<'a> Walker<'a> {
         self.restart(at);
         true
     }
+}
+
+/// Why the end of an element was not found.
+enum Fault {
+    /// The next element of that name begins here, inside it.
+    Next(usize),
+    Other(String),
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Next(_) => f.write_str("its end tag is missing"),
+            Self::Other(why) => f.write_str(why),
+        }
+    }
+}
+
+fn too_long(most: usize) -> Fault {
+    Fault::Other(format!("longer than {most} bytes"))
 }
 
 /// Finds `tag` where the name in it is not just the beginning of a longer one.
@@ -366,9 +400,10 @@ mod tests {
         entry_bytes: 1000,
     };
 
-    fn entries(text: &str) -> (Vec<&str>, usize) {
+    fn entries(text: &str) -> (Vec<String>, usize) {
         let document = split(text, None, LIMITS).unwrap();
-        (document.entries, document.skipped.len())
+        let entries = document.entries.into_iter().map(Cow::into_owned);
+        (entries.collect(), document.skipped.len())
     }
 
     #[test]
@@ -408,9 +443,7 @@ mod tests {
     fn a_bad_entry_costs_only_itself() {
         let good = "<entry><id>1</id></entry>";
         for bad in [
-            "<entry><id>x</id>",
             "<entry><!-- </entry>",
-            "<entry <</entry>",
             "<entry></entry ",
             "<entry><b></entry",
         ] {
@@ -430,8 +463,12 @@ mod tests {
             "<entry>a & b</entry>",
         ] {
             let text = format!("<feed>{good}{odd}</i>{good}</feed>");
-            assert_eq!(entries(&text), (vec![good, odd, good], 0), "{odd}");
+            let expected = [good, odd, good].map(str::to_owned).to_vec();
+            assert_eq!(entries(&text), (expected, 0), "{odd}");
         }
+        let text = format!("<feed><entry><id>x</id>{good}</feed>");
+        let whole = "<entry><id>x</id></entry>".to_owned();
+        assert_eq!(entries(&text), (vec![whole, good.to_owned()], 0));
     }
 
     #[test]
@@ -439,10 +476,13 @@ mod tests {
         let text = "<feed><entry>1</entry><entry>2</entry><entry><id>3";
         assert_eq!(
             entries(text),
-            (vec!["<entry>1</entry>", "<entry>2</entry>"], 1)
+            (
+                vec!["<entry>1</entry>".into(), "<entry>2</entry>".into()],
+                1
+            )
         );
         let text = "<feed><entry>1</entry>";
-        assert_eq!(entries(text), (vec!["<entry>1</entry>"], 1));
+        assert_eq!(entries(text), (vec!["<entry>1</entry>".into()], 1));
     }
 
     #[test]
@@ -460,7 +500,7 @@ mod tests {
             "<feed><entry>{}</entry><entry>1</entry></feed>",
             "x".repeat(1001)
         );
-        assert_eq!(entries(&long), (vec!["<entry>1</entry>"], 1));
+        assert_eq!(entries(&long), (vec!["<entry>1</entry>".into()], 1));
         // Every one of these would be scanned to the end if nothing stopped it.
         let hostile = format!("<feed>{}", "<entry><a>".repeat(200_000));
         let (found, skipped) = entries(&hostile);

@@ -2,7 +2,7 @@
 //! cannot be embedded.
 
 use super::{ATOM_NS, push_attribute, push_text};
-use crate::entry::Entry;
+use crate::entry::{Author, Entry};
 
 /// A namespace-complete `<entry>` (RFC 4287 section 4.1.2). It has no `updated` where the feed
 /// gives no date: inventing one here would make two fetches of one entry differ.
@@ -12,6 +12,10 @@ pub(crate) fn entry(entry: &Entry) -> String {
     let mut out = String::with_capacity(content_len + content_len / 8 + 512);
     out.push_str("<entry xmlns=\"");
     out.push_str(ATOM_NS);
+    if let Some(language) = &entry.language {
+        out.push_str("\" xml:lang=\"");
+        push_attribute(&mut out, language);
+    }
     out.push_str("\">");
     element(&mut out, "id", &entry.id);
     element(&mut out, "title", entry.title.as_deref().unwrap_or(""));
@@ -21,21 +25,8 @@ pub(crate) fn entry(entry: &Entry) -> String {
     if let Some(published) = entry.published {
         element(&mut out, "published", &published.to_string());
     }
-    for author in &entry.authors {
-        let mail = author
-            .url
-            .as_deref()
-            .and_then(|u| u.strip_prefix("mailto:"));
-        out.push_str("<author>");
-        // RFC 4287 section 3.2.1: a person has exactly one name.
-        let name = author.name.as_deref().or(mail).or(author.url.as_deref());
-        element(&mut out, "name", name.unwrap_or(""));
-        match (&author.url, mail) {
-            (_, Some(mail)) => element(&mut out, "email", mail),
-            (Some(url), None) => element(&mut out, "uri", url),
-            (None, None) => {}
-        }
-        out.push_str("</author>");
+    for a in &entry.authors {
+        author(&mut out, "", a);
     }
     if let Some(url) = &entry.url {
         out.push_str("<link rel=\"alternate\" href=\"");
@@ -77,6 +68,24 @@ pub(crate) fn entry(entry: &Entry) -> String {
     }
     out.push_str("</entry>");
     out
+}
+
+/// An author, with elements of this prefix (`atom:` or none).
+pub(crate) fn author(out: &mut String, prefix: &str, author: &Author) {
+    let mail = author
+        .url
+        .as_deref()
+        .and_then(|u| u.strip_prefix("mailto:"));
+    // RFC 4287 section 3.2.1: a person has exactly one name.
+    let name = author.name.as_deref().or(mail).or(author.url.as_deref());
+    out.push_str(&format!("<{prefix}author>"));
+    element(out, &format!("{prefix}name"), name.unwrap_or(""));
+    match (&author.url, mail) {
+        (_, Some(mail)) => element(out, &format!("{prefix}email"), mail),
+        (Some(url), None) => element(out, &format!("{prefix}uri"), url),
+        (None, None) => {}
+    }
+    out.push_str(&format!("</{prefix}author>"));
 }
 
 pub(crate) fn element(out: &mut String, name: &str, text: &str) {

@@ -1,0 +1,161 @@
+//! An entry as it can stand in the Atom file: its own XML where possible, complete and valid by
+//! RFC 4287, and otherwise byte for byte.
+
+use std::ops::Range;
+
+use jiff::Timestamp;
+
+use crate::entry::Entry;
+use crate::xml::check::{Form, check};
+use crate::xml::element::{Element, outline};
+use crate::xml::{ATOM_NS, synthesise};
+
+/// What an entry has at most once (RFC 4287 section 4.1.2). The first one counts for readers.
+const ONCE: [&str; 8] = [
+    "content",
+    "id",
+    "published",
+    "rights",
+    "source",
+    "summary",
+    "title",
+    "updated",
+];
+
+/// The entry's XML as it can stand in the file, with the id `id`.
+pub(super) fn embeddable(entry: &Entry, id: &str, time: Timestamp) -> String {
+    let usable = check(&entry.xml, Form::Element)
+        .ok()
+        .and_then(|()| outline(&entry.xml).ok())
+        .filter(|element| {
+            let own = element.child(ATOM_NS, "id").map(|c| c.text.trim());
+            element.namespace == ATOM_NS
+                && element.local == "entry"
+                // An entry without an id of its own gets one below; any other id than the
+                // update's would be a different entry to whoever reads the file.
+                && own.is_none_or(|own| own == id)
+        })
+        .map(|element| repaired(&entry.xml, element, entry, time));
+    let whole = usable.or_else(|| {
+        let xml = made(entry, id, entry.updated);
+        let element = outline(&xml).ok()?;
+        Some((xml, element))
+    });
+    match whole {
+        Some((xml, element)) => completed(xml, &element, entry, id, time),
+        // What we write is XML; were it not, the file must not suffer.
+        None => String::new(),
+    }
+}
+
+/// Without what is there twice and with dates that are dates.
+fn repaired(xml: &str, element: Element, entry: &Entry, time: Timestamp) -> (String, Element) {
+    let prefix = prefix(xml, &element);
+    let mut edits: Vec<(Range<usize>, String)> = Vec::new();
+    let mut seen: Vec<&str> = Vec::new();
+    for child in element.children.iter().filter(|c| c.namespace == ATOM_NS) {
+        let Some(name) = ONCE.iter().find(|name| **name == child.local) else {
+            continue;
+        };
+        if seen.contains(name) {
+            edits.push((child.range.clone(), String::new()));
+            continue;
+        }
+        seen.push(name);
+        let date = match *name {
+            "updated" => Some(entry.updated.unwrap_or(time)),
+            "published" => entry.published,
+            _ => continue,
+        };
+        if !is_date(&child.text) {
+            let mut right = String::new();
+            if let Some(date) = date {
+                synthesise::element(&mut right, &format!("{prefix}{name}"), &date.to_string());
+            }
+            edits.push((child.range.clone(), right));
+        }
+    }
+    if edits.is_empty() {
+        return (xml.to_owned(), element);
+    }
+    let mut out = xml.to_owned();
+    for (range, text) in edits.into_iter().rev() {
+        out.replace_range(range, &text);
+    }
+    match outline(&out) {
+        Ok(element) => (out, element),
+        Err(_) => (xml.to_owned(), element),
+    }
+}
+
+/// A date as RFC 4287 section 3.3 wants it: RFC 3339 in capitals, with a zone.
+fn is_date(text: &str) -> bool {
+    let text = text.trim();
+    let form = text.bytes().enumerate().all(|(n, b)| match n {
+        4 | 7 => b == b'-',
+        10 => b == b'T',
+        13 | 16 => b == b':',
+        0..19 => b.is_ascii_digit(),
+        _ => b.is_ascii_digit() || matches!(b, b'.' | b'Z' | b'+' | b'-' | b':'),
+    });
+    form && text.parse::<Timestamp>().is_ok()
+}
+
+/// What RFC 4287 section 4.1.2 demands and the original lacks goes in before the end tag.
+fn completed(
+    mut xml: String,
+    element: &Element,
+    entry: &Entry,
+    id: &str,
+    time: Timestamp,
+) -> String {
+    let has = |local: &str| element.child(ATOM_NS, local).is_some();
+    let prefix = prefix(&xml, element);
+    let mut missing = String::new();
+    let mut need = |local: &str, text: &str| {
+        if !has(local) {
+            synthesise::element(&mut missing, &format!("{prefix}{local}"), text);
+        }
+    };
+    need("id", id);
+    need("title", entry.title.as_deref().unwrap_or(""));
+    need("updated", &format!("{time:.3}"));
+    let page = element
+        .children
+        .iter()
+        .any(|c| c.is(ATOM_NS, "link") && c.attribute("rel").is_none_or(|rel| rel == "alternate"));
+    if !page {
+        need("content", "");
+    }
+    // Its feed's authors, which are not this file's.
+    if !has("author") && !has("source") {
+        for author in &entry.authors {
+            synthesise::author(&mut missing, &prefix, author);
+        }
+    }
+    if !missing.is_empty() {
+        match element.content_end {
+            Some(end) => xml.insert_str(end, &missing),
+            // `<entry/>`: nothing of it is worth keeping. With an id, the made one is complete.
+            None => xml = made(entry, id, entry.updated.or(Some(time))),
+        }
+    }
+    xml
+}
+
+/// The prefix of the entry's own name, with its colon.
+fn prefix(xml: &str, element: &Element) -> String {
+    xml.get(1..1 + element.name_len)
+        .and_then(|name| name.strip_suffix("entry"))
+        .unwrap_or("")
+        .to_owned()
+}
+
+fn made(entry: &Entry, id: &str, updated: Option<Timestamp>) -> String {
+    synthesise::entry(&Entry {
+        id: id.to_owned(),
+        updated,
+        xml: String::new(),
+        ..entry.clone()
+    })
+}
