@@ -10,7 +10,6 @@ use store::{Contents, Progress, RestoreReport, Store, StoreError};
 
 use super::database::FILE;
 use super::progress::with_progress;
-use super::text::count;
 use super::{Answer, Failure, when};
 use crate::config::Config;
 
@@ -93,12 +92,8 @@ async fn fill(
 
 fn words(contents: &Contents) -> String {
     format!(
-        "{}, {}, {}, {} and {}",
-        count(contents.channels, "channel"),
-        count(contents.feeds, "feed"),
-        count(contents.updates, "update"),
-        count(contents.tokens, "token"),
-        count(contents.receivers, "receiver")
+        "{} channels, {} feeds, {} updates, {} tokens and {} receivers",
+        contents.channels, contents.feeds, contents.updates, contents.tokens, contents.receivers
     )
 }
 

@@ -5,7 +5,6 @@ use serde::Serialize;
 use store::{ChannelRow, FeedRow, GapRecord, ReceiverRow, TokenRow};
 
 use super::when;
-use crate::config;
 
 /// What is kept; `null` for no limit.
 #[derive(Debug, Serialize)]
@@ -34,8 +33,7 @@ pub(super) struct Channel {
     pub groups: Option<String>,
     pub rate_bps: Option<u64>,
     pub private: bool,
-    /// `null` for what holds for all channels.
-    pub keep: Option<Keep>,
+    pub keep: Keep,
     pub feeds: usize,
     pub created_ms: i64,
     pub lease: Option<Lease>,
@@ -54,14 +52,10 @@ impl Channel {
             groups: row.settings.groups.clone(),
             rate_bps: row.settings.rate_bps,
             private: row.settings.private,
-            keep: (row.settings.keep != store::Retention::default()).then(|| Keep {
-                count: row
-                    .settings
-                    .keep
-                    .count
-                    .filter(|&count| count < config::Keep::ALL),
+            keep: Keep {
+                count: row.settings.keep.count,
                 age_ms: row.settings.keep.age_ms,
-            }),
+            },
             feeds: feeds.iter().filter(own).count(),
             created_ms: row.created_ms,
             lease: row.lease.as_ref().map(|lease| Lease {

@@ -80,6 +80,8 @@ pub struct Ingest {
     fetcher: Option<Arc<Fetcher>>,
     /// Where the feed has moved, if that is where it is fetched from.
     moved: Option<String>,
+    /// A new address that is still to be recorded.
+    moving: Option<String>,
     schedule: Schedule,
     /// Of the last document that was fetched.
     asked: feed::fetch::Validators,
@@ -133,6 +135,7 @@ impl Ingest {
             status: watch::Sender::new(status),
             fetcher: None,
             moved: None,
+            moving: None,
             schedule: Schedule::new(intervals(&settings), None, rand::random()),
             asked: feed::fetch::Validators::default(),
             validators: store::Validators::default(),

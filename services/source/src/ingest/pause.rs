@@ -31,6 +31,11 @@ impl Pause {
         self.failures = self.failures.saturating_add(1);
     }
 
+    /// Whether the last attempt failed.
+    pub(super) fn fails(&self) -> bool {
+        self.failures > 0
+    }
+
     /// The wait from now, give or take a tenth, so that feeds which wait for one store do not all
     /// come at once.
     pub(super) fn next(&self) -> Duration {

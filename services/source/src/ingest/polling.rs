@@ -75,15 +75,23 @@ impl Ingest {
         let gone = state == FeedState::Gone;
         let back = !state.is_good() && self.leave_move(gone);
         let gone = gone && !back;
-        let moved = moved.filter(|to| self.has_moved(to));
-        let moved = moved.or_else(|| back.then(|| self.settings.feed.url.clone()));
+        if let Some(to) = moved {
+            self.note_move(to);
+        } else if back {
+            self.moving = Some(self.settings.feed.url.clone());
+        }
         let state = if back && state == FeedState::Gone {
             FeedState::Error
         } else {
             state
         };
-        self.show(state, detail, pause, moved, gone).await;
-        if gone { Err(Ended::Gone) } else { Ok(pause) }
+        let recorded = self.show(state, detail, pause, gone).await;
+        // It ends only when nobody has to find that out once more.
+        if gone && recorded {
+            Err(Ended::Gone)
+        } else {
+            Ok(pause)
+        }
     }
 
     /// Takes a document in, if the store lets it. What to say of it, and what it means for the next
@@ -102,7 +110,13 @@ impl Ingest {
             History::None | History::Stored(_) => count,
         };
         self.pending.push(document);
-        let detail = match self.store_pending().await? {
+        // A store that fails may take its time for that: the feed is not kept waiting for it.
+        let taken = if self.storing.fails() && Instant::now() < self.retry_at {
+            None
+        } else {
+            self.store_pending().await?
+        };
+        let detail = match taken {
             Some(Taken {
                 created,
                 changed,
@@ -199,17 +213,17 @@ impl Ingest {
         Ok(fetcher)
     }
 
-    /// Whether that the feed moved there for good is news. It is used from the next start on: until
-    /// then its own address leads there.
-    fn has_moved(&self, to: &str) -> bool {
-        if to == self.address() || self.status.borrow().moved_to.as_deref() == Some(to) {
-            return false;
+    /// Notes that the feed moved for good. The new address is used from the next start on: until
+    /// then its own leads there.
+    fn note_move(&mut self, to: String) {
+        if to == self.address() || self.status.borrow().moved_to.as_deref() == Some(&to) {
+            return;
         }
         info!(
             "the feed at {} has moved to {to} for good; this is remembered",
             self.settings.feed.url
         );
-        true
+        self.moving = Some(to);
     }
 
     /// Goes back to the feed's own address if the one that it moved to does not work. Returns
@@ -289,15 +303,14 @@ impl Ingest {
         self.trouble = Some(trouble);
     }
 
-    /// Lets the world know how the last poll went.
+    /// Lets the world know how the last poll went. Returns whether this is recorded in the store.
     async fn show(
         &mut self,
         state: FeedState,
         detail: String,
         pause: Duration,
-        moved_to: Option<String>,
         gone: bool,
-    ) {
+    ) -> bool {
         let at_ms = now_ms();
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let interval = ms(self.schedule.interval());
@@ -312,28 +325,36 @@ impl Ingest {
             status.next_poll_ms = (!gone).then(|| at_ms.saturating_add(ms(pause)));
             status.interval_ms = Some(interval);
             status.pending = pending;
-            if let Some(to) = &moved_to {
+            if let Some(to) = &self.moving {
                 status.moved_to = Some(to.clone()).filter(|to| *to != self.settings.feed.url);
             }
         });
         let due = self.recorded.is_none_or(|(at, recorded)| {
             recorded.is_good() != state.is_good() || at.elapsed() >= RECORD_INTERVAL
         });
-        if !due && moved_to.is_none() && !gone {
-            return;
+        let news = due || self.moving.is_some() || gone;
+        if !news || self.storing.fails() {
+            return false;
         }
         let poll = PollRecord {
             at_ms: i64::try_from(at_ms).unwrap_or(i64::MAX),
             state: state.word().to_owned(),
             detail,
             interval_ms: i64::try_from(interval).ok(),
-            moved_to,
+            moved_to: self.moving.clone(),
             gone,
         };
         let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
         match self.store.record_poll(channel, url, &poll).await {
-            Ok(()) => self.recorded = Some((Instant::now(), state)),
-            Err(error) => debug!("the poll could not be recorded: {error}"),
+            Ok(()) => {
+                self.recorded = Some((Instant::now(), state));
+                self.moving = None;
+                true
+            }
+            Err(error) => {
+                debug!("the poll could not be recorded: {error}");
+                false
+            }
         }
     }
 }

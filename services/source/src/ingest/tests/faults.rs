@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use axum::http::StatusCode;
 use store::{
     Applicant, BackupReport, Channel, ChannelRow, ChannelSettings, Draft, EncodeUpdate, FeedRow,
     FeedSettings, GapRecord, Hash, Holder, Lease, Leased, NewToken, ReceiverRow, Retention,
@@ -320,19 +321,24 @@ async fn what_is_held_in_memory_is_bounded() {
     store.set(Fault::Full);
     // Documents of almost a megabyte each, until no more are asked for.
     let text = "x".repeat((1 << 20) - 4096);
+    let held = || life.status.borrow().pending;
     let mut given = 0;
     loop {
         given += 1;
         assert!(given < 50, "for ever");
         server.give(&[post(&format!("big {given}"), &text)]);
-        let (before, failed) = (server.requests(), store.failed());
-        soon("attempts", || store.failed() > failed + 3).await;
-        if server.requests() == before {
+        let failed = store.failed();
+        let asked = || held() == given;
+        soon("an answer", || asked() || store.failed() > failed + 2).await;
+        if !asked() {
             break;
         }
     }
-    let held = life.status.borrow().pending;
-    assert!((2..=10).contains(&held), "{held}");
+    assert!((2..=10).contains(&held()), "{}", held());
+    let before = server.requests();
+    let failed = store.failed();
+    soon("one more attempt", || store.failed() > failed).await;
+    assert_eq!(server.requests(), before, "nothing more is asked for");
     // It goes on from there.
     store.set(Fault::None);
     let last = format!("big {given}");
@@ -382,4 +388,23 @@ async fn it_ends_when_somebody_else_has_the_channel() {
     server.give(&posts(&["a", "b"]));
     assert_eq!(life.ended().await, Ended::Fenced);
     assert_eq!(stored(&*store).await, [(1, "a".to_owned())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_that_is_gone_keeps_the_ingest_until_its_last_entries_are_stored() {
+    let (server, database) = (FeedServer::start().await, Database::new());
+    server.give(&posts(&["a"]));
+    let (store, mut life) = faulty(&server, &database).await;
+    life.stored(1).await;
+    store.set(Fault::Full);
+    server.give(&posts(&["a", "b"]));
+    life.shows("the failure", |s| s.store_failure.is_some())
+        .await;
+    server.give_document(StatusCode::GONE, "text/plain", "no more".into());
+    life.shows("gone", |s| s.state == FeedState::Gone).await;
+    store.set(Fault::None);
+    life.stored(2).await;
+    assert_eq!(life.ended().await, Ended::Gone);
+    let row = store.feed(CHANNEL, &server.url()).await.unwrap().unwrap();
+    assert!(row.gone_ms.is_some());
 }

@@ -7,6 +7,7 @@ mod faults;
 mod feed_server;
 mod gaps;
 mod growing;
+mod lost_database;
 mod moving;
 mod troubles;
 
@@ -32,8 +33,7 @@ const SOON: Duration = Duration::from_secs(20);
 type Read = Arc<Mutex<Vec<(u64, Bytes)>>>;
 
 /// Stands in for the publisher: reads what is stored when it is woken, and only then.
-async fn follow(store: Arc<dyn Store>, wake: Arc<Notify>, read: Read) {
-    let mut next = store.open_channel(CHANNEL).await.unwrap().head + 1;
+async fn follow(store: Arc<dyn Store>, mut next: u64, wake: Arc<Notify>, read: Read) {
     loop {
         wake.notified().await;
         while let Ok(updates) = store.updates(CHANNEL, next, 100, usize::MAX).await {
@@ -95,9 +95,15 @@ impl Life {
         store: Arc<dyn Store>,
         followed: Arc<dyn Store>,
     ) -> Life {
-        settings.incarnation = followed.open_channel(CHANNEL).await.unwrap().incarnation;
+        let channel = followed.open_channel(CHANNEL).await.unwrap();
+        settings.incarnation = channel.incarnation;
         let (wake, read) = (Arc::new(Notify::new()), Read::default());
-        let follower = follow(followed, Arc::clone(&wake), Arc::clone(&read));
+        let follower = follow(
+            followed,
+            channel.head + 1,
+            Arc::clone(&wake),
+            Arc::clone(&read),
+        );
         let metrics = Metrics::default().channel(CHANNEL);
         let ingest = Ingest::new(settings, store, wake, metrics.clone());
         let status = ingest.status();
@@ -131,7 +137,15 @@ impl Life {
     }
 
     async fn stored(&self, count: usize) {
-        soon(&format!("{count} updates"), || self.seqs().len() >= count).await;
+        let began = Instant::now();
+        while self.seqs().len() < count {
+            let (has, shows) = (self.seqs().len(), self.status.borrow().clone());
+            assert!(
+                began.elapsed() < SOON,
+                "{has} of {count} updates; {shows:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         assert_eq!(self.seqs().len(), count);
     }
 
