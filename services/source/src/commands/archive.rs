@@ -10,6 +10,7 @@ use store::{Contents, Progress, RestoreReport, Store, StoreError};
 
 use super::database::FILE;
 use super::progress::with_progress;
+use super::text::count;
 use super::{Answer, Failure, when};
 use crate::config::Config;
 
@@ -92,8 +93,12 @@ async fn fill(
 
 fn words(contents: &Contents) -> String {
     format!(
-        "{} channels, {} feeds, {} updates, {} tokens and {} receivers",
-        contents.channels, contents.feeds, contents.updates, contents.tokens, contents.receivers
+        "{}, {}, {}, {} and {}",
+        count(contents.channels, "channel"),
+        count(contents.feeds, "feed"),
+        count(contents.updates, "update"),
+        count(contents.tokens, "token"),
+        count(contents.receivers, "receiver")
     )
 }
 

@@ -137,8 +137,8 @@ pub struct ChannelArguments {
     #[arg(id = "is-private", long = "private", value_name = "true|false", num_args = 0..=1,
           require_equals = true, default_missing_value = "true")]
     pub private: Option<bool>,
-    /// What is kept: a number of updates, an age, or both: 100000, 30d, 100000,30d; or all
-    /// [default: the source's --retention and --retention-age]
+    /// What is kept: a number of updates, an age, or both: 100000, 30d, 100000,30d; or all, or
+    /// default for the source's --retention and --retention-age
     #[arg(long, value_name = "WHAT", value_parser = parse::keep)]
     pub keep: Option<Keep>,
 }

@@ -10,6 +10,7 @@ use super::arguments::{Channel, ChannelArguments};
 use super::confirm::confirm;
 use super::progress::with_progress;
 use super::table::{Column, number, table, whole, words};
+use super::text::count;
 use super::{Answer, Failure, rows, when};
 use crate::config::{self, Config, Groups, Keep, MAX_CHANNELS};
 
@@ -181,6 +182,7 @@ async fn list(store: &dyn Store) -> Result<Answer, Failure> {
             let keep = row.settings.keep;
             let kept = match (keep.count, keep.age_ms) {
                 (None, None) => "default".to_owned(),
+                (Some(Keep::ALL..), None) => "all".to_owned(),
                 (Some(count), None) => count.to_string(),
                 (None, Some(age)) => when::length(age),
                 (Some(count), Some(age)) => format!("{count},{}", when::length(age)),
@@ -271,7 +273,10 @@ async fn remove(store: &dyn Store, name: &str, yes: bool) -> Result<Answer, Fail
     managed(&row)?;
     let channel = &row.channel;
     let kept = (channel.head + 1).saturating_sub(channel.first);
-    let what = format!("This removes the channel {name} with its feeds and {kept} updates");
+    let what = format!(
+        "This removes the channel {name} with its feeds and {}",
+        count(kept, "update")
+    );
     confirm(&what, yes)?;
     let removing = store.remove_channel(name);
     let removed = with_progress("removing", || None, removing).await?;

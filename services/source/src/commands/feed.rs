@@ -12,7 +12,7 @@ use super::channel::existing;
 use super::database::with_database;
 use super::progress::with_progress;
 use super::table::{Column, WIDTH, table, whole, words};
-use super::text::{cut, plain, wrap};
+use super::text::{count, cut, plain, wrap};
 use super::{Answer, Failure, outlines, rows, when};
 use crate::config::{Config, FeedAddress};
 
@@ -251,9 +251,9 @@ async fn check(config: &Config, url: &str, local: bool) -> Result<Answer, Failur
         "hub": parsed.links.hub,
     });
     let mut text = format!(
-        "{}: a feed with {} entries in {} bytes.\n",
+        "{}: a feed with {} in {} bytes.\n",
         plain(&parsed.title.unwrap_or_else(|| "(no title)".into())),
-        parsed.entries.len(),
+        count(parsed.entries.len(), "entry"),
         document.len()
     );
     if found != address.shown {

@@ -15,7 +15,7 @@ use super::arguments::{ChannelArguments, Feed};
 use super::channel::{existing, make};
 use super::database::with_database;
 use super::progress::with_progress;
-use super::text::{cut, plain};
+use super::text::{count, cut, plain};
 use super::{Answer, Failure, feed as feeds};
 use crate::config::{Config, FeedAddress, parse};
 
@@ -117,8 +117,8 @@ impl Import<'_> {
         }
         let will = if self.dry_run { " would be" } else { "" };
         let mut text = format!(
-            "{} feeds{will} added, {present} were there already, {} refused",
-            added.len(),
+            "{}{will} added, {present} there already, {} refused",
+            count(added.len(), "feed"),
             refused.len()
         );
         if !made.is_empty() {

@@ -5,6 +5,7 @@ use serde::Serialize;
 use store::{ChannelRow, FeedRow, GapRecord, ReceiverRow, TokenRow};
 
 use super::when;
+use crate::config;
 
 /// What is kept; `null` for no limit.
 #[derive(Debug, Serialize)]
@@ -33,7 +34,8 @@ pub(super) struct Channel {
     pub groups: Option<String>,
     pub rate_bps: Option<u64>,
     pub private: bool,
-    pub keep: Keep,
+    /// `null` for what holds for all channels.
+    pub keep: Option<Keep>,
     pub feeds: usize,
     pub created_ms: i64,
     pub lease: Option<Lease>,
@@ -52,10 +54,14 @@ impl Channel {
             groups: row.settings.groups.clone(),
             rate_bps: row.settings.rate_bps,
             private: row.settings.private,
-            keep: Keep {
-                count: row.settings.keep.count,
+            keep: (row.settings.keep != store::Retention::default()).then(|| Keep {
+                count: row
+                    .settings
+                    .keep
+                    .count
+                    .filter(|&count| count < config::Keep::ALL),
                 age_ms: row.settings.keep.age_ms,
-            },
+            }),
             feeds: feeds.iter().filter(own).count(),
             created_ms: row.created_ms,
             lease: row.lease.as_ref().map(|lease| Lease {

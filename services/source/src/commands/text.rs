@@ -11,6 +11,21 @@ pub(super) fn plain(text: &str) -> String {
         .collect()
 }
 
+/// How many of what: "1 feed", "2 feeds".
+pub(super) fn count(number: impl TryInto<u64>, what: &str) -> String {
+    match number.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {what}"),
+        number => {
+            // entry, entries
+            let (stem, end) = match what.strip_suffix('y') {
+                Some(stem) => (stem, "ies"),
+                None => (what, "s"),
+            };
+            format!("{number} {stem}{end}")
+        }
+    }
+}
+
 /// At most so many characters, with … where the rest was.
 pub(super) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {

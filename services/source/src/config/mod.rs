@@ -78,6 +78,11 @@ pub struct Keep {
     pub age: Option<Duration>,
 }
 
+impl Keep {
+    /// So many are all: what a channel says where others keep less.
+    pub const ALL: u64 = i64::MAX as u64;
+}
+
 /// Files of an own certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnCertificate {

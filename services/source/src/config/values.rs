@@ -26,7 +26,7 @@ const MAX_AGE: Duration = Duration::from_secs(3650 * 86_400);
 const MAX_HOLDER: usize = 255;
 
 const KEEP_FORM: &str = "write how many updates to keep, for how long, or both: 100000, 30d or \
-                         100000,30d, or `all`";
+                         100000,30d; or `all`, or `default` for what holds for all channels";
 
 /// Lowest and highest rate in bit/s.
 const MIN_RATE: f64 = 64e3;
@@ -232,8 +232,13 @@ pub fn age(text: &str) -> Result<Duration, String> {
 /// It is none of that.
 pub fn keep(text: &str) -> Result<Keep, String> {
     let mut keep = Keep::default();
-    if text.trim() == "all" {
-        return Ok(keep);
+    match text.trim() {
+        "default" => return Ok(keep),
+        "all" => {
+            keep.count = Some(Keep::ALL);
+            return Ok(keep);
+        }
+        _ => {}
     }
     for part in text.split(',').map(str::trim) {
         let twice = if part.chars().all(|c| c.is_ascii_digit()) {

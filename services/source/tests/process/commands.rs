@@ -296,6 +296,13 @@ fn channels(site: &Site) {
         (&json!(false), &json!(""))
     );
     assert_eq!(set["channel"]["rate_bps"], 2_000_000, "the rest stays");
+    let all = site.json(&["channel", "set", "more", "--keep", "all"]);
+    assert_eq!(
+        all["channel"]["keep"],
+        json!({"count": null, "age_ms": null})
+    );
+    let default = site.json(&["channel", "set", "more", "--keep", "default"]);
+    assert_eq!(default["channel"]["keep"], Value::Null);
     let text = site.fails(1, &["channel", "set", "newz", "--private"]);
     assert!(text.contains("did you mean \"news\""), "{text}");
 
@@ -388,7 +395,7 @@ fn feeds(site: &Site, feed: &Feed) {
     assert_eq!(seen["first_titles"], json!(["1"]));
     assert!(
         site.text(&["feed", "check", url, "--local"])
-            .contains("a feed with 1 entries")
+            .contains("a feed with 1 entry in")
     );
     assert!(site.fails(2, &["feed", "check", url]).contains("--local"));
     site.fails(1, &["feed", "check", "http://127.0.0.1:1/", "--local"]);

@@ -375,7 +375,8 @@ fn what_is_kept_and_sent_is_bounded_as_asked() {
         refused(&["--retention-age", bad]);
     }
     let of = |text| values::keep(text).unwrap();
-    assert_eq!(of("all"), Keep::default());
+    assert_eq!(of("default"), Keep::default());
+    assert_eq!(of("all").count, Some(Keep::ALL));
     assert_eq!(of("7").count, Some(7));
     assert_eq!(
         of("7, 30d"),
