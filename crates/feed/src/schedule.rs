@@ -95,6 +95,8 @@ pub struct Read {
 pub struct Schedule {
     settings: Settings,
     rng: SmallRng,
+    /// Nothing is known of the feed's rate.
+    is_new: bool,
     /// When the last good poll ended.
     read: Option<Instant>,
     /// Entries in the time that is remembered, and that time in seconds. Both fade.
@@ -108,20 +110,21 @@ pub struct Schedule {
 
 impl Schedule {
     /// For a feed that is polled for the first time, or has been before with a wait that is
-    /// remembered as `interval`.
+    /// `remembered`.
     #[must_use]
-    pub fn new(settings: Settings, interval: Option<Duration>, seed: u64) -> Self {
+    pub fn new(settings: Settings, remembered: Option<Duration>, seed: u64) -> Self {
         let settings = Settings {
             max: settings.max.max(settings.min),
             ..settings
         };
-        let start = settings.fixed.or(interval).unwrap_or(settings.min);
+        let start = settings.fixed.or(remembered).unwrap_or(settings.min);
         let interval = match settings.fixed {
             Some(fixed) => fixed,
             None => start.clamp(settings.min, settings.max),
         };
         Self {
             rng: SmallRng::seed_from_u64(seed),
+            is_new: remembered.is_none(),
             read: None,
             entries: 1.0,
             seconds: interval.as_secs_f64() * POLLS_PER_ENTRY,
@@ -198,8 +201,8 @@ impl Schedule {
         match self.read {
             None => {
                 // Nobody knows since when a first document's entries are there but their dates.
-                if let Some(span) = read.span.filter(|_| read.new > 1) {
-                    let pauses = (read.new - 1) as f64;
+                if let Some(span) = read.span.filter(|_| self.is_new && read.window > 1) {
+                    let pauses = (read.window - 1) as f64;
                     self.entries = pauses.min(FIRST_WEIGHT);
                     self.seconds = span.as_secs_f64() * self.entries / pauses;
                 }

@@ -117,6 +117,15 @@ fn what_was_learnt_is_kept_over_a_restart() {
     let mut again = Schedule::new(Settings::default(), Some(HOUR / 4), 1);
     assert_eq!(again.interval(), HOUR / 4);
     assert!(near(again.next(NOTHING, Instant::now()), 900.0));
+    // Better than what the dates of its next document say.
+    let mut again = Schedule::new(Settings::default(), Some(HOUR / 4), 1);
+    let read = Read {
+        new: 2,
+        window: 25,
+        span: Some(SECOND * 10),
+        ..Read::default()
+    };
+    assert!(near(again.next(Outcome::Read(read), Instant::now()), 900.0));
     let beyond = Schedule::new(Settings::default(), Some(HOUR * 9), 1);
     assert_eq!(beyond.interval(), HOUR);
 }
