@@ -3,6 +3,7 @@
 mod connection;
 mod engine;
 mod groups;
+pub mod probe;
 mod race;
 mod route;
 mod stall;
