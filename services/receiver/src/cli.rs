@@ -35,6 +35,15 @@ Exit codes:
 
 In the live view, q or Ctrl-C ends it, and the arrow keys scroll. NO_COLOR is respected.";
 
+const DOCTOR_HELP: &str = "\
+Takes all options of 'run'; without a link, what the data folder's last status says is used. It may run
+beside the receiver. It changes nothing but for --join, and confirms nothing that it receives.
+
+Exit codes:
+  0  nothing is in the way; warnings are possible
+  1  something is
+  2  the settings are wrong";
+
 const CHECK_HELP: &str = "\
 Takes all options of 'run', and reads the environment and the file as it does.
 
@@ -55,6 +64,15 @@ pub enum Request {
         json: bool,
         /// Live, on the terminal.
         watch: bool,
+    },
+    /// To look for what is in the way.
+    Doctor {
+        /// Settings of the command line.
+        line: Layer,
+        /// As JSON.
+        json: bool,
+        /// Enrolling, too.
+        join: bool,
     },
     /// To look at the settings.
     ConfigCheck {
@@ -78,6 +96,11 @@ pub fn parse(
             line: layer(given),
             json: given.get_flag("json"),
             watch: given.get_flag("watch"),
+        },
+        Some(("doctor", given)) => Request::Doctor {
+            line: layer(given),
+            json: given.get_flag("json"),
+            join: given.get_flag("join"),
         },
         Some(("config", given)) => match given.subcommand() {
             Some((_, given)) => Request::ConfigCheck {
@@ -134,6 +157,19 @@ pub fn command() -> Command {
                         .action(ArgAction::SetTrue)
                         .conflicts_with("json")
                         .help("Shows it live on the terminal"),
+                ),
+        )
+        .subcommand(
+            Command::new("doctor")
+                .about("Finds out what is in the way between the source and this receiver")
+                .after_help(DOCTOR_HELP)
+                .args(settings())
+                .arg(json("Prints what it finds as JSON, at the end"))
+                .arg(
+                    Arg::new("join")
+                        .long("join")
+                        .action(ArgAction::SetTrue)
+                        .help("Also receives where this data folder has not been let in yet: a use of the link's token is counted"),
                 ),
         )
         .subcommand(

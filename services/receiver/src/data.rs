@@ -174,7 +174,8 @@ pub fn is_running(folder: &Path) -> Result<bool, FileError> {
     }
 }
 
-fn state_folder(folder: &Path) -> PathBuf {
+/// Where cursors, the id and the credential are kept.
+pub(crate) fn state_folder(folder: &Path) -> PathBuf {
     folder.join("state")
 }
 
@@ -219,7 +220,8 @@ fn write_pid(lock: &mut File) -> io::Result<()> {
     writeln!(lock, "{}", std::process::id())
 }
 
-fn read_id(state: &Path) -> Result<Option<Uuid>, DataError> {
+/// The id that the folder has, if it has one.
+pub(crate) fn read_id(state: &Path) -> Result<Option<Uuid>, DataError> {
     let path = id_path(state);
     let damaged = || DataError::DamagedId { path: path.clone() };
     let mut text = String::new();

@@ -1,10 +1,11 @@
 //! The flexfeed receiver: connects to a source by an enrolment link and keeps feed files up to
 //! date.
 //!
-//! `cli`, `config` and `link` say what to do, `data` is the folder to do it in. `run` joins the transport
+//! `cli`, `config` and `link` say what to do, `data` is the folder to do it in, with the receiver's
+//! `credential`. `run` joins the transport
 //! (`flexicast-tokio`) to the outputs: `receive` is the loop between the two, `deliver` the order
 //! of one batch's steps, `sink` the files of a channel (with `cursor` and `delivery_log`), `board`
-//! and `status` what can be seen of it all.
+//! and `status` what can be seen of it all, `notify` what systemd is told, `doctor` what is in the way.
 
 pub mod board;
 pub mod cli;
@@ -14,6 +15,7 @@ pub mod cursor;
 pub mod data;
 pub mod deliver;
 pub mod delivery_log;
+pub mod doctor;
 pub mod durable;
 pub mod hooks;
 pub mod http;
@@ -22,6 +24,7 @@ pub mod latency;
 pub mod link;
 pub mod logging;
 pub mod narrate;
+pub mod notify;
 pub mod peer_text;
 pub mod receive;
 pub mod run;

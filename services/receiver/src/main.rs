@@ -4,8 +4,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use flexfeed_receiver::cli::{Request, parse, usage_error};
-use flexfeed_receiver::config::{Layer, Problems, check, load};
-use flexfeed_receiver::{logging, run, status};
+use flexfeed_receiver::config::{Layer, Problems, check, load, load_or};
+use flexfeed_receiver::{doctor, logging, run, status};
 
 /// Something failed.
 const FAILURE: u8 = 1;
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     };
     match request {
         Request::Run(line) => receive(line),
+        Request::Doctor { line, json, join } => examine(line, json, join),
         Request::ConfigCheck { line, json } => check_settings(line, json),
         Request::Status { line, json, watch } => show_status(line, json, watch),
     }
@@ -53,6 +54,27 @@ fn receive(line: Layer) -> ExitCode {
             tracing::error!("{error}");
             ExitCode::from(FAILURE)
         }
+    }
+}
+
+fn examine(line: Layer, json: bool, join: bool) -> ExitCode {
+    let (loaded, no_link) = match load_or(line, variable, variables(), doctor::link_of) {
+        Ok(loaded) => loaded,
+        Err(Problems(problems)) if json => {
+            print(&format!("{:#}\n", check::problems_as_json(&problems)));
+            return ExitCode::from(USAGE);
+        }
+        Err(problems) => return complain(USAGE, &problems.to_string()),
+    };
+    let wish = doctor::Wish {
+        json,
+        join,
+        no_link,
+    };
+    match doctor::run(&loaded, wish) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(FAILURE),
+        Err(error) => complain(FAILURE, &format!("{error:#}")),
     }
 }
 

@@ -22,7 +22,7 @@ use thiserror::Error;
 
 pub use hooks::{Exec, Secret, Webhook};
 pub use layer::{Layer, Origin};
-pub use resolve::{Loaded, data_folder, load};
+pub use resolve::{Loaded, data_folder, load, load_or};
 pub use values::LogFormat;
 
 use crate::link::Link;

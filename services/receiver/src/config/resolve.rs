@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use flexicast_tokio::receiver::Verify;
 
 use super::layer::{Layer, Layers, Origin, Value, shown};
-use super::table::SETTINGS;
+use super::table::{SETTINGS, find};
 use super::values::{self, LogFormat};
 use super::{HttpSettings, JournalSettings, Problems, Settings, file, hooks};
 use crate::durable::FileError;
@@ -16,6 +16,9 @@ use crate::peer_text::plain;
 
 /// A link file is a line; more than this is another file.
 const MAX_LINK_FILE: u64 = 64 << 10;
+
+/// All authorities of the web are less, in bytes.
+const MAX_CA_FILE: u64 = 4 << 20;
 
 /// Where HTTP is answered if nobody says anything.
 const HTTP: ([u8; 4], u16) = ([127, 0, 0, 1], 8080);
@@ -92,7 +95,32 @@ pub fn load(
     variable: impl Fn(&str) -> Option<String>,
     names: impl Iterator<Item = String>,
 ) -> Result<Loaded, Problems> {
-    let (layers, mut taker) = gather(line, variable);
+    load_or(line, variable, names, |_| None).map(|(loaded, _)| loaded)
+}
+
+/// The same; where no link is given, `link_of` may know one for the data folder. Returns whether
+/// that was so.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn load_or(
+    line: Layer,
+    variable: impl Fn(&str) -> Option<String>,
+    names: impl Iterator<Item = String>,
+    link_of: impl Fn(&Path) -> Option<String>,
+) -> Result<(Loaded, bool), Problems> {
+    let (mut layers, mut taker) = gather(line, variable);
+    let mut made_up = false;
+    if layers.with_any(&["link", "link_file"]).is_none()
+        && let Some(link) = link_of(&data(&layers))
+        && let Some(setting) = find("link")
+    {
+        made_up = true;
+        let mut layer = Layer::default();
+        let origin = Origin::Line("the data folder's status".into());
+        layer.put(setting, origin, Value::Texts(vec![link]));
+        layers.0.push(layer);
+    }
     let mut warnings: Vec<String> = super::check::unknown_variables(names)
         .map(|name| {
             format!("the environment variable {name} is no setting of this program and is ignored")
@@ -100,11 +128,14 @@ pub fn load(
         .collect();
     let settings = resolve(&layers, &mut taker, &mut warnings);
     match settings {
-        Some(settings) if taker.problems.is_empty() => Ok(Loaded {
-            settings,
-            warnings,
-            layers,
-        }),
+        Some(settings) if taker.problems.is_empty() => Ok((
+            Loaded {
+                settings,
+                warnings,
+                layers,
+            },
+            made_up,
+        )),
         _ => Err(Problems(taker.problems)),
     }
 }
@@ -252,9 +283,27 @@ fn verify(
             Verify::Roots
         }
         (_, false) => Verify::Pins(link.pins.iter().map(|pin| pin.0).collect()),
-        (Some(_), true) => Verify::Roots,
+        (Some((origin, file)), true) => {
+            if let Err(what) = has_certificate(Path::new(file)) {
+                taker.wrong(origin, &what);
+            }
+            Verify::CaFile(file.into())
+        }
         (None, true) => Verify::Roots,
     }
+}
+
+/// Whether it is the kind of file that is expected; the transport reads it.
+fn has_certificate(path: &Path) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_CA_FILE).read_to_end(&mut bytes))
+        .map_err(FileError::of("read the authorities in", path))
+        .map_err(|error| error.to_string())?;
+    if String::from_utf8_lossy(&bytes).contains("-----BEGIN CERTIFICATE-----") {
+        return Ok(());
+    }
+    Err(format!("{} has no certificate in PEM form", path.display()))
 }
 
 fn link(layers: &Layers, taker: &mut Taker, warnings: &mut Vec<String>) -> Option<Link> {

@@ -151,7 +151,7 @@ pub const SETTINGS: &[Setting] = settings![
         ["true", "false", "true"];
     "ca_file" "ca-file" "FILE" Path Everywhere ""
         "Verifies the source's certificate and name by the authorities in this PEM file, where the link has no pin"
-        ["/a", "/b", "/c"];
+        ["@-----BEGIN CERTIFICATE----- a", "@-----BEGIN CERTIFICATE----- b", "@-----BEGIN CERTIFICATE----- c"];
     "insecure" "insecure" "" Switch Everywhere "false"
         "Does not verify the source at all: whoever answers learns the token; only for tests"
         ["true", "false", "true"];

@@ -106,7 +106,10 @@ fn outcome(given: &Given, setting: &Setting) -> String {
             let secret = settings.webhooks[0].secret.clone();
             String::from_utf8(secret.map_or(Vec::new(), |s| s.as_bytes().to_vec())).unwrap()
         }
-        "ca_file" => format!("{:?}", loaded.layers.text("ca_file").map(|given| given.1)),
+        "ca_file" => match &settings.verify {
+            Verify::CaFile(path) => fs::read_to_string(path).unwrap(),
+            other => panic!("{other:?}"),
+        },
         _ => format!("{settings:?}"),
     }
 }
@@ -456,6 +459,19 @@ fn who_the_source_is_is_proved_unless_it_is_said_otherwise() {
         .map(String::from)
         .into();
     assert!(given.problem().contains("the link has a pin"));
+    let mut given = Given::nothing();
+    let file = given.path().display().to_string();
+    given.line = [
+        "flexfeed-receiver",
+        "flexfeed://t@h?ch=a",
+        "--ca-file",
+        &file,
+    ]
+    .map(String::from)
+    .into();
+    assert!(given.problem().contains("no certificate"));
+    given.file = "# -----BEGIN CERTIFICATE-----".into();
+    assert_eq!(given.settings().verify, Verify::CaFile(file.into()));
 }
 
 #[test]

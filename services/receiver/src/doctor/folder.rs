@@ -1,0 +1,201 @@
+//! The data folder, and the HTTP port beside it.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::Path;
+
+use rustix::fs::{Access, access, statvfs};
+
+use super::report::{Report, Verdict};
+use crate::config::Settings;
+use crate::credential;
+use crate::data;
+use crate::status::file as status_file;
+
+/// Outputs of an ordinary feed fit many times, in bytes.
+const ENOUGH: u64 = 256 << 20;
+
+/// Here writing is about to fail.
+const LITTLE: u64 = 16 << 20;
+
+/// Looks at the data folder and the HTTP port. Returns whether a receiver runs on the folder.
+pub(super) fn examine(settings: &Settings, report: &mut Report) -> bool {
+    let folder = &settings.data;
+    let shown = folder.display();
+    let running = match data::is_running(folder) {
+        Ok(running) => running,
+        Err(error) => {
+            report.add(
+                "data folder",
+                Verdict::Fail,
+                &error.to_string(),
+                &give_it(folder),
+            );
+            false
+        }
+    };
+    if folder.exists() {
+        match write_into(folder) {
+            Ok(()) => report.add(
+                "data folder",
+                Verdict::Ok,
+                &format!("{shown} can be written"),
+                "",
+            ),
+            Err(error) => {
+                let what = format!("{shown} cannot be written: {error}");
+                report.add("data folder", Verdict::Fail, &what, &give_it(folder));
+            }
+        }
+    } else {
+        let parent = existing_parent(folder);
+        let what = format!("{shown} is not there yet; the first start makes it");
+        if access(parent, Access::WRITE_OK | Access::EXEC_OK).is_ok() {
+            report.add("data folder", Verdict::Ok, &what, "");
+        } else {
+            let what = format!(
+                "{shown} is not there, and cannot be made in {}",
+                parent.display()
+            );
+            report.add("data folder", Verdict::Fail, &what, &give_it(folder));
+        }
+    }
+    space(existing_parent(folder), report);
+    credential(settings, report);
+    http(settings, running, report);
+    running
+}
+
+fn give_it(folder: &Path) -> String {
+    let uid = rustix::process::geteuid().as_raw();
+    format!(
+        "give the folder to uid {uid}, which this runs as (chown -R {uid} {}), or choose another with --data DIR",
+        folder.display()
+    )
+}
+
+fn write_into(folder: &Path) -> std::io::Result<()> {
+    let probe = folder.join(".doctor-probe");
+    let written = File::create(&probe).and_then(|mut file| {
+        use std::io::Write;
+        file.write_all(b"probe")?;
+        file.sync_all()
+    });
+    let removed = fs::remove_file(&probe);
+    written.and(removed)
+}
+
+/// The folder, or the nearest one above it that is there.
+fn existing_parent(folder: &Path) -> &Path {
+    let mut at = folder;
+    while !at.exists() {
+        match at.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => at = parent,
+            _ => return Path::new("."),
+        }
+    }
+    at
+}
+
+fn space(folder: &Path, report: &mut Report) {
+    let stat = match statvfs(folder) {
+        Ok(stat) => stat,
+        Err(error) => {
+            let what = format!("cannot be told: {error}");
+            return report.add("disk space", Verdict::Skipped, &what, "");
+        }
+    };
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let what = format!("{} MiB free at {}", free >> 20, folder.display());
+    let verdict = match free {
+        ..LITTLE => Verdict::Fail,
+        LITTLE..ENOUGH => Verdict::Warn,
+        ENOUGH.. => Verdict::Ok,
+    };
+    let advice = match verdict {
+        Verdict::Ok => "",
+        _ => "make room: on a full disk nothing is lost, but updates wait at the source",
+    };
+    report.add("disk space", verdict, &what, advice);
+    if stat.f_files > 0 && stat.f_favail < 64 {
+        let what = format!("only {} files can still be made", stat.f_favail);
+        report.add("disk space", Verdict::Fail, &what, "remove files there");
+    }
+}
+
+fn credential(settings: &Settings, report: &mut Report) {
+    let state = data::state_folder(&settings.data);
+    let id = match data::read_id(&state) {
+        Ok(Some(id)) => id,
+        Ok(None) => {
+            let (verdict, what, advice) = if settings.link.token.as_bytes().is_empty() {
+                let advice = "the first start needs a link with a token: ask the source's operator";
+                (Verdict::Fail, "none yet, and the link has no token", advice)
+            } else {
+                (Verdict::Ok, "none yet; the first start makes it", "")
+            };
+            return report.add("credential", verdict, what, advice);
+        }
+        Err(error) => return report.add("credential", Verdict::Fail, &error.to_string(), ""),
+    };
+    match credential::load(&state, id) {
+        Ok(Some(_)) => {
+            let what = format!("receiver {id} has one");
+            report.add("credential", Verdict::Ok, &what, "");
+        }
+        Ok(None) => {
+            let what = format!("receiver {id} has none yet; the next start makes it");
+            report.add("credential", Verdict::Ok, &what, "");
+        }
+        Err(error) => report.add("credential", Verdict::Fail, &error.to_string(), ""),
+    }
+}
+
+/// Whether a receiver of this folder has connected before, so that doing it again uses nothing up.
+pub(super) fn was_let_in(settings: &Settings) -> bool {
+    let state = data::state_folder(&settings.data);
+    let id = data::read_id(&state).ok().flatten();
+    id.is_some_and(|id| matches!(credential::load(&state, id), Ok(Some(_))))
+}
+
+fn http(settings: &Settings, running: bool, report: &mut Report) {
+    let Some(http) = settings.http else {
+        return report.add("http", Verdict::Ok, "off", "");
+    };
+    let served = status_file::read(&settings.data).ok().flatten();
+    let served = served.and_then(|status| status.http).filter(|_| running);
+    if let Some(address) = served {
+        let what = format!("the running receiver answers at http://{address}/");
+        return report.add("http", Verdict::Ok, &what, "");
+    }
+    match TcpListener::bind(http.addr) {
+        Ok(_) => report.add("http", Verdict::Ok, &format!("{} is free", http.addr), ""),
+        Err(error) => {
+            // What nobody asked for is left out; what somebody did keeps it from starting.
+            let verdict = if http.explicit {
+                Verdict::Fail
+            } else {
+                Verdict::Warn
+            };
+            let what = format!("cannot listen on {}: {error}", http.addr);
+            let advice = "choose another with --http ADDRESS:PORT, or --http off";
+            report.add("http", verdict, &what, advice);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_nearest_folder_that_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(existing_parent(&folder.path().join("a/b")), folder.path());
+        assert_eq!(existing_parent(Path::new("no/such")), Path::new("."));
+        assert!(write_into(folder.path()).is_ok());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(write_into(&folder.path().join("none")).is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! The `doctor` command: what is in the way between the source and this receiver's outputs.
+//!
+//! It looks (`machine`, `folder`), asks (`source`: name, handshake, certificate) and, where that takes
+//! nothing from anybody, receives for some seconds (`delivery`), with an eye on the machine's multicast
+//! counters (`network`). It does so beside a running receiver, too; then it looks at that one's
+//! status instead of connecting a second time with its id.
+
+mod delivery;
+mod folder;
+mod machine;
+mod network;
+pub mod report;
+mod source;
+
+use std::time::Duration;
+
+use flexicast_tokio::receiver::{ReceiverConfig, Verify};
+
+use crate::config::{Loaded, Settings};
+use crate::data::DataFolder;
+use crate::status::file as status_file;
+use report::{Report, Verdict};
+
+/// How long packets of the flow are waited for.
+const LISTEN: Duration = Duration::from_secs(8);
+
+/// What is asked of the doctor.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish {
+    /// The answer as JSON.
+    pub json: bool,
+    /// Also enrols, where this data folder has not been let in yet.
+    pub join: bool,
+    /// The settings have no link, only a data folder; the link in them is made up from its status.
+    pub no_link: bool,
+}
+
+/// Looks at everything and tells it as it goes, on standard output. Returns whether nothing is in
+/// the way.
+///
+/// # Errors
+/// If it cannot begin.
+pub fn run(loaded: &Loaded, wish: Wish) -> anyhow::Result<bool> {
+    let heard = delivery::Heard::default();
+    heard.listen();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let mut report = Report::new(wish.json);
+    runtime.block_on(examine(loaded, wish, &heard, &mut report));
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    Ok(report.finish())
+}
+
+async fn examine(loaded: &Loaded, wish: Wish, heard: &delivery::Heard, report: &mut Report) {
+    let settings = &loaded.settings;
+    for warning in &loaded.warnings {
+        report.add(
+            "settings",
+            Verdict::Warn,
+            warning,
+            "see 'flexfeed-receiver config check'",
+        );
+    }
+    machine::examine(report);
+    let running = folder::examine(settings, report);
+    let config = source_config(settings);
+    let reached = source::examine(settings, &config, wish.no_link, report).await;
+    if !reached {
+        let what = "not tested, for the source cannot be reached";
+        report.add("delivery", Verdict::Skipped, what, "");
+        return;
+    }
+    if running {
+        delivery::beside(settings, report).await;
+        return;
+    }
+    if wish.no_link {
+        let what = "not tested: no receiver runs here, and no link is given";
+        report.add(
+            "delivery",
+            Verdict::Skipped,
+            what,
+            "give the link, as to 'run'",
+        );
+        return;
+    }
+    if !folder::was_let_in(settings) && !wish.join {
+        let what = "not tested: a receiver of this data folder has not connected yet, and the first time counts as a use of the link's token";
+        let advice = "'doctor --join' does it; the id and credential that it makes are those that 'run' goes on with";
+        report.add("delivery", Verdict::Skipped, what, advice);
+        return;
+    }
+    match DataFolder::open(&settings.data) {
+        // Locked while it is used: no receiver starts with the same id at the same time.
+        Ok(data) => delivery::receive(settings, &data, config, heard, report).await,
+        Err(error) => report.add("delivery", Verdict::Fail, &error.to_string(), ""),
+    }
+}
+
+/// What a connection needs but for who it is.
+fn source_config(settings: &Settings) -> ReceiverConfig {
+    ReceiverConfig {
+        server: settings.link.server(),
+        verify: settings.verify.clone(),
+        token: Vec::new(),
+        credential: [0; 32],
+        receiver_id: uuid::Uuid::nil(),
+        name: settings.name.clone(),
+        software: concat!("flexfeed-receiver ", env!("CARGO_PKG_VERSION"), " (doctor)").to_owned(),
+        channels: Vec::new(),
+        interface: settings.interface,
+        multicast: settings.multicast,
+        replicated: settings.replicate,
+        qlog: None,
+        sabotage_dedupe_off: false,
+    }
+}
+
+/// The link that a data folder's last status tells of, for a doctor who is given nothing else.
+#[must_use]
+pub fn link_of(data: &std::path::Path) -> Option<String> {
+    let status = status_file::read(data).ok().flatten()?;
+    let channels: Vec<String> = status
+        .channels
+        .iter()
+        .map(|channel| format!("ch={}", channel.channel))
+        .collect();
+    Some(format!(
+        "flexfeed://{}?{}",
+        status.source,
+        channels.join("&")
+    ))
+}
+
+/// Whether there is something to compare the source's certificate with.
+fn verifies(verify: &Verify) -> bool {
+    *verify != Verify::Insecure
+}

@@ -1,0 +1,132 @@
+//! What systemd is told (`Type=notify`): ready, how it goes, alive, stopping.
+//!
+//! It is ready when its folder, its outputs and its HTTP are there, not when the source lets it in:
+//! a source that is away at the time must not make systemd end a receiver that would find it later.
+//! How the connection does is in the status line, and in `/readyz`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::sync::watch;
+use tracing::debug;
+
+use crate::board::Board;
+use crate::peer_text::plain;
+use crate::status::model::Status;
+
+/// The status line is looked at so often.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The longest status line, in characters.
+const MAX_LINE: usize = 200;
+
+/// Says that it is ready, and keeps telling how it goes until `done` is true; that it stops once
+/// `stop` is. Does nothing where nobody asked for it.
+pub async fn keep(board: Arc<Board>, stop: watch::Receiver<bool>, mut done: watch::Receiver<bool>) {
+    if std::env::var_os("NOTIFY_SOCKET").is_none() {
+        return;
+    }
+    // Three times in the time within which it has to be heard.
+    let alive = sd_notify::watchdog_enabled().map(|within| within / 3);
+    let pause = alive.map_or(LOOK, |within| within.min(LOOK));
+    let mut told = line(&board.status());
+    tell(&[NotifyState::Ready, NotifyState::Status(&told)]);
+    let mut stopping = false;
+    loop {
+        if *done.borrow_and_update() {
+            return;
+        }
+        if !stopping && *stop.borrow() {
+            stopping = true;
+            tell(&[
+                NotifyState::Stopping,
+                NotifyState::Status("finishing what is in hand"),
+            ]);
+        }
+        // By a task of the runtime that does all the work: where that hangs, nobody says this.
+        if alive.is_some() {
+            tell(&[NotifyState::Watchdog]);
+        }
+        let now = line(&board.status());
+        if !stopping && now != told {
+            tell(&[NotifyState::Status(&now)]);
+            told = now;
+        }
+        let mut stop = stop.clone();
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = stop.wait_for(|stop| *stop), if !stopping => {}
+            changed = done.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn tell(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        debug!("systemd cannot be told: {error}");
+    }
+}
+
+/// The status in a line.
+fn line(status: &Status) -> String {
+    let source = plain(&status.source);
+    let mut line = match (&status.error, status.connected) {
+        (Some(error), _) => plain(error),
+        (None, false) => format!("connecting to {source}"),
+        (None, true) => {
+            let channels = status.channels.iter().map(|channel| {
+                let behind = match channel.head.saturating_sub(channel.cursor) {
+                    0 => String::new(),
+                    behind => format!(", {behind} behind"),
+                };
+                format!("{} by {}{behind}", channel.channel, channel.rung)
+            });
+            let channels: Vec<String> = channels.collect();
+            format!("connected to {source}: {}", plain(&channels.join("; ")))
+        }
+    };
+    if line.chars().count() > MAX_LINE {
+        line = line.chars().take(MAX_LINE).collect();
+        line.push('…');
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::Identity;
+    use flexicast_tokio::receiver::Event;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_line_says_how_it_goes() {
+        let identity = Identity {
+            name: "r1".into(),
+            receiver_id: Uuid::from_u128(1),
+            source: "h:4433".into(),
+        };
+        let board = Board::new(identity, &[("lore".into(), None)]);
+        assert_eq!(line(&board.status()), "connecting to h:4433");
+        board.apply(&Event::Welcome {
+            channel: "lore".into(),
+            incarnation: Uuid::from_u128(2),
+            head: 7,
+            first: 1,
+            resync: false,
+        });
+        assert_eq!(
+            line(&board.status()),
+            "connected to h:4433: lore by unicast, 7 behind"
+        );
+        board.storage_failed(format!("disk\n full {}", "x".repeat(400)));
+        let line = line(&board.status());
+        assert!(line.starts_with("disk  full"), "{line}");
+        assert_eq!(line.chars().count(), MAX_LINE + 1);
+    }
+}
