@@ -128,9 +128,16 @@ impl Narrator {
     #[must_use]
     pub fn refusal(&self, code: u64, reason: &str) -> String {
         let advice = match Refusal::from_number(code) {
+            Some(Refusal::BadCredential) if reason.contains("receiver was revoked") => {
+                "only the operator can let it in again (there, 'flexfeed-source receiver forget ID' with the id in state/receiver-id), \
+                 and then it needs a new link"
+            }
+            Some(Refusal::BadCredential) if reason.contains("too old") => {
+                "use the version of the source"
+            }
             Some(Refusal::BadCredential) => {
-                "the token of the enrolment link is wrong, was withdrawn, or is of another source: \
-                 ask the source's operator for a new link"
+                "ask the source's operator for a new link. A link's token counts only the first time: a receiver that was let in before needs \
+                 no other one as long as it keeps state/receiver-id and state/credential of its data folder"
             }
             Some(Refusal::UnknownChannel) => {
                 "the link's ch= names a channel that this source does not have: ask the source's operator for a new link"
@@ -141,7 +148,8 @@ impl Narrator {
             Some(Refusal::Unavailable) => "it is tried again",
             Some(Refusal::TooMany) => "it is tried again later",
             Some(Refusal::IdInUse) => {
-                "if this data folder is a copy of another receiver's, remove state/receiver-id from it"
+                "another receiver uses this data folder's id, and each needs a data folder of its own: stop the other one, or, if this folder is the copy, \
+                 remove state/receiver-id and state/credential from it and start it with a link that has a token. It is tried again"
             }
             None => "this version does not know the kind of refusal: use the source's version",
         };
@@ -172,6 +180,13 @@ mod tests {
         let narrator = Narrator::new("h:4433");
         let text = narrator.refusal(Refusal::BadCredential as u64, "not\u{7}valid");
         for part in ["h:4433", "not valid", "token", "operator", "new link"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let revoked = "this receiver was revoked by the source's operator";
+        let text = narrator.refusal(Refusal::BadCredential as u64, revoked);
+        assert!(text.contains("receiver forget ID"), "{text}");
+        let text = narrator.refusal(Refusal::IdInUse as u64, "r1 is connected from 192.0.2.1:9");
+        for part in ["192.0.2.1:9", "data folder of its own", "state/credential"] {
             assert!(text.contains(part), "{text}");
         }
         assert!(narrator.refusal(2, "").contains("ch="));

@@ -20,6 +20,7 @@ use crate::hooks::webhook::Webhook;
 use crate::hooks::{self, Hooks, Key, Patience, Pauses};
 use crate::http::{self, Served, Site};
 use crate::journal::{Limits, Tape};
+use crate::notify;
 use crate::receive::{Backoff, End, Loop, Outlet};
 use crate::sink::{ChannelFiles, Layout};
 use crate::status::file as status_file;
@@ -99,7 +100,6 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     let link = &settings.link;
     let source = link.server();
     let name = settings.name.clone();
-    let credential = crate::credential::open(&data.state(), data.receiver_id())?;
     status_file::discard(data.path());
     make_qlog_folder(settings)?;
 
@@ -146,6 +146,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     };
     let board = Arc::new(Board::new(identity, &channels));
     let (ended, done) = watch::channel(false);
+    let told = done.clone();
     let status = status_file::keep(Arc::clone(&board), data.path().to_owned(), done);
     let status = tokio::spawn(status);
 
@@ -165,6 +166,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     if let Some(listener) = listener {
         tokio::spawn(answer(site, listener));
     }
+    tokio::spawn(notify::keep(Arc::clone(&board), stop.clone(), told));
 
     info!(
         "receiver {name} (id {}) connects to {source}, {}",
@@ -175,7 +177,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         server: source.clone(),
         verify: settings.verify.clone(),
         token: link.token.as_bytes().to_vec(),
-        credential: credential.secret(),
+        credential: data.credential().secret(),
         receiver_id: data.receiver_id(),
         name,
         software: concat!("flexfeed-receiver ", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -206,3 +206,87 @@ fn sabotage_needs_its_feature() {
         running.wait_for("FLEXFEED_SABOTAGE is no setting");
     }
 }
+
+#[test]
+fn systemd_is_told_how_it_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut running = Running::start(
+        receiver(&[
+            LINK,
+            "--data",
+            text(&folder.path().join("data")),
+            "--http",
+            "off",
+        ])
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "600000"),
+    );
+    let hear = |wanted: &str| {
+        let mut buffer = [0; 4096];
+        loop {
+            let length = socket.recv(&mut buffer).unwrap();
+            let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if text.lines().any(|line| line.starts_with(wanted)) {
+                return text;
+            }
+        }
+    };
+    // Although nobody is there to connect to.
+    let ready = hear("READY=1");
+    assert!(
+        ready.contains("STATUS=connecting to 127.0.0.1:9"),
+        "{ready}"
+    );
+    hear("WATCHDOG=1");
+    let trouble = hear("STATUS=cannot connect");
+    assert!(trouble.contains("127.0.0.1:9"), "{trouble}");
+    hear("WATCHDOG=1");
+    running.signal("-TERM");
+    hear("STOPPING=1");
+    assert_eq!(running.exit_code(), Some(0));
+}
+
+#[test]
+fn settings_are_checked_and_shown_without_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("receiver.toml");
+    std::fs::write(
+        &file,
+        "data = \"data\"\n[[webhook]]\nurl = \"https://hook.example/\"\nsecret = \"s3cret s3cret s3cret\"\n",
+    )
+    .unwrap();
+    let mut command = receiver(&["config", "check", "--config", text(&file), "--no-json"]);
+    let output = command.env("FLEXFEED_LINK", LINK).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let shown = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "fine",
+        "receiver.toml line 1: data",
+        "FLEXFEED_LINK",
+        "--no-json",
+        "webhook",
+    ] {
+        assert!(shown.contains(part), "{part:?} is not in:\n{shown}");
+    }
+    assert!(!shown.contains("s3cret"), "{shown}");
+    let output = command.arg("--json").output().unwrap();
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["ok"], true);
+    assert!(!value.to_string().contains("s3cret"), "{value}");
+    // Nothing was made by looking.
+    assert!(!folder.path().join("data").exists());
+
+    std::fs::write(&file, "date = \"data\"\n").unwrap();
+    let (code, said) = ends(receiver(&["config", "check", LINK]).env("FLEXFEED_CONFIG", &file));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("receiver.toml line 1: date") && said.contains("is data meant?"),
+        "{said}"
+    );
+    let (code, said) = ends(receiver(&[LINK]).env("FLEXFEED_CONFIG", &file));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("line 1: date"), "{said}");
+}

@@ -7,6 +7,12 @@ use std::path::{Path, PathBuf};
 
 use super::report::Verdict;
 
+/// The place of the multicast frames among the numbers of `/proc/net/dev`.
+const MULTICAST_COLUMN: usize = 7;
+
+/// So many packets are no queries of routers, but the heartbeats of a flow.
+const SEVERAL: u64 = 3;
+
 /// A group that this machine listens to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Membership {
@@ -125,15 +131,11 @@ impl Machine {
             let number = line.and_then(|line| line.split_whitespace().nth(1));
             number.and_then(|number| number.parse().ok()).unwrap_or(0)
         };
-        let devices = fs::read_dir(self.root.join("sys/class/net"))
-            .into_iter()
-            .flatten();
-        let names = devices
-            .flatten()
-            .map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let frames = names.filter_map(|name| {
-            let frames = self.read(format!("sys/class/net/{name}/statistics/multicast"));
-            Some((name, frames.trim().parse().ok()?))
+        let devices = self.read("proc/net/dev");
+        let frames = devices.lines().filter_map(|line| {
+            let (name, numbers) = line.split_once(':')?;
+            let frames = numbers.split_whitespace().nth(MULTICAST_COLUMN)?;
+            Some((name.trim().to_owned(), frames.parse().ok()?))
         });
         Counters {
             reverse_path: column(&netstat, "TcpExt:", "IPReversePathFilter"),
@@ -274,20 +276,19 @@ fn silence(device: &str, before: &Counters, after: &Counters) -> Finding {
     let frames = grown(after).saturating_sub(grown(before));
     let taken = after.taken.saturating_sub(before.taken);
     let (what, advice) = match (frames, taken) {
+        // They are counted before the firewall has its say about what is for this machine.
+        (_, SEVERAL..) => (
+            format!("{taken} multicast packets came in, but the receiver got none of the flow"),
+            "a firewall here drops it: see 'nft list ruleset' or 'iptables -S INPUT', and allow UDP to the group's address",
+        ),
+        (1.., _) => (
+            format!("multicast arrives at {device} ({frames} frames), but nothing of this flow"),
+            "the network has not built the way from the source yet, or a firewall drops it early: see 'nft list ruleset', and try again in a minute",
+        ),
         (0, _) => (
             format!("no multicast at all arrives at {device}"),
             "the network does not forward it here: ask whoever runs it for multicast routing from the source (PIM-SSM) and an IGMP/MLD querier; \
              Wi-Fi, VPNs, clouds and container networks often drop it. Updates come by copies or by unicast meanwhile",
-        ),
-        (_, 0) => (
-            format!(
-                "multicast arrives at {device} ({frames} frames), but nothing of it gets into this machine"
-            ),
-            "a firewall here drops it: see 'nft list ruleset' or 'iptables -S INPUT', and allow UDP to the group's address",
-        ),
-        _ => (
-            format!("multicast arrives at {device} ({frames} frames), but nothing of this flow"),
-            "the network has not built the way from the source yet, or a firewall drops the flow: see 'nft list ruleset', and try again in a minute",
         ),
     };
     Finding {

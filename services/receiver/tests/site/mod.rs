@@ -1,9 +1,10 @@
 //! A source within the test: a real one on a real socket, with a store in memory.
 #![allow(dead_code)] // each test file uses its part
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use feed::payload;
 use feed::{Entry, Kind};
 use flexfeed_receiver::link::Pin;
 use flexicast_tokio::source::{
-    Admission, Backlog, BoxError, ChannelConfig, Credential, Denied, FlowSettings, Sabotage,
-    Source, SourceConfig, SourceHandle,
+    Admission, Backlog, BoxError, ChannelConfig, Credential, Denied, FlowEndpoint, FlowSettings,
+    Sabotage, Source, SourceConfig, SourceHandle,
 };
 use flexicast_tokio::spki_pin;
 use tempfile::TempDir;
@@ -25,9 +26,15 @@ const TOKEN: &str = "s3cret";
 /// The channel that every site has.
 const LORE: &str = "lore";
 
-/// The updates of each channel.
+/// The updates of each channel, and who was let in.
 #[derive(Default)]
-struct Store(Mutex<BTreeMap<String, BTreeMap<u64, Bytes>>>);
+struct Store {
+    updates: Mutex<BTreeMap<String, BTreeMap<u64, Bytes>>>,
+    receivers: Mutex<BTreeMap<Uuid, [u8; 32]>>,
+    revoked: Mutex<BTreeSet<Uuid>>,
+    /// Uses of the token.
+    enrolled: AtomicUsize,
+}
 
 #[async_trait]
 impl Backlog for Store {
@@ -38,7 +45,7 @@ impl Backlog for Store {
         limit: usize,
         _max_bytes: usize,
     ) -> Result<Vec<(u64, Bytes)>, BoxError> {
-        let channels = self.0.lock().unwrap();
+        let channels = self.updates.lock().unwrap();
         let updates = channels.get(channel).into_iter();
         let updates = updates
             .flat_map(|updates| updates.range(from..))
@@ -47,11 +54,22 @@ impl Backlog for Store {
     }
 
     async fn authorise(&self, request: &Admission) -> Result<(), Denied> {
-        let good = |token: &[u8]| token == TOKEN.as_bytes();
-        if matches!(&request.credential, Credential::Enrol { token, .. } if good(token)) {
-            Ok(())
-        } else {
-            Err(Denied::Token("there is no such token".into()))
+        let Credential::Enrol { token, secret, .. } = &request.credential else {
+            return Err(Denied::Token("this receiver is too old".into()));
+        };
+        let mut receivers = self.receivers.lock().unwrap();
+        if self.revoked.lock().unwrap().contains(&request.receiver) {
+            return Err(Denied::Token("this receiver was revoked".into()));
+        }
+        match receivers.get(&request.receiver) {
+            Some(known) if known == secret => Ok(()),
+            Some(_) => Err(Denied::InUse("another receiver has this id".into())),
+            None if token == TOKEN.as_bytes() => {
+                self.enrolled.fetch_add(1, Ordering::Relaxed);
+                receivers.insert(request.receiver, *secret);
+                Ok(())
+            }
+            None => Err(Denied::Token("there is no such token".into())),
         }
     }
 }
@@ -66,6 +84,8 @@ pub struct Site {
     channels: Vec<String>,
     /// Whether flow packets are copied to receivers that want it.
     pub copies: bool,
+    /// Where its flows are sent, each to the next port.
+    pub groups: Vec<FlowEndpoint>,
     running: Option<(SourceHandle, tokio::task::JoinHandle<()>)>,
     address: SocketAddr,
 }
@@ -93,6 +113,7 @@ impl Site {
             incarnation: Uuid::new_v4(),
             channels: channels.iter().map(|name| (*name).to_owned()).collect(),
             copies: false,
+            groups: Vec::new(),
             running: None,
             address: ([127, 0, 0, 1], 0).into(),
         };
@@ -100,10 +121,45 @@ impl Site {
         site
     }
 
+    /// Moves it to another address, with a flow to the groups.
+    pub async fn move_to(&mut self, address: SocketAddr, groups: Vec<FlowEndpoint>) {
+        self.stop().await;
+        self.address = address;
+        self.groups = groups;
+        self.again().await;
+    }
+
+    /// How often somebody was let in by the token.
+    pub fn enrolled(&self) -> usize {
+        self.store.enrolled.load(Ordering::Relaxed)
+    }
+
+    /// Lets this receiver in no more.
+    pub fn revoke(&self, id: Uuid) {
+        self.store.revoked.lock().unwrap().insert(id);
+    }
+
+    /// The link without its token.
+    pub fn link_without_token(&self) -> String {
+        self.link().replace(&format!("{TOKEN}@"), "")
+    }
+
+    /// The link without its pin, with a host that the certificate names.
+    pub fn link_without_pin(&self) -> String {
+        let host = self.address.ip().to_string();
+        let link = self.link().replace(&host, "localhost");
+        link.replace(&format!("pin={}&", self.pin), "")
+    }
+
+    /// The certificate, which is its own authority.
+    pub fn certificate(&self) -> std::path::PathBuf {
+        self.folder.path().join("cert.pem")
+    }
+
     /// Starts it again on the same port, with what is stored.
     pub async fn again(&mut self) {
         let channels = self.channels.iter().map(|name| {
-            let store = self.store.0.lock().unwrap();
+            let store = self.store.updates.lock().unwrap();
             let seqs = store.get(name).map(|updates| {
                 let seqs = updates.keys().copied();
                 (seqs.clone().next().unwrap_or(1), seqs.last().unwrap_or(0))
@@ -115,9 +171,9 @@ impl Site {
                 head,
                 first,
                 private: false,
-                flow: self.copies.then(|| FlowSettings {
-                    endpoints: Vec::new(),
-                    replicate: true,
+                flow: (self.copies || !self.groups.is_empty()).then(|| FlowSettings {
+                    endpoints: self.groups.clone(),
+                    replicate: self.copies,
                     rate_bps: 50_000_000,
                 }),
             }
@@ -189,14 +245,14 @@ impl Site {
     }
 
     fn store_one(&self, channel: &str, seq: u64, encoded: Bytes) {
-        let mut channels = self.store.0.lock().unwrap();
+        let mut channels = self.store.updates.lock().unwrap();
         let updates = channels.entry(channel.to_owned()).or_default();
         updates.insert(seq, encoded);
     }
 
     /// Forgets the updates of all channels that are not so.
     fn keep(&self, is: impl Fn(u64) -> bool) {
-        for updates in self.store.0.lock().unwrap().values_mut() {
+        for updates in self.store.updates.lock().unwrap().values_mut() {
             updates.retain(|seq, _| is(*seq));
         }
     }
@@ -208,7 +264,7 @@ impl Site {
 
     /// The same on one channel.
     pub fn forget_on(&self, channel: &str, first: u64) {
-        let mut channels = self.store.0.lock().unwrap();
+        let mut channels = self.store.updates.lock().unwrap();
         if let Some(updates) = channels.get_mut(channel) {
             updates.retain(|seq, _| *seq >= first);
         }

@@ -1,0 +1,275 @@
+//! The `doctor` command against a real source.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod namespace;
+mod program;
+mod site;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use flexicast_tokio::source::FlowEndpoint;
+use program::{Running, receiver, text};
+use serde_json::Value;
+use site::{Site, entries};
+
+struct Home {
+    folder: tempfile::TempDir,
+}
+
+impl Home {
+    fn new() -> Home {
+        Home {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn run(&self, link: &str) -> Running {
+        let data = self.data();
+        let mut command = receiver(&["--data", text(&data), "--http", "off"]);
+        Running::start(command.env("FLEXFEED_LINK", link))
+    }
+
+    /// What the doctor finds, and its exit code.
+    async fn doctor(&self, link: &str, more: &[&str]) -> Findings {
+        let data = self.data();
+        let mut command = receiver(&["doctor", "--json"]);
+        command
+            .args(more)
+            .env("FLEXFEED_LINK", link)
+            .env("FLEXFEED_DATA", data)
+            .env("FLEXFEED_HTTP", "off");
+        findings(command).await
+    }
+}
+
+struct Findings {
+    code: Option<i32>,
+    value: Value,
+}
+
+impl Findings {
+    /// The verdicts and words on a check.
+    fn of(&self, check: &str) -> Vec<(&str, &str)> {
+        let checks = self.value["checks"].as_array().unwrap().iter();
+        let checks = checks.filter(|found| found["check"] == check);
+        checks
+            .map(|found| {
+                (
+                    found["verdict"].as_str().unwrap(),
+                    found["what"].as_str().unwrap(),
+                )
+            })
+            .collect()
+    }
+
+    fn says(&self, check: &str, verdict: &str, part: &str) {
+        let found = self.of(check);
+        assert!(
+            found
+                .iter()
+                .any(|(v, what)| *v == verdict && what.contains(part)),
+            "{check} is not {verdict} with {part:?}:\n{:#}",
+            self.value
+        );
+    }
+}
+
+async fn findings(mut command: Command) -> Findings {
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap();
+    let said = program::said(&output);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(!shown.contains("s3cret"), "{shown}");
+    Findings {
+        code: output.status.code(),
+        value: serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{shown}{said}")),
+    }
+}
+
+fn stop(mut running: Running) {
+    running.signal("-TERM");
+    assert_eq!(running.exit_code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_nothing_in_the_way_it_takes_nothing_away() {
+    let mut site = Site::start().await;
+    site.stop().await;
+    site.copies = true;
+    site.again().await;
+    for seq in 1..=3 {
+        site.publish(seq).await;
+    }
+    let home = Home::new();
+    let found = home.doctor(&site.link(), &[]).await;
+    assert_eq!(found.code, Some(0), "{:#}", found.value);
+    found.says("data folder", "ok", "not there yet");
+    found.says("udp", "ok", "QUIC handshake with 127.0.0.1");
+    found.says("certificate", "ok", "the key that the link pins");
+    found.says("delivery", "skip", "has not connected yet");
+    assert_eq!(site.enrolled(), 0);
+    assert!(!home.data().exists());
+
+    let found = home
+        .doctor(&site.link(), &["--join", "--no-multicast"])
+        .await;
+    assert_eq!(found.code, Some(0), "{:#}", found.value);
+    found.says("admission", "ok", "let");
+    found.says("delivery", "ok", "arrive by replicated");
+    found.says("multicast", "skip", "switched off");
+    assert_eq!(site.enrolled(), 1);
+
+    // What it received, it did not keep from anybody.
+    let running = home.run(&site.link_without_token());
+    running.wait_for("channel lore is at update 3");
+    while entries(&home.data()).len() < 3 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    // Beside the receiver, it looks at it instead of taking its place.
+    let found = home.doctor(&site.link(), &[]).await;
+    assert_eq!(found.code, Some(0), "{:#}", found.value);
+    found.says("receiver", "ok", "is connected");
+    found.says("delivery", "ok", "on replicated, 0 behind");
+    // Also without a link.
+    let data = home.data();
+    let found = findings(receiver(&["doctor", "--json", "--data", text(&data)])).await;
+    assert_eq!(found.code, Some(0), "{:#}", found.value);
+    found.says("certificate", "skip", "without a link");
+    found.says("receiver", "ok", "is connected");
+    stop(running);
+    // Once it was let in, it can be tried again at no cost.
+    let found = home.doctor(&site.link(), &[]).await;
+    found.says("admission", "ok", "let");
+    assert_eq!(site.enrolled(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_the_way_is_named() {
+    let mut site = Site::start().await;
+    let home = Home::new();
+    let found = home.doctor(&site.link_with_wrong_pin(), &["--join"]).await;
+    assert_eq!(found.code, Some(1), "{:#}", found.value);
+    found.says("udp", "ok", "QUIC handshake");
+    found.says("certificate", "fail", "wrong pin");
+    found.says("delivery", "skip", "not tested");
+
+    let found = home
+        .doctor(&site.link_with_wrong_token(), &["--join"])
+        .await;
+    assert_eq!(found.code, Some(1), "{:#}", found.value);
+    found.says("admission", "fail", "no such token");
+
+    let found = home.doctor(&site.link_without_pin(), &[]).await;
+    found.says("certificate", "fail", "");
+    let certificate = site.certificate();
+    let more = ["--ca-file", text(&certificate)];
+    let found = home.doctor(&site.link_without_pin(), &more).await;
+    found.says("certificate", "ok", "it is localhost");
+
+    let found = home
+        .doctor("flexfeed://x@no.such.host.invalid?ch=lore", &[])
+        .await;
+    assert_eq!(found.code, Some(1), "{:#}", found.value);
+    found.says("name", "fail", "no.such.host.invalid is not found");
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let found = home.doctor(&site.link(), &["--http", &address]).await;
+    assert_eq!(found.code, Some(1), "{:#}", found.value);
+    found.says("http", "fail", &address);
+
+    let file = home.folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let found = home.doctor(&site.link(), &["--data", text(&file)]).await;
+    found.says("data folder", "fail", text(&file));
+
+    site.stop().await;
+    let found = home.doctor(&site.link(), &[]).await;
+    assert_eq!(found.code, Some(1), "{:#}", found.value);
+    found.says("udp", "fail", "127.0.0.1");
+}
+
+#[test]
+fn wrong_settings_are_told_as_such() {
+    let output = receiver(&[
+        "doctor",
+        "--json",
+        "--interface",
+        "eth0",
+        "flexfeed://x@h?ch=a",
+    ])
+    .output()
+    .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["ok"], false);
+    assert!(
+        value["problems"][0]
+            .as_str()
+            .unwrap()
+            .contains("--interface"),
+        "{value}"
+    );
+}
+
+/// A source here and a doctor in a network beside it, by a cable that carries multicast, until it
+/// does not.
+#[test]
+fn multicast_is_tried_and_what_stops_it_is_named() {
+    if !namespace::inside("multicast_is_tried_and_what_stops_it_is_named") {
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let network = namespace::Network::begin();
+        namespace::sh("ip addr add 10.7.0.1/24 dev here; ip link set here up; ip route add 232.0.0.0/8 dev here");
+        network.sh("ip addr add 10.7.0.2/24 dev there; ip link set there up; ip route add 232.0.0.0/8 dev there");
+        let mut site = Site::start().await;
+        let endpoint = FlowEndpoint {
+            group: "232.70.70.1:4434".parse().unwrap(),
+            interface: "10.7.0.1".parse().unwrap(),
+            asm: false,
+            ttl: 1,
+        };
+        site.move_to("10.7.0.1:4433".parse().unwrap(), vec![endpoint]).await;
+        let home = Home::new();
+
+        let found = inside(&network, &home.data(), &site.link()).await;
+        assert_eq!(found.code, Some(0), "{:#}", found.value);
+        found.says("udp", "ok", "from 10.7.0.2");
+        found.says("delivery", "ok", "the flow arrives by multicast");
+
+        // A firewall that drops it; the rest comes by unicast.
+        network.sh("nft add table ip t; nft 'add chain ip t c { type filter hook input priority 0; }'; nft add rule ip t c ip daddr 232.0.0.0/8 drop");
+        let found = inside(&network, &home.data(), &site.link()).await;
+        assert_eq!(found.code, Some(0), "{:#}", found.value);
+        found.says("delivery", "warn", "only by this receiver's own connection");
+        found.says("multicast", "warn", "joined (10.7.0.1, 232.70.70.1) on there");
+        found.says("multicast", "warn", "multicast packets came in, but");
+        network.sh("nft delete table ip t");
+
+    });
+}
+
+async fn inside(network: &namespace::Network, data: &Path, link: &str) -> Findings {
+    let program = env!("CARGO_BIN_EXE_flexfeed-receiver");
+    let mut command = network.command(program);
+    command
+        .args([
+            "doctor",
+            "--json",
+            "--join",
+            "--http",
+            "off",
+            "--data",
+            text(data),
+        ])
+        .env("FLEXFEED_LINK", link);
+    findings(command).await
+}
