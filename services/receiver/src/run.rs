@@ -78,7 +78,8 @@ fn promises() -> anyhow::Result<Promises> {
         },
         dedupe_off: sabotage.dedupe_off,
         gaps_untold: sabotage.gaps_untold,
-        journal_unchecked: sabotage.journal_after_cursor,
+        // A journal that is looked at would make good for a cursor that is too far.
+        journal_unchecked: sabotage.journal_after_cursor || sabotage.cursor_first,
         signature_off: sabotage.signature_off,
     })
 }

@@ -66,7 +66,7 @@ impl Sabotage {
                 "gaps-untold" => sabotage.gaps_untold = true,
                 "journal-after-cursor" => sabotage.journal_after_cursor = true,
                 "signature-off" => sabotage.signature_off = true,
-                "repair-off" | "fallback-off" | "renewal-off" => {}
+                "repair-off" | "fallback-off" | "renewal-off" | "gap-fill-off" => {}
                 other => bail!(
                     "{VARIABLE}={other:?}: a receiver has dedupe-off, cursor-first, journal-after-cursor, gaps-untold and signature-off"
                 ),

@@ -250,17 +250,20 @@ impl Sink for ChannelFiles {
             return Ok(self.atom.write()?);
         };
         // Side by side: most of the time goes to waiting for the disk.
-        let (atom, json) = std::thread::scope(|scope| {
-            let json = scope.spawn(|| json.write());
-            (self.atom.write(), json.join())
-        });
-        atom?;
-        match json {
-            Ok(written) => Ok(written?),
-            Err(_) => {
-                anyhow::bail!("writing the JSON Feed file failed for no reason that is known")
+        std::thread::scope(|scope| {
+            let builder = std::thread::Builder::new().name("json".to_owned());
+            let beside = match builder.spawn_scoped(scope, || json.write()) {
+                Ok(beside) => beside,
+                Err(error) => anyhow::bail!("cannot start a thread to write with: {error}"),
+            };
+            let atom = self.atom.write();
+            let json = beside.join();
+            atom?;
+            match json {
+                Ok(written) => Ok(written?),
+                Err(_) => anyhow::bail!("writing the JSON Feed file ended for an unknown reason"),
             }
-        }
+        })
     }
 
     fn announce(&mut self) {

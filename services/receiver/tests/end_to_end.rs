@@ -555,7 +555,9 @@ async fn with_the_cursor_first_a_power_cut_loses_updates() {
     home.until("the next cursor", |_| has("\"seq\":1}")).await;
     running.signal("-KILL");
     running.exit_code();
-    let running = home.start();
+    // An honest receiver would see that its journal is behind the cursor, and ask again.
+    let mut command = home.command();
+    let running = Running::start(command.env("FLEXFEED_SABOTAGE", "cursor-first"));
     site.publish(2).await;
     home.cursor(2).await;
     stop(running);

@@ -296,8 +296,10 @@ async fn over_kills_events_come_once_and_hooks_at_least_once() {
     );
     assert_eq!(entries(&home.data), newest_first(seq));
     assert_eq!(home.items(), newest_first(seq));
-    let ready = home.get("/readyz").await.unwrap();
-    assert_eq!(ready.0, 200, "{}", ready.1);
+    until("ready", async || {
+        home.get("/readyz").await.unwrap().0 == 200
+    })
+    .await;
     stop(running);
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub(super) struct Lane<T> {
     progress: Mutex<Progress>,
     /// The place is not as it is on disk.
     moved: Notify,
+    /// The place cannot be written down.
+    is_stuck: AtomicBool,
 }
 
 struct Progress {
@@ -98,6 +101,7 @@ impl<T: Target> Lane<T> {
                 place,
             }),
             moved: Notify::new(),
+            is_stuck: AtomicBool::new(false),
         };
         // A new hook that is killed before its first update must not begin later at the next start.
         if let Err(error) = lane.store() {
@@ -351,9 +355,17 @@ impl<T: Target> Lane<T> {
             let stored = spawn_blocking(move || lane.store()).await;
             let stored = stored.map_err(anyhow::Error::from).and_then(|s| s);
             let pause = match stored {
-                Ok(()) => SPACING,
+                Ok(()) => {
+                    self.is_stuck.store(false, Ordering::Relaxed);
+                    SPACING
+                }
                 Err(error) => {
-                    self.complain(&error.to_string());
+                    if !self.is_stuck.swap(true, Ordering::Relaxed) {
+                        warn!(
+                            "{error}; after a crash, the hook {} would be told of its last updates again",
+                            self.hook.name
+                        );
+                    }
                     self.moved.notify_one();
                     DISK_PAUSE
                 }

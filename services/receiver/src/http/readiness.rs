@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,9 @@ pub(super) struct Readiness {
     up_to_date: Mutex<HashMap<String, Instant>>,
     /// When the disk was last tried, and what was wrong.
     disk: tokio::sync::Mutex<Option<(Instant, Option<String>)>>,
+    /// The disk is being tried. One that hangs is not tried again and again: each try would hold a
+    /// thread.
+    trying: Arc<AtomicBool>,
 }
 
 impl Readiness {
@@ -42,6 +46,7 @@ impl Readiness {
             probe: data.join("state").join(".writable"),
             up_to_date: Mutex::default(),
             disk: tokio::sync::Mutex::default(),
+            trying: Arc::default(),
         }
     }
 
@@ -101,23 +106,25 @@ impl Readiness {
         {
             return problem.clone();
         }
-        let probe = self.probe.clone();
+        let folder = self.probe.parent().unwrap_or(Path::new("."));
+        let silent = || format!("the disk with {} does not answer", folder.display());
+        if self.trying.swap(true, Ordering::AcqRel) {
+            return Some(silent());
+        }
+        let (probe, trying) = (self.probe.clone(), Arc::clone(&self.trying));
         let tried = tokio::task::spawn_blocking(move || {
             let tried = fs::write(&probe, PROBE);
             let _ = fs::remove_file(&probe);
+            trying.store(false, Ordering::Release);
             tried
         });
-        let folder = self.probe.parent().unwrap_or(Path::new("."));
         let problem = match tokio::time::timeout(DISK_TIME, tried).await {
             Ok(tried) => {
                 let tried = tried.map_err(io::Error::other).and_then(|tried| tried);
                 let error = tried.err();
                 error.map(|error| format!("cannot write in {}: {error}", folder.display()))
             }
-            Err(_) => Some(format!(
-                "the disk with {} does not answer",
-                folder.display()
-            )),
+            Err(_) => Some(silent()),
         };
         *disk = Some((Instant::now(), problem.clone()));
         problem

@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::record::{Mark, Record};
+use super::record::{Kind, Mark, Record};
 use crate::durable::{FileError, sync_folder_of};
 
 /// What a file begins with, before the position of its first record.
@@ -26,6 +26,8 @@ pub(super) struct Segment {
     pub(super) len: u64,
     /// Each record with its place in the file.
     pub(super) marks: Vec<(u64, Mark)>,
+    /// How many of them are updates.
+    pub(super) updates: u64,
 }
 
 impl Segment {
@@ -65,6 +67,7 @@ impl Segment {
             path,
             len: HEADER,
             marks: Vec::new(),
+            updates: 0,
         };
         Ok((segment, file))
     }
@@ -96,6 +99,7 @@ impl Segment {
             path: path.to_owned(),
             len: HEADER,
             marks: Vec::new(),
+            updates: 0,
         };
         while let Some(record) = Record::read(segment.end(), &mut file).map_err(failed())? {
             segment.push(&record);
@@ -106,6 +110,7 @@ impl Segment {
     /// Notes a record that is at the end of the file.
     pub(super) fn push(&mut self, record: &Record) {
         self.marks.push((self.len, record.mark));
+        self.updates += u64::from(matches!(record.mark.kind, Kind::Update { .. }));
         self.len += record.size() as u64;
     }
 

@@ -166,6 +166,10 @@ impl Tape {
             if segment.end() <= position {
                 break;
             }
+            if position <= segment.first && segment.end() <= end {
+                count += segment.updates;
+                continue;
+            }
             let marks = segment.marks.iter().zip(segment.first..);
             let counted = marks.filter(|((_, mark), at)| {
                 (position..end).contains(at) && matches!(mark.kind, Kind::Update { .. })
