@@ -226,6 +226,15 @@ async fn size_is_limited_before_and_after_decompression() {
     }
     let exact = server.poll("/exact").await.unwrap();
     assert_eq!(document(exact).len(), 8 << 20);
+    // A page of an archive may be larger, within bounds.
+    let fetcher = Fetcher::new(server.config("/")).unwrap();
+    let page = fetcher.get(&server.url("/gzip-bomb")).await.unwrap();
+    assert_eq!(page.document.len(), 9 << 20);
+    let error = fetcher.get(&server.url("/endless")).await.unwrap_err();
+    assert!(
+        matches!(error, FetchError::TooLarge { limit, .. } if limit == 32 << 20),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -35,6 +35,10 @@ pub use limits::{GLOBAL, Limits, PER_HOST};
 /// The largest document by default, in bytes after decompression: 8 MiB.
 pub const MAX_BYTES: usize = 8 << 20;
 
+/// A page of an archive may be so many times as large as the feed: searches answer with many more
+/// entries than a feed shows.
+const PAGE_FACTOR: usize = 4;
+
 /// The longest validator that is remembered; a longer one is taken as absent.
 const MAX_VALIDATOR: usize = 1024;
 
@@ -195,18 +199,20 @@ impl Fetcher {
     /// [`FetchError`]. After [`FetchError::Gone`] the feed should be left alone; after any other
     /// one it may be polled again.
     pub async fn poll(&self, validators: &Validators) -> Result<Poll, FetchError> {
-        self.follow(&self.url, validators).await
+        self.follow(&self.url, validators, self.config.max_bytes)
+            .await
     }
 
-    /// Fetches another document that the feed leads to, under the same rules. The feed's
-    /// credentials go along where it is on the same server.
+    /// Fetches another document that the feed leads to, under the same rules, but that it may be
+    /// four times as large. The feed's credentials go along where it is on the same server.
     ///
     /// # Errors
     /// [`FetchError`].
     pub async fn get(&self, address: &str) -> Result<Page, FetchError> {
         let mut url = address::parse(address)?;
         carry_credentials(&self.url, &mut url);
-        match self.follow(&url, &Validators::default()).await? {
+        let limit = self.config.max_bytes.saturating_mul(PAGE_FACTOR);
+        match self.follow(&url, &Validators::default(), limit).await? {
             Poll::Fetched { document, url, .. } => Ok(Page { document, url }),
             // Without validators a 304 is an error before it comes to this.
             Poll::NotModified { .. } => Err(FetchError::Status {
@@ -221,7 +227,12 @@ impl Fetcher {
 
     /// One request and the redirects that it leads to. They are followed here and not by the
     /// client, so that each address is checked before anything is sent to it.
-    async fn follow(&self, start: &Url, validators: &Validators) -> Result<Poll, FetchError> {
+    async fn follow(
+        &self,
+        start: &Url,
+        validators: &Validators,
+        limit: usize,
+    ) -> Result<Poll, FetchError> {
         let late = || FetchError::Timeout {
             url: shown(start),
             after: self.config.timeout,
@@ -235,7 +246,7 @@ impl Fetcher {
             let turn = self.config.limits.turn(url.host_str().unwrap_or_default());
             let turn = turn.await;
             let began = Instant::now();
-            let step = self.step(&url, validators, &mut chain);
+            let step = self.step(&url, validators, limit, &mut chain);
             let step = tokio::time::timeout(left, step).await;
             drop(turn);
             left = left.saturating_sub(began.elapsed());
@@ -255,6 +266,7 @@ impl Fetcher {
         &self,
         url: &Url,
         validators: &Validators,
+        limit: usize,
         chain: &mut Chain,
     ) -> Result<Step, FetchError> {
         let request = self.http.client.get(url.clone());
@@ -265,7 +277,7 @@ impl Fetcher {
         match status {
             StatusCode::OK => {
                 let hints = hints(&response, chain, url, peer);
-                let poll = self.document(url, response, hints).await?;
+                let poll = self.document(url, response, limit, hints).await?;
                 Ok(Step::Done(poll))
             }
             // A server that says so without having been asked is out of order; taking it at
@@ -296,9 +308,9 @@ impl Fetcher {
         &self,
         url: &Url,
         mut response: Response,
+        limit: usize,
         hints: Hints,
     ) -> Result<Poll, FetchError> {
-        let limit = self.config.max_bytes;
         let too_large = || FetchError::TooLarge {
             url: shown(url),
             limit,

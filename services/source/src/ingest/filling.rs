@@ -50,12 +50,9 @@ impl Hole {
 }
 
 impl Ingest {
-    /// Records that a document shares no entry with the one before, and finds what came and went in
-    /// between: unknown entries, newest first.
-    pub(super) async fn look_into(
-        &mut self,
-        document: &mut Document,
-    ) -> Result<Vec<Entry>, StoreError> {
+    /// Records that a document shares no entry with the one before, and adds to its entries what
+    /// came and went in between, and what has come since.
+    pub(super) async fn look_into(&mut self, document: &mut Document) -> Result<(), StoreError> {
         let mut record = match document.gap.take() {
             // The store failed while this was looked into.
             Some(record) => record,
@@ -63,6 +60,17 @@ impl Ingest {
         };
         document.gap = Some(record.clone());
         self.show_gap(&record);
+        if let Some(Hole { mut record, .. }) = self.hole.take() {
+            record.state = if record.entries > 0 {
+                GapState::Partly
+            } else {
+                GapState::Open
+            };
+            record
+                .detail
+                .push_str("; there was another gap before that");
+            self.settle(record).await;
+        }
         let Some(way) = document.way.clone() else {
             record.state = GapState::Open;
             record.detail =
@@ -70,13 +78,13 @@ impl Ingest {
                              with a shorter longest time between polls"
                     .into();
             document.gap = Some(record);
-            return Ok(Vec::new());
+            return Ok(());
         };
         if !self.settings.fill_gaps {
             record.state = GapState::Open;
             record.detail = "it is not looked into".into();
             document.gap = Some(record);
-            return Ok(Vec::new());
+            return Ok(());
         }
         let mut hole = Hole {
             record,
@@ -85,10 +93,16 @@ impl Ingest {
             newer: document.seen.ids.clone(),
             attempts: 0,
         };
-        let entries = self.find_into(&mut hole).await?;
+        let Found { entries, later, .. } = self.find_into(&mut hole).await?;
         document.gap = Some(hole.record.clone());
         self.keep(hole);
-        Ok(entries)
+        // The next document may have only these.
+        let ids = later.iter().map(|entry| entry.id.clone());
+        document.seen.ids.extend(ids);
+        // Feeds have the newest first, and so does this.
+        document.entries.splice(0..0, later);
+        document.entries.extend(entries);
+        Ok(())
     }
 
     /// Tries again to find what could not be found because something failed, and stores it.
@@ -110,7 +124,10 @@ impl Ingest {
     }
 
     async fn find_and_store(&mut self, hole: &mut Hole) -> Result<(), StoreError> {
-        let entries = self.find_into(hole).await?;
+        let Found {
+            mut entries, later, ..
+        } = self.find_into(hole).await?;
+        entries.splice(0..0, later);
         let known = self.known(&entries).await?;
         let Some(news) = self.news(entries, known).await else {
             return Ok(());
@@ -119,13 +136,13 @@ impl Ingest {
     }
 
     /// Looks for what is missing, and says in the record how that went.
-    async fn find_into(&mut self, hole: &mut Hole) -> Result<Vec<Entry>, StoreError> {
+    async fn find_into(&mut self, hole: &mut Hole) -> Result<Found, StoreError> {
         hole.attempts += 1;
-        let Found { entries, end } = self.find(hole).await?;
-        let ids = entries.iter().map(|entry| entry.id.clone());
-        hole.newer.extend(ids);
+        let found = self.find(hole).await?;
+        let both = found.entries.iter().chain(&found.later);
+        hole.newer.extend(both.map(|entry| entry.id.clone()));
         let record = &mut hole.record;
-        record.entries += entries.len() as u64;
+        record.entries += found.entries.len() as u64;
         let count = record.entries;
         let what = match hole.way {
             Way::Archive(_) => "in the feed's archive",
@@ -136,7 +153,7 @@ impl Ingest {
         } else {
             GapState::Open
         };
-        (record.state, record.detail) = match end {
+        (record.state, record.detail) = match &found.end {
             End::Reached if count == 0 => (GapState::Filled, "nothing was missing".to_owned()),
             End::Reached => (
                 GapState::Filled,
@@ -156,8 +173,8 @@ impl Ingest {
                 format!("{count} entries were found {what}; then it failed: {why}"),
             ),
         };
-        self.metrics.gap_entries.inc_by(entries.len() as u64);
-        Ok(entries)
+        self.metrics.gap_entries.inc_by(found.entries.len() as u64);
+        Ok(found)
     }
 
     /// Keeps what has to be looked into again.

@@ -40,6 +40,8 @@ const WIDE: SignedDuration = SignedDuration::from_hours(24);
 pub(super) struct Found {
     /// Entries that were not known, newest first.
     pub(super) entries: Vec<Entry>,
+    /// The same of entries that came after the document that came after the gap.
+    pub(super) later: Vec<Entry>,
     /// Why there are no more.
     pub(super) end: End,
 }
@@ -63,6 +65,9 @@ struct Walk<'a> {
     fetcher: Arc<Fetcher>,
     hole: &'a Hole,
     found: Vec<Entry>,
+    later: Vec<Entry>,
+    /// An entry from after the gap was met.
+    met_newer: bool,
     ids: HashSet<String>,
     bytes: usize,
     pages: usize,
@@ -96,6 +101,7 @@ impl Ingest {
             Err(error) => {
                 return Ok(Found {
                     entries: Vec::new(),
+                    later: Vec::new(),
                     end: End::Failed(error.to_string()),
                 });
             }
@@ -105,10 +111,13 @@ impl Ingest {
             fetcher,
             hole,
             found: Vec::new(),
+            later: Vec::new(),
+            met_newer: false,
             ids: HashSet::new(),
             bytes: 0,
             pages: 0,
         };
+        let late = format!("it took more than {} s", TIME.as_secs());
         let ended = match &hole.way {
             Way::Archive(first) => tokio::time::timeout(TIME, walk.archive(first)).await,
             Way::PublicInbox(search) => tokio::time::timeout(TIME, walk.search(search)).await,
@@ -116,10 +125,13 @@ impl Ingest {
         let end = match ended {
             Ok(Ok(end) | Err(Stop::End(end))) => end,
             Ok(Err(Stop::Store(error))) => return Err(error),
-            Err(_) => End::Failed(format!("it took more than {} s", TIME.as_secs())),
+            // From the beginning it would take as long again.
+            Err(_) if !walk.found.is_empty() => End::Bound(late),
+            Err(_) => End::Failed(late),
         };
         Ok(Found {
             entries: walk.found,
+            later: walk.later,
             end,
         })
     }
@@ -233,7 +245,7 @@ impl Walk<'_> {
     }
 
     /// Takes what is missing from a page. With `in_order`, what lies behind an entry that was seen
-    /// is none of it.
+    /// is none of it, and what lies before one from after the gap is later than that.
     async fn add(&mut self, mut entries: Vec<Entry>, in_order: bool) -> Result<Had, Stop> {
         if ascending(&entries) {
             entries.reverse();
@@ -251,20 +263,32 @@ impl Walk<'_> {
         if in_order && let Some(last) = entries.iter().rposition(seen) {
             entries.truncate(last);
         }
+        let newer = |entry: &Entry| hole.newer.contains(&entry.id);
+        let mut later = match entries.iter().position(newer) {
+            Some(first) if in_order && !self.met_newer => first,
+            _ => 0,
+        };
+        self.met_newer |= entries.iter().any(newer);
         for entry in entries {
+            let is_later = later > 0;
+            later = later.saturating_sub(1);
             let new = !known.contains_key(&entry.id) && !hole.newer.contains(&entry.id);
             if !new || hole.before.ids.contains(&entry.id) || !self.ids.insert(entry.id.clone()) {
                 continue;
             }
             self.bytes += size(&entry);
-            if self.found.len() >= ENTRIES || self.bytes > BYTES {
+            if self.found.len() + self.later.len() >= ENTRIES || self.bytes > BYTES {
                 let bound = format!(
                     "more than {ENTRIES} entries or {} MiB are not taken at a time",
                     BYTES >> 20
                 );
                 return Err(Stop::End(End::Bound(bound)));
             }
-            self.found.push(entry);
+            if is_later {
+                self.later.push(entry);
+            } else {
+                self.found.push(entry);
+            }
         }
         Ok(had)
     }

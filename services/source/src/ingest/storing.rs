@@ -98,14 +98,10 @@ impl Ingest {
     /// Works out what is new in a document, together with what it lets suspect to be missing.
     async fn examine(&mut self, document: &mut Document) -> Result<News, StoreError> {
         let known = self.known(&document.entries).await?;
-        let older = if self.continues(document, &known) {
-            Vec::new()
-        } else {
-            self.look_into(document).await?
-        };
-        // Feeds have the newest first, and so does this.
-        let mut entries = mem::take(&mut document.entries);
-        entries.extend(older);
+        if !self.continues(document, &known) {
+            self.look_into(document).await?;
+        }
+        let entries = mem::take(&mut document.entries);
         let news = match self.news(entries, known).await {
             Some(news) => news,
             None => {

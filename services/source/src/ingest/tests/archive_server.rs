@@ -49,6 +49,8 @@ pub(super) enum Habit {
     Circle,
     /// There is always one more archive document, with new entries.
     Endless,
+    /// Thirty more mails arrive when the archive is first asked.
+    Grows,
     /// The archive's documents have the oldest entry first.
     OldestFirst,
 }
@@ -61,6 +63,21 @@ struct Shelf {
     archives: bool,
     /// So many of the first archive documents are not there.
     missing: usize,
+}
+
+impl Shelf {
+    fn post_up_to(&mut self, count: usize) {
+        for n in self.mails.len()..count {
+            let arrived = FIRST + 20 * i64::try_from(n).unwrap();
+            let late = if n % 7 == 3 { 6 * 3600 } else { 0 };
+            self.mails.push(Mail {
+                id: mail_id(n),
+                text: format!("text {n}"),
+                arrived: Timestamp::from_second(arrived).unwrap(),
+                dated: Timestamp::from_second(arrived - late).unwrap(),
+            });
+        }
+    }
 }
 
 struct Shared {
@@ -126,17 +143,7 @@ impl ArchiveServer {
     /// The feed goes on with mails up to, without, this number: one each 20 s, of which each
     /// seventh is dated six hours early.
     pub(super) fn post_up_to(&self, count: usize) {
-        let mut shelf = self.shared.shelf.lock().unwrap();
-        for n in shelf.mails.len()..count {
-            let arrived = FIRST + 20 * i64::try_from(n).unwrap();
-            let late = if n % 7 == 3 { 6 * 3600 } else { 0 };
-            shelf.mails.push(Mail {
-                id: mail_id(n),
-                text: format!("text {n}"),
-                arrived: Timestamp::from_second(arrived).unwrap(),
-                dated: Timestamp::from_second(arrived - late).unwrap(),
-            });
-        }
+        self.shared.shelf.lock().unwrap().post_up_to(count);
     }
 
     /// Changes the text of a mail, which makes it the newest entry of the feed.
@@ -200,7 +207,11 @@ fn parameter(uri: &Uri, name: &str) -> Option<String> {
 
 async fn search(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     let page = shared.pages.fetch_add(1, Ordering::SeqCst);
-    let shelf = shared.shelf.lock().unwrap();
+    let mut shelf = shared.shelf.lock().unwrap();
+    if shelf.habit == Habit::Grows && page == 0 {
+        let more = shelf.mails.len() + 30;
+        shelf.post_up_to(more);
+    }
     assert_eq!(parameter(&uri, "x").as_deref(), Some("A"));
     let query = parameter(&uri, "q").unwrap();
     let offset = parameter(&uri, "o").map_or(0, |o| o.parse().unwrap());

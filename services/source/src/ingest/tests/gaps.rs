@@ -81,6 +81,21 @@ async fn a_burst_on_a_mailing_list_is_found_by_its_search() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_comes_while_the_search_goes_on_keeps_its_place() {
+    let scene = Scene::new().await;
+    scene.server.habit(Habit::Grows);
+    let mut life = scene.begin(scene.server.inbox()).await;
+    scene.server.post_up_to(140);
+    life.stored(WINDOW + 130).await;
+    scene.polled(2).await;
+    assert_eq!(life.ids(), mail_ids(15..170));
+    let gap = scene.settled(&mut life).await;
+    assert_eq!((gap.state, gap.entries), (GapState::Filled, 75));
+    assert_eq!(life.metrics.suspected_gaps.get(), 1, "no other one");
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_long_search_is_read_page_by_page() {
     let scene = Scene::new().await;
     let mut life = scene.begin(scene.server.inbox()).await;
