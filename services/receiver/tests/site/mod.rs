@@ -74,6 +74,19 @@ impl Backlog for Store {
     }
 }
 
+/// A free port that the system gives to nobody who does not ask for it: a site that stops finds it
+/// free again.
+fn port() -> u16 {
+    static TRIED: AtomicUsize = AtomicUsize::new(0);
+    let from = 10_000 + std::process::id() as usize % 10_000;
+    loop {
+        let port = (from + TRIED.fetch_add(1, Ordering::Relaxed)) as u16;
+        if std::net::UdpSocket::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 /// A source that can be stopped and started again, and its store.
 pub struct Site {
     folder: TempDir,
@@ -115,7 +128,7 @@ impl Site {
             copies: false,
             groups: Vec::new(),
             running: None,
-            address: ([127, 0, 0, 1], 0).into(),
+            address: ([127, 0, 0, 1], port()).into(),
         };
         site.again().await;
         site
