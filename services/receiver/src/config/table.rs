@@ -126,7 +126,7 @@ pub const SETTINGS: &[Setting] = settings![
         "Signs what is posted to webhooks that have no secret of their own"
         ["0123456789abcdef-a", "0123456789abcdef-b", "0123456789abcdef-c"];
     "webhook_secret_file" "webhook-secret-file" "FILE" Path Everywhere ""
-        "A file with that secret"
+        "A file with the secret that signs what is posted to webhooks"
         ["@0123456789abcdef-a", "@0123456789abcdef-b", "@0123456789abcdef-c"];
     "exec" "exec" "COMMAND" Tables Everywhere ""
         "Runs this shell command for each update, which it finds on its standard input; can be repeated"
