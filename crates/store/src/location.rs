@@ -18,7 +18,7 @@ use crate::StoreError;
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
     Sqlite(SqliteFile),
-    Postgres(PostgresServer),
+    Postgres(Box<PostgresServer>),
 }
 
 /// The file of a SQLite database, and how messages name it.
@@ -74,7 +74,7 @@ impl Location {
         }
         match url.split_once(':') {
             Some(("postgres" | "postgresql", rest)) => {
-                PostgresServer::parse(rest).map(Self::Postgres)
+                PostgresServer::parse(rest).map(|server| Self::Postgres(Box::new(server)))
             }
             // What follows the scheme may hold a password: it is not repeated.
             Some((scheme, _)) => Err(bad(format!("the scheme {scheme:?} is not supported"))),

@@ -199,6 +199,14 @@ impl Postgres {
         Ok(self.url_of(database))
     }
 
+    /// Gives a folder to the user that the server runs as, for a tablespace.
+    ///
+    /// # Errors
+    /// It cannot be given.
+    pub fn give(&self, folder: &Path) -> Result<()> {
+        self.programs.give(folder)
+    }
+
     /// Ends the server in an orderly way; connections are broken.
     ///
     /// # Errors

@@ -60,6 +60,12 @@ pub(crate) async fn restore_into(
         path: from.to_owned(),
         reason: error.to_string(),
     };
+    // The checksum stands at the end: whatever is wrong is found before the database is touched.
+    let path = from.to_owned();
+    tokio::task::spawn_blocking(move || verify(&path))
+        .await
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
+        .map_err(failed)?;
     let (records, mut received) = mpsc::channel(AHEAD);
     let path = from.to_owned();
     let thread = tokio::task::spawn_blocking(move || read(&path, &records));
@@ -123,10 +129,21 @@ pub(crate) async fn restore_into(
     })
 }
 
-fn read(path: &Path, records: &mpsc::Sender<(Record, Vec<u8>)>) -> io::Result<()> {
+fn open(path: &Path) -> io::Result<Reader<File>> {
     let file = File::open(path)
         .map_err(|error| io::Error::new(error.kind(), format!("it cannot be read ({error})")))?;
-    let mut reader = Reader::new(file)?;
+    Reader::new(file)
+}
+
+/// Reads an archive to its end.
+fn verify(path: &Path) -> io::Result<()> {
+    let mut reader = open(path)?;
+    while reader.next()?.is_some() {}
+    Ok(())
+}
+
+fn read(path: &Path, records: &mpsc::Sender<(Record, Vec<u8>)>) -> io::Result<()> {
+    let mut reader = open(path)?;
     while let Some(record) = reader.next()? {
         if records.blocking_send(record).is_err() {
             // Nobody wants more: the database failed, and says so.

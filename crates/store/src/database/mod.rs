@@ -56,7 +56,7 @@ impl Database {
                 let (writer, readers) = sqlite::open(file).await?;
                 Pools::Sqlite { writer, readers }
             }
-            Location::Postgres(server) => Pools::Postgres(postgres::open(server).await?),
+            Location::Postgres(server) => Pools::Postgres(postgres::open(*server).await?),
         };
         Ok(Self { url, pools })
     }

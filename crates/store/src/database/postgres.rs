@@ -27,7 +27,7 @@ const TRIED_AFTER: Duration = Duration::from_secs(1);
 const SETTINGS: [(&str, &str); 7] = [
     ("statement_timeout", "4500ms"),
     ("lock_timeout", "3s"),
-    ("idle_in_transaction_session_timeout", "10s"),
+    ("idle_in_transaction_session_timeout", "5s"),
     ("tcp_keepalives_idle", "10"),
     ("tcp_keepalives_interval", "5"),
     ("tcp_keepalives_count", "3"),
@@ -114,8 +114,9 @@ async fn migrate(options: &PgConnectOptions, url: &str) -> Result<(), StoreError
         .map(|migration| migration.version)
         .max()
         .unwrap_or_default();
+    // `run` would make a future that no task can have.
     MIGRATIONS
-        .run(&mut *transaction)
+        .run_direct(None, &mut *transaction, false)
         .await
         .map_err(|error| StoreError::from_migration(url, known, error))?;
     transaction.commit().await.map_err(failed)?;

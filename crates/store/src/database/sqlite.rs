@@ -89,8 +89,9 @@ async fn migrate(options: &SqliteConnectOptions, url: &str) -> Result<(), StoreE
         .map(|migration| migration.version)
         .max()
         .unwrap_or_default();
+    // `run` would make a future that no task can have.
     MIGRATIONS
-        .run(&mut *transaction)
+        .run_direct(None, &mut *transaction, false)
         .await
         .map_err(|error| StoreError::from_migration(url, known, error))?;
     transaction.commit().await.map_err(failed)?;

@@ -6,6 +6,8 @@ mod crash;
 mod enrolment;
 mod files;
 mod leases;
+mod migrations;
+mod outage;
 mod settings;
 mod site;
 mod updates;

@@ -1,0 +1,277 @@
+//! Databases of every earlier version, of later ones, of other programs, and of nobody.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sqlx::migrate::Migrator;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, SqliteConnection};
+use store::{Applicant, ChannelSettings, Store, StoreError, Validators, Verdict};
+use uuid::Uuid;
+
+use crate::site::{Site, URL, draft, drafts, encode, on_both, texts};
+
+on_both! {
+    a_database_of_version_1_is_brought_up_to_date_with_what_is_in_it,
+    many_open_a_new_database_at_once,
+    many_open_an_old_database_at_once,
+    a_newer_database_is_refused_and_left_alone,
+    a_migration_that_fails_leaves_the_database_as_it_was,
+    the_database_of_another_program_is_refused,
+}
+
+static SQLITE: Migrator = sqlx::migrate!("../../migrations/sqlite");
+static POSTGRES: Migrator = sqlx::migrate!("../../migrations/postgres");
+
+const INCARNATION: &str = "6f0e2a54-9d9c-4b54-8a35-0c7e8e1c0d11";
+
+/// A bare connection to either.
+pub enum Raw {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+impl Raw {
+    pub async fn to(url: &str) -> Self {
+        if url.starts_with("postgres") {
+            let options: PgConnectOptions = url.parse().unwrap();
+            Self::Postgres(options.connect().await.unwrap())
+        } else {
+            let options: SqliteConnectOptions = url.parse().unwrap();
+            let options = options.create_if_missing(true);
+            Self::Sqlite(options.connect().await.unwrap())
+        }
+    }
+
+    pub async fn run(&mut self, sql: &str) {
+        let sql = AssertSqlSafe(sql.to_owned());
+        match self {
+            Self::Sqlite(connection) => {
+                sqlx::raw_sql(sql).execute(connection).await.unwrap();
+            }
+            Self::Postgres(connection) => {
+                sqlx::raw_sql(sql).execute(connection).await.unwrap();
+            }
+        }
+    }
+
+    pub async fn count(&mut self, sql: &str) -> i64 {
+        let sql = AssertSqlSafe(sql.to_owned());
+        match self {
+            Self::Sqlite(connection) => {
+                sqlx::query_scalar(sql).fetch_one(connection).await.unwrap()
+            }
+            Self::Postgres(connection) => {
+                sqlx::query_scalar(sql).fetch_one(connection).await.unwrap()
+            }
+        }
+    }
+
+    async fn migrate_to(&mut self, version: i64) {
+        match self {
+            Self::Sqlite(connection) => SQLITE.run_to(version, connection).await.unwrap(),
+            Self::Postgres(connection) => POSTGRES.run_to(version, connection).await.unwrap(),
+        }
+    }
+
+    pub async fn close(self) {
+        match self {
+            Self::Sqlite(connection) => connection.close().await.unwrap(),
+            Self::Postgres(connection) => connection.close().await.unwrap(),
+        }
+    }
+}
+
+/// Bytes as a literal of the database's language.
+fn blob(site: &Site, byte: u8) -> String {
+    let hex = format!("{byte:02x}").repeat(32);
+    if site.is_postgres() {
+        format!(r"'\x{hex}'")
+    } else {
+        format!("X'{hex}'")
+    }
+}
+
+/// A database as version 1 left it: a channel with a feed, two entries in three updates, and a token.
+async fn version_1(site: &Site) {
+    let mut raw = Raw::to(&site.url).await;
+    raw.migrate_to(1).await;
+    let (one, two, token) = (blob(site, 1), blob(site, 2), blob(site, 9));
+    raw.run(&format!(
+        "INSERT INTO channels (id, name, incarnation, head, created_at)
+             VALUES (5, 'lore', '{INCARNATION}', 3, 1000);
+         INSERT INTO feeds (id, channel_id, url, etag, last_modified, last_poll, state, detail)
+             VALUES (8, 5, '{URL}', '\"x\"', NULL, 2000, 'ok', '2 entries');
+         INSERT INTO entries (feed_id, entry_id, hash, seq) VALUES (8, 'a', {two}, 3), (8, 'b', {one}, 2);
+         INSERT INTO updates (channel_id, seq, feed_id, entry_id, kind, created_at, encoded) VALUES
+             (5, 1, 8, 'a', 'created', 1001, {one}), (5, 2, 8, 'b', 'created', 1002, {one}),
+             (5, 3, 8, 'a', 'updated', 1003, {two});
+         INSERT INTO tokens (hash, label, created_at) VALUES ({token}, 'first enrolment link', 1004);"
+    ))
+    .await;
+    raw.close().await;
+}
+
+async fn is_version_1_brought_up_to_date(store: &Arc<dyn Store>) {
+    let channels = store.channels().await.unwrap();
+    let row = &channels[0];
+    assert_eq!(row.channel.incarnation.to_string(), INCARNATION);
+    assert_eq!((row.channel.head, row.channel.first), (3, 1));
+    assert_eq!(row.settings, ChannelSettings::default());
+    assert_eq!((row.active, row.created_ms), (true, 1000));
+    let feeds = store.feeds(None).await.unwrap();
+    let feed = &feeds[0];
+    assert_eq!((feed.settings.address.as_str(), feed.active), (URL, true));
+    let validators = Validators {
+        etag: Some("\"x\"".to_owned()),
+        last_modified: None,
+    };
+    assert_eq!(feed.validators, validators);
+    let poll = feed.last_poll.clone().unwrap();
+    assert_eq!((poll.at_ms, poll.detail.as_str()), (2000, "2 entries"));
+    assert_eq!((poll.interval_ms, poll.gone), (None, false));
+    let updates = store.updates("lore", 1, 9, 999).await.unwrap();
+    let bytes: Vec<_> = updates.iter().map(|u| (u.seq, u.encoded[0])).collect();
+    assert_eq!(bytes, [(1, 1), (2, 1), (3, 2)]);
+    let tokens = store.tokens().await.unwrap();
+    assert_eq!(tokens[0].label, "first enrolment link");
+    assert_eq!((tokens[0].limit, tokens[0].expires_ms), (None, None));
+    assert!(!tokens[0].public && tokens[0].channels.is_empty());
+}
+
+async fn a_database_of_version_1_is_brought_up_to_date_with_what_is_in_it(site: Site) {
+    version_1(&site).await;
+    let store = site.open().await;
+    is_version_1_brought_up_to_date(&store).await;
+    // And works: what is known is known, numbers go on, the token admits.
+    let again = [draft("a", 2), draft("b", 1), draft("c", 1)];
+    let stored = store
+        .append("lore", URL, Some(0), &again, None, &encode)
+        .await
+        .unwrap();
+    assert_eq!(texts(&stored), ["4:c:1"]);
+    let applicant = Applicant {
+        token: Some([9; 32]),
+        receiver: Uuid::from_u128(1),
+        credential: [3; 32],
+        name: "",
+        software: "",
+        address: "",
+        channels: &[],
+    };
+    assert_eq!(
+        store.admit(&applicant).await.unwrap(),
+        Verdict::Admitted { enrolled: true }
+    );
+    assert!(
+        store
+            .add_token(&crate::site::token(1, "new"))
+            .await
+            .unwrap()
+            .id
+            > 0
+    );
+    let made = store.put_channel("news", &ChannelSettings::default()).await;
+    assert!(made.unwrap().channel.is_new);
+    store.close().await;
+    let store = site.open().await;
+    assert_eq!(store.open_channel("lore").await.unwrap().head, 4);
+}
+
+async fn open_many(site: &Site) -> Vec<Arc<dyn Store>> {
+    let opening: Vec<_> = (0..8)
+        .map(|_| {
+            let url = site.url.clone();
+            tokio::spawn(async move { store::open(&url).await })
+        })
+        .collect();
+    let mut stores = Vec::new();
+    for opened in opening {
+        stores.push(opened.await.unwrap().unwrap());
+    }
+    stores
+}
+
+async fn many_open_a_new_database_at_once(site: Site) {
+    let stores = open_many(&site).await;
+    for (number, store) in stores.iter().enumerate() {
+        let channel = store.open_channel("lore").await.unwrap();
+        assert_eq!(channel.is_new, number == 0);
+    }
+}
+
+async fn many_open_an_old_database_at_once(site: Site) {
+    version_1(&site).await;
+    for store in open_many(&site).await {
+        is_version_1_brought_up_to_date(&store).await;
+    }
+}
+
+async fn a_newer_database_is_refused_and_left_alone(site: Site) {
+    site.lore().await.close().await;
+    let mut raw = Raw::to(&site.url).await;
+    let checksum = blob(&site, 0);
+    raw.run(&format!(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (99, 'the future', TRUE, {checksum}, 0); DROP TABLE gaps"
+    ))
+    .await;
+    let error = store::open(&site.url).await.err().unwrap();
+    assert!(
+        matches!(error, StoreError::Newer { found: 99, .. }),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("upgrade the program"), "{error}");
+    assert_eq!(raw.count("SELECT COUNT(*) FROM _sqlx_migrations").await, 3);
+    assert_eq!(raw.count("SELECT COUNT(*) FROM channels").await, 1);
+}
+
+async fn a_migration_that_fails_leaves_the_database_as_it_was(site: Site) {
+    version_1(&site).await;
+    let mut raw = Raw::to(&site.url).await;
+    // In the way of the last table that version 2 makes.
+    raw.run("CREATE TABLE settings (mine BIGINT)").await;
+    let error = store::open(&site.url).await.err().unwrap();
+    assert!(error.to_string().contains("settings"), "{error}");
+    assert_eq!(raw.count("SELECT COUNT(*) FROM _sqlx_migrations").await, 1);
+    assert_eq!(raw.count("SELECT COUNT(*) FROM tokens").await, 1);
+    raw.run("DROP TABLE settings").await;
+    is_version_1_brought_up_to_date(&site.open().await).await;
+}
+
+async fn the_database_of_another_program_is_refused(site: Site) {
+    let mut raw = Raw::to(&site.url).await;
+    raw.run("CREATE TABLE bookmarks (url TEXT)").await;
+    let error = store::open(&site.url).await.err().unwrap();
+    assert!(error.to_string().contains("of another program"), "{error}");
+    let tables = if site.is_postgres() {
+        "SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'"
+    } else {
+        "SELECT COUNT(*) FROM sqlite_schema"
+    };
+    assert_eq!(raw.count(tables).await, 1);
+}
+
+/// Old enough to have everything in many parts, and young enough to be quick.
+#[tokio::test]
+async fn a_large_old_database_is_quick_to_bring_up_to_date() {
+    let site = Site::sqlite();
+    version_1(&site).await;
+    let mut raw = Raw::to(&site.url).await;
+    raw.run(
+        "WITH RECURSIVE n(seq) AS (SELECT 4 UNION ALL SELECT seq + 1 FROM n WHERE seq < 50000)
+         INSERT INTO updates SELECT 5, seq, 8, 'urn:' || seq, 'created', 0, zeroblob(500) FROM n;
+         UPDATE channels SET head = 50000",
+    )
+    .await;
+    raw.close().await;
+    let started = Instant::now();
+    let store = site.open().await;
+    assert!(started.elapsed() < Duration::from_secs(20));
+    let stored = store
+        .append("lore", URL, None, &drafts(0, 1), None, &encode)
+        .await
+        .unwrap();
+    assert_eq!(stored[0].seq, 50_001);
+}

@@ -1,0 +1,533 @@
+//! Servers that die, hang, refuse and fill up, and what becomes of the calls: they end soon, with an
+//! error that says what it is, and work again by themselves; nothing is lost, nothing is double.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use postgres::{PASSWORD, Postgres};
+use store::{Store, StoreError, StoredUpdate};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::migrations::Raw;
+use crate::site::{Site, URL, draft, drafts, encode, etag};
+
+/// No call takes longer, whatever happens. Generous: the machine may be busy.
+const BOUND: Duration = Duration::from_secs(20);
+
+async fn start() -> Postgres {
+    tokio::task::spawn_blocking(Postgres::start)
+        .await
+        .unwrap()
+        .unwrap()
+}
+
+/// Appends entry after entry, each again until it is stored, as ingest does. Returns what the store
+/// said it stored, how many calls failed, and how long the longest one took.
+fn writer(
+    store: Arc<dyn Store>,
+    name: &'static str,
+    done: watch::Receiver<bool>,
+) -> tokio::task::JoinHandle<(usize, Vec<StoredUpdate>, usize, Duration)> {
+    tokio::spawn(async move {
+        let (mut entries, mut stored, mut failed, mut longest) = (0, Vec::new(), 0, Duration::ZERO);
+        while !*done.borrow() {
+            let drafts = [draft(&format!("{name}{entries}"), 1)];
+            let validators = etag(&entries.to_string());
+            loop {
+                let started = Instant::now();
+                let appended = store
+                    .append("lore", URL, None, &drafts, Some(&validators), &encode)
+                    .await;
+                longest = longest.max(started.elapsed());
+                match appended {
+                    Ok(updates) => {
+                        stored.extend(updates);
+                        break;
+                    }
+                    Err(error) => {
+                        assert!(error.is_unavailable(), "{error:?}");
+                        assert!(!error.to_string().contains(PASSWORD), "{error}");
+                        failed += 1;
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                }
+            }
+            entries += 1;
+        }
+        (entries, stored, failed, longest)
+    })
+}
+
+/// Waits until the store answers again.
+async fn recovered(store: &Arc<dyn Store>) {
+    let started = Instant::now();
+    while let Err(error) = store.check().await {
+        assert!(error.is_unavailable(), "{error:?}");
+        assert!(started.elapsed() < 3 * BOUND, "{error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_and_restarted_under_load_loses_and_doubles_nothing() {
+    let mut server = start().await;
+    let store = store::open(&server.url()).await.unwrap();
+    store.open_channel("lore").await.unwrap();
+    let (done, is_done) = watch::channel(false);
+    let writers: Vec<_> = ["a", "b", "c", "d"]
+        .into_iter()
+        .map(|name| writer(store.clone(), name, is_done.clone()))
+        .collect();
+    for round in 0..4 {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let before = store.open_channel("lore").await.unwrap().head;
+        assert!(before > 0);
+        let stop = if round % 2 == 0 {
+            Postgres::kill
+        } else {
+            Postgres::stop
+        };
+        server = tokio::task::spawn_blocking(move || {
+            stop(&mut server).unwrap();
+            server
+        })
+        .await
+        .unwrap();
+        let started = Instant::now();
+        let error = store.updates("lore", 1, 9, 999).await.unwrap_err();
+        assert!(error.is_unavailable(), "{error:?}");
+        assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+        server = tokio::task::spawn_blocking(move || {
+            server.restart().unwrap();
+            server
+        })
+        .await
+        .unwrap();
+        recovered(&store).await;
+        let after = store.open_channel("lore").await.unwrap().head;
+        assert!(after >= before);
+    }
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    done.send_replace(true);
+    let (mut entries, mut failures) = (0, 0);
+    let mut told = Vec::new();
+    for writer in writers {
+        let (count, stored, failed, longest) = writer.await.unwrap();
+        entries += count;
+        failures += failed;
+        told.extend(stored);
+        assert!(longest < BOUND, "{longest:?}");
+    }
+    assert!(failures > 0, "the outages were not noticed");
+    // Each entry is there once, under a number of its own, and what was told is what is there.
+    let updates = store.updates("lore", 1, 65_536, usize::MAX).await.unwrap();
+    assert_eq!(updates.len(), entries);
+    let seqs: Vec<_> = updates.iter().map(|update| update.seq).collect();
+    assert_eq!(seqs, (1..=entries as u64).collect::<Vec<_>>());
+    for update in told {
+        assert_eq!(updates[update.seq as usize - 1], update);
+    }
+}
+
+/// Stands between the store and its server, and can stop forwarding without closing anything: as a
+/// network does that has lost a cable.
+struct Cable {
+    address: SocketAddr,
+    is_cut: watch::Sender<bool>,
+}
+
+impl Cable {
+    async fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (is_cut, cut) = watch::channel(false);
+        tokio::spawn(async move {
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else {
+                    continue;
+                };
+                let (from_client, to_client) = client.into_split();
+                let (from_server, to_server) = server.into_split();
+                tokio::spawn(forward(from_client, to_server, cut.clone()));
+                tokio::spawn(forward(from_server, to_client, cut.clone()));
+            }
+        });
+        Self { address, is_cut }
+    }
+}
+
+async fn forward(
+    from: tokio::net::tcp::OwnedReadHalf,
+    to: tokio::net::tcp::OwnedWriteHalf,
+    mut cut: watch::Receiver<bool>,
+) {
+    let mut bytes = vec![0; 16 << 10];
+    loop {
+        if from.readable().await.is_err() {
+            return;
+        }
+        if cut.wait_for(|cut| !cut).await.is_err() {
+            return;
+        }
+        let count = match from.try_read(&mut bytes) {
+            Ok(0) => return,
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+            Err(_) => return,
+        };
+        let mut rest = &bytes[..count];
+        while !rest.is_empty() {
+            if to.writable().await.is_err() {
+                return;
+            }
+            match to.try_write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_vanishes_is_given_up_and_found_again() {
+    let server = start().await;
+    let cable = Cable::to(server.port()).await;
+    let url = server.url().replace(
+        &server.port().to_string(),
+        &cable.address.port().to_string(),
+    );
+    let store = store::open(&url).await.unwrap();
+    store.open_channel("lore").await.unwrap();
+    let (done, is_done) = watch::channel(false);
+    let writers: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .map(|name| writer(store.clone(), name, is_done.clone()))
+        .collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    cable.is_cut.send_replace(true);
+    let started = Instant::now();
+    for _ in 0..2 {
+        let error = store.check().await.unwrap_err();
+        assert!(error.is_unavailable(), "{error:?}");
+    }
+    assert!(started.elapsed() < 2 * BOUND, "{:?}", started.elapsed());
+    let error = store::open(&url).await.err().unwrap();
+    assert!(error.is_unavailable(), "{error:?}");
+    cable.is_cut.send_replace(false);
+    recovered(&store).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    done.send_replace(true);
+    let mut entries = 0;
+    for writer in writers {
+        let (count, _, failed, longest) = writer.await.unwrap();
+        entries += count;
+        assert!(failed > 0, "nobody noticed");
+        assert!(longest < BOUND, "{longest:?}");
+    }
+    let updates = store.updates("lore", 1, 65_536, usize::MAX).await.unwrap();
+    assert_eq!(updates.len(), entries, "each entry once");
+}
+
+/// A source that is stopped in the middle of an append, as by SIGSTOP, holds the channel's row. The
+/// server ends its transaction after a while, and another source goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_hangs_in_a_transaction_does_not_stop_the_others_for_ever() {
+    let server = start().await;
+    let store = store::open(&server.url()).await.unwrap();
+    let second = store::open(&server.url()).await.unwrap();
+    store.open_channel("lore").await.unwrap();
+    let hangs = Arc::new(AtomicBool::new(true));
+    let hanging = {
+        let hangs = Arc::clone(&hangs);
+        tokio::task::spawn_blocking(move || {
+            let drafts = [draft("frozen", 1)];
+            let encode = |seq: u64, draft: &store::Draft| {
+                while hangs.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                encode(seq, draft)
+            };
+            let append = store.append("lore", URL, None, &drafts, None, &encode);
+            tokio::runtime::Handle::current().block_on(append)
+        })
+    };
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let started = Instant::now();
+    let mut busy = 0;
+    let stored = loop {
+        let drafts = [draft("alive", 1)];
+        match second
+            .append("lore", URL, None, &drafts, None, &encode)
+            .await
+        {
+            Ok(stored) => break stored,
+            Err(error) => {
+                assert!(matches!(error, StoreError::Busy { .. }), "{error:?}");
+                assert!(error.is_unavailable());
+                busy += 1;
+            }
+        }
+        assert!(started.elapsed() < 3 * BOUND);
+    };
+    assert!(busy > 0, "nobody held the row");
+    assert_eq!(stored[0].seq, 1);
+    hangs.store(false, Ordering::Relaxed);
+    let error = hanging.await.unwrap().unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+    assert_eq!(second.open_channel("lore").await.unwrap().head, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_not_let_in_is_told_why_without_the_password() {
+    let server = start().await;
+    let url = server.url();
+    let told = async |url: &str, words: &str| {
+        let started = Instant::now();
+        let error = store::open(url).await.err().unwrap();
+        assert!(started.elapsed() < BOUND);
+        for text in [error.to_string(), format!("{error:?}")] {
+            assert!(
+                !text.contains(PASSWORD) && !text.contains("sesame"),
+                "{text}"
+            );
+        }
+        let text = error.to_string();
+        assert!(text.contains(words), "{text}");
+        error
+    };
+    let wrong = url.replace(PASSWORD, "open%20sesame");
+    let error = told(&wrong, "check user, password").await;
+    assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
+    assert!(!error.is_unavailable(), "it does not pass by itself");
+    let error = told(&server.url_of("nope"), "does not exist").await;
+    assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
+    let error = told(&format!("{url}?sslmode=require"), "TLS").await;
+    assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
+    let nobody = url.replace(&server.port().to_string(), "1");
+    let error = told(&nobody, "cannot be reached").await;
+    assert!(error.is_unavailable(), "{error:?}");
+
+    // A user that may read and not write.
+    let mut raw = Raw::to(&server.url()).await;
+    raw.run("CREATE USER guest PASSWORD 'sesame'").await;
+    let guest = url
+        .replace("flexfeed:", "guest:")
+        .replace(PASSWORD, "sesame");
+    let error = told(&guest, "permission denied").await;
+    assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
+    // A standby server, or one that was switched over.
+    let store = store::open(&url).await.unwrap();
+    store.open_channel("lore").await.unwrap();
+    let read_only = format!("{url}?options=-c%20default_transaction_read_only%3Don");
+    let error = told(&read_only, "cannot be written").await;
+    assert!(matches!(error, StoreError::ReadOnly { .. }), "{error:?}");
+    // By the socket, without any password.
+    let local = store::open(&server.socket_url_of("flexfeed"))
+        .await
+        .unwrap();
+    assert_eq!(local.channels().await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_ended_by_the_server_are_replaced() {
+    let server = start().await;
+    let store = store::open(&server.url()).await.unwrap();
+    store.open_channel("lore").await.unwrap();
+    let mut raw = Raw::to(&server.url()).await;
+    let mut stored = 0;
+    for round in 0..20 {
+        raw.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE application_name = 'flexfeed' AND pid <> pg_backend_pid()",
+        )
+        .await;
+        let drafts = [draft(&format!("e{round}"), 1)];
+        // Nothing was begun yet: such a connection is replaced without a word.
+        let appended = store
+            .append("lore", URL, None, &drafts, None, &encode)
+            .await;
+        stored += appended.unwrap().len();
+    }
+    assert_eq!(stored, 20);
+}
+
+/// A small file system of its own, as long as this value lives. Only for the superuser.
+struct SmallDisk<'a>(&'a Path);
+
+impl<'a> SmallDisk<'a> {
+    fn mount(folder: &'a Path, kilobytes: u32) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("not run: only the superuser can mount a small disk");
+            return None;
+        }
+        let size = format!("size={kilobytes}k");
+        command("mount", &["-t", "tmpfs", "-o", &size, "tmpfs"], folder);
+        Some(Self(folder))
+    }
+
+    fn grow(&self, kilobytes: u32) {
+        let size = format!("remount,size={kilobytes}k");
+        command("mount", &["-o", &size], self.0);
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        // Whoever has files open on it goes first.
+        let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
+    }
+}
+
+fn command(program: &str, arguments: &[&str], folder: &Path) {
+    let status = Command::new(program)
+        .args(arguments)
+        .arg(folder)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{program} {arguments:?}");
+}
+
+/// Fills the disk up, looks what still works, makes room, and looks whether everything does.
+async fn fill_up(store: &Arc<dyn Store>, make_room: impl FnOnce()) {
+    store.open_channel("lore").await.unwrap();
+    // Nothing can press these bytes together.
+    let mut state = 1_u64;
+    let mut noise = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let noise: Vec<u8> = (0..25_000).flat_map(|_| noise()).collect();
+    let encode = |_: u64, _: &store::Draft| noise.clone();
+    let mut number = 0;
+    let error = loop {
+        let drafts = drafts(number * 3, number * 3 + 3);
+        let validators = etag(&number.to_string());
+        match store
+            .append("lore", URL, None, &drafts, Some(&validators), &encode)
+            .await
+        {
+            Ok(stored) => assert_eq!(stored.len(), 3),
+            Err(error) => break error,
+        }
+        number += 1;
+        assert!(number < 2000, "the disk is not small");
+    };
+    assert!(error.is_full(), "{error:?}");
+    assert!(error.to_string().contains("no space left"), "{error}");
+    assert!(!error.to_string().contains(PASSWORD), "{error}");
+    assert!(number > 0);
+    // What there is is served.
+    let head = number as u64 * 3;
+    let updates = store.updates("lore", 1, 65_536, usize::MAX).await.unwrap();
+    assert_eq!(updates.len() as u64, head, "appends are whole");
+    let channel = store.channels().await.unwrap().remove(0).channel;
+    assert_eq!(channel.head, head);
+    let validators = store.validators("lore", URL).await.unwrap();
+    assert_eq!(validators, etag(&(number - 1).to_string()));
+
+    make_room();
+    let mut attempts = 0;
+    let drafts = drafts(number * 3, number * 3 + 3);
+    let stored = loop {
+        match store
+            .append("lore", URL, None, &drafts, None, &encode)
+            .await
+        {
+            Ok(stored) => break stored,
+            Err(error) if attempts < 50 => {
+                assert!(error.is_full() || error.is_unavailable(), "{error:?}");
+                attempts += 1;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let seqs: Vec<_> = stored.iter().map(|update| update.seq).collect();
+    assert_eq!(seqs, [head + 1, head + 2, head + 3]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_under_sqlite_stops_writing_only_and_heals() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(folder.path(), 8 << 10) else {
+        return;
+    };
+    let store = store::open_file(&folder.path().join("a.db")).await.unwrap();
+    fill_up(&store, || disk.grow(64 << 10)).await;
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_under_postgresql_stops_writing_only_and_heals() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(folder.path(), 24 << 10) else {
+        return;
+    };
+    let server = start().await;
+    let space = folder.path().join("space");
+    std::fs::create_dir(&space).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    server.give(&space).unwrap();
+    let mut raw = Raw::to(&server.url()).await;
+    raw.run(&format!(
+        "CREATE TABLESPACE small LOCATION '{}'",
+        space.display()
+    ))
+    .await;
+    raw.run("CREATE DATABASE small TABLESPACE small").await;
+    let store = store::open(&server.url_of("small")).await.unwrap();
+    fill_up(&store, || disk.grow(128 << 10)).await;
+    store.close().await;
+}
+
+/// At the most talkative level, of everything that has a part in it.
+#[tokio::test]
+async fn nothing_that_is_logged_has_the_password_in_it() {
+    use std::io::Write;
+    use std::sync::Mutex;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let site = Site::postgres();
+    assert!(site.url.contains(PASSWORD));
+    let lines = Lines::default();
+    let to = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+        .with_writer(move || to.clone())
+        .finish();
+    let guard = tracing_subscriber::util::SubscriberInitExt::set_default(subscriber);
+    let store = site.lore().await;
+    store
+        .append("lore", URL, None, &drafts(0, 9), None, &encode)
+        .await
+        .unwrap();
+    let _ = store::open(&site.url.replace("127.0.0.1", "127.0.0.2")).await;
+    let _ = store::open(&format!("{}?sslmode=nonsense", site.url)).await;
+    let _ = store::open(&site.url.replace(PASSWORD, &format!("{PASSWORD}-wrong"))).await;
+    tracing::trace!("that was all");
+    drop(guard);
+    let log = String::from_utf8_lossy(&lines.0.lock().unwrap()).into_owned();
+    assert!(log.contains("that was all"), "nothing is caught: {log}");
+    assert!(!log.contains(PASSWORD), "{log}");
+}
