@@ -285,6 +285,7 @@ impl Board {
         let mut state = self.lock();
         state.connected = false;
         state.address = None;
+        state.http = None;
         drop(state);
         self.changed.notify_one();
     }

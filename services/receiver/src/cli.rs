@@ -74,6 +74,22 @@ pub enum Request {
         /// Enrolling, too.
         join: bool,
     },
+    /// To look at dead letters.
+    ListLetters {
+        /// The data folder and the file that may name it.
+        line: Layer,
+        /// Only of this webhook or command.
+        hook: Option<String>,
+        /// As JSON.
+        json: bool,
+    },
+    /// To try dead letters again.
+    RetryLetters {
+        /// Settings of the command line.
+        line: Layer,
+        /// Those of this webhook or command.
+        hook: String,
+    },
     /// To look at the settings.
     ConfigCheck {
         /// Those of the command line.
@@ -102,6 +118,22 @@ pub fn parse(
             json: given.get_flag("json"),
             join: given.get_flag("join"),
         },
+        Some(("dead-letters", given)) => {
+            let hook = |given: &ArgMatches| given.get_one::<String>("hook").cloned();
+            match given.subcommand() {
+                Some(("retry", given)) => Request::RetryLetters {
+                    line: layer(given),
+                    hook: hook(given).unwrap_or_default(),
+                },
+                Some((_, given)) => Request::ListLetters {
+                    line: layer(given),
+                    hook: hook(given),
+                    json: given.get_flag("json"),
+                },
+                // Clap asks for one.
+                None => Request::Run(Layer::default()),
+            }
+        }
         Some(("config", given)) => match given.subcommand() {
             Some((_, given)) => Request::ConfigCheck {
                 line: layer(given),
@@ -124,6 +156,7 @@ pub fn command() -> Command {
             .action(ArgAction::SetTrue)
             .help(help)
     };
+    let hook = || Arg::new("hook").value_name("HOOK");
     let settings = || {
         SETTINGS
             .iter()
@@ -170,6 +203,25 @@ pub fn command() -> Command {
                         .long("join")
                         .action(ArgAction::SetTrue)
                         .help("Also receives where this data folder has not been let in yet: a use of the link's token is counted"),
+                ),
+        )
+        .subcommand(
+            Command::new("dead-letters")
+                .about("Updates that a webhook or command was not told of in the end")
+                .subcommand_required(true)
+                .arg_required_else_help(true)
+                .subcommand(
+                    Command::new("list")
+                        .about("Lists them, the oldest first")
+                        .arg(hook().help("Only those of this webhook or command"))
+                        .args(looking())
+                        .arg(json("Prints them with their events, a JSON object per line")),
+                )
+                .subcommand(
+                    Command::new("retry")
+                        .about("Tries those of one webhook or command once more; what fails stays. The receiver must not run meanwhile")
+                        .arg(hook().required(true).help("The webhook or command"))
+                        .args(settings().filter(|arg| arg.get_id() != "link")),
                 ),
         )
         .subcommand(
@@ -280,6 +332,29 @@ mod tests {
         };
         assert_eq!(text(&line, "link").as_deref(), Some("x"));
         assert!(read(&["config"]).is_err());
+    }
+
+    #[test]
+    fn dead_letters_are_of_a_hook() {
+        let list = read(&["dead-letters", "list", "--data", "d"]).unwrap();
+        assert!(matches!(
+            list,
+            Request::ListLetters {
+                hook: None,
+                json: false,
+                ..
+            }
+        ));
+        let retry = read(&["dead-letters", "retry", "search", "--config", "c"]).unwrap();
+        let Request::RetryLetters { line, hook } = retry else {
+            panic!("{retry:?}");
+        };
+        assert_eq!(
+            (text(&line, "config").as_deref(), hook.as_str()),
+            (Some("c"), "search")
+        );
+        assert!(read(&["dead-letters", "retry"]).is_err());
+        assert!(read(&["dead-letters"]).is_err());
     }
 
     #[test]

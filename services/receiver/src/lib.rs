@@ -13,6 +13,7 @@ pub mod config;
 pub mod credential;
 pub mod cursor;
 pub mod data;
+pub mod dead_letters;
 pub mod deliver;
 pub mod delivery_log;
 pub mod doctor;

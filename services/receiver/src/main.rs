@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use flexfeed_receiver::cli::{Request, parse, usage_error};
 use flexfeed_receiver::config::{Layer, Problems, check, load, load_or};
-use flexfeed_receiver::{doctor, logging, run, status};
+use flexfeed_receiver::{dead_letters, doctor, logging, run, status};
 
 /// Something failed.
 const FAILURE: u8 = 1;
@@ -22,6 +22,8 @@ fn main() -> ExitCode {
     match request {
         Request::Run(line) => receive(line),
         Request::Doctor { line, json, join } => examine(line, json, join),
+        Request::ListLetters { line, hook, json } => list_letters(line, hook.as_deref(), json),
+        Request::RetryLetters { line, hook } => retry_letters(line, &hook),
         Request::ConfigCheck { line, json } => check_settings(line, json),
         Request::Status { line, json, watch } => show_status(line, json, watch),
     }
@@ -108,6 +110,41 @@ fn show_status(line: Layer, json: bool, watch: bool) -> ExitCode {
             ExitCode::from(if answer.well { 0 } else { FAILURE })
         }
         Err(error) => complain(FAILURE, &error.to_string()),
+    }
+}
+
+fn list_letters(line: Layer, hook: Option<&str>, json: bool) -> ExitCode {
+    let data = match flexfeed_receiver::config::data_folder(line, variable) {
+        Ok(data) => data,
+        Err(problems) => return complain(USAGE, &problems.to_string()),
+    };
+    match dead_letters::list(&data, hook, json) {
+        Ok(text) => {
+            print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => complain(FAILURE, &error.to_string()),
+    }
+}
+
+fn retry_letters(line: Layer, hook: &str) -> ExitCode {
+    let loaded = match load(line, variable, variables()) {
+        Ok(loaded) => loaded,
+        Err(problems) => return complain(USAGE, &problems.to_string()),
+    };
+    match dead_letters::retry(&loaded.settings, hook) {
+        Ok(retried) => {
+            print(&format!(
+                "{} taken, {} stay.\n",
+                retried.taken,
+                retried.kept.len()
+            ));
+            for (seq, reason) in &retried.kept {
+                print(&format!("  update {seq}: {reason}\n"));
+            }
+            ExitCode::from(if retried.kept.is_empty() { 0 } else { FAILURE })
+        }
+        Err(error) => complain(FAILURE, &format!("{error:#}")),
     }
 }
 

@@ -129,7 +129,7 @@ impl Narrator {
     pub fn refusal(&self, code: u64, reason: &str) -> String {
         let advice = match Refusal::from_number(code) {
             Some(Refusal::BadCredential) if reason.contains("receiver was revoked") => {
-                "only the operator can let it in again (there, 'flexfeed-source receiver forget ID' with the id in state/receiver-id), \
+                "only the operator can let it in again (there, 'flexfeed-source receiver forget ID --yes' with the id in state/receiver-id), \
                  and then it needs a new link"
             }
             Some(Refusal::BadCredential) if reason.contains("too old") => {
