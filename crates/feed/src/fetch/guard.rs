@@ -31,7 +31,8 @@ impl fmt::Display for Forbidden {
 impl std::error::Error for Forbidden {}
 
 /// How names are resolved.
-type Lookup = fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
+pub(super) type Lookup =
+    fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
 
 /// Says which addresses may be connected to. As the client's resolver it hands on only those. The
 /// client connects to what it is given and asks nobody else, so the address that was checked is
@@ -51,6 +52,11 @@ impl Guard {
             },
             allowed: if allow_private { |_| true } else { is_public },
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn made_up(lookup: Lookup, allowed: fn(IpAddr) -> bool) -> Self {
+        Self { lookup, allowed }
     }
 
     pub(super) fn allows(&self, address: IpAddr) -> bool {

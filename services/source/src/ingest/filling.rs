@@ -18,8 +18,9 @@ use super::{Ended, GapStatus, History, Ingest, now_ms};
 /// So many of a channel's last gaps are looked at for one of this feed.
 pub(super) const LAST_GAPS: usize = 100;
 
-/// A gap is looked into so often, once for each poll, if that fails.
-const ATTEMPTS: u32 = 5;
+/// A gap is looked into so often if that fails, with twice as many polls before each time as before
+/// the last one.
+const ATTEMPTS: u32 = 8;
 
 /// From so many of a channel's last updates it is seen what was last in the feed, after a restart.
 const LAST_UPDATES: u64 = 200;
@@ -40,6 +41,8 @@ pub(super) struct Hole {
     /// The ids of entries that came after it, or were found in it.
     pub(super) newer: HashSet<String>,
     attempts: u32,
+    /// So many polls are waited before the next attempt.
+    wait: u32,
 }
 
 impl Hole {
@@ -92,6 +95,7 @@ impl Ingest {
             before: self.before().await?,
             newer: document.seen.ids.clone(),
             attempts: 0,
+            wait: 0,
         };
         let Found { entries, later, .. } = self.find_into(&mut hole).await?;
         document.gap = Some(hole.record.clone());
@@ -110,7 +114,8 @@ impl Ingest {
         let Some(mut hole) = self.hole.take() else {
             return Ok(());
         };
-        if !self.pending.is_empty() {
+        hole.wait = hole.wait.saturating_sub(1);
+        if hole.wait > 0 || !self.pending.is_empty() {
             self.hole = Some(hole);
             return Ok(());
         }
@@ -137,6 +142,7 @@ impl Ingest {
 
     /// Looks for what is missing, and says in the record how that went.
     async fn find_into(&mut self, hole: &mut Hole) -> Result<Found, StoreError> {
+        hole.wait = 1 << hole.attempts.min(ATTEMPTS);
         hole.attempts += 1;
         let found = self.find(hole).await?;
         let both = found.entries.iter().chain(&found.later);

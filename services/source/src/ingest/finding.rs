@@ -19,7 +19,7 @@ use super::document::{date, size};
 use super::filling::Hole;
 
 /// One gap costs the feed's server at most so many requests at a time.
-const PAGES: usize = 30;
+const PAGES: usize = 100;
 
 /// What is found in one gap is held in memory until it is stored: at most so many entries and
 /// bytes.

@@ -138,11 +138,12 @@ async fn a_gap_over_a_restart_is_filled() {
 
     scene.server.post_up_to(140);
     let store = scene.database.open().await;
-    let life = Life::with(settings(scene.server.inbox()), Arc::clone(&store)).await;
+    let mut life = Life::with(settings(scene.server.inbox()), Arc::clone(&store)).await;
     life.stored(100).await;
     assert_eq!(life.ids(), mail_ids(40..140));
-    let gaps = store.gaps(CHANNEL, 9).await.unwrap();
-    assert_eq!((gaps[0].state, gaps[0].entries), (GapState::Filled, 75));
+    let filled = |s: &IngestStatus| s.gap.as_ref().is_some_and(|gap| gap.state == "filled");
+    let gap = life.shows("filled", filled).await.gap.unwrap();
+    assert_eq!(gap.entries, 75);
     life.end().await;
 }
 
@@ -194,9 +195,11 @@ async fn what_fails_again_and_again_stays_open() {
     let gap = scene.settled(&mut life).await;
     assert_eq!((gap.state, gap.entries), (GapState::Open, 0));
     assert!(gap.detail.contains("bot check"), "{}", gap.detail);
-    assert_eq!(scene.server.pages(), 5);
+    // Ever more rarely.
+    assert_eq!(scene.server.pages(), 8);
+    assert!(scene.server.polls() >= 127, "{}", scene.server.polls());
     scene.polled(3).await;
-    assert_eq!(scene.server.pages(), 5, "no more of it");
+    assert_eq!(scene.server.pages(), 8, "no more of it");
     assert_eq!(life.metrics.open_gaps.get(), 1);
     assert_eq!(life.ids()[WINDOW..], mail_ids(115..140));
     life.end().await;
@@ -229,9 +232,9 @@ async fn archives_without_an_end_are_left_at_a_bound() {
         scene.server.post_up_to(400);
         let gap = scene.settled(&mut life).await;
         assert_eq!(gap.state, GapState::Partly, "{habit:?}");
-        assert!(scene.server.pages() <= 30, "{}", scene.server.pages());
+        assert!(scene.server.pages() <= 100, "{}", scene.server.pages());
         scene.polled(2).await;
-        assert!(scene.server.pages() <= 30, "once");
+        assert!(scene.server.pages() <= 100, "once");
         let newest = life.ids().last().cloned();
         assert_eq!(newest, Some(mail_id(399)));
         life.end().await;

@@ -7,6 +7,7 @@ mod faults;
 mod feed_server;
 mod gaps;
 mod growing;
+mod long_run;
 mod lost_database;
 mod moving;
 mod troubles;
