@@ -1,5 +1,6 @@
 //! What can go wrong with the store, in words that say what to do.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use sqlx::error::DatabaseError;
@@ -201,6 +202,13 @@ impl StoreError {
                 url,
                 detail: format!("TLS: {error}"),
             },
+            // What TLS says arrives as an error of the connection.
+            sqlx::Error::Io(error) if is_postgres && error.kind() == ErrorKind::InvalidData => {
+                Self::Denied {
+                    url,
+                    detail: format!("TLS: {error}"),
+                }
+            }
             sqlx::Error::Database(error) if is_postgres => match postgres_sort(error.as_ref()) {
                 Sort::Lost => Self::Unavailable {
                     url,

@@ -219,7 +219,8 @@ impl Session {
         ended.map_err(|error| StoreError::from_sqlx(&url, doing, error))
     }
 
-    /// Lets this transaction take hours: nobody waits for it.
+    /// Lets this transaction take hours: nobody waits for it. What it reads, it reads in the order of
+    /// an index, also from tables that have no statistics yet.
     pub(crate) async fn take_your_time(&mut self) -> Result<(), StoreError> {
         let Link::Postgres(link) = &mut self.link else {
             return Ok(());
@@ -227,7 +228,8 @@ impl Session {
         link.patience = LONG;
         let allowed = link
             .control(
-                "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0",
+                "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0;
+                 SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off",
             )
             .await;
         allowed.map_err(|error| self.failed(error))

@@ -6,7 +6,6 @@
 //! - `LOCK`: at the end of a SELECT, keeps its rows for the transaction. (SQLite has the whole
 //!   database by then.)
 //! - `OF_C`: after `LOCK`, only the rows of the table that is called `c`.
-//! - `ANY1` … : "is one of the texts in parameter 1", …
 
 /// One statement as either database understands it.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +33,6 @@ macro_rules! sqlite_part {
     (OF_C) => {
         ""
     };
-    (ANY1) => {
-        " IN (SELECT value FROM json_each($1)) "
-    };
-    (ANY2) => {
-        " IN (SELECT value FROM json_each($2)) "
-    };
     ($text:literal) => {
         $text
     };
@@ -54,12 +47,6 @@ macro_rules! postgres_part {
     };
     (OF_C) => {
         " OF c"
-    };
-    (ANY1) => {
-        " = ANY ($1) "
-    };
-    (ANY2) => {
-        " = ANY ($2) "
     };
     ($text:literal) => {
         $text

@@ -14,7 +14,7 @@ pub(crate) enum Value<'a> {
     Bool(bool),
     Text(Option<&'a str>),
     Bytes(&'a [u8]),
-    /// For `ANY1` and the like: an array in PostgreSQL, a JSON array in SQLite.
+    /// An array in PostgreSQL, a JSON array in SQLite.
     Texts(&'a [&'a str]),
     /// Only for PostgreSQL.
     Ints(&'a [i64]),

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{SqlStore, to_i64};
 use crate::StoreError;
-use crate::database::{Session, Value, sql, storable, values};
+use crate::database::{Session, Sql, Value, sql, storable, values};
 use crate::model::{Draft, EncodeUpdate, Hash, StoredUpdate, Validators};
 
 /// Most updates of one read, whatever the caller asks for.
@@ -15,6 +15,17 @@ const MAX_EXPECTED: usize = 64 << 20;
 
 /// Longest id of an entry, in bytes: it is the key of an index.
 pub(super) const MAX_KEY: usize = 2048;
+
+/// The hashes of the entries of feed `$1` with the ids `$2`: an array in PostgreSQL, a JSON array in
+/// SQLite. PostgreSQL looks each id up by itself, because a table that has just grown has no statistics
+/// yet, and for all ids at once it would rather read the whole feed.
+const HASHES: Sql = Sql {
+    sqlite: "SELECT entry_id, hash FROM entries
+             WHERE feed_id = $1 AND entry_id IN (SELECT value FROM json_each($2))",
+    postgres: "SELECT found.entry_id, found.hash FROM UNNEST($2::TEXT[]) AS wanted (id)
+               CROSS JOIN LATERAL (SELECT entry_id, hash FROM entries
+                   WHERE feed_id = $1 AND entry_id = wanted.id LIMIT 1) AS found",
+};
 
 /// The rows that an append adds to.
 struct Target {
@@ -101,8 +112,7 @@ impl SqlStore {
         url: &str,
         entry_ids: &[&str],
     ) -> Result<HashMap<String, Hash>, StoreError> {
-        // One snapshot for all of them.
-        let mut session = self.database.snapshot("look up entries").await?;
+        let mut session = self.database.read("look up entries").await?;
         let row = session
             .row(
                 sql!(
@@ -118,7 +128,6 @@ impl SqlStore {
             Some(feed_id) => hashes(&mut session, feed_id, entry_ids).await?,
             None => HashMap::new(),
         };
-        session.rollback().await?;
         // By the ids as they were asked for.
         Ok(entry_ids
             .iter()
@@ -292,12 +301,7 @@ async fn hashes(
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
-    let rows = session
-        .rows(
-            sql!("SELECT entry_id, hash FROM entries WHERE feed_id = $1 AND entry_id" ANY2),
-            values![feed_id, ids],
-        )
-        .await?;
+    let rows = session.rows(HASHES, values![feed_id, ids]).await?;
     rows.iter()
         .map(|row| {
             let id: String = session.get(row, 0)?;

@@ -275,3 +275,35 @@ async fn a_large_old_database_is_quick_to_bring_up_to_date() {
         .unwrap();
     assert_eq!(stored[0].seq, 50_001);
 }
+
+/// A table that has just grown has no statistics: a plan that reads the whole feed to look up a few
+/// entries would take a hundred times as long.
+#[tokio::test]
+async fn entries_are_looked_up_by_their_key_in_a_large_feed() {
+    let site = Site::postgres();
+    let store = site.lore().await;
+    store
+        .append("lore", URL, None, &drafts(0, 1), None, &encode)
+        .await
+        .unwrap();
+    let mut raw = Raw::to(&site.url).await;
+    raw.run(
+        "ALTER TABLE entries SET (autovacuum_enabled = false);
+         INSERT INTO entries SELECT f.id, 'urn:example:entry:' || n, decode(repeat('00', 32), 'hex'), n
+         FROM feeds f, generate_series(1, 300000) n",
+    )
+    .await;
+    let started = Instant::now();
+    for n in 0..60 {
+        let part = drafts(1 + n * 25, 26 + n * 25);
+        let ids: Vec<_> = part.iter().map(|draft| draft.entry_id.as_str()).collect();
+        assert!(store.known("lore", URL, &ids).await.unwrap().is_empty());
+        let stored = store
+            .append("lore", URL, None, &part, None, &encode)
+            .await
+            .unwrap();
+        assert_eq!(stored.len(), 25);
+    }
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(8), "{took:?}");
+}

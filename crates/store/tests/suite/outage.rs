@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use postgres::{PASSWORD, Postgres};
+use postgres::{Options, PASSWORD, Postgres};
 use store::{Store, StoreError, StoredUpdate};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -333,6 +333,76 @@ async fn who_is_not_let_in_is_told_why_without_the_password() {
         .await
         .unwrap();
     assert_eq!(local.channels().await.unwrap().len(), 1);
+}
+
+/// A certificate authority, and a certificate of it for 127.0.0.1 with its key: all as PEM.
+fn certificates() -> (String, String, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = rcgen::CertifiedIssuer::self_signed(authority, key).unwrap();
+    let server = rcgen::KeyPair::generate().unwrap();
+    let names = vec!["127.0.0.1".to_owned()];
+    let certificate = rcgen::CertificateParams::new(names)
+        .unwrap()
+        .signed_by(&server, &authority)
+        .unwrap();
+    (authority.pem(), certificate.pem(), server.serialize_pem())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_used_where_it_is_there_and_verified_where_that_is_asked_for() {
+    let (authority, certificate, key) = certificates();
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, other) = (
+        folder.path().join("ours.pem"),
+        folder.path().join("other.pem"),
+    );
+    std::fs::write(&ours, authority).unwrap();
+    std::fs::write(&other, certificates().0).unwrap();
+    let options = Options {
+        settings: vec![
+            "ssl = on".to_owned(),
+            "ssl_cert_file = 'tls.crt'".to_owned(),
+            "ssl_key_file = 'tls.key'".to_owned(),
+        ],
+        files: vec![
+            ("tls.crt".to_owned(), certificate.into_bytes()),
+            ("tls.key".to_owned(), key.into_bytes()),
+        ],
+        ..Options::default()
+    };
+    let server = tokio::task::spawn_blocking(move || Postgres::start_with(&options))
+        .await
+        .unwrap()
+        .unwrap();
+    let url = server.url();
+    let verified = format!("{url}?sslmode=verify-full&sslrootcert={}", ours.display());
+    let mut raw = Raw::to(&format!("{url}?application_name=raw")).await;
+    for (url, encrypted) in [
+        (url.clone(), true),
+        (format!("{url}?sslmode=require"), true),
+        (verified.clone(), true),
+        (format!("{url}?sslmode=disable"), false),
+    ] {
+        let store = store::open(&url).await.unwrap();
+        store.check().await.unwrap();
+        let count = raw
+            .count(
+                "SELECT COUNT(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+                 WHERE application_name = 'flexfeed' AND ssl",
+            )
+            .await;
+        assert_eq!(count > 0, encrypted, "{url}");
+        store.close().await;
+    }
+    let named = verified.replace("127.0.0.1", "localhost");
+    let foreign = verified.replace("ours.pem", "other.pem");
+    for url in [named, foreign] {
+        let error = store::open(&url).await.err().unwrap();
+        assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
+        assert!(error.to_string().contains("TLS"), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
