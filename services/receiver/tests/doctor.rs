@@ -8,6 +8,7 @@ mod site;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use feed::payload;
 use flexicast_tokio::source::FlowEndpoint;
 use program::{Running, receiver, text};
 use serde_json::Value;
@@ -125,10 +126,23 @@ async fn with_nothing_in_the_way_it_takes_nothing_away() {
     found.says("multicast", "skip", "switched off");
     assert_eq!(site.enrolled(), 1);
 
+    assert!(found.of("clock").is_empty(), "{:#}", found.value);
+    // Made by a source whose clock is ahead, or so it seems to a receiver whose clock is behind.
+    let later = jiff::Timestamp::now() + std::time::Duration::from_secs(60);
+    let url = "https://example.org/feed";
+    let entry = feed::Entry {
+        id: "urn:entry:4".into(),
+        ..feed::Entry::default()
+    };
+    let encoded = payload::encode(&entry, feed::Kind::Created, url, site.incarnation, 4, later);
+    site.publish_as(4, encoded.into()).await;
+    let found = home.doctor(&site.link(), &[]).await;
+    found.says("clock", "warn", "behind the source's by");
+
     // What it received, it did not keep from anybody.
     let running = home.run(&site.link_without_token());
-    running.wait_for("channel lore is at update 3");
-    while entries(&home.data()).len() < 3 {
+    running.wait_for("channel lore is at update 4");
+    while entries(&home.data()).len() < 4 {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     // Beside the receiver, it looks at it instead of taking its place.
@@ -254,6 +268,47 @@ fn multicast_is_tried_and_what_stops_it_is_named() {
         found.says("multicast", "warn", "multicast packets came in, but");
         network.sh("nft delete table ip t");
 
+    });
+}
+
+/// Multicast comes by one cable, but this machine's way to the source is another one.
+#[test]
+fn a_reverse_path_filter_is_named() {
+    if !namespace::inside("a_reverse_path_filter_is_named") {
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let network = namespace::Network::begin();
+        network.cable("way", "back");
+        namespace::sh(
+            "ip addr add 10.7.0.1/24 dev here; ip link set here up; ip route add 232.0.0.0/8 dev here; \
+             ip addr add 10.9.0.1/24 dev way; ip link set way up",
+        );
+        network.sh(
+            "ip addr add 10.8.0.2/24 dev there; ip link set there up; ip route add 232.0.0.0/8 dev there; \
+             ip addr add 10.9.0.2/24 dev back; ip link set back up; ip route add 10.7.0.0/24 dev back; \
+             echo 1 > /proc/sys/net/ipv4/conf/there/rp_filter",
+        );
+        let mut site = Site::start().await;
+        let endpoint = FlowEndpoint {
+            group: "232.70.70.1:4434".parse().unwrap(),
+            interface: "10.7.0.1".parse().unwrap(),
+            asm: false,
+            ttl: 1,
+        };
+        site.move_to("10.9.0.1:4433".parse().unwrap(), vec![endpoint])
+            .await;
+        let home = Home::new();
+        let found = inside(&network, &home.data(), &site.link()).await;
+        assert_eq!(found.code, Some(0), "{:#}", found.value);
+        found.says("multicast", "warn", "were dropped (rp_filter)");
+        let text = found.value.to_string();
+        assert!(text.contains("conf.there.rp_filter=2"), "{text}");
+        // It is what the advice says.
+        network.sh("echo 2 > /proc/sys/net/ipv4/conf/there/rp_filter; echo 2 > /proc/sys/net/ipv4/conf/all/rp_filter");
+        let found = inside(&network, &home.data(), &site.link()).await;
+        found.says("delivery", "ok", "the flow arrives by multicast");
     });
 }
 

@@ -47,12 +47,17 @@ impl Network {
             std::thread::yield_now();
         }
         let network = Network { holder };
-        let pid = network.holder.id();
-        sh(&format!(
-            "ip link add here type veth peer name there netns {pid}"
-        ));
+        network.cable("here", "there");
         network.sh("ip link set lo up");
         network
+    }
+
+    /// Another cable between the two.
+    pub fn cable(&self, here: &str, there: &str) {
+        let pid = self.holder.id();
+        sh(&format!(
+            "ip link add {here} type veth peer name {there} netns {pid}"
+        ));
     }
 
     /// A command that runs there.
