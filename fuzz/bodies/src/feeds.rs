@@ -1,8 +1,9 @@
-//! Feeds and payloads.
+//! Feeds, payloads and lists of feeds.
 
 use std::collections::HashMap;
 
 use feed::detect::detect;
+use feed::gap::{Clock, Way};
 use feed::parse::{MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_ID_BYTES, parse};
 use feed::payload::{Update, decode, encode};
 use feed::{Entry, Kind};
@@ -11,12 +12,23 @@ use uuid::Uuid;
 
 use crate::choice;
 
-const ADDRESS: &str = "https://feeds.example/all.atom";
+const ADDRESS: &str = "https://feeds.example/new.atom";
 const INCARNATION: Uuid = Uuid::from_u128(42);
 
 /// A whole document, as a web server may send it: what is read of it travels as an update without loss.
 pub fn feed(data: &[u8]) {
     if let Ok(parsed) = parse(data, ADDRESS) {
+        match Way::of(ADDRESS, &parsed) {
+            Some(Way::Archive(url)) => assert!(url.starts_with("http"), "{url}"),
+            Some(Way::PublicInbox(search)) => {
+                let times = parsed.entries.iter().filter_map(|e| e.updated);
+                for time in times.chain([Timestamp::MIN, Timestamp::MAX]) {
+                    let url = search.url(Clock::Sent, time, Some(time), 1);
+                    assert!(url.starts_with("https://feeds.example/"), "{url}");
+                }
+            }
+            None => {}
+        }
         entries(parsed.entries);
     }
 }
@@ -112,4 +124,17 @@ pub fn payload(data: &[u8]) {
     );
     let twice = again(&once).expect("what was decoded can be encoded");
     assert_eq!(twice, once);
+}
+
+/// A list of feeds, as somebody may upload it: what is read can be written and read again.
+pub fn opml(data: &[u8]) {
+    let Ok(outlines) = feed::opml::read(data) else {
+        return;
+    };
+    assert!(outlines.iter().all(|outline| !outline.url.is_empty()));
+    let text = feed::opml::write("all", Timestamp::UNIX_EPOCH, &outlines);
+    let again = feed::opml::read(text.as_bytes()).expect("what is written can be read");
+    // Names are plain text, and are read as HTML: two that differ only in markup become one.
+    assert!(again.len() <= outlines.len());
+    assert!(again.is_empty() == outlines.is_empty());
 }

@@ -16,7 +16,7 @@ mod receiver;
 mod source;
 mod wire;
 
-pub use feeds::{feed, payload, xml};
+pub use feeds::{feed, opml, payload, xml};
 pub use link::link;
 pub use protection::packet;
 pub use receiver::{play_receiver, receiver};
@@ -33,6 +33,7 @@ pub const TARGETS: &[Target] = &[
     ("feed", feed),
     ("frames", frames),
     ("link", link),
+    ("opml", opml),
     ("packet", packet),
     ("payload", payload),
     ("receiver", receiver),

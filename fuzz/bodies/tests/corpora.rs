@@ -12,6 +12,12 @@ use flexicast::source::SourceCounters;
 /// The most that the corpus of one target takes in the repository, in bytes.
 const MAX_CORPUS: u64 = 200_000;
 
+/// Bytes that mean something to some format.
+const MARKUP: &[u8] = b"<>&;\"'/![]-?x: \n{}\\,\0\xff\xc3";
+
+/// How many damaged versions of each document are tried.
+const DAMAGED: usize = 10;
+
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
 }
@@ -75,6 +81,47 @@ fn kept(target: &str) -> impl Iterator<Item = Vec<u8>> {
     names(&path)
         .into_iter()
         .map(move |name| fs::read(path.join(name)).unwrap())
+}
+
+/// The documents that the feed crate's own tests read, whole and damaged.
+#[test]
+fn the_documents_of_the_field_run_through_the_bodies() {
+    let mut seed = 1u64;
+    let mut random = |below: usize| {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(seed >> 33).unwrap() % below.max(1)
+    };
+    let root = folder("../crates/feed/tests/corpus");
+    let mut documents = 0;
+    for sub in names(&root).into_iter().map(|name| root.join(name)) {
+        if !sub.is_dir() {
+            continue;
+        }
+        for name in names(&sub) {
+            if name.ends_with(".expected") {
+                continue;
+            }
+            documents += 1;
+            // Shown only where a body panics.
+            println!("{}/{name}", sub.display());
+            let whole = fs::read(sub.join(name)).unwrap();
+            bodies::feed(&whole);
+            bodies::opml(&whole);
+            for _ in 0..DAMAGED {
+                let mut damaged = whole.clone();
+                for _ in 0..random(4) {
+                    if let Some(byte) = damaged.get_mut(random(whole.len())) {
+                        *byte = MARKUP[random(MARKUP.len())];
+                    }
+                }
+                damaged.truncate(random(3 * whole.len()));
+                bodies::feed(&damaged);
+            }
+        }
+    }
+    assert!(documents >= 120, "only {documents} documents");
 }
 
 /// The state machines are not only turned away at the door.

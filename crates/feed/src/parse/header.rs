@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::xml::element::{Element, Scope, stand_alone};
+use crate::xml::element::Element;
+use crate::xml::scope::{Scope, stand_alone};
 use crate::xml::split::Format;
 use crate::xml::{ATOM_03_NS, ATOM_NS, clean};
 

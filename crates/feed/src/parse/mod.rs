@@ -22,7 +22,8 @@ use url::Url;
 
 use crate::entry::{Entry, Fields};
 use crate::xml::check::{Form, check};
-use crate::xml::element::{Element, stand_alone};
+use crate::xml::element::Element;
+use crate::xml::scope::stand_alone;
 use crate::xml::split::{Document, Format, Limits, NotXmlFeed, split};
 use crate::xml::{ATOM_03_NS, ATOM_NS, mend, synthesise};
 

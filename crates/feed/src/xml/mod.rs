@@ -10,6 +10,7 @@ mod differential;
 pub(crate) mod element;
 pub(crate) mod markup;
 mod nesting;
+pub(crate) mod scope;
 pub(crate) mod split;
 pub(crate) mod synthesise;
 
