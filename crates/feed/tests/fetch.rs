@@ -668,3 +668,31 @@ async fn waiting_for_a_turn_is_not_the_servers_time() {
         poll.await.unwrap().unwrap();
     }
 }
+
+/// Run by the next test, with a proxy in its environment.
+#[tokio::test]
+#[ignore = "a part of proxies_of_the_environment_are_not_used"]
+async fn with_a_proxy_in_the_environment() {
+    assert!(std::env::var_os("HTTP_PROXY").is_some());
+    let server = Server::start(|_, _| response("200 OK", "", b"<feed/>")).await;
+    assert_eq!(document(server.poll("/").await.unwrap()), b"<feed/>");
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn proxies_of_the_environment_are_not_used() {
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.set_nonblocking(true).unwrap();
+    let address = format!("http://{}", proxy.local_addr().unwrap());
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "with_a_proxy_in_the_environment", "--ignored"]);
+    for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+        child.env(name, &address);
+    }
+    let output = child.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = proxy.accept().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "it was asked");
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("1 passed"), "{text}");
+}

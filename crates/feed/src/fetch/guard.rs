@@ -258,7 +258,7 @@ mod tests {
         let guard = Guard {
             allowed: |address| address == Ipv4Addr::new(127, 0, 0, 2),
             lookup: |_| {
-                let last = if LOOKUPS.fetch_add(1, Ordering::SeqCst) % 2 == 0 {
+                let last = if LOOKUPS.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) {
                     2
                 } else {
                     1

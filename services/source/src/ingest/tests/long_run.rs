@@ -19,7 +19,7 @@ async fn whatever_happens_every_entry_is_stored_once() {
 async fn run(seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     let (server, database) = (ArchiveServer::start().await, Database::new());
-    let url = if seed % 2 == 0 {
+    let url = if seed.is_multiple_of(2) {
         server.inbox()
     } else {
         server.blog()
