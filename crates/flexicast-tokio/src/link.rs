@@ -18,7 +18,7 @@ use crate::train::{send_train, source_ip};
 const TRAIN: usize = 10;
 /// Streams and bytes that wait inside a link before it takes more.
 const MAX_WAITING: usize = 64;
-const MAX_WAITING_BYTES: usize = 512 << 10;
+const MAX_WAITING_BYTES: usize = 128 << 10;
 /// Bytes of the control stream that may wait for a peer to read them.
 const MAX_CONTROL: usize = 256 << 10;
 /// What a session may send at once after a pause, in bytes.
@@ -42,6 +42,7 @@ pub(crate) struct Link {
     /// Streams that were written to their end, in this order; some may be on their way still.
     ended: VecDeque<u64>,
     bucket: TokenBucket,
+    rate: u64,
     /// Pacing holds packets back until then.
     held_until: Option<Instant>,
     recall: Recall,
@@ -63,9 +64,17 @@ impl Link {
             waiting_bytes: 0,
             ended: VecDeque::new(),
             bucket,
+            rate,
             held_until: None,
             recall: Recall::default(),
             refused: 0,
+        }
+    }
+
+    /// Goes on with another rate, in bit/s.
+    pub(crate) fn set_rate(&mut self, rate: u64, now: Instant) {
+        if std::mem::replace(&mut self.rate, rate) != rate {
+            self.bucket.set_rate(rate, now);
         }
     }
 

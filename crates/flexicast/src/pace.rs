@@ -23,6 +23,12 @@ impl TokenBucket {
         }
     }
 
+    /// Goes on with another rate.
+    pub fn set_rate(&mut self, bits_per_s: u64, now: Instant) {
+        self.refill(now);
+        self.bytes_per_s = (bits_per_s.max(8) as f64) / 8.0;
+    }
+
     fn refill(&mut self, now: Instant) {
         // A train of packets is made at one instant.
         if self.at == Some(now) {
@@ -71,6 +77,19 @@ mod tests {
         }
         let rate = sent as f64 * 8.0 / 10.0;
         assert!((9_900_000.0..10_100_000.0).contains(&rate), "{rate} bit/s");
+    }
+
+    #[test]
+    fn another_rate_holds_from_then_on() {
+        let start = Instant::now();
+        let mut bucket = TokenBucket::new(8_000, 1_000);
+        bucket.take(3_000);
+        // 2,000 bytes of debt: half of it is paid at the old rate.
+        let later = start + Duration::from_secs(1);
+        assert!(bucket.ready_at(start) > later);
+        bucket.set_rate(80_000, later);
+        let ready = bucket.ready_at(later) - later;
+        assert!(ready > Duration::from_millis(99) && ready < Duration::from_millis(101));
     }
 
     #[test]

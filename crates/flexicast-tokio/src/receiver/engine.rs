@@ -20,6 +20,7 @@ use super::groups::Groups;
 use super::race::{Race, Standing};
 use super::route::Route;
 use super::stall::Stall;
+use super::telling::Handed;
 use super::{Event, ReceiverConfig};
 use crate::qlog::{End as Vantage, Qlog};
 
@@ -62,6 +63,7 @@ pub(super) struct Engine {
     told: Cursors,
     /// Events that did not fit into the channel yet: few, for updates are taken from the state machine only when there is room.
     pub(super) held: VecDeque<Event>,
+    pub(super) handed: Handed,
     pub(super) retry_at: Option<Instant>,
     pause: Duration,
     /// Connections that are given up and still have to be told.
@@ -122,6 +124,7 @@ impl Engine {
             cursors,
             told: Cursors::new(),
             held: VecDeque::new(),
+            handed: Handed::default(),
             retry_at: Some(now),
             pause: RETRY_FIRST,
             leaving: Vec::new(),
@@ -141,13 +144,13 @@ impl Engine {
         let mut batch = RecvBatch::new();
         loop {
             let deadline = self.deadline();
-            let full = !self.held.is_empty();
+            let (full, room) = (!self.held.is_empty(), self.room_later());
             let woken = tokio::select! {
                 ready = readable(self.connection.as_ref()) => Woken::Unicast(ready),
                 () = woken(self.race.as_mut()) => Woken::Race,
                 () = self.groups.readable() => Woken::Flow,
                 changed = self.cursors.changed() => Woken::Cursors(changed.is_ok()),
-                room = self.events.reserve(), if full => Woken::Room(room.is_ok()),
+                room = self.events.reserve_many(room), if full => Woken::Room(room.is_ok()),
                 () = tokio::time::sleep_until(deadline.into()) => Woken::Timer,
             };
             match woken {

@@ -20,8 +20,9 @@ use uuid::Uuid;
 
 use engine::{Cursors, Engine};
 
-/// Events that wait for the application; when they are that many, the receiver takes no more from the network.
-const EVENTS: usize = 256;
+/// Events that wait for the application; when they are that many, the receiver takes no more from the network. Many, so that who is far behind can write many
+/// updates at once.
+const EVENTS: usize = 4096;
 
 /// How the source proves who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! What the application is told, and when.
 
+use std::collections::VecDeque;
 use std::time::{Instant, SystemTime};
 
 use flexicast::control::Refusal;
@@ -7,6 +8,35 @@ use flexicast::receiver::{Output, ReceiverEvent};
 
 use super::Event;
 use super::engine::{Engine, MAX_HELD};
+
+/// Bytes of updates that wait for the application, beside the number of events.
+const WAITING_BYTES: usize = 16 << 20;
+
+/// The events that were handed to the application and not taken by it yet.
+#[derive(Default)]
+pub(super) struct Handed {
+    sizes: VecDeque<usize>,
+    bytes: usize,
+}
+
+impl Handed {
+    fn push(&mut self, event: &Event) {
+        let size = match event {
+            Event::Update { encoded, .. } => encoded.len(),
+            Event::Datagram { data, .. } => data.len(),
+            _ => 0,
+        };
+        self.sizes.push_back(size);
+        self.bytes += size;
+    }
+
+    /// Only the last `waiting` have not been taken.
+    fn settle(&mut self, waiting: usize) {
+        while self.sizes.len() > waiting {
+            self.bytes -= self.sizes.pop_front().unwrap_or_default();
+        }
+    }
+}
 
 impl Engine {
     /// Does and tells what the state machine asks.
@@ -76,21 +106,34 @@ impl Engine {
 
     /// Hands out events and updates while the application takes them. What it does not take stays in the state machine, which then takes no more either.
     pub(super) fn hand_out(&mut self) {
+        let waiting = self.events.max_capacity() - self.events.capacity();
+        self.handed.settle(waiting);
         loop {
             if self.held.is_empty() {
                 // Without room, one update that waits here makes the loop wait for room.
                 let event = self.next_output();
                 self.held.extend(event);
             }
-            match (self.held.is_empty(), self.events.try_reserve()) {
-                (false, Ok(permit)) => {
-                    if let Some(event) = self.held.pop_front() {
-                        permit.send(event);
-                    }
-                }
-                _ => return,
+            if self.held.is_empty() || self.handed.bytes >= WAITING_BYTES {
+                return;
+            }
+            let Ok(permit) = self.events.try_reserve() else {
+                return;
+            };
+            if let Some(event) = self.held.pop_front() {
+                self.handed.push(&event);
+                permit.send(event);
             }
         }
+    }
+
+    /// How much room there is when the application has taken a good part of what waits for it: it is not worth while to follow each event.
+    pub(super) fn room_later(&self) -> usize {
+        let (most, free) = (self.events.max_capacity(), self.events.capacity());
+        if free > 0 && self.handed.bytes < WAITING_BYTES {
+            return 1;
+        }
+        (free + (most - free).div_ceil(4)).clamp(1, most)
     }
 
     fn next_output(&mut self) -> Option<Event> {
@@ -134,9 +177,43 @@ impl Engine {
                 copied_packets: now.copied_packets,
             };
             // Counters that find no room are told later.
-            if self.events.try_send(event).is_ok() {
+            if let Ok(permit) = self.events.try_reserve() {
+                self.handed.push(&event);
+                permit.send(event);
                 self.last_stats[i] = stats;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_wait_are_those_that_were_not_taken() {
+        let update = |len: usize| Event::Update {
+            channel: "lore".into(),
+            incarnation: uuid::Uuid::nil(),
+            seq: 1,
+            encoded: vec![0; len].into(),
+            via: crate::Via::Unicast,
+        };
+        let mut handed = Handed::default();
+        for len in [5, 7, 11] {
+            handed.push(&update(len));
+        }
+        handed.push(&Event::Gap {
+            channel: "lore".into(),
+            from: 1,
+            to: 2,
+        });
+        assert_eq!(handed.bytes, 23);
+        handed.settle(4);
+        assert_eq!(handed.bytes, 23);
+        handed.settle(2);
+        assert_eq!(handed.bytes, 11);
+        handed.settle(0);
+        assert_eq!((handed.bytes, handed.sizes.len()), (0, 0));
     }
 }

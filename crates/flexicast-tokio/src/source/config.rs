@@ -25,7 +25,8 @@ pub struct SourceConfig {
     pub reset_key: [u8; 32],
     /// The channels to begin with; their names differ. More come by [`super::SourceHandle::add_channel`].
     pub channels: Vec<ChannelConfig>,
-    /// Pacing of each receiver's own connection, in bit/s.
+    /// Pacing of each receiver's own connection, in bit/s. Those who are far behind share half of
+    /// `unicast_rate_bps`, where that is more.
     pub rate_bps: u64,
     /// Pacing of the updates to all receivers' own connections together, in bit/s; `None` for no limit.
     pub unicast_rate_bps: Option<u64>,

@@ -39,6 +39,9 @@ pub(super) struct Peer {
     catch_up: BTreeMap<ChannelIndex, u64>,
 }
 
+/// Items of a catch-up stream are handed to quiche in pieces of so many bytes: updates are small, and each piece costs.
+const PIECE: usize = 16 << 10;
+
 /// What a peer asks the engine to do.
 pub(super) struct Wish {
     pub(super) channel: ChannelIndex,
@@ -58,6 +61,20 @@ pub(super) struct PathNews {
 pub(super) struct IdNews {
     pub(super) added: Vec<Vec<u8>>,
     pub(super) gone: Vec<Vec<u8>>,
+}
+
+/// Items of one catch-up stream, put together.
+#[derive(Default)]
+struct Piece {
+    channel: ChannelIndex,
+    bytes: Vec<u8>,
+}
+
+impl Piece {
+    /// Whether more of this channel fits behind what is there.
+    fn takes(&self, channel: ChannelIndex) -> bool {
+        self.bytes.is_empty() || self.channel == channel && self.bytes.len() < PIECE
+    }
 }
 
 impl Peer {
@@ -169,8 +186,13 @@ impl Peer {
     ) -> (u64, Vec<Wish>) {
         self.link.control(core.take_control(session));
         let (mut taken, mut wishes) = (0, Vec::new());
+        let mut piece = Piece::default();
         while self.link.has_room() {
-            match core.poll_unicast(session, now) {
+            let next = core.poll_unicast(session, now);
+            if !matches!(&next, Unicast::CatchUp { channel, .. } if piece.takes(*channel)) {
+                self.hand_over(&mut piece);
+            }
+            match next {
                 Unicast::Stream { head, body } => {
                     taken += body.len() as u64;
                     let stream = self.open();
@@ -182,12 +204,15 @@ impl Peer {
                     body,
                 } => {
                     taken += body.len() as u64;
-                    let stream = match self.catch_up.get(&channel) {
-                        Some(stream) => *stream,
-                        None => self.open(),
-                    };
-                    self.catch_up.insert(channel, stream);
-                    self.link.stream(stream, [Bytes::from(head), body], false);
+                    piece.channel = channel;
+                    piece.bytes.extend_from_slice(&head);
+                    if body.len() < PIECE {
+                        piece.bytes.extend_from_slice(&body);
+                    } else {
+                        self.hand_over(&mut piece);
+                        let stream = self.catch_up_stream(channel);
+                        self.link.stream(stream, [body], false);
+                    }
                 }
                 Unicast::CatchUpEnd { channel } => {
                     if let Some(stream) = self.catch_up.remove(&channel) {
@@ -206,7 +231,33 @@ impl Peer {
                 Unicast::Idle => break,
             }
         }
+        self.hand_over(&mut piece);
         (taken, wishes)
+    }
+
+    /// Whether it is sent updates on a catch-up stream.
+    pub(super) fn is_catching_up(&self) -> bool {
+        !self.catch_up.is_empty()
+    }
+
+    fn catch_up_stream(&mut self, channel: ChannelIndex) -> u64 {
+        match self.catch_up.get(&channel) {
+            Some(stream) => *stream,
+            None => {
+                let stream = self.open();
+                self.catch_up.insert(channel, stream);
+                stream
+            }
+        }
+    }
+
+    /// Queues the items that were put together.
+    fn hand_over(&mut self, piece: &mut Piece) {
+        if !piece.bytes.is_empty() {
+            let stream = self.catch_up_stream(piece.channel);
+            let bytes = std::mem::take(&mut piece.bytes);
+            self.link.stream(stream, [Bytes::from(bytes)], false);
+        }
     }
 
     fn open(&mut self) -> u64 {

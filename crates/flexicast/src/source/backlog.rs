@@ -85,6 +85,13 @@ impl Backlog {
         self.updates.iter().next().map(|r| r.start)
     }
 
+    /// The first update behind `seq` that is to be sent whole.
+    pub(super) fn next_update_after(&self, seq: u64) -> Option<u64> {
+        let mut ranges = self.updates.iter();
+        let range = ranges.find(|r| r.end > seq + 1)?;
+        Some(range.start.max(seq + 1))
+    }
+
     /// Everything below `seq` is gone for good; returns the lowest that was owed.
     pub(super) fn drop_below(&mut self, seq: u64) -> Option<u64> {
         let repairs = self.repairs.iter().map(|r| r.seq).filter(|s| *s < seq);
@@ -103,6 +110,16 @@ impl Backlog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_comes_behind_an_update() {
+        let mut backlog = Backlog::default();
+        backlog.start(5, 9);
+        backlog.insert(20, 20);
+        let after = |seq| backlog.next_update_after(seq);
+        assert_eq!((after(0), after(5), after(8)), (Some(5), Some(6), Some(9)));
+        assert_eq!((after(9), after(19), after(20)), (Some(20), Some(20), None));
+    }
 
     #[test]
     fn too_many_repairs_become_whole_updates() {

@@ -51,6 +51,8 @@ pub type ChannelIndex = usize;
 pub const LIVE_WITHIN: u64 = 256;
 /// Without a cursor a receiver gets this many of the last updates (design section 5).
 pub const FIRST_UPDATES: u64 = 100;
+/// While no more than so many catch up, the store is read ahead for each of them: what that holds stays bounded.
+const READ_AHEAD: usize = 64;
 /// Bytes that a flow's queue holds before its owner should wait.
 const FLOW_ROOM: usize = 8 << 20;
 
@@ -77,6 +79,8 @@ pub struct Source {
     limits: Limits,
     /// Newcomers whose id is taken.
     doubts: BTreeMap<SessionId, Doubt>,
+    /// Who is sent updates on a catch-up stream, of which channel.
+    catching_up: BTreeSet<(SessionId, ChannelIndex)>,
     dirty: BTreeSet<SessionId>,
     events: VecDeque<SourceEvent>,
     counters: SourceCounters,
@@ -116,6 +120,7 @@ impl Source {
             by_receiver: HashMap::new(),
             limits: config.limits,
             doubts: BTreeMap::new(),
+            catching_up: BTreeSet::new(),
             dirty: BTreeSet::new(),
             events: VecDeque::new(),
             counters: SourceCounters::default(),
@@ -174,6 +179,7 @@ impl Source {
     pub fn closed(&mut self, id: SessionId, now: Instant) {
         self.dirty.remove(&id);
         self.pacing.forget(id);
+        self.catching_up.retain(|(session, _)| *session != id);
         let Some(mut session) = self.sessions.remove(&id) else {
             return;
         };
@@ -255,6 +261,11 @@ impl Source {
         })
     }
 
+    /// How many catch-up streams are open, on all sessions.
+    pub fn catching_up(&self) -> usize {
+        self.catching_up.len()
+    }
+
     /// Whether updates of a session wait to be sent on its unicast path.
     pub fn owes(&self, session: SessionId) -> bool {
         let session = self.sessions.get(&session);
@@ -299,18 +310,29 @@ impl Source {
         };
         // Only who has something to send waits for its turn.
         let idle = session.subscriptions.iter().all(|s| s.backlog.is_empty());
-        if !idle && !self.pacing.may_send(id, now) {
+        let mut its = self.catching_up.range((id, 0)..(id + 1, 0));
+        if !idle && !self.pacing.may_send(id, its.next().is_some(), now) {
             self.counters.unicast_held += 1;
             return Unicast::Idle;
         }
         let channels = &self.channels;
         let recent = |c: ChannelIndex| Some((Channel::number(c), &channels.get(c)?.recent));
-        let (out, channel) = session.poll_unicast(recent);
+        let ahead = self.catching_up.len() <= READ_AHEAD;
+        let (out, channel) = session.poll_unicast(recent, ahead);
         match &out {
-            Unicast::Stream { head, body } | Unicast::CatchUp { head, body, .. } => {
+            Unicast::Stream { head, body } => self.pacing.sent(head.len() + body.len()),
+            Unicast::CatchUp {
+                channel,
+                head,
+                body,
+            } => {
                 self.pacing.sent(head.len() + body.len());
+                self.catching_up.insert((id, *channel));
             }
-            _ => {}
+            Unicast::CatchUpEnd { channel } => {
+                self.catching_up.remove(&(id, *channel));
+            }
+            Unicast::Fetch { .. } | Unicast::Idle => {}
         }
         match channel {
             Some(channel) => self.try_promote(id, channel, now),

@@ -8,12 +8,17 @@ use crate::pace::TokenBucket;
 
 /// What may go out at once after a pause, in bytes.
 const BURST: usize = 256 << 10;
+/// Of so many turns one is for those who catch up, while others wait too.
+const LATE_EVERY: u32 = 4;
 
 #[derive(Debug)]
 pub(super) struct Pacing {
     bucket: Option<TokenBucket>,
     /// Who waits, in the order in which they came, each once.
     queue: VecDeque<SessionId>,
+    /// The same of those who catch up: what is new does not wait behind what is old.
+    late: VecDeque<SessionId>,
+    turns: u32,
     waiting: BTreeSet<SessionId>,
     /// Whose turn it is.
     turn: Option<SessionId>,
@@ -24,13 +29,15 @@ impl Pacing {
         Pacing {
             bucket: rate.map(|rate| TokenBucket::new(rate, BURST)),
             queue: VecDeque::new(),
+            late: VecDeque::new(),
+            turns: 0,
             waiting: BTreeSet::new(),
             turn: None,
         }
     }
 
-    /// Whether this session may take an update to send now. If not, it waits for its turn.
-    pub(super) fn may_send(&mut self, id: SessionId, now: Instant) -> bool {
+    /// Whether this session may take an update to send now. If not, it waits for its turn; `late` says that it catches up.
+    pub(super) fn may_send(&mut self, id: SessionId, late: bool, now: Instant) -> bool {
         let Some(bucket) = &mut self.bucket else {
             return true;
         };
@@ -43,7 +50,12 @@ impl Pacing {
             self.turn = None;
         }
         if self.waiting.insert(id) {
-            self.queue.push_back(id);
+            let queue = if late {
+                &mut self.late
+            } else {
+                &mut self.queue
+            };
+            queue.push_back(id);
         }
         false
     }
@@ -65,14 +77,12 @@ impl Pacing {
 
     /// When the next in the queue has its turn.
     pub(super) fn next(&mut self, now: Instant) -> Option<Instant> {
-        while self
-            .queue
-            .front()
-            .is_some_and(|id| !self.waiting.contains(id))
-        {
-            self.queue.pop_front();
+        for queue in [&mut self.queue, &mut self.late] {
+            while queue.front().is_some_and(|id| !self.waiting.contains(id)) {
+                queue.pop_front();
+            }
         }
-        if self.queue.is_empty() {
+        if self.queue.is_empty() && self.late.is_empty() {
             return None;
         }
         self.bucket.as_mut().map(|b| b.ready_at(now))
@@ -83,7 +93,12 @@ impl Pacing {
         if self.next(now)? > now {
             return None;
         }
-        let id = self.queue.pop_front()?;
+        self.turns = self.turns.wrapping_add(1);
+        let id = if self.turns.is_multiple_of(LATE_EVERY) {
+            self.late.pop_front().or_else(|| self.queue.pop_front())
+        } else {
+            self.queue.pop_front().or_else(|| self.late.pop_front())
+        }?;
         self.waiting.remove(&id);
         self.turn = Some(id);
         Some(id)
@@ -105,7 +120,7 @@ mod tests {
         let mut wants: VecDeque<SessionId> = (0..20).collect();
         while now < start + Duration::from_secs(2) {
             while let Some(id) = wants.pop_front() {
-                while pacing.may_send(id, now) {
+                while pacing.may_send(id, false, now) {
                     pacing.sent(1000);
                     got[id as usize] += 1000;
                 }
@@ -125,5 +140,31 @@ mod tests {
             most - least <= 4000,
             "the first had the burst, the others share: {got:?}"
         );
+    }
+
+    /// Many who catch up leave room for those who want what is new, and are not starved by them.
+    #[test]
+    fn what_is_new_does_not_wait_behind_what_is_old() {
+        let mut now = Instant::now();
+        let mut pacing = Pacing::new(Some(8_000_000));
+        pacing.sent(BURST + 1000);
+        let late: Vec<SessionId> = (100..200).collect();
+        for id in &late {
+            assert!(!pacing.may_send(*id, true, now));
+        }
+        assert!(!pacing.may_send(1, false, now));
+        let mut order = Vec::new();
+        for _ in 0..20 {
+            now = pacing.next(now).unwrap();
+            let id = pacing.release(now).unwrap();
+            order.push(id);
+            assert!(pacing.may_send(id, id >= 100, now));
+            pacing.sent(1000);
+            assert!(!pacing.may_send(id, id >= 100, now), "one each");
+        }
+        assert_eq!(order[0], 1, "{order:?}");
+        let new = order.iter().filter(|id| **id == 1).count();
+        assert_eq!(new, 15, "three of four turns: {order:?}");
+        assert_eq!(order[3], 100, "{order:?}");
     }
 }

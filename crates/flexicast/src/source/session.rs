@@ -123,10 +123,11 @@ impl Session {
         std::mem::replace(&mut self.control_out, Zeroizing::new(Vec::new()))
     }
 
-    /// Asks each subscription in turn for what it has to send.
+    /// Asks each subscription in turn for what it has to send. `ahead` allows to read the store before it is needed.
     pub(super) fn poll_unicast<'a>(
         &mut self,
         recent: impl Fn(ChannelIndex) -> Option<(u64, &'a super::recent::Recent)>,
+        ahead: bool,
     ) -> (Unicast, Option<ChannelIndex>) {
         let count = self.subscriptions.len();
         for step in 0..count {
@@ -135,7 +136,7 @@ impl Session {
             let Some((number, recent)) = recent(subscription.channel) else {
                 continue;
             };
-            let out = subscription.poll_unicast(number, recent);
+            let out = subscription.poll_unicast(number, recent, ahead);
             if out != Unicast::Idle {
                 self.turn = at + 1;
                 return (out, Some(subscription.channel));

@@ -14,8 +14,8 @@ use crate::flow::ledger::StreamRange;
 use crate::unicast::{RangeHeader, put_catch_up, put_catch_up_item};
 use crate::{Cause, Cursor, FlowId, PathId, Rung};
 
-/// How many updates are asked of the store at once.
-const FETCH: usize = 64;
+/// How many updates are asked of the store at once, at most; its owner has a limit in bytes, too.
+const FETCH: usize = 1024;
 /// A store that did not answer is asked again after this time.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -26,6 +26,15 @@ pub(super) struct Flaps {
     pub(super) until: Option<Instant>,
     /// It was a member by this rung before, on this connection.
     pub(super) returned: bool,
+}
+
+/// What the store was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// What is to be sent next.
+    Needed,
+    /// What comes behind that which was read already.
+    Ahead,
 }
 
 #[derive(Debug)]
@@ -62,7 +71,11 @@ pub(super) struct Subscription {
     pub(super) last_cause: Cause,
     pub(super) retry_at: Option<Instant>,
     fetched: BTreeMap<u64, Bytes>,
-    fetching: bool,
+    asked: Option<Asked>,
+    /// From how many fetched updates on the next ones are not asked for yet.
+    enough: usize,
+    /// Reading ahead brought nothing: what is missing is found out when it is needed.
+    ahead_failed: bool,
     catching_up: bool,
 }
 
@@ -90,7 +103,9 @@ impl Subscription {
             last_cause: Cause::Left,
             retry_at: None,
             fetched: BTreeMap::new(),
-            fetching: false,
+            asked: None,
+            enough: 0,
+            ahead_failed: false,
             catching_up: false,
         }
     }
@@ -153,10 +168,10 @@ impl Subscription {
         if let Some(bytes) = recent.get(seq).or_else(|| self.fetched.get(&seq)) {
             return Ok(bytes.clone());
         }
-        if self.fetching || self.retry_at.is_some() {
+        if self.asked.is_some() || self.retry_at.is_some() {
             return Err(Unicast::Idle);
         }
-        self.fetching = true;
+        self.asked = Some(Asked::Needed);
         Err(Unicast::Fetch {
             channel: self.channel,
             from: seq,
@@ -164,7 +179,25 @@ impl Subscription {
         })
     }
 
-    pub(super) fn poll_unicast(&mut self, number: u64, recent: &Recent) -> Unicast {
+    /// What to ask the store for before it is needed, if that is due.
+    fn read_ahead(&mut self, recent: &Recent) -> Option<Unicast> {
+        if self.asked.is_some() || self.ahead_failed || self.fetched.len() >= self.enough {
+            return None;
+        }
+        let last = *self.fetched.last_key_value()?.0;
+        let from = self.backlog.next_update_after(last)?;
+        if recent.get(from).is_some() {
+            return None;
+        }
+        self.asked = Some(Asked::Ahead);
+        Some(Unicast::Fetch {
+            channel: self.channel,
+            from,
+            limit: FETCH,
+        })
+    }
+
+    pub(super) fn poll_unicast(&mut self, number: u64, recent: &Recent, ahead: bool) -> Unicast {
         while let Some(StreamRange { seq, range }) = self.backlog.next_repair().cloned() {
             let bytes = match self.bytes(seq, recent, 1) {
                 Ok(bytes) => bytes,
@@ -186,11 +219,19 @@ impl Subscription {
         if self.catching_up && !many {
             return self.end_catch_up();
         }
+        if ahead
+            && many
+            && let Some(fetch) = self.read_ahead(recent)
+        {
+            return fetch;
+        }
         let bytes = match self.bytes(seq, recent, FETCH) {
             Ok(bytes) => bytes,
             Err(wait) => return wait,
         };
-        self.fetched = self.fetched.split_off(&(seq + 1));
+        while let Some(entry) = self.fetched.first_entry().filter(|e| *e.key() <= seq) {
+            entry.remove();
+        }
         self.backlog.done_below(seq + 1);
         if !many {
             return stream(number, seq, &bytes, 0..bytes.len());
@@ -225,7 +266,14 @@ impl Subscription {
         first: u64,
         now: Instant,
     ) -> Option<(u64, u64)> {
-        self.fetching = false;
+        if self.asked.take() == Some(Asked::Ahead) {
+            let begins = |updates: &Vec<(u64, Bytes)>| updates.first().is_some_and(|u| u.0 == from);
+            let updates = updates.filter(begins);
+            self.ahead_failed = updates.is_none();
+            self.take_fetched(updates.unwrap_or_default());
+            return None;
+        }
+        self.ahead_failed = false;
         let Some(updates) = updates else {
             self.retry_at = Some(now + RETRY);
             return None;
@@ -243,8 +291,14 @@ impl Subscription {
             let lowest = self.backlog.drop_below(available).unwrap_or(from);
             gap = Some((lowest.min(from), available - 1));
         }
-        self.fetched.extend(updates.into_iter().take(FETCH));
+        self.take_fetched(updates);
         gap
+    }
+
+    fn take_fetched(&mut self, updates: Vec<(u64, Bytes)>) {
+        // The next are asked for when half of these are sent.
+        self.enough = updates.len().min(FETCH) / 2 + 1;
+        self.fetched.extend(updates.into_iter().take(FETCH));
     }
 }
 

@@ -44,6 +44,8 @@ use crate::train::Packets;
 const ANSWERS: usize = 256;
 /// Batches of datagrams that are read before anything is sent.
 const BATCHES: usize = 8;
+/// What those who catch up have together of the rate of all unicast paths, as one part of so many: the others want what is new, and the processor some rest.
+const CATCH_UP_PART: u64 = 2;
 /// After so many sessions the flow gets its turn again.
 const FLOW_EVERY: usize = 8;
 
@@ -354,6 +356,15 @@ impl Engine {
             let (taken, wanted) = peer.fill(session, &mut self.core, now);
             self.counters.unicast_bytes += taken;
             wishes = wanted;
+            let mut rate = self.config.rate_bps;
+            if let Some(all) = self.config.unicast_rate_bps
+                && peer.is_catching_up()
+            {
+                // The congestion window keeps it to what the way to the receiver bears.
+                let part = all / CATCH_UP_PART / self.core.catching_up().max(1) as u64;
+                rate = rate.max(part);
+            }
+            peer.link.set_rate(rate, now);
         }
         if !peer.served && self.core.is_served(session) {
             peer.served = true;
