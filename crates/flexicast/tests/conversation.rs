@@ -172,7 +172,7 @@ fn the_vectors_make_a_source_serve_a_receiver() {
         Unicast::Fetch {
             channel: 0,
             from: 301,
-            limit: 64
+            limit: 1024
         }
     );
 

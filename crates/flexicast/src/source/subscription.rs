@@ -318,3 +318,108 @@ fn stream(channel: u64, seq: u64, bytes: &Bytes, range: std::ops::Range<usize>) 
         body: bytes.slice(range),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: u64 = 5000;
+
+    fn update(seq: u64) -> Bytes {
+        Bytes::from(seq.to_be_bytes().to_vec())
+    }
+
+    fn stored(from: u64, count: u64) -> Option<Vec<(u64, Bytes)>> {
+        Some((from..from + count).map(|seq| (seq, update(seq))).collect())
+    }
+
+    fn behind() -> (Subscription, Recent, Instant) {
+        let now = Instant::now();
+        let mut subscription = Subscription::new(0, now);
+        subscription.backlog.start(1, HEAD);
+        (subscription, Recent::new(HEAD + 1), now)
+    }
+
+    /// Takes what can be taken; returns the updates, and what is asked of the store behind them.
+    fn take(subscription: &mut Subscription, recent: &Recent) -> (Vec<u64>, Vec<u64>) {
+        let (mut sent, mut asked) = (Vec::new(), Vec::new());
+        loop {
+            match subscription.poll_unicast(1, recent, true) {
+                Unicast::CatchUp { body, .. } => {
+                    sent.push(u64::from_be_bytes(body[..].try_into().unwrap()))
+                }
+                Unicast::Fetch { from, .. } => asked.push(from),
+                Unicast::Idle => return (sent, asked),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_store_is_read_ahead_and_each_update_is_sent_once() {
+        let (mut subscription, recent, now) = behind();
+        assert_eq!(take(&mut subscription, &recent), (vec![], vec![1]));
+        let mut next = 1;
+        let mut from = 1;
+        while next < 4000 {
+            assert_eq!(subscription.provide(from, stored(from, 500), 1, now), None);
+            let (sent, asked) = take(&mut subscription, &recent);
+            assert_eq!(sent, (next..next + sent.len() as u64).collect::<Vec<_>>());
+            next += sent.len() as u64;
+            assert_eq!(
+                asked,
+                [from + 500],
+                "one question at a time, of what comes next"
+            );
+            from += 500;
+        }
+    }
+
+    #[test]
+    fn without_leave_nothing_is_read_ahead() {
+        let (mut subscription, recent, now) = behind();
+        take(&mut subscription, &recent);
+        subscription.provide(1, stored(1, 500), 1, now);
+        for _ in 0..500 {
+            let next = subscription.poll_unicast(1, &recent, false);
+            assert!(matches!(next, Unicast::CatchUp { .. }), "{next:?}");
+        }
+        let next = subscription.poll_unicast(1, &recent, false);
+        assert!(matches!(next, Unicast::Fetch { from: 501, .. }), "{next:?}");
+    }
+
+    /// What reading ahead does not find is no gap, and no reason to wait, until it is needed.
+    #[test]
+    fn a_gap_is_told_when_it_is_reached() {
+        for ahead in [None, Some(Vec::new()), stored(900, 10)] {
+            let (mut subscription, recent, now) = behind();
+            take(&mut subscription, &recent);
+            subscription.provide(1, stored(1, 500), 1, now);
+            // The question is asked when half of them are sent.
+            let mut sent = 0;
+            let from = loop {
+                match subscription.poll_unicast(1, &recent, true) {
+                    Unicast::CatchUp { .. } => sent += 1,
+                    Unicast::Fetch { from, .. } => break from,
+                    other => panic!("{other:?}"),
+                }
+            };
+            assert!((200..300).contains(&sent), "{sent}");
+            assert_eq!(
+                (from, subscription.provide(from, ahead, 1, now)),
+                (501, None)
+            );
+            assert_eq!(subscription.retry_at, None);
+            let (rest, asked) = take(&mut subscription, &recent);
+            assert_eq!((rest.len(), asked), (500 - sent, vec![501]));
+            // The retention has taken 501 to 899.
+            let gap = subscription.provide(501, stored(900, 500), 900, now);
+            assert_eq!(gap, Some((501, 899)));
+            let (sent, asked) = take(&mut subscription, &recent);
+            assert_eq!(
+                (sent.first(), sent.len(), asked),
+                (Some(&900), 500, vec![1400])
+            );
+        }
+    }
+}
