@@ -209,8 +209,13 @@ impl Store for SqlStore {
         self.read_updates(channel, from, limit, max_bytes).await
     }
 
-    async fn retain(&self, channel: &str, keep: &Retention) -> Result<u64, StoreError> {
-        self.delete_updates(channel, keep).await
+    async fn retain(
+        &self,
+        channel: &str,
+        keep: &Retention,
+        published: u64,
+    ) -> Result<u64, StoreError> {
+        self.delete_updates(channel, keep, published).await
     }
 
     async fn add_token(&self, token: &NewToken) -> Result<TokenRow, StoreError> {

@@ -13,6 +13,7 @@ impl SqlStore {
         &self,
         channel: &str,
         keep: &Retention,
+        published: u64,
     ) -> Result<u64, StoreError> {
         loop {
             let mut session = self.database.write("delete old updates").await?;
@@ -34,9 +35,10 @@ impl SqlStore {
                 session.rollback().await?;
                 return Ok(u64::try_from(head).unwrap_or_default().saturating_add(1));
             };
-            // Everything before `end` goes.
+            // Everything before `end` goes. What is not published yet counts for nothing.
+            let published = to_i64(published).min(head);
             let mut end = keep.count.map_or(oldest, |count| {
-                head.saturating_sub(to_i64(count)).saturating_add(1)
+                published.saturating_sub(to_i64(count)).saturating_add(1)
             });
             if let Some(age) = keep.age_ms {
                 let row = session
@@ -56,6 +58,7 @@ impl SqlStore {
                     end = end.max(aged.unwrap_or(oldest));
                 }
             }
+            let end = end.min(published.saturating_add(1));
             if end <= oldest {
                 session.rollback().await?;
                 return u64::try_from(oldest).map_err(|_| self.negative(oldest));

@@ -85,7 +85,7 @@ async fn full(site: &Site) -> Arc<dyn Store> {
         count: Some(1600),
         age_ms: None,
     };
-    assert_eq!(store.retain("lore", &first).await.unwrap(), 102);
+    assert_eq!(store.retain("lore", &first, 1701).await.unwrap(), 102);
     let gap = GapRecord {
         id: 0,
         url: URL.to_owned(),

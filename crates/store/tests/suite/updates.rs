@@ -310,10 +310,10 @@ async fn a_channel_keeps_its_last_updates_and_tells_the_oldest(site: Site) {
             .await;
         assert_eq!(stored.unwrap().len(), 2500);
     }
-    assert_eq!(store.retain("lore", &keep(5000)).await.unwrap(), 1);
-    assert_eq!(store.retain("lore", &keep(2500)).await.unwrap(), 1);
-    assert_eq!(store.retain("lore", &keep(30)).await.unwrap(), 2471);
-    assert_eq!(store.retain("lore", &keep(30)).await.unwrap(), 2471);
+    assert_eq!(store.retain("lore", &keep(5000), 2500).await.unwrap(), 1);
+    assert_eq!(store.retain("lore", &keep(2500), 2500).await.unwrap(), 1);
+    assert_eq!(store.retain("lore", &keep(30), 2500).await.unwrap(), 2471);
+    assert_eq!(store.retain("lore", &keep(30), 2500).await.unwrap(), 2471);
     let channel = store.open_channel("lore").await.unwrap();
     assert_eq!((channel.first, channel.head), (2471, 2500));
     let left = store.updates("lore", 1, 100, 1 << 20).await.unwrap();
@@ -323,7 +323,7 @@ async fn a_channel_keeps_its_last_updates_and_tells_the_oldest(site: Site) {
         .append("lore", URL, None, &drafts[..9], None, &encode)
         .await;
     assert!(again.unwrap().is_empty());
-    assert_eq!(store.retain("lore", &keep(0)).await.unwrap(), 2501);
+    assert_eq!(store.retain("lore", &keep(0), 2500).await.unwrap(), 2501);
     let stored = store
         .append("lore", URL, None, &[draft("e0", 2)], None, &encode)
         .await
@@ -331,7 +331,7 @@ async fn a_channel_keeps_its_last_updates_and_tells_the_oldest(site: Site) {
     assert_eq!(stored[0].seq, 2501);
     assert_eq!(store.open_channel("lore").await.unwrap().first, 2501);
     assert_eq!(store.open_channel("other").await.unwrap().first, 1);
-    assert!(store.retain("nope", &keep(1)).await.is_err());
+    assert!(store.retain("nope", &keep(1), 1).await.is_err());
 }
 
 async fn a_renewed_channel_keeps_everything_but_its_incarnation(site: Site) {

@@ -196,8 +196,13 @@ impl Store for Faulty {
         }
         self.inner.updates(channel, from, limit, max_bytes).await
     }
-    async fn retain(&self, channel: &str, keep: &Retention) -> Result<u64, StoreError> {
-        self.inner.retain(channel, keep).await
+    async fn retain(
+        &self,
+        channel: &str,
+        keep: &Retention,
+        published: u64,
+    ) -> Result<u64, StoreError> {
+        self.inner.retain(channel, keep, published).await
     }
     async fn add_token(&self, token: &NewToken) -> Result<TokenRow, StoreError> {
         self.inner.add_token(token).await
