@@ -178,7 +178,7 @@ impl Connection {
         now: Instant,
     ) -> Result<(), End> {
         let (conn, peer, local) = (&mut self.link.conn, self.peer, self.local);
-        let mut heard = false;
+        let (mut heard, before) = (false, conn.stats().recv);
         // What is left is read in the next round: a flood does not keep acknowledgements and timers waiting.
         for _ in 0..BATCHES {
             let read = self.socket.try_recv(batch, |datagram| {
@@ -206,9 +206,11 @@ impl Connection {
                 Err(error) => return Err(End::new(format!("the UDP socket failed: {error}"))),
             }
         }
-        if heard {
+        self.answered |= heard;
+        // Only what the source itself has sent is a sign of life: where its address has become another source's, that one answers with resets that mean nothing
+        // here, and so may anybody who forges the address.
+        if conn.stats().recv > before {
             self.last_heard = now;
-            self.answered = true;
             self.answer_by = None;
         }
         Ok(())
