@@ -2,6 +2,7 @@
 //! would notice. Only in builds with the feature `sabotage`.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use flexicast_tokio::source::Sabotage;
 use store::{Adopted, HeadMark, Store, StoreError};
@@ -10,11 +11,66 @@ use tracing::warn;
 /// The variable; it warns by itself where it has no effect.
 pub const VARIABLE: &str = "FLEXFEED_SABOTAGE";
 
+/// A promise that is broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Broken {
+    /// The transport repairs nothing.
+    Repair,
+    /// The transport leaves silent members on the flow.
+    Fallback,
+    /// A database that was set back is served as if nothing had happened.
+    Renewal,
+    /// Who had a lease once goes on publishing.
+    Fence,
+    /// Revoked receivers are served.
+    Revocation,
+    /// What a suspected gap hides is not looked for.
+    GapFill,
+}
+
+impl Broken {
+    fn named(what: &str) -> Option<Self> {
+        Some(match what {
+            "repair-off" => Self::Repair,
+            "fallback-off" => Self::Fallback,
+            "renewal-off" => Self::Renewal,
+            "fence-off" => Self::Fence,
+            "revocation-off" => Self::Revocation,
+            "gap-fill-off" => Self::GapFill,
+            _ => return None,
+        })
+    }
+}
+
+/// What this process breaks. The variable is read once.
+fn broken() -> Option<Broken> {
+    static CHOSEN: OnceLock<Option<Broken>> = OnceLock::new();
+    *CHOSEN.get_or_init(|| match std::env::var(VARIABLE) {
+        Ok(what) if !what.is_empty() => chosen(&what),
+        _ => None,
+    })
+}
+
+/// Whether leases mean nothing.
+pub fn fence_off() -> bool {
+    broken() == Some(Broken::Fence)
+}
+
+/// Whether revoked receivers are served.
+pub fn revocation_off() -> bool {
+    broken() == Some(Broken::Revocation)
+}
+
+/// Whether gaps stay as they are.
+pub fn gap_fill_off() -> bool {
+    broken() == Some(Broken::GapFill)
+}
+
 /// [`HeadMark::adopt`], unless a database that was set back is to be served as if nothing had
 /// happened.
 pub async fn adopt(mark: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
     #[cfg(feature = "sabotage")]
-    if std::env::var(VARIABLE).is_ok_and(|what| what == "renewal-off") {
+    if broken() == Some(Broken::Renewal) {
         return HeadMark::trust(mark, store, name).await;
     }
     HeadMark::adopt(mark, store, name).await
@@ -22,38 +78,32 @@ pub async fn adopt(mark: &Path, store: &dyn Store, name: &str) -> Result<Adopted
 
 /// What FLEXFEED_SABOTAGE says to the transport.
 pub fn from_environment() -> Sabotage {
-    match std::env::var(VARIABLE) {
-        Ok(what) if !what.is_empty() => chosen(&what),
-        _ => Sabotage::default(),
+    of_transport(broken())
+}
+
+fn of_transport(broken: Option<Broken>) -> Sabotage {
+    Sabotage {
+        repair_off: broken == Some(Broken::Repair),
+        fallback_off: broken == Some(Broken::Fallback),
     }
 }
 
-#[cfg(feature = "sabotage")]
-fn chosen(what: &str) -> Sabotage {
-    let sabotage = match what {
-        "repair-off" => Sabotage {
-            repair_off: true,
-            ..Sabotage::default()
-        },
-        "fallback-off" => Sabotage {
-            fallback_off: true,
-            ..Sabotage::default()
-        },
-        "renewal-off" => Sabotage::default(),
-        // One of the receiver's, perhaps: tests set the variable for all services.
-        other => {
-            warn!("{VARIABLE}={other} is not for a source and ignored");
-            return Sabotage::default();
+fn chosen(what: &str) -> Option<Broken> {
+    if !cfg!(feature = "sabotage") {
+        warn!(
+            "{VARIABLE}={what} is ignored: this program was built without the feature `sabotage`"
+        );
+        return None;
+    }
+    let broken = Broken::named(what);
+    match broken {
+        Some(_) => {
+            warn!("{VARIABLE}={what}: this source breaks a promise on purpose; for tests only");
         }
-    };
-    warn!("{VARIABLE}={what}: this source breaks a promise on purpose; for tests only");
-    sabotage
-}
-
-#[cfg(not(feature = "sabotage"))]
-fn chosen(what: &str) -> Sabotage {
-    warn!("{VARIABLE}={what} is ignored: this program was built without the feature `sabotage`");
-    Sabotage::default()
+        // One of the receiver's, perhaps: tests set the variable for all services.
+        None => warn!("{VARIABLE}={what} is not for a source and ignored"),
+    }
+    broken
 }
 
 #[cfg(test)]
@@ -63,9 +113,22 @@ mod tests {
     #[test]
     fn only_a_build_for_it_can_be_sabotaged() {
         let built_for_it = cfg!(feature = "sabotage");
-        assert_eq!(chosen("repair-off").repair_off, built_for_it);
-        assert_eq!(chosen("fallback-off").fallback_off, built_for_it);
-        assert!(!chosen("repair-off").fallback_off);
-        assert_eq!(chosen("dedupe-off"), Sabotage::default());
+        for what in [
+            "repair-off",
+            "fallback-off",
+            "renewal-off",
+            "fence-off",
+            "revocation-off",
+            "gap-fill-off",
+        ] {
+            assert_eq!(chosen(what).is_some(), built_for_it, "{what}");
+        }
+        assert_eq!(of_transport(chosen("repair-off")).repair_off, built_for_it);
+        assert_eq!(
+            of_transport(chosen("fallback-off")).fallback_off,
+            built_for_it
+        );
+        assert_eq!(of_transport(chosen("fence-off")), Sabotage::default());
+        assert_eq!(chosen("dedupe-off"), None);
     }
 }

@@ -1,9 +1,12 @@
-//! SIGTERM and SIGINT: the first ends the program in good order, a later one at once.
+//! SIGTERM and SIGINT: the first ends the program in good order, a later one at once. SIGHUP: the
+//! certificate is read again.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -59,6 +62,23 @@ pub fn watch() -> Result<CancellationToken> {
         }
     });
     Ok(stop)
+}
+
+/// Tells of each SIGHUP from now on; without this, the first one ends the program.
+///
+/// # Errors
+/// The system gives no signals.
+pub fn hangups() -> Result<Arc<Notify>> {
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
+    let told = Arc::new(Notify::new());
+    let tell = Arc::clone(&told);
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            info!("SIGHUP: the certificate is read again");
+            tell.notify_one();
+        }
+    });
+    Ok(told)
 }
 
 /// Whether a further signal, so long after the first, is a wish of its own.

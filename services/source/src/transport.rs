@@ -2,17 +2,19 @@
 //! the rest of the service asks of the transport.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
     Admission, Backlog, BoxError, Credential, Denied, SourceHandle, SourceStatus,
 };
-use store::{HeadMark, Store};
-use tracing::error;
+use store::{Applicant, HeadMark, Store, Verdict};
+use tracing::{error, info};
 
 use crate::data::enrolment::token_hash;
+use crate::publish::Tenure;
+use crate::sabotage;
 
 /// What the service needs of the running transport; the tests put a recorder in its place.
 #[async_trait]
@@ -40,19 +42,62 @@ impl Transport for SourceHandle {
     }
 }
 
+/// The channels that this process publishes at the moment, by name.
+#[derive(Clone, Default)]
+pub struct Open {
+    channels: Arc<RwLock<HashMap<String, Published>>>,
+}
+
+#[derive(Clone)]
+struct Published {
+    mark: HeadMark,
+    tenure: Tenure,
+}
+
+impl Open {
+    /// A channel may be asked for from now on, as far as its mark allows.
+    pub fn open(&self, name: &str, mark: HeadMark, tenure: Tenure) {
+        let mut channels = self
+            .channels
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        channels.insert(name.to_owned(), Published { mark, tenure });
+    }
+
+    /// It is not ours any more.
+    pub fn shut(&self, name: &str) {
+        let mut channels = self
+            .channels
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        channels.remove(name);
+    }
+
+    fn get(&self, name: &str) -> Option<Published> {
+        let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
+        channels.get(name).cloned()
+    }
+}
+
 /// The transport's view of the store: the channels' updates, and who may have them.
 ///
 /// It shows nothing beyond a channel's head mark, for what is stored and not marked yet might be
 /// given another number after a backup is restored.
 pub struct StoreBacklog {
     store: Arc<dyn Store>,
-    marks: HashMap<String, HeadMark>,
+    open: Open,
 }
 
 impl StoreBacklog {
     /// For these channels of the store.
-    pub fn new(store: Arc<dyn Store>, marks: HashMap<String, HeadMark>) -> Self {
-        Self { store, marks }
+    pub fn new(store: Arc<dyn Store>, open: Open) -> Self {
+        Self { store, open }
+    }
+
+    /// A channel among these whose lease has lapsed: another source may publish it already.
+    fn lapsed<'a>(&self, channels: &'a [String]) -> Option<&'a str> {
+        let lapsed = |name: &&String| self.open.get(name).is_some_and(|c| !c.tenure.holds());
+        channels.iter().find(lapsed).map(String::as_str)
     }
 }
 
@@ -65,10 +110,10 @@ impl Backlog for StoreBacklog {
         limit: usize,
         max_bytes: usize,
     ) -> Result<Vec<(u64, Bytes)>, BoxError> {
-        let Some(mark) = self.marks.get(channel) else {
-            return Err(format!("there is no channel {channel:?}").into());
+        let Some(open) = self.open.get(channel) else {
+            return Err(format!("the channel {channel:?} is not published here").into());
         };
-        let published = mark.seq();
+        let published = open.mark.seq();
         let updates = self.store.updates(channel, from, limit, max_bytes).await?;
         Ok(updates
             .into_iter()
@@ -79,24 +124,95 @@ impl Backlog for StoreBacklog {
 
     // Only hashes are compared, so the time that it takes tells nothing about a token.
     async fn authorise(&self, request: &Admission) -> Result<(), Denied> {
-        let token: &[u8] = match &request.credential {
-            Credential::None => &[],
-            Credential::Token(token) | Credential::Enrol { token, .. } => token,
+        let (token, secret) = match &request.credential {
+            Credential::Enrol { token, secret, .. } => (token, secret),
+            Credential::Token(_) => {
+                return Err(Denied::Token(
+                    "this receiver is too old: it shows its enrolment token instead of a credential \
+                     of its own; upgrade it to the version of this source"
+                        .into(),
+                ));
+            }
+            Credential::None => {
+                return Err(Denied::Token(
+                    "this source admits only receivers that have enrolled: give the receiver an \
+                     enrolment link"
+                        .into(),
+                ));
+            }
         };
-        match self.store.token_valid(&token_hash(token)).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Denied::Token(
-                "the enrolment token is not valid here".into(),
-            )),
+        if let Some(channel) = self.lapsed(&request.channels) {
+            return Err(Denied::Unavailable(format!(
+                "this source cannot say at the moment whether it publishes \"{channel}\" or another one \
+                 does; it will be tried again"
+            )));
+        }
+        let applicant = Applicant {
+            token: (!token.is_empty()).then(|| token_hash(token)),
+            receiver: request.receiver,
+            credential: token_hash(secret),
+            name: &request.name,
+            software: &request.software,
+            address: &request.from.to_string(),
+            channels: &request.channels,
+        };
+        match self.store.admit(&applicant).await {
+            Ok(verdict) => judged(verdict, request, applicant.token.is_some()),
             Err(failure) => {
                 // The receiver needs no details of our disk.
-                error!("cannot check the enrolment token of a receiver: {failure}");
+                error!("cannot check the credential of a receiver: {failure}");
                 Err(Denied::Unavailable(
-                    "the source cannot check enrolment tokens at the moment; it will be tried again"
+                    "the source cannot check credentials at the moment; it will be tried again"
                         .into(),
                 ))
             }
         }
+    }
+}
+
+/// What a verdict means for the receiver, in words that say what to do.
+fn judged(verdict: Verdict, request: &Admission, shows_token: bool) -> Result<(), Denied> {
+    let denied = |text: &str| Err(Denied::Token(text.to_owned()));
+    match verdict {
+        Verdict::Admitted { enrolled } => {
+            if enrolled {
+                info!(
+                    receiver = request.name,
+                    id = %request.receiver,
+                    from = %request.from,
+                    "enrolled"
+                );
+            }
+            Ok(())
+        }
+        Verdict::UnknownToken if shows_token => denied(
+            "the enrolment token is not valid here: ask the source's operator for a new link",
+        ),
+        Verdict::UnknownToken => denied(
+            "this receiver is not enrolled here and shows no token: give it an enrolment link of \
+             this source",
+        ),
+        Verdict::Expired => denied(
+            "the enrolment link has expired: ask the source's operator for a new one",
+        ),
+        Verdict::Spent => denied(
+            "the enrolment link has been used by as many receivers as it was made for: ask the \
+             source's operator for another one",
+        ),
+        Verdict::TokenRevoked => denied(
+            "the enrolment link was revoked: ask the source's operator for a new one",
+        ),
+        Verdict::Channel(channel) => Err(Denied::Token(format!(
+            "the enrolment link that this receiver came with is not for the channel \"{channel}\""
+        ))),
+        Verdict::Revoked if sabotage::revocation_off() => Ok(()),
+        Verdict::Revoked => denied("this receiver was revoked by the source's operator"),
+        Verdict::InUse => Err(Denied::InUse(
+            "another receiver is enrolled with this id: give each receiver a data folder of its own; \
+             if this one has lost its credential, have the source's operator forget it \
+             (flexfeed-source receiver forget ID)"
+                .into(),
+        )),
     }
 }
 
@@ -105,18 +221,66 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
     use crate::data::enrolment::Token;
-    use store::{Draft, Kind, NewToken};
+    use crate::publish::{Taken, Terms};
+    use std::path::Path;
+    use std::time::Duration;
+    use store::{Draft, Holder, Kind, NewToken};
     use uuid::Uuid;
 
+    async fn store(folder: &Path) -> Arc<dyn Store> {
+        store::open_file(&folder.join("flexfeed.db")).await.unwrap()
+    }
+
+    async fn tenure(store: &dyn Store, terms: Terms) -> Tenure {
+        let holder = Holder {
+            id: Uuid::new_v4(),
+            name: "test".into(),
+        };
+        match Tenure::take(store, "lore", &holder, terms).await.unwrap() {
+            Taken::Held(tenure) => tenure,
+            Taken::Other { name } => panic!("held by {name}"),
+        }
+    }
+
+    fn new_token(token: &Token) -> NewToken {
+        NewToken {
+            hash: token.hash(),
+            label: "test".into(),
+            limit: None,
+            expires_ms: None,
+            public: false,
+            channels: Vec::new(),
+        }
+    }
+
+    /// What the link shows of a token.
+    fn presented(token: &Token) -> Vec<u8> {
+        let link = token.link("host:1", &[[7; 32]], &["lore"]);
+        let rest = link.strip_prefix("flexfeed://").unwrap();
+        rest.split_once('@').unwrap().0.as_bytes().to_vec()
+    }
+
+    fn admission(token: &[u8], receiver: Uuid, secret: [u8; 32]) -> Admission {
+        Admission {
+            credential: Credential::Enrol {
+                token: token.to_vec(),
+                secret,
+                instance: [1; 8],
+            },
+            receiver,
+            name: "r1".into(),
+            software: "test 1".into(),
+            channels: vec!["lore".into()],
+            from: "127.0.0.1:1".parse().unwrap(),
+        }
+    }
+
     #[tokio::test]
-    async fn the_store_answers_for_the_transport() {
+    async fn updates_are_shown_up_to_the_mark_and_of_published_channels_only() {
         let folder = tempfile::tempdir().unwrap();
-        let store = store::open_file(&folder.path().join("flexfeed.db"))
-            .await
-            .unwrap();
+        let store = store(folder.path()).await;
         let mark = folder.path().join("lore.head");
-        let adopted = HeadMark::adopt(&mark, &*store, "lore").await.unwrap();
-        let mark = adopted.mark;
+        let mark = HeadMark::adopt(&mark, &*store, "lore").await.unwrap().mark;
         let drafts: Vec<Draft> = (0..5u8)
             .map(|n| Draft {
                 entry_id: format!("entry {n}"),
@@ -125,24 +289,16 @@ mod tests {
                 index: 0,
             })
             .collect();
+        let encode = |seq: u64, _: &Draft| vec![seq as u8; 10];
         store
-            .append("lore", "http://f/", None, &drafts, None, &|seq, _| {
-                vec![seq as u8; 10]
-            })
+            .append("lore", "http://f/", None, &drafts, None, &encode)
             .await
             .unwrap();
-        let token = Token::make().unwrap();
-        let new = NewToken {
-            hash: token.hash(),
-            label: "test".to_owned(),
-            limit: None,
-            expires_ms: None,
-            public: false,
-            channels: Vec::new(),
-        };
-        store.add_token(&new).await.unwrap();
-        let marks = HashMap::from([("lore".to_owned(), mark.clone())]);
-        let backlog = StoreBacklog::new(Arc::clone(&store), marks);
+        let open = Open::default();
+        let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
+        assert!(backlog.updates("lore", 1, 9, 999).await.is_err());
+        let tenure = tenure(&*store, Terms::default()).await;
+        open.open("lore", mark.clone(), tenure);
 
         // Stored and not marked yet: not to be seen.
         assert_eq!(backlog.updates("lore", 1, 9, 999).await.unwrap(), []);
@@ -157,39 +313,91 @@ mod tests {
         assert_eq!(updates, expected);
         assert_eq!(backlog.updates("lore", 1, 100, 25).await.unwrap().len(), 2);
         assert_eq!(backlog.updates("lore", 6, 100, 1000).await.unwrap(), []);
+        open.shut("lore");
+        assert!(backlog.updates("lore", 1, 9, 999).await.is_err());
+    }
 
-        let link = token.link("host:1", &[7; 32], &["lore"]);
-        let presented = link
-            .strip_prefix("flexfeed://")
-            .and_then(|rest| rest.split_once('@'))
-            .map(|(token, _)| token.as_bytes().to_vec())
-            .unwrap();
-        let authorise = async |token: &[u8]| {
-            let request = Admission {
-                credential: Credential::Enrol {
-                    token: token.to_vec(),
-                    secret: [7; 32],
-                    instance: [8; 8],
-                },
-                receiver: Uuid::nil(),
-                name: "r1".to_owned(),
-                software: "test".to_owned(),
-                channels: vec!["lore".to_owned()],
-                from: ([127, 0, 0, 1], 4000).into(),
+    #[tokio::test]
+    async fn who_may_receive_and_why_others_may_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path()).await;
+        store.open_channel("lore").await.unwrap();
+        let tokens = [Token::make().unwrap(), Token::make().unwrap()];
+        let mut rows = Vec::new();
+        for (token, limit) in tokens.iter().zip([None, Some(1)]) {
+            let token = NewToken {
+                limit,
+                ..new_token(token)
             };
-            backlog.authorise(&request).await
-        };
-        assert_eq!(authorise(&presented).await, Ok(()));
-        for wrong in [&b""[..], b"wrong", &presented[..presented.len() - 1]] {
-            match authorise(wrong).await {
-                Err(Denied::Token(text)) => assert!(text.contains("not valid here"), "{text}"),
-                other => panic!("{other:?}"),
-            }
+            rows.push(store.add_token(&token).await.unwrap());
         }
+        let [good, single] = tokens.map(|token| presented(&token));
+        let backlog = StoreBacklog::new(Arc::clone(&store), Open::default());
+        let ask = async |token: &[u8], receiver: Uuid, secret: [u8; 32]| {
+            backlog.authorise(&admission(token, receiver, secret)).await
+        };
+        let refused = |answer: Result<(), Denied>, words: &str| match answer {
+            Err(Denied::Token(text)) => assert!(text.contains(words), "{words} in {text}"),
+            other => panic!("{words}: {other:?}"),
+        };
+        let ids: Vec<Uuid> = (0..4).map(|_| Uuid::new_v4()).collect();
+
+        for wrong in [b"wrong", &good[..good.len() - 1]] {
+            refused(ask(wrong, ids[0], [1; 32]).await, "not valid here");
+        }
+        refused(ask(b"", ids[0], [1; 32]).await, "enrolment link");
+        assert_eq!(ask(&good, ids[0], [1; 32]).await, Ok(()));
+        // From now on its credential says it all.
+        assert_eq!(ask(b"", ids[0], [1; 32]).await, Ok(()));
+        match ask(&good, ids[0], [2; 32]).await {
+            Err(Denied::InUse(text)) => assert!(text.contains("data folder"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(ask(&single, ids[1], [1; 32]).await, Ok(()));
+        refused(ask(&single, ids[2], [1; 32]).await, "as many receivers");
+        assert!(store.revoke_token(rows[0].id).await.unwrap());
+        refused(ask(&good, ids[2], [1; 32]).await, "link was revoked");
+        assert!(store.revoke_receiver(ids[0]).await.unwrap());
+        refused(ask(b"", ids[0], [1; 32]).await, "receiver was revoked");
+
+        let old = Admission {
+            credential: Credential::Token(good.clone()),
+            ..admission(b"", ids[3], [1; 32])
+        };
+        refused(backlog.authorise(&old).await, "too old");
+        let none = Admission {
+            credential: Credential::None,
+            ..old
+        };
+        refused(backlog.authorise(&none).await, "enrolment link");
         store.close().await;
-        match authorise(&presented).await {
+        match ask(b"", ids[1], [1; 32]).await {
             Err(Denied::Unavailable(text)) => assert!(!text.contains("flexfeed.db"), "{text}"),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[tokio::test]
+    async fn nobody_is_taken_in_while_the_lease_is_in_doubt() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path()).await;
+        let mark = folder.path().join("lore.head");
+        let mark = HeadMark::adopt(&mark, &*store, "lore").await.unwrap().mark;
+        let token = Token::make().unwrap();
+        store.add_token(&new_token(&token)).await.unwrap();
+        let open = Open::default();
+        let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
+        let over = Terms {
+            ttl: Duration::ZERO,
+            ..Terms::default()
+        };
+        open.open("lore", mark.clone(), tenure(&*store, over).await);
+        let request = admission(&presented(&token), Uuid::new_v4(), [1; 32]);
+        match backlog.authorise(&request).await {
+            Err(Denied::Unavailable(text)) => assert!(text.contains("\"lore\""), "{text}"),
+            other => panic!("{other:?}"),
+        }
+        open.open("lore", mark, tenure(&*store, Terms::default()).await);
+        assert_eq!(backlog.authorise(&request).await, Ok(()));
     }
 }

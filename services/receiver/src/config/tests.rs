@@ -8,8 +8,6 @@ use super::table::{Form, SETTINGS, Setting};
 use super::*;
 use crate::cli::{Request, parse};
 
-mod documentation;
-
 const LINK: &str =
     "flexfeed://s3cret@h?pin=sha256:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8&ch=lore&ch=net";
 
@@ -493,4 +491,59 @@ fn variables_that_are_no_settings_are_found() {
         unknown,
         ["FLEXFEED_", "FLEXFEED_LINKS (is FLEXFEED_LINK meant?)"]
     );
+}
+
+/// The tables of docs/receiver.md, which are made from those of the program.
+fn documented() -> String {
+    let mut text = String::from(
+        "| flag | variable | key of the file | default | what it is |\n|---|---|---|---|---|\n",
+    );
+    for setting in SETTINGS {
+        let line = match (setting.on_line(), setting.place, setting.form) {
+            (false, ..) => "–".to_owned(),
+            (_, super::table::Place::Argument, _) => format!("`{}`", setting.value),
+            (_, _, Form::Switch) => format!("`--{}`", setting.flag),
+            _ => format!("`--{} {}`", setting.flag, setting.value),
+        };
+        let key = match (setting.in_file(), setting.form) {
+            (false, _) => "–".to_owned(),
+            (_, Form::Tables) => format!("`[[{}]]`", setting.name),
+            _ => format!("`{}`", setting.name),
+        };
+        let (variable, default, help) = (setting.variable(), setting.default, setting.help);
+        text.push_str(&format!(
+            "| {line} | `{variable}` | {key} | {default} | {help} |\n"
+        ));
+    }
+    for name in ["webhook", "exec"] {
+        text.push_str(&format!(
+            "\n| key of `[[{name}]]` | default | what it is |\n|---|---|---|\n"
+        ));
+        for key in super::table::keys_of(name) {
+            text.push_str(&format!(
+                "| `{}` | {} | {} |\n",
+                key.name, key.default, key.help
+            ));
+        }
+    }
+    text
+}
+
+/// With the variable BLESS, it is made to be so.
+#[test]
+fn the_documentation_has_every_setting() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/receiver.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let (begin, end) = ("<!-- settings -->\n", "<!-- /settings -->");
+    let (before, rest) = text.split_once(begin).unwrap();
+    let (tables, after) = rest.split_once(end).unwrap();
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(
+            &path,
+            format!("{before}{begin}{}{end}{after}", documented()),
+        )
+        .unwrap();
+        return;
+    }
+    assert_eq!(tables, documented(), "run this test once with BLESS=1");
 }

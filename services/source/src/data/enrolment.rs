@@ -7,7 +7,8 @@ use data_encoding::BASE64URL_NOPAD;
 use ring::digest::{SHA256, digest};
 use url::Url;
 
-use super::{DataFolder, PRIVATE, random};
+use super::{DataFolder, PRIVATE, check_private, random};
+use crate::config::show_pin;
 
 const FILE: &str = "enrolment-link";
 
@@ -30,7 +31,7 @@ impl Token {
         let Some(content) = folder.read(FILE)? else {
             return Ok(None);
         };
-        folder.check_private(FILE);
+        check_private(&folder.file(FILE));
         let token = std::str::from_utf8(&content)
             .ok()
             .and_then(|text| Url::parse(text.trim()).ok())
@@ -61,15 +62,14 @@ impl Token {
     }
 
     /// The link with this token. `address` is HOST:PORT.
-    pub fn link(&self, address: &str, pin: &[u8; 32], channels: &[&str]) -> String {
-        let mut link = format!(
-            "flexfeed://{}@{address}?pin=sha256:{}",
-            self.0,
-            BASE64URL_NOPAD.encode(pin)
-        );
-        for channel in channels {
-            link.push_str("&ch=");
-            link.push_str(channel);
+    /// A receiver takes a source with any of the pins.
+    pub fn link(&self, address: &str, pins: &[[u8; 32]], channels: &[&str]) -> String {
+        let mut link = format!("flexfeed://{}@{address}", self.0);
+        let pins = pins.iter().map(|pin| format!("pin={}", show_pin(pin)));
+        let channels = channels.iter().map(|channel| format!("ch={channel}"));
+        for (at, part) in pins.chain(channels).enumerate() {
+            link.push(if at == 0 { '?' } else { '&' });
+            link.push_str(&part);
         }
         link
     }

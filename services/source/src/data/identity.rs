@@ -1,28 +1,39 @@
 //! The source's certificate and keys: made at the first start, used as they are ever after.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use rcgen::{
     CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256, PublicKeyData,
 };
+use ring::digest::{Context, SHA256};
 use tracing::{info, warn};
 use x509_parser::pem::Pem;
 
-use super::{DataFolder, PRIVATE, PUBLIC, random};
+use super::{DataFolder, PRIVATE, PUBLIC, check_private, random, read};
+use crate::config::OwnCertificate;
 
 const CERT: &str = "cert.pem";
 const KEY: &str = "key.pem";
 const RESET_KEY: &str = "reset.key";
 
-/// Who the source is to its receivers.
-#[derive(Debug)]
-pub struct Identity {
+/// Where certificate and key are, and whose they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
     /// PEM file of the certificate, followed by its chain if it has one.
     pub cert: PathBuf,
     /// PEM file of the certificate's private key.
     pub key: PathBuf,
+    /// They are the operator's own, and not made here.
+    is_own: bool,
+}
+
+/// Who the source is to its receivers.
+#[derive(Debug)]
+pub struct Identity {
+    /// Certificate and key.
+    pub files: Files,
     /// The SHA-256 of the certificate's SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7): what
     /// receivers recognise the source by.
     pub pin: [u8; 32],
@@ -32,27 +43,150 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads certificate and keys from the folder, and makes what is missing. A new certificate is
-    /// for `host`, localhost and 127.0.0.1.
+    /// Reads certificate and keys, and makes in the folder what is missing there. A new certificate
+    /// is for `host`, localhost and 127.0.0.1. An `own` one is used as it is.
     ///
     /// # Errors
     /// A file is damaged or cannot be read or written; the text says which and what to do.
-    pub fn load_or_make(folder: &DataFolder, host: &str) -> Result<Self> {
-        let pin = certificate(folder, host)?;
+    pub fn load_or_make(
+        folder: &DataFolder,
+        host: &str,
+        own: Option<&OwnCertificate>,
+    ) -> Result<Self> {
+        let files = match own {
+            Some(own) => Files {
+                cert: own.cert.clone(),
+                key: own.key.clone(),
+                is_own: true,
+            },
+            None => {
+                make_missing(folder, host)?;
+                files_in(folder)
+            }
+        };
         Ok(Self {
-            cert: folder.file(CERT),
-            key: folder.file(KEY),
-            pin,
+            pin: files.check()?,
+            files,
             reset_key: reset_key(folder)?,
         })
     }
 }
 
-/// Makes sure that certificate and key are there and belong together; returns the pin.
-fn certificate(folder: &DataFolder, host: &str) -> Result<[u8; 32]> {
+impl Files {
+    /// Makes sure that certificate and key can be used and belong together; returns the pin.
+    ///
+    /// # Errors
+    /// They cannot; the text says why and what to do.
+    pub fn check(&self) -> Result<[u8; 32]> {
+        let cert = self.need(&self.cert)?;
+        let damaged = |why: &dyn std::fmt::Display| {
+            anyhow!(
+                "{} is not a usable PEM certificate ({why}): put a good one there{}",
+                self.cert.display(),
+                self.or(", or remove it to have one made")
+            )
+        };
+        let pem = first_pem(&cert).map_err(|why| damaged(&why))?;
+        if pem.label != "CERTIFICATE" {
+            return Err(damaged(&format_args!("it begins with a {:?}", pem.label)));
+        }
+        let parsed = pem.parse_x509().map_err(|error| damaged(&error))?;
+        self.check_key(parsed.public_key().raw)?;
+        if !parsed.validity().is_valid() {
+            warn!(
+                "{} is valid from {} to {}, which is not now: receivers with an enrolment link do not \
+                 mind, others will refuse it",
+                self.cert.display(),
+                parsed.validity().not_before,
+                parsed.validity().not_after
+            );
+        }
+        flexicast_tokio::spki_pin(&pem.contents).ok_or_else(|| damaged(&"its key cannot be read"))
+    }
+
+    /// What certificate and key are at the moment, to notice that they have changed; `None` if they
+    /// cannot be read.
+    pub fn fingerprint(&self) -> Option<[u8; 32]> {
+        let mut both = Context::new(&SHA256);
+        for path in [&self.cert, &self.key] {
+            let content = read(path).ok()??;
+            both.update(&content.len().to_le_bytes());
+            both.update(&content);
+        }
+        both.finish().as_ref().try_into().ok()
+    }
+
+    /// What else can be done with the files in the folder.
+    fn or(&self, remedy: &'static str) -> &'static str {
+        if self.is_own { "" } else { remedy }
+    }
+
+    fn need(&self, path: &Path) -> Result<Vec<u8>> {
+        match read(path)? {
+            Some(content) => Ok(content),
+            None => bail!(
+                "there is no {}: put it there, or look at --cert and --key",
+                path.display()
+            ),
+        }
+    }
+
+    /// Makes sure that the private key is one, and that of the certificate.
+    fn check_key(&self, spki: &[u8]) -> Result<()> {
+        check_private(&self.key);
+        let key = self.need(&self.key)?;
+        // In other forms than PKCS #8 the TLS library reads it, and says what is wrong with it.
+        if let Some(key) = self.key_pair(&key)?
+            && key.subject_public_key_info() != spki
+        {
+            bail!(
+                "{} is not the key of {}: put the right one there{}",
+                self.key.display(),
+                self.cert.display(),
+                self.or(
+                    ", or remove both to have a new pair made (enrolment links given out before \
+                     then stop working)"
+                )
+            );
+        }
+        Ok(())
+    }
+
+    /// Reads a private key; `None` if it is in one of the older forms.
+    fn key_pair(&self, pem: &[u8]) -> Result<Option<KeyPair>> {
+        let damaged = |why: &dyn std::fmt::Display| {
+            anyhow!(
+                "{} is not a usable PEM private key ({why}): put a good one there{}",
+                self.key.display(),
+                self.or(
+                    ", or remove it and its certificate to have a new pair made (enrolment links \
+                     given out before then stop working)"
+                )
+            )
+        };
+        let pem_block = first_pem(pem).map_err(|why| damaged(&why))?;
+        match pem_block.label.as_str() {
+            "PRIVATE KEY" => {}
+            "EC PRIVATE KEY" | "RSA PRIVATE KEY" => return Ok(None),
+            "ENCRYPTED PRIVATE KEY" => {
+                return Err(damaged(
+                    &"it has a passphrase, and there is nobody to type it",
+                ));
+            }
+            other => return Err(damaged(&format_args!("it begins with a {other:?}"))),
+        }
+        let text = std::str::from_utf8(pem).map_err(|_| damaged(&"it is not text"))?;
+        KeyPair::from_pem(text)
+            .map(Some)
+            .map_err(|error| damaged(&error))
+    }
+}
+
+/// Makes sure that there are a certificate and a key in the folder.
+fn make_missing(folder: &DataFolder, host: &str) -> Result<()> {
     let (cert, key) = (folder.read(CERT)?, folder.read(KEY)?);
-    let cert = match (cert, &key) {
-        (Some(cert), Some(_)) => cert,
+    match (cert, &key) {
+        (Some(_), Some(_)) => {}
         (Some(_), None) => bail!(
             "there is {} but no {KEY} beside it: put the key back, or remove the certificate to \
              have a new pair made (enrolment links given out before then stop working)",
@@ -60,44 +194,20 @@ fn certificate(folder: &DataFolder, host: &str) -> Result<[u8; 32]> {
         ),
         // A key alone is what a first start leaves that was interrupted in between.
         (None, _) => {
-            let cert = make(folder, key.as_deref(), host)?;
+            make(folder, key.as_deref(), host)?;
             info!(
                 "made the certificate {} for {host}",
                 folder.file(CERT).display()
             );
-            cert
         }
-    };
-    let path = folder.file(CERT);
-    let damaged = |why: &dyn std::fmt::Display| {
-        anyhow!(
-            "{} is not a usable PEM certificate ({why}): put a good one there, or remove it to have \
-             one made",
-            path.display()
-        )
-    };
-    let pem = first_pem(&cert).map_err(|why| damaged(&why))?;
-    if pem.label != "CERTIFICATE" {
-        return Err(damaged(&format_args!("it begins with a {:?}", pem.label)));
     }
-    let parsed = pem.parse_x509().map_err(|error| damaged(&error))?;
-    check_key(folder, parsed.public_key().raw)?;
-    if !parsed.validity().is_valid() {
-        warn!(
-            "{} is valid from {} to {}, which is not now: receivers with an enrolment link do not \
-             mind, others will refuse it",
-            path.display(),
-            parsed.validity().not_before,
-            parsed.validity().not_after
-        );
-    }
-    flexicast_tokio::spki_pin(&pem.contents).ok_or_else(|| damaged(&"its key cannot be read"))
+    Ok(())
 }
 
 /// Makes a certificate, and before it a key unless there is one.
-fn make(folder: &DataFolder, key: Option<&[u8]>, host: &str) -> Result<Vec<u8>> {
+fn make(folder: &DataFolder, key: Option<&[u8]>, host: &str) -> Result<()> {
     let key = match key {
-        Some(key) => key_pair(folder, key)?.ok_or_else(|| {
+        Some(key) => files_in(folder).key_pair(key)?.ok_or_else(|| {
             anyhow!(
                 "there is {} without a certificate, and it is in a form that none can be made \
                  from: put its certificate beside it as {CERT}, or remove it",
@@ -131,51 +241,16 @@ fn make(folder: &DataFolder, key: Option<&[u8]>, host: &str) -> Result<Vec<u8>> 
         .context("cannot make a certificate")?
         .pem()
         .into_bytes();
-    folder.write(CERT, &cert, PUBLIC)?;
-    Ok(cert)
+    folder.write(CERT, &cert, PUBLIC)
 }
 
-/// Makes sure that the private key is one, and that of the certificate.
-fn check_key(folder: &DataFolder, spki: &[u8]) -> Result<()> {
-    folder.check_private(KEY);
-    let key = folder.read(KEY)?.unwrap_or_default();
-    // In other forms than PKCS #8 the TLS library reads it, and says what is wrong with it.
-    if let Some(key) = key_pair(folder, &key)?
-        && key.subject_public_key_info() != spki
-    {
-        bail!(
-            "{} is not the key of {CERT} beside it: put the right one there, or remove both to \
-             have a new pair made (enrolment links given out before then stop working)",
-            folder.file(KEY).display()
-        );
+/// The files in the folder.
+fn files_in(folder: &DataFolder) -> Files {
+    Files {
+        cert: folder.file(CERT),
+        key: folder.file(KEY),
+        is_own: false,
     }
-    Ok(())
-}
-
-/// Reads a private key; `None` if it is in one of the older forms.
-fn key_pair(folder: &DataFolder, pem: &[u8]) -> Result<Option<KeyPair>> {
-    let damaged = |why: &dyn std::fmt::Display| {
-        anyhow!(
-            "{} is not a usable PEM private key ({why}): put a good one there, or remove it and \
-             {CERT} to have a new pair made (enrolment links given out before then stop working)",
-            folder.file(KEY).display()
-        )
-    };
-    let pem_block = first_pem(pem).map_err(|why| damaged(&why))?;
-    match pem_block.label.as_str() {
-        "PRIVATE KEY" => {}
-        "EC PRIVATE KEY" | "RSA PRIVATE KEY" => return Ok(None),
-        "ENCRYPTED PRIVATE KEY" => {
-            return Err(damaged(
-                &"it has a passphrase, and there is nobody to type it",
-            ));
-        }
-        other => return Err(damaged(&format_args!("it begins with a {other:?}"))),
-    }
-    let text = std::str::from_utf8(pem).map_err(|_| damaged(&"it is not text"))?;
-    KeyPair::from_pem(text)
-        .map(Some)
-        .map_err(|error| damaged(&error))
 }
 
 fn first_pem(bytes: &[u8]) -> Result<Pem, String> {
@@ -193,7 +268,7 @@ fn reset_key(folder: &DataFolder) -> Result<[u8; 32]> {
         folder.write(RESET_KEY, &key, PRIVATE)?;
         return Ok(key);
     };
-    folder.check_private(RESET_KEY);
+    check_private(&folder.file(RESET_KEY));
     stored.as_slice().try_into().map_err(|_| {
         anyhow!(
             "{} is {} bytes long instead of 32: restore it, or remove it to have a new one made \

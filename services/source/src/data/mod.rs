@@ -1,6 +1,7 @@
 //! The data folder: who the source is, and what it remembers between two starts.
 
 pub mod enrolment;
+mod holder;
 pub mod identity;
 
 #[cfg(test)]
@@ -77,25 +78,7 @@ impl DataFolder {
     /// # Errors
     /// It cannot be read or is far too long.
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        let path = self.file(name);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => {
-                return Err(error).with_context(|| format!("cannot open {}", path.display()));
-            }
-        };
-        let mut content = Vec::new();
-        file.take(MAX_FILE + 1)
-            .read_to_end(&mut content)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        if content.len() as u64 > MAX_FILE {
-            bail!(
-                "{} is longer than {MAX_FILE} bytes: something else has been put there; move it away",
-                path.display()
-            );
-        }
-        Ok(Some(content))
+        read(&self.file(name))
     }
 
     /// Puts a file in place, whole and durably: whatever happens, there is the old one or the new.
@@ -128,17 +111,38 @@ impl DataFolder {
             )
         })
     }
+}
 
-    /// Says so if others can read a file with a secret in it.
-    pub fn check_private(&self, name: &str) {
-        let path = self.file(name);
-        let mode = std::fs::metadata(&path).map(|m| m.permissions().mode());
-        if mode.is_ok_and(|mode| mode & 0o077 != 0) {
-            warn!(
-                "{0} holds a secret and other users may read it; to end that: chmod 600 {0}",
-                path.display()
-            );
+/// The content of a small file; `None` if there is no such file.
+fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot open {}", path.display()));
         }
+    };
+    let mut content = Vec::new();
+    file.take(MAX_FILE + 1)
+        .read_to_end(&mut content)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    if content.len() as u64 > MAX_FILE {
+        bail!(
+            "{} is longer than {MAX_FILE} bytes: something else has been put there; move it away",
+            path.display()
+        );
+    }
+    Ok(Some(content))
+}
+
+/// Says so if others can read a file with a secret in it.
+fn check_private(path: &Path) {
+    let mode = std::fs::metadata(path).map(|m| m.permissions().mode());
+    if mode.is_ok_and(|mode| mode & 0o077 != 0) {
+        warn!(
+            "{0} holds a secret and other users may read it; to end that: chmod 600 {0}",
+            path.display()
+        );
     }
 }
 

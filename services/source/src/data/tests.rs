@@ -18,7 +18,7 @@ fn folder() -> (tempfile::TempDir, DataFolder) {
 }
 
 fn failure(folder: &DataFolder) -> String {
-    let error = Identity::load_or_make(folder, "feeds.example.org").unwrap_err();
+    let error = Identity::load_or_make(folder, "feeds.example.org", None).unwrap_err();
     format!("{error:#}")
 }
 
@@ -62,7 +62,7 @@ fn a_place_that_cannot_be_a_folder_is_named() {
 #[test]
 fn the_first_start_makes_what_the_second_uses() {
     let (_outer, folder) = folder();
-    let first = Identity::load_or_make(&folder, "feeds.example.org").unwrap();
+    let first = Identity::load_or_make(&folder, "feeds.example.org", None).unwrap();
     for (name, expected) in [
         ("cert.pem", 0o644),
         ("key.pem", 0o600),
@@ -73,7 +73,7 @@ fn the_first_start_makes_what_the_second_uses() {
     let files = || ["cert.pem", "key.pem", "reset.key"].map(|f| fs::read(folder.file(f)).unwrap());
     let before = files();
     // Another public address does not change the certificate: pins given out stay good.
-    let second = Identity::load_or_make(&folder, "other.example.org").unwrap();
+    let second = Identity::load_or_make(&folder, "other.example.org", None).unwrap();
     assert_eq!(files(), before);
     assert_eq!(second.pin, first.pin);
     assert_eq!(second.reset_key, first.reset_key);
@@ -83,8 +83,8 @@ fn the_first_start_makes_what_the_second_uses() {
 #[test]
 fn the_certificate_is_for_its_names_and_the_pin_is_of_its_key() {
     let (_outer, folder) = folder();
-    let identity = Identity::load_or_make(&folder, "feeds.example.org").unwrap();
-    let pem = fs::read(&identity.cert).unwrap();
+    let identity = Identity::load_or_make(&folder, "feeds.example.org", None).unwrap();
+    let pem = fs::read(&identity.files.cert).unwrap();
     let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).unwrap();
     let cert = pem.parse_x509().unwrap();
     let names = cert.subject_alternative_name().unwrap().unwrap();
@@ -102,7 +102,7 @@ fn the_certificate_is_for_its_names_and_the_pin_is_of_its_key() {
     }
     assert!(cert.validity().is_valid());
     // The pin from the other side: the public key of the private one.
-    let key = rcgen::KeyPair::from_pem(&fs::read_to_string(&identity.key).unwrap()).unwrap();
+    let key = rcgen::KeyPair::from_pem(&fs::read_to_string(&identity.files.key).unwrap()).unwrap();
     assert_eq!(key.algorithm(), &rcgen::PKCS_ECDSA_P256_SHA256);
     use rcgen::PublicKeyData;
     let spki = key.subject_public_key_info();
@@ -119,7 +119,7 @@ fn the_pin_is_the_one_that_other_programs_compute() {
     // A key in a form that only the TLS library reads, which is not asked here.
     let key = "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n";
     fs::write(folder.file("key.pem"), key).unwrap();
-    let identity = Identity::load_or_make(&folder, "x").unwrap();
+    let identity = Identity::load_or_make(&folder, "x", None).unwrap();
     let pin = data_encoding::HEXLOWER.encode(&identity.pin);
     assert_eq!(pin, include_str!("../../tests/known/pin.hex").trim());
 }
@@ -128,25 +128,25 @@ fn the_pin_is_the_one_that_other_programs_compute() {
 fn a_certificate_for_an_address_of_its_own_can_be_made() {
     for host in ["127.0.0.1", "localhost", "2001:db8::1"] {
         let (_outer, folder) = folder();
-        Identity::load_or_make(&folder, host).unwrap();
+        Identity::load_or_make(&folder, host, None).unwrap();
     }
 }
 
 #[test]
 fn an_interrupted_first_start_is_finished() {
     let (_outer, folder) = folder();
-    let first = Identity::load_or_make(&folder, "feeds.example.org").unwrap();
+    let first = Identity::load_or_make(&folder, "feeds.example.org", None).unwrap();
     fs::remove_file(folder.file("cert.pem")).unwrap();
     // And one that was interrupted while writing.
     fs::write(folder.file(".cert.pem.new"), "half").unwrap();
-    let second = Identity::load_or_make(&folder, "feeds.example.org").unwrap();
+    let second = Identity::load_or_make(&folder, "feeds.example.org", None).unwrap();
     assert_eq!(first.pin, second.pin, "the key is the same");
 }
 
 #[test]
 fn damaged_files_are_named_with_what_to_do() {
     let (_outer, folder) = folder();
-    Identity::load_or_make(&folder, "feeds.example.org").unwrap();
+    Identity::load_or_make(&folder, "feeds.example.org", None).unwrap();
     let good = |name: &str| fs::read(folder.file(name)).unwrap();
     let (cert, key, reset) = (good("cert.pem"), good("key.pem"), good("reset.key"));
     let cut = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
@@ -191,7 +191,7 @@ fn the_link_has_all_that_a_receiver_needs_and_is_kept_private() {
     let (_outer, folder) = folder();
     assert!(Token::load(&folder).unwrap().is_none());
     let token = Token::make().unwrap();
-    let link = token.link("feeds.example.org:4433", &[0xfb; 32], &["lore", "net"]);
+    let link = token.link("feeds.example.org:4433", &[[0xfb; 32]], &["lore", "net"]);
     let (secret, rest) = link
         .strip_prefix("flexfeed://")
         .unwrap()
@@ -222,7 +222,7 @@ fn the_link_has_all_that_a_receiver_needs_and_is_kept_private() {
     let again = Token::load(&folder).unwrap().unwrap();
     assert_eq!(again.hash(), token.hash());
     // With other settings it is another link with the same token.
-    let moved = again.link("[2001:db8::1]:99", &[1; 32], &["other"]);
+    let moved = again.link("[2001:db8::1]:99", &[[1; 32], [2; 32]], &["other"]);
     assert_eq!(save(&folder, &moved).unwrap(), Saved::Changed);
     assert_eq!(Token::load(&folder).unwrap().unwrap().hash(), token.hash());
     assert_ne!(Token::make().unwrap().hash(), token.hash());

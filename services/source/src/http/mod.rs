@@ -10,13 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use flexicast_tokio::source::SourceStatus;
-use store::Store;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use crate::ingest_legacy::IngestStatus;
 use crate::metrics::Metrics;
+use crate::run::board::Board;
 use crate::transport::Transport;
 pub use pages::router;
 pub use server::serve;
@@ -27,26 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The transport is asked this often by itself, so that no move between rungs goes uncounted.
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// One channel, as the pages show it.
-pub struct ChannelPage {
-    /// Its name.
-    pub name: String,
-    /// Its incarnation.
-    pub incarnation: Uuid,
-    /// Whether who joins cannot read what went before.
-    pub private: bool,
-    /// The feed's address without credentials.
-    pub url: String,
-    /// What the ingest does.
-    pub ingest: watch::Receiver<IngestStatus>,
-}
-
 /// What the pages show.
 pub struct Pages {
-    /// The channels; the first is the one that the page had when there was only one.
-    pub channels: Vec<ChannelPage>,
-    /// For its readiness.
-    pub store: Arc<dyn Store>,
+    /// What everybody does.
+    pub board: Arc<Board>,
     /// Everything that is counted.
     pub metrics: Arc<Metrics>,
     /// What the transport sees.

@@ -1,7 +1,6 @@
 //! What each page says.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -15,15 +14,11 @@ use flexicast_tokio::source::{
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{ChannelPage, Pages};
+use super::Pages;
 use crate::ingest::FeedState;
 use crate::metrics;
-
-/// A transport that has not answered for this long counts as stuck.
-const STUCK: Duration = Duration::from_secs(10);
-
-/// The longest check of the store before it counts as failed.
-const STORE_PATIENCE: Duration = Duration::from_secs(2);
+use crate::run::board::{ChannelView, FeedView, Role};
+use crate::run::readiness::{Readiness, Transport, readiness};
 
 /// The version of the form of `/status.json`.
 const STATUS_VERSION: u32 = 1;
@@ -56,14 +51,13 @@ async fn nothing(uri: Uri) -> (StatusCode, String) {
 
 /// What `/readyz` says.
 #[derive(Serialize)]
-struct Readiness {
-    ready: bool,
-    /// Why not.
-    reasons: Vec<String>,
+struct ReadyPage {
+    #[serde(flatten)]
+    readiness: Readiness,
     /// Of the first channel's feed, good or bad: a source whose feed is away still serves what it
     /// has.
     feed: Option<FeedPage>,
-    /// Of all channels' feeds.
+    /// Of all feeds.
     feeds: Vec<ChannelFeed>,
 }
 
@@ -74,58 +68,39 @@ struct ChannelFeed {
     feed: FeedPage,
 }
 
-async fn ready(State(pages): State<Arc<Pages>>) -> (StatusCode, Json<Readiness>) {
-    let mut reasons = Vec::new();
-    match tokio::time::timeout(STORE_PATIENCE, pages.store.check()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => reasons.push(format!("the store cannot be read: {error}")),
-        Err(_) => reasons.push("the store does not answer".to_owned()),
-    }
+async fn ready(State(pages): State<Arc<Pages>>, uri: Uri) -> (StatusCode, Json<ReadyPage>) {
     let (status, age) = pages.view.look(&pages.metrics).await;
-    if status.is_none() {
-        reasons.push("the transport is not running".to_owned());
-    } else if age > STUCK {
-        reasons.push(format!(
-            "the transport has not answered for {} s",
-            age.as_secs()
-        ));
-    }
-    for channel in &pages.channels {
-        let ingest = channel.ingest.borrow();
-        // With one channel, its name says nothing.
-        let which = match pages.channels.len() {
-            1 => String::new(),
-            _ => format!("channel {}: ", channel.name),
-        };
-        if let Some(failure) = &ingest.store_failure {
-            reasons.push(format!("{which}updates cannot be stored: {failure}"));
-        } else if ingest.feed == FeedState::Pending {
-            reasons.push(format!("{which}the first poll of the feed is not done yet"));
-        }
-    }
-    let feeds = pages.channels.iter().map(|channel| ChannelFeed {
-        channel: channel.name.clone(),
-        feed: FeedPage::of(channel),
-    });
-    let code = if reasons.is_empty() {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
+    let transport = match status {
+        Some(_) => Transport::Answered(age),
+        None => Transport::Ended,
     };
-    let readiness = Readiness {
-        ready: reasons.is_empty(),
-        reasons,
-        feed: pages.channels.first().map(FeedPage::of),
+    let seen = pages.board.snapshot();
+    let readiness = readiness(&seen, transport);
+    // A source that stands by is as good as one that publishes where that is asked for.
+    let asked = uri.query().unwrap_or_default();
+    let may_stand_by = asked.split('&').any(|part| part == "standby=ok");
+    let code = match readiness.ready || (may_stand_by && readiness.is_well()) {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let feeds = seen.channels.iter().flat_map(|channel| {
+        let feed = |feed: &FeedView| ChannelFeed {
+            channel: channel.name.clone(),
+            feed: FeedPage::of(feed),
+        };
+        channel.feeds.iter().map(feed)
+    });
+    let page = ReadyPage {
+        readiness,
+        feed: seen.channels.first().and_then(FeedPage::first),
         feeds: feeds.collect(),
     };
-    (code, Json(readiness))
+    (code, Json(page))
 }
 
 async fn metrics_text(State(pages): State<Arc<Pages>>) -> Response {
     pages.view.look(&pages.metrics).await;
-    let ingests = pages.channels.iter();
-    let ingests = ingests.map(|c| (c.name.as_str(), c.ingest.borrow().clone()));
-    let text = pages.metrics.text(ingests);
+    let text = pages.metrics.text(&pages.board.snapshot());
     match text {
         Ok(text) => {
             let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
@@ -152,29 +127,37 @@ struct StatusPage {
 #[derive(Serialize)]
 struct ChannelStatus {
     channel: String,
-    incarnation: Uuid,
+    incarnation: Option<Uuid>,
+    #[serde(flatten)]
+    role: Role,
     /// The last stored `seq`.
     head: u64,
+    /// The last one that was published here.
+    published: Option<u64>,
     /// The oldest `seq` that is kept.
     #[serde(rename = "first")]
     oldest: u64,
     private: bool,
-    feed: FeedPage,
+    /// Of the first feed.
+    feed: Option<FeedPage>,
+    feeds: Vec<FeedPage>,
     flow: Option<FlowStatus>,
 }
 
 impl ChannelStatus {
-    fn of(channel: &ChannelPage, seen: &Option<SourceStatus>) -> Self {
+    fn of(channel: &ChannelView, seen: &Option<SourceStatus>) -> Self {
         let channels = seen.as_ref().map_or(&[][..], |seen| &seen.channels);
         let seen = channels.iter().find(|c| c.channel == channel.name);
-        let ingest = channel.ingest.borrow();
         Self {
             channel: channel.name.clone(),
             incarnation: channel.incarnation,
-            head: ingest.head,
-            oldest: ingest.first,
+            role: channel.role.clone(),
+            head: channel.head,
+            published: channel.published,
+            oldest: channel.first,
             private: channel.private,
-            feed: FeedPage::of(channel),
+            feed: FeedPage::first(channel),
+            feeds: channel.feeds.iter().map(FeedPage::of).collect(),
             flow: seen.and_then(|seen| seen.flow.clone()),
         }
     }
@@ -189,15 +172,22 @@ struct FeedPage {
 }
 
 impl FeedPage {
-    fn of(channel: &ChannelPage) -> Self {
-        let ingest = channel.ingest.borrow();
-        let (state, detail) = ingest.feed();
+    fn of(feed: &FeedView) -> Self {
+        let (state, detail) = match &feed.ingest {
+            Some(ingest) => ingest.feed(),
+            None => (FeedState::Pending, "not polled here".to_owned()),
+        };
+        let last_poll_ms = feed.ingest.as_ref().and_then(|ingest| ingest.last_poll_ms);
         Self {
-            url: channel.url.clone(),
+            url: feed.url.clone(),
             state,
-            last_poll_ms: ingest.last_poll_ms,
+            last_poll_ms,
             detail,
         }
+    }
+
+    fn first(channel: &ChannelView) -> Option<Self> {
+        channel.feeds.first().map(Self::of)
     }
 }
 
@@ -239,9 +229,10 @@ impl Receiver {
 
 async fn status(State(pages): State<Arc<Pages>>) -> Response {
     let (seen, _) = pages.view.look(&pages.metrics).await;
-    let first = pages.channels.first();
-    let of = |channel: &ChannelPage| ChannelStatus::of(channel, &seen);
-    let (top, channels) = (first.map(of), pages.channels.iter().map(of).collect());
+    let board = pages.board.snapshot();
+    let first = board.channels.first();
+    let of = |channel: &ChannelView| ChannelStatus::of(channel, &seen);
+    let (top, channels) = (first.map(of), board.channels.iter().map(of).collect());
     let (receivers, moves, mass_fall_backs, counters) = match seen {
         Some(s) => (s.receivers, s.moves, s.mass_fall_backs, s.counters),
         None => Default::default(),

@@ -13,7 +13,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::ingest::FeedState;
+use crate::ingest::{FeedState, IngestStatus};
+use crate::publish::{PublishStatus, Tenure};
+use crate::run::board::{Phase, Shown};
+use tokio::sync::watch;
+use uuid::Uuid;
 
 /// For everything that should happen soon.
 const SOON: Duration = Duration::from_secs(20);
@@ -117,33 +121,44 @@ struct Site {
     ingest: watch::Sender<IngestStatus>,
     second: watch::Sender<IngestStatus>,
     transport: Arc<Fake>,
-    store: Arc<dyn Store>,
+    board: Arc<Board>,
     stop: CancellationToken,
-    _folder: tempfile::TempDir,
 }
 
 impl Site {
     async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let store = store::open_file(&folder.path().join("x.db")).await.unwrap();
         let transport = Arc::new(Fake(AtomicU8::new(RUNNING)));
         let ingest = watch::Sender::new(IngestStatus::default());
         let second = watch::Sender::new(IngestStatus {
-            head: 2,
-            first: 1,
-            feed: FeedState::Ok,
+            state: FeedState::Ok,
             ..IngestStatus::default()
         });
-        let page = |name: &str, number, ingest: &watch::Sender<IngestStatus>| ChannelPage {
-            name: name.into(),
-            incarnation: Uuid::from_u128(number),
-            private: name == "net",
-            url: format!("https://example.org/{number}"),
-            ingest: ingest.subscribe(),
-        };
+        let board = Arc::new(Board::default());
+        board.set_phase(Phase::Running);
+        for (name, number, stored, ingest) in
+            [("lore", 7, (7, 3), &ingest), ("net", 8, (2, 1), &second)]
+        {
+            let shown = Shown {
+                private: name == "net",
+                ..Shown::default()
+            };
+            board.show(name, shown);
+            let (head, first) = stored;
+            let publisher = watch::Sender::new(PublishStatus {
+                head,
+                published: head,
+                first,
+                store_failure: None,
+            });
+            let tenure = Tenure::made_up(name, number, Duration::from_secs(3600));
+            let incarnation = Uuid::from_u128(number.into());
+            board.active(name, incarnation, tenure, publisher.subscribe());
+            let url = format!("https://example.org/{number}");
+            board.set_feeds(name, [(url.clone(), None)]);
+            board.set_ingest(name, &url, Some(ingest.subscribe()));
+        }
         let pages = Arc::new(Pages {
-            channels: vec![page("lore", 7, &ingest), page("net", 8, &second)],
-            store: Arc::clone(&store),
+            board: Arc::clone(&board),
             metrics: Arc::new(Metrics::default()),
             view: View::new(Arc::<Fake>::clone(&transport)),
         });
@@ -156,9 +171,8 @@ impl Site {
             ingest,
             second,
             transport,
-            store,
+            board,
             stop,
-            _folder: folder,
         }
     }
 
@@ -190,13 +204,11 @@ impl Site {
 
 fn good() -> IngestStatus {
     IngestStatus {
-        head: 7,
-        first: 3,
-        feed: FeedState::Ok,
+        state: FeedState::Ok,
         detail: "25 entries".into(),
         last_poll_ms: Some(1234),
         last_success_ms: Some(1234),
-        store_failure: None,
+        ..IngestStatus::default()
     }
 }
 
@@ -271,7 +283,7 @@ async fn the_status_page_is_as_agreed() {
     assert_eq!(page["mass_fall_backs"][0]["members"], 40);
 
     let status = IngestStatus {
-        feed: FeedState::NotAFeed,
+        state: FeedState::NotAFeed,
         ..good()
     };
     site.ingest.send_replace(status);
@@ -306,7 +318,7 @@ async fn readiness_needs_a_poll_the_store_and_the_transport() {
 
     // A feed that is away is said, but what is stored can be served.
     let away = IngestStatus {
-        feed: FeedState::Error,
+        state: FeedState::Error,
         detail: "nobody answers".into(),
         ..good()
     };
@@ -349,10 +361,28 @@ async fn readiness_needs_a_poll_the_store_and_the_transport() {
     assert!(page["reasons"][0].as_str().unwrap().contains("transport"));
 
     site.transport_is(RUNNING);
-    site.store.close().await;
+    site.board.set_database(Some("nobody listens".into()));
     let (code, page) = site.json("/readyz").await;
     assert_eq!(code, 503);
-    assert!(page["reasons"][0].as_str().unwrap().contains("store"));
+    let reason = page["reasons"][0].as_str().unwrap();
+    assert!(
+        reason.contains("store") && reason.contains("nobody listens"),
+        "{reason}"
+    );
+    site.board.set_database(None);
+    assert_eq!(site.json("/readyz").await.0, 200);
+
+    // Who stands by is not ready, unless that is good enough for who asks.
+    for name in ["lore", "net"] {
+        site.board.standby(name, Some("other".into()));
+    }
+    let (code, page) = site.json("/readyz").await;
+    assert_eq!((code, &page["standby"]), (503, &json!(true)));
+    let reason = page["reasons"][0].as_str().unwrap();
+    assert!(reason.contains("\"other\""), "{reason}");
+    assert_eq!(site.json("/readyz?standby=ok").await.0, 200);
+    site.board.set_phase(Phase::Stopping);
+    assert_eq!(site.json("/readyz?standby=ok").await.0, 503);
     assert_eq!(site.ask("GET", "/healthz").await.0, 200, "still alive");
 }
 

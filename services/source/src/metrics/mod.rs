@@ -22,7 +22,7 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::ingest::FeedState;
-use crate::ingest_legacy::IngestStatus;
+use crate::run::board::Snapshot;
 use counters::TransportCounters;
 
 /// What the answer of `/metrics` is.
@@ -372,18 +372,18 @@ impl Metrics {
         }
     }
 
-    /// The text of `/metrics`, with what the ingest of each channel says.
+    /// The text of `/metrics`, with what is done for each channel.
     ///
     /// # Errors
     /// The text cannot be made; it is only memory, so this does not happen.
-    pub fn text<'a>(
-        &self,
-        ingests: impl IntoIterator<Item = (&'a str, IngestStatus)>,
-    ) -> Result<String, std::fmt::Error> {
-        for (channel, ingest) in ingests {
-            let labels = of(channel);
-            self.head.get_or_create(&labels).set(whole(ingest.head));
-            self.first.get_or_create(&labels).set(whole(ingest.first));
+    pub(crate) fn text(&self, seen: &Snapshot) -> Result<String, std::fmt::Error> {
+        for channel in &seen.channels {
+            let labels = of(&channel.name);
+            self.head.get_or_create(&labels).set(whole(channel.head));
+            self.first.get_or_create(&labels).set(whole(channel.first));
+            let Some(ingest) = channel.feeds.first().and_then(|feed| feed.ingest.as_ref()) else {
+                continue;
+            };
             self.last_poll
                 .get_or_create(&labels)
                 .set(ingest.last_poll_ms);
@@ -393,7 +393,7 @@ impl Metrics {
             let (present, _) = ingest.feed();
             for state in FeedState::ALL {
                 let labels = StateLabels {
-                    channel: channel.to_owned(),
+                    channel: channel.name.clone(),
                     state: state.word(),
                 };
                 self.feed_state

@@ -1,6 +1,36 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 use super::*;
+use crate::ingest::IngestStatus;
+use crate::run::board::{ChannelView, DatabaseState, FeedView, Phase, Role};
 use flexicast_tokio::source::{ChannelStatus, Counters, FlowStatus, ReceiverStatus};
+
+/// One channel with one feed.
+fn seen(ingest: &IngestStatus) -> Snapshot {
+    Snapshot {
+        phase: Phase::Running,
+        database: DatabaseState {
+            up: true,
+            since_ms: 1,
+            error: None,
+        },
+        channels: vec![ChannelView {
+            name: "lore".into(),
+            incarnation: None,
+            private: false,
+            groups: String::new(),
+            role: Role::Active { fence: 1 },
+            head: 10,
+            published: Some(10),
+            first: 4,
+            store_failure: None,
+            feeds: vec![FeedView {
+                url: "https://example.org/f".into(),
+                title: None,
+                ingest: Some(ingest.clone()),
+            }],
+        }],
+    }
+}
 
 fn step(at_ms: u64, to: &str) -> Move {
     let from = if to == "unicast" {
@@ -93,14 +123,12 @@ fn what_the_transport_saw_is_shown() {
     metrics.channel("lore").updates.inc_by(5);
     metrics.channel("net").polled(FeedState::Ok);
     let ingest = IngestStatus {
-        head: 10,
-        first: 4,
-        feed: FeedState::NotAFeed,
+        state: FeedState::NotAFeed,
         last_poll_ms: Some(1500),
         last_success_ms: Some(500),
         ..IngestStatus::default()
     };
-    let text = metrics.text([("lore", ingest.clone())]).unwrap();
+    let text = metrics.text(&seen(&ingest)).unwrap();
     for (name, expected) in [
         ("updates_total{channel=\"lore\"}", 5.0),
         ("updates_total{channel=\"net\"}", 0.0),
@@ -147,7 +175,7 @@ fn the_document_lists_every_metric_as_it_is() {
         last_success_ms: Some(500),
         ..IngestStatus::default()
     };
-    let text = metrics.text([("lore", ingest)]).unwrap();
+    let text = metrics.text(&seen(&ingest)).unwrap();
     let families = openmetrics::parse(&text).unwrap();
     let document = include_str!("../../../../docs/metrics.md");
     let found = openmetrics::differences(document, "flexfeed_source_", &families);
@@ -160,10 +188,10 @@ fn times_are_absent_until_they_are_known() {
     let poll = "flexfeed_source_last_poll_timestamp_seconds{channel=\"lore\"}";
     let success = "flexfeed_source_feed_last_success_timestamp_seconds{channel=\"lore\"}";
     let mut ingest = IngestStatus::default();
-    let text = metrics.text([("lore", ingest.clone())]).unwrap();
+    let text = metrics.text(&seen(&ingest)).unwrap();
     assert_eq!((value(&text, poll), value(&text, success)), (None, None));
     ingest.last_poll_ms = Some(2000);
-    let text = metrics.text([("lore", ingest.clone())]).unwrap();
+    let text = metrics.text(&seen(&ingest)).unwrap();
     assert_eq!(
         (value(&text, poll), value(&text, success)),
         (Some(2.0), None)

@@ -2,11 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod certificates;
+mod changes;
 mod channels;
 mod commands;
+mod faults;
+mod leases;
 mod receiving;
+mod relay;
 mod restored;
 mod running;
+mod service;
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};

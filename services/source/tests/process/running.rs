@@ -104,7 +104,16 @@ pub struct Running {
 
 impl Running {
     /// Starts it and waits until it says that it serves.
-    pub fn start(mut command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
+        let mut running = Self::begin(command);
+        running.until("it serves", |running| {
+            running.log().contains("status pages on")
+        });
+        running
+    }
+
+    /// Starts it.
+    pub fn begin(mut command: Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -120,11 +129,7 @@ impl Running {
                 line.clear();
             }
         });
-        let mut running = Self { child, log };
-        running.until("it serves", |running| {
-            running.log().contains("status pages on")
-        });
-        running
+        Self { child, log }
     }
 
     pub fn log(&self) -> String {
@@ -185,9 +190,12 @@ impl Running {
     }
 }
 
-// Nothing of a failed test goes on running.
+// Nothing of a failed test goes on running, and what it said is told.
 impl Drop for Running {
     fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("process {}:\n{}", self.child.id(), self.log());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

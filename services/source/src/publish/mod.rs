@@ -1,0 +1,317 @@
+//! From the store to the transport: one publisher per channel, in one process at a time.
+//!
+//! **Invariant:** nothing is published before it is stored and the head mark is raised to it;
+//! everything stored is published once, in the order of its seqs, by the holder of the channel's
+//! lease. What a crash leaves stored and unpublished, receivers fetch as backlog.
+
+mod tenure;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use store::{Adopted, Channel, HeadMark, Retention, Store, StoreError, StoredUpdate};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::metrics::ChannelMetrics;
+use crate::transport::Transport;
+pub use tenure::{Lost, Taken, Tenure, Terms};
+
+/// Updates and bytes of one read of the store.
+const READ_UPDATES: usize = 256;
+const READ_BYTES: usize = 4 << 20;
+
+/// The store is looked at this often even if nobody says that there is something new.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Before further attempts to read a store that fails.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Updates that are too old are looked for this often; by number they are counted at once.
+const TIDY: Duration = Duration::from_secs(60);
+
+/// What a publisher works with.
+pub struct Works {
+    /// Where updates come from.
+    pub store: Arc<dyn Store>,
+    /// Where they go.
+    pub transport: Arc<dyn Transport>,
+    /// The right to do so.
+    pub tenure: Tenure,
+    /// Told when something was stored.
+    pub wake: Arc<Notify>,
+    /// How much is kept.
+    pub keep: watch::Receiver<Retention>,
+    /// What is counted.
+    pub metrics: ChannelMetrics,
+}
+
+/// Publishes one channel.
+pub struct Publisher {
+    works: Works,
+    channel: Channel,
+    mark: HeadMark,
+    /// The last seq that was handed to the transport, or was stored when this began.
+    published: u64,
+    /// What the store had at that seq.
+    last: Option<Bytes>,
+    status: watch::Sender<PublishStatus>,
+    tidied: Option<Instant>,
+}
+
+/// A snapshot of a publisher.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PublishStatus {
+    /// The last seq that is known to be stored.
+    pub head: u64,
+    /// The last one that was published.
+    pub published: u64,
+    /// The oldest one that is kept.
+    pub first: u64,
+    /// Why the store cannot be read at the moment.
+    pub store_failure: Option<String>,
+}
+
+/// Why a publisher ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to, and everything that was stored is published.
+    Stopped,
+    /// The channel is not ours any more.
+    Lost(Lost),
+    /// The database is not the one that was published from: it was set back under our feet. The
+    /// channel has to have a new incarnation.
+    SetBack,
+    /// The next update in the store is not the one that follows: the channel has to begin anew at
+    /// what is there.
+    Hole,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Stopped => f.write_str("it was stopped"),
+            Ended::Lost(lost) => lost.fmt(f),
+            Ended::SetBack => f.write_str(
+                "the database is older than what was published from it: it was restored, or it is \
+                 a copy that was behind",
+            ),
+            Ended::Hole => f.write_str("updates are missing in the database"),
+        }
+    }
+}
+
+/// What keeps the publisher from going on.
+enum Obstacle {
+    Store(StoreError),
+    Ended(Ended),
+}
+
+impl From<StoreError> for Obstacle {
+    fn from(error: StoreError) -> Self {
+        Obstacle::Store(error)
+    }
+}
+
+impl Publisher {
+    /// Goes on after the last update that is stored in an adopted channel.
+    pub fn new(adopted: Adopted, works: Works) -> Self {
+        let Adopted { channel, mark, .. } = adopted;
+        let status = PublishStatus {
+            head: channel.head,
+            published: channel.head,
+            first: channel.first,
+            store_failure: None,
+        };
+        Self {
+            works,
+            mark,
+            published: channel.head,
+            last: None,
+            status: watch::Sender::new(status),
+            tidied: None,
+            channel,
+        }
+    }
+
+    /// Follows it from outside.
+    pub fn status(&self) -> watch::Receiver<PublishStatus> {
+        self.status.subscribe()
+    }
+
+    /// The channel as the transport has to be told of it, before the publisher runs or while it is
+    /// interrupted.
+    pub fn channel(&self) -> Channel {
+        Channel {
+            head: self.published,
+            first: self.status.borrow().first,
+            ..self.channel.clone()
+        }
+    }
+
+    /// Publishes until the lease is lost, or `stop` and everything that is stored is published. May
+    /// be dropped at any point, and run again.
+    pub async fn run(&mut self, stop: &CancellationToken) -> Ended {
+        let tenure = self.works.tenure.clone();
+        let store = Arc::clone(&self.works.store);
+        tokio::select! {
+            lost = tenure.keep(&*store) => Ended::Lost(lost),
+            ended = self.publish_all(stop) => ended,
+        }
+    }
+
+    async fn publish_all(&mut self, stop: &CancellationToken) -> Ended {
+        loop {
+            let wait = match self.publish_stored().await {
+                Ok(()) => {
+                    self.recovered();
+                    self.forget_old().await;
+                    LOOK
+                }
+                Err(Obstacle::Ended(ended)) => return ended,
+                Err(Obstacle::Store(failure)) => {
+                    self.failed(&failure);
+                    RETRY
+                }
+            };
+            if stop.is_cancelled() {
+                return Ended::Stopped;
+            }
+            tokio::select! {
+                () = self.works.wake.notified() => {}
+                () = stop.cancelled() => {}
+                () = sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Publishes everything in the store that is not published yet.
+    async fn publish_stored(&mut self) -> Result<(), Obstacle> {
+        loop {
+            self.works.tenure.held().await;
+            // From the last published one: it has to be there still, as it was.
+            let from = self.published.max(1);
+            let name = &self.channel.name;
+            let mut updates = self
+                .works
+                .store
+                .updates(name, from, READ_UPDATES, READ_BYTES)
+                .await?;
+            self.compare(&mut updates).map_err(Obstacle::Ended)?;
+            if updates.is_empty() {
+                return Ok(());
+            }
+            self.publish(updates).await?;
+        }
+    }
+
+    /// Makes sure that what was read goes on after what was published, and leaves only that.
+    fn compare(&mut self, updates: &mut Vec<StoredUpdate>) -> Result<(), Ended> {
+        let is_kept = self.status.borrow().first <= self.published;
+        match updates.first() {
+            Some(first) if first.seq == self.published => {
+                let first = Bytes::from(updates.remove(0).encoded);
+                let last = self.last.get_or_insert_with(|| first.clone());
+                if *last != first {
+                    return Err(Ended::SetBack);
+                }
+            }
+            // What retention has let go of cannot be compared.
+            _ if self.published > 0 && is_kept => return Err(Ended::SetBack),
+            _ => {}
+        }
+        let follows = updates.first().map(|first| first.seq);
+        match follows {
+            Some(seq) if seq != self.published + 1 => Err(Ended::Hole),
+            _ => Ok(()),
+        }
+    }
+
+    /// Publishes updates that are stored and follow the last published one. First the head mark:
+    /// should the database be set back after this, the next start notices.
+    async fn publish(&mut self, updates: Vec<StoredUpdate>) -> Result<(), StoreError> {
+        let Some(last) = updates.last().map(|update| update.seq) else {
+            return Ok(());
+        };
+        // The store is ahead of the transport while that has no room, and shows it.
+        self.status.send_modify(|status| status.head = last);
+        self.mark.raise(last).await?;
+        for update in updates {
+            // Not one after our time, whatever held us up.
+            self.works.tenure.held().await;
+            let encoded = Bytes::from(update.encoded);
+            self.works
+                .transport
+                .publish(&self.channel.name, update.seq, encoded.clone())
+                .await;
+            // Both at once: this may be dropped where it waits, and goes on from there.
+            self.published = update.seq;
+            self.last = Some(encoded);
+            self.status
+                .send_modify(|status| status.published = update.seq);
+            self.works.metrics.updates.inc();
+        }
+        Ok(())
+    }
+
+    /// Lets go of updates that are not to be kept.
+    async fn forget_old(&mut self) {
+        let keep = *self.works.keep.borrow_and_update();
+        let oldest = self.status.borrow().first;
+        let counted = match keep.count {
+            Some(count) => self.published.saturating_sub(count) + 1,
+            None => oldest,
+        };
+        let is_time = self.tidied.is_none_or(|at| at.elapsed() >= TIDY);
+        let aged = keep.age_ms.is_some() && is_time;
+        if !self.works.tenure.holds() || (counted <= oldest && !aged) {
+            return;
+        }
+        if aged {
+            self.tidied = Some(Instant::now());
+        }
+        let (name, transport) = (&self.channel.name, &self.works.transport);
+        if counted > oldest {
+            // The transport asks for nothing before it from now on, so nobody misses what is deleted.
+            transport.set_first(name, counted).await;
+        }
+        match self.works.store.retain(name, &keep, self.published).await {
+            Ok(first) => {
+                transport.set_first(name, first).await;
+                self.status.send_modify(|status| status.first = first);
+            }
+            // They take room, and are deleted with the next ones.
+            Err(error) => {
+                self.works.metrics.store_failures.inc();
+                warn!("old updates of channel {name:?} stay for now: {error}");
+            }
+        }
+    }
+
+    fn failed(&mut self, failure: &StoreError) {
+        self.works.metrics.store_failures.inc();
+        let text = failure.to_string();
+        self.status.send_if_modified(|status| {
+            let news = status.store_failure.as_ref() != Some(&text);
+            if news {
+                debug!("channel {:?} cannot be read: {text}", self.channel.name);
+                status.store_failure = Some(text);
+            }
+            news
+        });
+    }
+
+    fn recovered(&mut self) {
+        self.status.send_if_modified(|status| {
+            let was = status.store_failure.take();
+            was.is_some()
+        });
+    }
+}

@@ -1,0 +1,275 @@
+//! The right to publish a channel, and until when this process may rely on it.
+//!
+//! The database says who has a channel's lease, by its own clock. A holder that was stopped for a
+//! while, or that cannot reach the database, must not go on as if nothing had happened: so it also
+//! counts by its own clocks from the moment *before* it asked, and allows itself less time than the
+//! database gave. The database's answer may be late, the end of the time never is.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use store::{Holder, Lease, Leased, Store, StoreError};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::debug;
+
+use crate::sabotage;
+
+/// How long leases last and when they are renewed.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// For so long the database gives a lease.
+    pub ttl: Duration,
+    /// Between two renewals.
+    pub renew: Duration,
+    /// One question to the database is not waited for longer than this.
+    pub patience: Duration,
+    /// A lease that could not be renewed for so long after its end is given up: another source may
+    /// have it by now, without our database saying so. `None` where nobody can reach a database
+    /// that we do not reach.
+    pub cut_off: Option<Duration>,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(5),
+            renew: Duration::from_secs(1),
+            patience: Duration::from_secs(2),
+            cut_off: Some(Duration::from_secs(120)),
+        }
+    }
+}
+
+impl Terms {
+    /// What a holder allows itself of the time that it got, so that clocks may differ a little.
+    fn own(&self) -> Duration {
+        self.ttl / 5 * 4
+    }
+}
+
+/// A lease that was got, and how far it reaches. Cheap to clone; all clones are the same tenure.
+#[derive(Clone)]
+pub struct Tenure {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    lease: Lease,
+    holder: Holder,
+    terms: Terms,
+    standing: watch::Sender<Standing>,
+}
+
+/// How a tenure stands.
+#[derive(Debug, Clone)]
+struct Standing {
+    /// When the last question was asked that the database answered with yes.
+    asked: Moment,
+    /// Why the last renewal failed.
+    trouble: Option<String>,
+}
+
+/// A point in time by both clocks. The monotonic one may stand still while the whole machine sleeps,
+/// and the other one may be set.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    steady: Instant,
+    wall: SystemTime,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self {
+            steady: Instant::now(),
+            wall: SystemTime::now(),
+        }
+    }
+
+    /// The time since then, by the clock that says more.
+    fn elapsed(&self) -> Duration {
+        let wall = self.wall.elapsed().unwrap_or_default();
+        self.steady.elapsed().max(wall)
+    }
+}
+
+/// The answer to who asks for a channel.
+#[derive(Debug)]
+pub enum Taken {
+    /// It is ours.
+    Held(Tenure),
+    /// Another source publishes it.
+    Other {
+        /// What people know that source by.
+        name: String,
+    },
+}
+
+/// Why a tenure ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lost {
+    /// Another source has taken the channel.
+    Taken,
+    /// The database was out of reach for so long that another may have taken it.
+    CutOff,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Lost::Taken => "another source has taken it over",
+            Lost::CutOff => {
+                "the database has been out of reach for so long that another source may have it"
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Tenure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenure")
+            .field("lease", &self.shared.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tenure {
+    /// Asks for the lease of a channel.
+    ///
+    /// # Errors
+    /// The store fails or does not answer in time.
+    pub async fn take(
+        store: &dyn Store,
+        channel: &str,
+        holder: &Holder,
+        terms: Terms,
+    ) -> Result<Taken, StoreError> {
+        let asked = Moment::now();
+        let lease = match store.take_lease(channel, holder, terms.ttl).await? {
+            Leased::Held(lease) => lease,
+            Leased::Other { name, .. } => return Ok(Taken::Other { name }),
+        };
+        Ok(Taken::Held(Self::since(asked, lease, holder, terms)))
+    }
+
+    fn since(asked: Moment, lease: Lease, holder: &Holder, terms: Terms) -> Self {
+        let standing = Standing {
+            asked,
+            trouble: None,
+        };
+        Self {
+            shared: Arc::new(Shared {
+                lease,
+                holder: holder.clone(),
+                terms,
+                standing: watch::Sender::new(standing),
+            }),
+        }
+    }
+
+    /// One that began just now, of no store.
+    #[cfg(test)]
+    pub(crate) fn made_up(channel: &str, fence: u64, ttl: Duration) -> Self {
+        let lease = Lease {
+            channel: channel.to_owned(),
+            fence,
+        };
+        let holder = Holder {
+            id: uuid::Uuid::nil(),
+            name: "test".to_owned(),
+        };
+        let terms = Terms {
+            ttl,
+            ..Terms::default()
+        };
+        Self::since(Moment::now(), lease, &holder, terms)
+    }
+
+    /// The number that the store refuses older ones by.
+    pub fn fence(&self) -> u64 {
+        self.shared.lease.fence
+    }
+
+    /// What appends show to the store; `None` where a sabotage leaves it out.
+    pub fn shown_fence(&self) -> Option<u64> {
+        (!sabotage::fence_off()).then(|| self.fence())
+    }
+
+    /// Whether it may be relied upon at this moment.
+    pub fn holds(&self) -> bool {
+        let held = self.shared.standing.borrow().asked.elapsed() < self.shared.terms.own();
+        held || sabotage::fence_off()
+    }
+
+    /// Why it could not be renewed the last time; `None` if it could.
+    pub fn trouble(&self) -> Option<String> {
+        self.shared.standing.borrow().trouble.clone()
+    }
+
+    /// Waits until it may be relied upon, which is at once most of the time.
+    pub async fn held(&self) {
+        let mut standing = self.shared.standing.subscribe();
+        while !self.holds() {
+            // The sender lives in the tenure itself.
+            if standing.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Renews it until it is lost. While the database is out of reach it lapses, and comes back
+    /// unless another source has taken the channel meanwhile.
+    pub async fn keep(&self, store: &dyn Store) -> Lost {
+        let terms = &self.shared.terms;
+        loop {
+            sleep(terms.renew).await;
+            let asked = Moment::now();
+            let renewal = store.renew_lease(&self.shared.lease, &self.shared.holder, terms.ttl);
+            let trouble = match timeout(terms.patience, renewal).await {
+                Ok(Ok(true)) => {
+                    self.renewed(asked);
+                    continue;
+                }
+                Ok(Ok(false)) if sabotage::fence_off() => continue,
+                Ok(Ok(false)) => return Lost::Taken,
+                Ok(Err(failure)) => failure.to_string(),
+                Err(_) => "the database does not answer".to_owned(),
+            };
+            debug!(
+                channel = self.shared.lease.channel,
+                "the lease could not be renewed: {trouble}"
+            );
+            self.shared.standing.send_modify(|standing| {
+                standing.trouble = Some(trouble);
+            });
+            let since = self.shared.standing.borrow().asked.elapsed();
+            if let Some(cut_off) = terms.cut_off
+                && since.saturating_sub(terms.own()) >= cut_off
+            {
+                return Lost::CutOff;
+            }
+        }
+    }
+
+    fn renewed(&self, asked: Moment) {
+        self.shared.standing.send_modify(|standing| {
+            standing.asked = asked;
+            standing.trouble = None;
+        });
+    }
+
+    /// Gives it back, so that another source need not wait until it ends.
+    ///
+    /// # Errors
+    /// The store fails; the lease then ends by itself.
+    pub async fn release(&self, store: &dyn Store) -> Result<(), StoreError> {
+        self.shared.standing.send_modify(|standing| {
+            // It is over for all clones, whatever the store answers.
+            if let Some(past) = Instant::now().checked_sub(self.shared.terms.ttl) {
+                standing.asked.steady = past;
+            }
+        });
+        store.release_lease(&self.shared.lease).await
+    }
+}

@@ -1,0 +1,389 @@
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use flexicast_tokio::source::SourceStatus;
+use store::{Draft, Holder, Kind};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::*;
+use crate::metrics::Metrics;
+
+/// For everything that should happen soon.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Keeps what is published, as long as there is room.
+#[derive(Default)]
+struct Recorder {
+    published: Mutex<Vec<(u64, Bytes)>>,
+    first: Mutex<u64>,
+    room: Mutex<Option<usize>>,
+    changed: Notify,
+}
+
+impl Recorder {
+    fn seqs(&self) -> Vec<u64> {
+        let published = self.published.lock().unwrap();
+        published.iter().map(|(seq, _)| *seq).collect()
+    }
+
+    fn set_room(&self, room: Option<usize>) {
+        *self.room.lock().unwrap() = room;
+        self.changed.notify_waiters();
+    }
+
+    async fn until(&self, last: u64) {
+        let there = async {
+            while self.seqs().last() != Some(&last) {
+                let changed = self.changed.notified();
+                if self.seqs().last() == Some(&last) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        if timeout(SOON, there).await.is_err() {
+            panic!("update {last} in {:?}", self.seqs());
+        }
+    }
+}
+
+#[async_trait]
+impl Transport for Recorder {
+    async fn publish(&self, _: &str, seq: u64, encoded: Bytes) {
+        loop {
+            let changed = self.changed.notified();
+            let is_full = {
+                let published = self.published.lock().unwrap();
+                let room = *self.room.lock().unwrap();
+                room.is_some_and(|room| published.len() >= room)
+            };
+            if !is_full {
+                break;
+            }
+            changed.await;
+        }
+        self.published.lock().unwrap().push((seq, encoded));
+        self.changed.notify_waiters();
+    }
+
+    async fn set_first(&self, _: &str, first: u64) {
+        *self.first.lock().unwrap() = first;
+    }
+
+    async fn status(&self) -> Option<SourceStatus> {
+        None
+    }
+}
+
+struct Site {
+    folder: tempfile::TempDir,
+    store: Arc<dyn Store>,
+    transport: Arc<Recorder>,
+    wake: Arc<Notify>,
+    keep: watch::Sender<Retention>,
+    stored: u64,
+}
+
+fn holder(name: &str) -> Holder {
+    Holder {
+        id: Uuid::new_v4(),
+        name: name.into(),
+    }
+}
+
+/// So short that tests see them end.
+fn short() -> Terms {
+    Terms {
+        ttl: Duration::from_millis(1500),
+        renew: Duration::from_millis(100),
+        ..Terms::default()
+    }
+}
+
+async fn take(store: &dyn Store, holder: &Holder, terms: Terms) -> Tenure {
+    match Tenure::take(store, "lore", holder, terms).await.unwrap() {
+        Taken::Held(tenure) => tenure,
+        Taken::Other { name } => panic!("held by {name}"),
+    }
+}
+
+impl Site {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path()).await;
+        store.open_channel("lore").await.unwrap();
+        Self {
+            folder,
+            store,
+            transport: Arc::new(Recorder::default()),
+            wake: Arc::new(Notify::new()),
+            keep: watch::Sender::new(Retention::default()),
+            stored: 0,
+        }
+    }
+
+    /// Stores further updates, as an ingest does.
+    async fn grow(&mut self, count: u64, fence: Option<u64>) -> Result<(), StoreError> {
+        let drafts: Vec<Draft> = (self.stored..self.stored + count)
+            .map(|n| {
+                let mut hash = [0; 32];
+                hash[..8].copy_from_slice(&n.to_le_bytes());
+                Draft {
+                    entry_id: n.to_string(),
+                    hash,
+                    kind: Kind::Created,
+                    index: 0,
+                }
+            })
+            .collect();
+        let encode = |seq: u64, _: &Draft| format!("{seq} {}", Uuid::new_v4()).into_bytes();
+        self.store
+            .append("lore", "http://f/", fence, &drafts, None, &encode)
+            .await?;
+        self.stored += count;
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    async fn publisher(&self, tenure: Tenure) -> Publisher {
+        let mark = self.folder.path().join("lore.head");
+        let adopted = HeadMark::adopt(&mark, &*self.store, "lore").await.unwrap();
+        let works = Works {
+            store: Arc::clone(&self.store),
+            transport: Arc::<Recorder>::clone(&self.transport),
+            tenure,
+            wake: Arc::clone(&self.wake),
+            keep: self.keep.subscribe(),
+            metrics: Metrics::default().channel("lore"),
+        };
+        Publisher::new(adopted, works)
+    }
+}
+
+async fn open(folder: &Path) -> Arc<dyn Store> {
+    store::open_file(&folder.join("flexfeed.db")).await.unwrap()
+}
+
+/// Runs a publisher until it ends by itself, or is told to.
+fn run(
+    mut publisher: Publisher,
+) -> (
+    CancellationToken,
+    tokio::task::JoinHandle<(Ended, Publisher)>,
+) {
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    let task = tokio::spawn(async move {
+        let ended = publisher.run(&told).await;
+        (ended, publisher)
+    });
+    (stop, task)
+}
+
+async fn ended(task: tokio::task::JoinHandle<(Ended, Publisher)>) -> Ended {
+    timeout(SOON, task).await.unwrap().unwrap().0
+}
+
+#[tokio::test]
+async fn what_is_stored_is_published_once_in_order_and_the_rest_at_the_end() {
+    let mut site = Site::start().await;
+    site.grow(3, None).await.unwrap();
+    let tenure = take(&*site.store, &holder("a"), Terms::default()).await;
+    let publisher = site.publisher(tenure.clone()).await;
+    assert_eq!(publisher.channel().head, 3, "what was there is backlog");
+    let status = publisher.status();
+    let (stop, task) = run(publisher);
+    for _ in 0..5 {
+        site.grow(100, Some(tenure.fence())).await.unwrap();
+    }
+    site.transport.until(503).await;
+    assert_eq!(site.transport.seqs(), (4..=503).collect::<Vec<_>>());
+    assert_eq!(
+        (status.borrow().head, status.borrow().published),
+        (503, 503)
+    );
+    stop.cancel();
+    site.grow(7, Some(tenure.fence())).await.unwrap();
+    assert_eq!(ended(task).await, Ended::Stopped);
+    // The bytes are those of the store.
+    let stored = site.store.updates("lore", 4, 1000, 1 << 20).await.unwrap();
+    let published = site.transport.published.lock().unwrap().clone();
+    for (stored, (seq, bytes)) in stored.iter().zip(&published) {
+        assert_eq!((stored.seq, &stored.encoded[..]), (*seq, &bytes[..]));
+    }
+}
+
+#[tokio::test]
+async fn a_publisher_that_is_dropped_where_it_waits_goes_on_from_there() {
+    let mut site = Site::start().await;
+    let tenure = take(&*site.store, &holder("a"), Terms::default()).await;
+    let mut publisher = site.publisher(tenure).await;
+    site.grow(20, None).await.unwrap();
+    let stop = CancellationToken::new();
+    for room in [3, 3, 11, 11] {
+        site.transport.set_room(Some(room));
+        let stuck = timeout(Duration::from_millis(300), publisher.run(&stop)).await;
+        assert!(stuck.is_err());
+        assert_eq!(site.transport.seqs().len(), room);
+    }
+    site.transport.set_room(None);
+    stop.cancel();
+    let done = timeout(SOON, publisher.run(&stop)).await.unwrap();
+    assert_eq!(done, Ended::Stopped);
+    assert_eq!(site.transport.seqs(), (1..=20).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn without_the_lease_nothing_is_published_and_nothing_appended() {
+    let mut site = Site::start().await;
+    let (a, b) = (holder("a"), holder("b"));
+    let terms = short();
+    let old = take(&*site.store, &a, terms).await;
+    match Tenure::take(&*site.store, "lore", &b, terms).await.unwrap() {
+        Taken::Other { name } => assert_eq!(name, "a"),
+        Taken::Held(_) => panic!("two have it"),
+    }
+    // As if the process had been stopped: nothing is renewed. Its own time is over before that of
+    // the database.
+    let waited = async {
+        while old.holds() {
+            sleep(Duration::from_millis(20)).await;
+        }
+        match Tenure::take(&*site.store, "lore", &b, terms).await.unwrap() {
+            Taken::Other { .. } => {}
+            Taken::Held(_) => panic!("the old one relied on it longer than it was its own"),
+        }
+        loop {
+            let asked = Tenure::take(&*site.store, "lore", &b, terms).await.unwrap();
+            match asked {
+                Taken::Held(tenure) => break tenure,
+                Taken::Other { .. } => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    let new = timeout(SOON, waited).await.unwrap();
+    assert!(new.fence() > old.fence());
+
+    // It wakes up, with something to publish and something to store.
+    let publisher = site.publisher(old.clone()).await;
+    site.grow(5, Some(new.fence())).await.unwrap();
+    let refused = site.grow(1, Some(old.fence())).await.unwrap_err();
+    assert!(refused.is_fenced(), "{refused}");
+    let (_stop, task) = run(publisher);
+    assert_eq!(ended(task).await, Ended::Lost(Lost::Taken));
+    assert_eq!(site.transport.seqs(), Vec::<u64>::new());
+}
+
+#[tokio::test]
+async fn a_lease_that_lapsed_comes_back_if_nobody_took_it() {
+    let mut site = Site::start().await;
+    let tenure = take(&*site.store, &holder("a"), short()).await;
+    while tenure.holds() {
+        sleep(Duration::from_millis(50)).await;
+    }
+    let (stop, task) = run(site.publisher(tenure.clone()).await);
+    site.grow(2, Some(tenure.fence())).await.unwrap();
+    site.transport.until(2).await;
+    assert!(tenure.holds());
+    stop.cancel();
+    assert_eq!(ended(task).await, Ended::Stopped);
+
+    // Once given back, it is over at once, and the next one has it at once.
+    tenure.release(&*site.store).await.unwrap();
+    assert!(!tenure.holds());
+    let next = take(&*site.store, &holder("b"), short()).await;
+    assert!(next.fence() > tenure.fence());
+}
+
+#[tokio::test]
+async fn a_database_that_stays_away_ends_a_tenure_where_another_may_reach_it() {
+    let site = Site::start().await;
+    let terms = Terms {
+        ttl: Duration::from_millis(200),
+        renew: Duration::from_millis(20),
+        cut_off: Some(Duration::from_millis(200)),
+        ..Terms::default()
+    };
+    let tenure = take(&*site.store, &holder("a"), terms).await;
+    site.store.close().await;
+    let lost = timeout(SOON, tenure.keep(&*site.store)).await.unwrap();
+    assert_eq!(lost, Lost::CutOff);
+    assert!(tenure.trouble().is_some());
+
+    let alone = Terms {
+        cut_off: None,
+        ..terms
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    store.open_channel("lore").await.unwrap();
+    let tenure = take(&*store, &holder("a"), alone).await;
+    store.close().await;
+    let kept = timeout(Duration::from_secs(1), tenure.keep(&*store)).await;
+    assert!(kept.is_err(), "nobody else can have it: {kept:?}");
+}
+
+#[tokio::test]
+async fn only_what_is_published_is_let_go_of() {
+    let mut site = Site::start().await;
+    let tenure = take(&*site.store, &holder("a"), Terms::default()).await;
+    site.keep.send_replace(Retention {
+        count: Some(10),
+        age_ms: None,
+    });
+    let publisher = site.publisher(tenure).await;
+    let status = publisher.status();
+    site.transport.set_room(Some(5));
+    let (_stop, task) = run(publisher);
+    site.grow(100, None).await.unwrap();
+    site.transport.until(5).await;
+    assert_eq!(status.borrow().first, 1);
+    site.transport.set_room(None);
+    site.transport.until(100).await;
+    let cut = async {
+        while status.borrow().first != 91 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(SOON, cut).await.unwrap();
+    assert_eq!(site.transport.seqs(), (1..=100).collect::<Vec<_>>());
+    assert_eq!(*site.transport.first.lock().unwrap(), 91);
+    let kept = site.store.updates("lore", 1, 1000, 1 << 20).await.unwrap();
+    assert_eq!(kept.first().unwrap().seq, 91);
+    task.abort();
+}
+
+#[tokio::test]
+async fn a_database_that_is_set_back_under_the_publisher_is_noticed() {
+    let mut site = Site::start().await;
+    let tenure = take(&*site.store, &holder("a"), Terms::default()).await;
+    site.grow(2, None).await.unwrap();
+    let mut publisher = site.publisher(tenure.clone()).await;
+    site.grow(3, None).await.unwrap();
+    let stop = CancellationToken::new();
+    let until = async {
+        tokio::select! {
+            ended = publisher.run(&stop) => panic!("{ended}"),
+            () = site.transport.until(5) => {}
+        }
+    };
+    until.await;
+    // Another database in its place: shorter, and then with others under the same numbers.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = open(elsewhere.path()).await;
+    other.open_channel("lore").await.unwrap();
+    site.store = Arc::clone(&other);
+    publisher.works.store = Arc::clone(&other);
+    site.stored = 0;
+    site.grow(4, None).await.unwrap();
+    let found = timeout(SOON, publisher.publish_all(&stop)).await.unwrap();
+    assert_eq!(found, Ended::SetBack, "shorter");
+    site.grow(4, None).await.unwrap();
+    let found = timeout(SOON, publisher.publish_all(&stop)).await.unwrap();
+    assert_eq!(found, Ended::SetBack, "others under the same numbers");
+    assert_eq!(site.transport.seqs(), [3, 4, 5]);
+}

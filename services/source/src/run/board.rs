@@ -1,0 +1,366 @@
+//! What can be seen of the source from outside: the pages, the metrics and systemd read it here.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::ingest::IngestStatus;
+use crate::publish::{PublishStatus, Tenure};
+
+/// The present state of everything, kept up by those who do it.
+#[derive(Debug)]
+pub struct Board {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    database: DatabaseState,
+    phase: Phase,
+    channels: BTreeMap<String, Entry>,
+}
+
+/// How far the process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// It does not serve yet.
+    Starting,
+    /// It serves, or stands by.
+    Running,
+    /// It is on its way out.
+    Stopping,
+}
+
+/// Whether the database answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DatabaseState {
+    /// It does.
+    pub up: bool,
+    /// Since when that is so, in Unix milliseconds.
+    pub since_ms: u64,
+    /// Why it does not.
+    pub error: Option<String>,
+}
+
+/// What this process is to a channel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "role", rename_all = "kebab-case")]
+pub enum Role {
+    /// Nobody has looked yet.
+    Starting,
+    /// It publishes it.
+    Active {
+        /// The number of its lease.
+        fence: u64,
+    },
+    /// It published it last, and cannot renew its lease.
+    Lapsed {
+        /// The number of its lease.
+        fence: u64,
+        /// Why.
+        reason: String,
+    },
+    /// Another source publishes it.
+    Standby {
+        /// What that one is called; nothing if nobody publishes it at the moment.
+        holder: Option<String>,
+    },
+    /// It cannot be published.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What is shown of one channel, as those who work on it know it.
+#[derive(Debug)]
+struct Entry {
+    shown: Shown,
+    state: State,
+    feeds: BTreeMap<String, FeedEntry>,
+}
+
+/// What is set about a channel, for people.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Its place among the channels; those with the same are sorted by name.
+    pub place: usize,
+    /// Whether who joins cannot read what went before.
+    pub private: bool,
+    /// Its groups, as they are written.
+    pub groups: String,
+    /// The incarnation in the database.
+    pub incarnation: Option<Uuid>,
+    /// The last seq in the database, when it was looked at last.
+    pub head: u64,
+    /// The oldest one.
+    pub first: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Starting,
+    Active {
+        tenure: Tenure,
+        publisher: watch::Receiver<PublishStatus>,
+    },
+    Standby(Option<String>),
+    Failed(String),
+}
+
+#[derive(Debug)]
+struct FeedEntry {
+    title: Option<String>,
+    ingest: Option<watch::Receiver<IngestStatus>>,
+}
+
+/// Everything at one moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// How far the process is.
+    pub phase: Phase,
+    /// Whether the database answers.
+    pub database: DatabaseState,
+    /// The channels that are to be published, by name.
+    pub channels: Vec<ChannelView>,
+}
+
+/// A channel at one moment.
+#[derive(Debug, Clone)]
+pub struct ChannelView {
+    /// Its name.
+    pub name: String,
+    /// Its incarnation, once it is known.
+    pub incarnation: Option<Uuid>,
+    /// Whether who joins cannot read what went before.
+    pub private: bool,
+    /// Its groups, as they are written.
+    pub groups: String,
+    /// What this process is to it.
+    pub role: Role,
+    /// The last stored seq.
+    pub head: u64,
+    /// The last one that was published, if it is published here.
+    pub published: Option<u64>,
+    /// The oldest one that is kept.
+    pub first: u64,
+    /// Why its updates cannot be read or stored at the moment.
+    pub store_failure: Option<String>,
+    /// Its feeds.
+    pub feeds: Vec<FeedView>,
+}
+
+/// A feed at one moment.
+#[derive(Debug, Clone)]
+pub struct FeedView {
+    /// Its address without credentials.
+    pub url: String,
+    /// What people call it.
+    pub title: Option<String>,
+    /// What is done with it; `None` where it is not polled here.
+    pub ingest: Option<IngestStatus>,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                database: DatabaseState {
+                    up: true,
+                    since_ms: now_ms(),
+                    error: None,
+                },
+                phase: Phase::Starting,
+                channels: BTreeMap::new(),
+            }),
+        }
+    }
+}
+
+impl Board {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Whoever panicked in between left every field whole.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything as it is now.
+    pub fn snapshot(&self) -> Snapshot {
+        let inner = self.inner();
+        let mut channels: Vec<_> = inner.channels.iter().collect();
+        // What is sorted by name already stays so.
+        channels.sort_by_key(|(_, entry)| entry.shown.place);
+        Snapshot {
+            phase: inner.phase,
+            database: inner.database.clone(),
+            channels: channels
+                .into_iter()
+                .map(|(name, entry)| entry.view(name))
+                .collect(),
+        }
+    }
+
+    /// The process goes on to this.
+    pub fn set_phase(&self, phase: Phase) {
+        self.inner().phase = phase;
+    }
+
+    /// The database answers, or why it does not. Returns whether that is news, and since when it was
+    /// otherwise.
+    pub fn set_database(&self, error: Option<String>) -> Option<u64> {
+        let mut inner = self.inner();
+        let up = error.is_none();
+        let before = inner.database.since_ms;
+        let changed = inner.database.up != up;
+        if changed {
+            inner.database.since_ms = now_ms();
+        }
+        inner.database.up = up;
+        inner.database.error = error;
+        changed.then_some(before)
+    }
+
+    /// Whether there is such a channel.
+    pub fn knows(&self, name: &str) -> bool {
+        self.inner().channels.contains_key(name)
+    }
+
+    /// What is set about a channel, and that there is one.
+    pub fn show(&self, name: &str, shown: Shown) {
+        let mut inner = self.inner();
+        match inner.channels.get_mut(name) {
+            Some(entry) => entry.shown = shown,
+            None => {
+                let entry = Entry {
+                    shown,
+                    state: State::Starting,
+                    feeds: BTreeMap::new(),
+                };
+                inner.channels.insert(name.to_owned(), entry);
+            }
+        }
+    }
+
+    /// A channel is not to be published any more.
+    pub fn forget(&self, name: &str) {
+        self.inner().channels.remove(name);
+    }
+
+    /// A channel is published here.
+    pub fn active(
+        &self,
+        name: &str,
+        incarnation: Uuid,
+        tenure: Tenure,
+        publisher: watch::Receiver<PublishStatus>,
+    ) {
+        if let Some(entry) = self.inner().channels.get_mut(name) {
+            entry.shown.incarnation = Some(incarnation);
+            entry.state = State::Active { tenure, publisher };
+        }
+    }
+
+    /// A channel is published elsewhere.
+    pub fn standby(&self, name: &str, holder: Option<String>) {
+        if let Some(entry) = self.inner().channels.get_mut(name) {
+            entry.state = State::Standby(holder);
+        }
+    }
+
+    /// A channel cannot be published.
+    pub fn failed(&self, name: &str, reason: String) {
+        if let Some(entry) = self.inner().channels.get_mut(name) {
+            entry.state = State::Failed(reason);
+        }
+    }
+
+    /// The feeds of a channel, by their addresses, with what people call them.
+    pub fn set_feeds(&self, name: &str, feeds: impl IntoIterator<Item = (String, Option<String>)>) {
+        let mut inner = self.inner();
+        let Some(entry) = inner.channels.get_mut(name) else {
+            return;
+        };
+        let mut before = std::mem::take(&mut entry.feeds);
+        for (url, title) in feeds {
+            let ingest = before.remove(&url).and_then(|feed| feed.ingest);
+            entry.feeds.insert(url, FeedEntry { title, ingest });
+        }
+    }
+
+    /// A feed is polled here, or not any more.
+    pub fn set_ingest(&self, name: &str, url: &str, ingest: Option<watch::Receiver<IngestStatus>>) {
+        let mut inner = self.inner();
+        let entry = inner.channels.get_mut(name);
+        if let Some(feed) = entry.and_then(|entry| entry.feeds.get_mut(url)) {
+            feed.ingest = ingest;
+        }
+    }
+}
+
+impl Entry {
+    fn view(&self, name: &str) -> ChannelView {
+        let feeds: Vec<FeedView> = self
+            .feeds
+            .iter()
+            .map(|(url, feed)| FeedView {
+                url: url.clone(),
+                title: feed.title.clone(),
+                ingest: feed.ingest.as_ref().map(|ingest| ingest.borrow().clone()),
+            })
+            .collect();
+        let published = match &self.state {
+            State::Active { publisher, .. } => Some(publisher.borrow().clone()),
+            _ => None,
+        };
+        let failing = |feed: &FeedView| feed.ingest.as_ref()?.store_failure.clone();
+        let store_failure = published
+            .as_ref()
+            .and_then(|status| status.store_failure.clone())
+            .or_else(|| feeds.iter().find_map(failing));
+        ChannelView {
+            name: name.to_owned(),
+            incarnation: self.shown.incarnation,
+            private: self.shown.private,
+            groups: self.shown.groups.clone(),
+            role: self.role(),
+            head: published.as_ref().map_or(self.shown.head, |p| p.head),
+            first: published.as_ref().map_or(self.shown.first, |p| p.first),
+            published: published.as_ref().map(|p| p.published),
+            store_failure,
+            feeds,
+        }
+    }
+
+    fn role(&self) -> Role {
+        match &self.state {
+            State::Starting => Role::Starting,
+            State::Active { tenure, .. } if tenure.holds() => Role::Active {
+                fence: tenure.fence(),
+            },
+            State::Active { tenure, .. } => Role::Lapsed {
+                fence: tenure.fence(),
+                reason: tenure
+                    .trouble()
+                    .unwrap_or_else(|| "it was not renewed in time".to_owned()),
+            },
+            State::Standby(holder) => Role::Standby {
+                holder: holder.clone(),
+            },
+            State::Failed(reason) => Role::Failed {
+                reason: reason.clone(),
+            },
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|since| u64::try_from(since.as_millis()).ok())
+        .unwrap_or_default()
+}

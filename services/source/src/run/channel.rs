@@ -1,0 +1,280 @@
+//! One channel for as long as this process has its lease: adopted, announced to the transport,
+//! published, its feeds polled.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Error, Result};
+use flexicast_tokio::source::{Absence, ChannelConfig};
+use store::{ChannelSettings, FeedRow, Retention};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::context::Context;
+use super::feeds::Feeds;
+use super::flow::{self, Sending};
+use crate::publish::{self, Lost, Publisher, Tenure, Works};
+use crate::sabotage;
+
+/// At the end, what is stored and not published yet may take this long.
+const LAST_UPDATES: Duration = Duration::from_secs(2);
+
+/// The database is not waited for longer than this when a lease is given back.
+const GIVE_BACK: Duration = Duration::from_secs(2);
+
+/// What is to be published.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Wanted {
+    pub(super) settings: ChannelSettings,
+    pub(super) feeds: Vec<FeedRow>,
+}
+
+impl Wanted {
+    /// Whether it is set to the same; how polls went changes nothing.
+    pub(super) fn is_like(&self, other: &Wanted) -> bool {
+        let feed = |row: &FeedRow| (row.settings.clone(), row.active, row.gone_ms);
+        let same = self.feeds.len() == other.feeds.len()
+            && self.feeds.iter().map(feed).eq(other.feeds.iter().map(feed));
+        same && self.settings == other.settings
+    }
+}
+
+/// How the publishing of a channel ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// It was stopped, and the lease given back.
+    Stopped,
+    /// Another source has it.
+    Lost(Lost),
+    /// The database is older than what was published. The lease is given back.
+    SetBack,
+    /// Publishing has to begin anew. The lease is given back.
+    Anew,
+    /// It could not be begun. The lease is given back.
+    Failed(Error),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Stopped => f.write_str("it was stopped"),
+            Ended::Lost(lost) => lost.fmt(f),
+            Ended::SetBack => publish::Ended::SetBack.fmt(f),
+            Ended::Anew => publish::Ended::Hole.fmt(f),
+            Ended::Failed(error) => write!(f, "{error:#}"),
+        }
+    }
+}
+
+/// A channel that is published here.
+pub(super) struct Channel {
+    context: Arc<Context>,
+    name: String,
+    tenure: Tenure,
+    publisher: Publisher,
+    wake: Arc<Notify>,
+    keep: watch::Sender<Retention>,
+    wanted: watch::Receiver<Wanted>,
+    sending: Sending,
+    feeds: Feeds,
+}
+
+impl Channel {
+    /// Adopts a channel whose lease was got, and lets receivers have it.
+    ///
+    /// # Errors
+    /// The store fails, or the flow cannot be made. The lease is the caller's to give back.
+    pub(super) async fn begin(
+        context: Arc<Context>,
+        name: &str,
+        tenure: Tenure,
+        mut wanted: watch::Receiver<Wanted>,
+    ) -> Result<Self> {
+        let settings = wanted.borrow_and_update().settings.clone();
+        let sending = Sending::of(&context.config, &settings)?;
+        let adopted = sabotage::adopt(&context.mark(name), &*context.store, name).await?;
+        if let Some(renewal) = &adopted.renewal {
+            warn!(
+                "channel {name:?} gets a new incarnation ({}), so its receivers start over: {renewal}. \
+                 This is on the safe side: without it, receivers could miss updates that have the \
+                 numbers of others",
+                adopted.channel.incarnation
+            );
+        }
+        let (incarnation, mark) = (adopted.channel.incarnation, adopted.mark.clone());
+        let keep = watch::Sender::new(flow::keep(&context.config, &settings));
+        let wake = Arc::new(Notify::new());
+        let metrics = context.metrics.channel(name);
+        let works = Works {
+            store: Arc::clone(&context.store),
+            transport: Arc::new(context.handle.clone()),
+            tenure: tenure.clone(),
+            wake: Arc::clone(&wake),
+            keep: keep.subscribe(),
+            metrics: metrics.clone(),
+        };
+        let publisher = Publisher::new(adopted, works);
+        let feeds = Feeds::new(
+            Arc::clone(&context),
+            name,
+            incarnation,
+            tenure.shown_fence(),
+            Arc::clone(&wake),
+            metrics,
+        );
+        let channel = Self {
+            name: name.to_owned(),
+            tenure,
+            publisher,
+            wake,
+            keep,
+            wanted,
+            sending,
+            feeds,
+            context,
+        };
+        let open = &channel.context.open;
+        open.open(name, mark, channel.tenure.clone());
+        if let Err(error) = channel.announce().await {
+            channel.context.open.shut(name);
+            return Err(error);
+        }
+        let (tenure, status) = (channel.tenure.clone(), channel.publisher.status());
+        let board = &channel.context.board;
+        board.active(name, incarnation, tenure, status);
+        Ok(channel)
+    }
+
+    /// Tells the transport of the channel as it is.
+    async fn announce(&self) -> Result<()> {
+        let channel = self.publisher.channel();
+        let announced = self.context.handle.add_channel(ChannelConfig {
+            name: channel.name,
+            incarnation: channel.incarnation,
+            head: channel.head,
+            first: channel.first,
+            private: self.sending.private,
+            flow: self.sending.flow(&self.context.config)?,
+        });
+        announced.await.with_context(|| {
+            format!(
+                "cannot serve channel {:?} (--group, --flow-source)",
+                self.name
+            )
+        })
+    }
+
+    /// The ways that it goes, in words.
+    pub(super) fn ways(&self) -> String {
+        self.sending.ways(&self.context.config)
+    }
+
+    /// Publishes the channel until `stop` or until it cannot be gone on with.
+    pub(super) async fn run(mut self, stop: CancellationToken) -> Ended {
+        let wanted = self.wanted.borrow_and_update().clone();
+        self.feeds.set(&wanted.feeds);
+        let ended = loop {
+            match self.until_changed(&stop).await {
+                Step::Anew(sending) => {
+                    if let Err(error) = self.change(sending).await {
+                        break Ended::Failed(error);
+                    }
+                }
+                Step::Stop => break self.finish().await,
+                Step::Ended(ended) => break ended,
+            }
+        };
+        self.end(&ended).await;
+        ended
+    }
+
+    /// Publishes until the flow has to be another one, or there is an end to it.
+    async fn until_changed(&mut self, stop: &CancellationToken) -> Step {
+        let never = CancellationToken::new();
+        let publishing = self.publisher.run(&never);
+        tokio::pin!(publishing);
+        loop {
+            tokio::select! {
+                ended = &mut publishing => return Step::Ended(match ended {
+                    publish::Ended::Stopped => Ended::Stopped,
+                    publish::Ended::Lost(lost) => Ended::Lost(lost),
+                    publish::Ended::SetBack => Ended::SetBack,
+                    publish::Ended::Hole => Ended::Anew,
+                }),
+                () = stop.cancelled() => return Step::Stop,
+                () = self.feeds.ended() => {}
+                changed = self.wanted.changed() => {
+                    if changed.is_err() {
+                        return Step::Stop;
+                    }
+                    let wanted = self.wanted.borrow_and_update().clone();
+                    self.feeds.set(&wanted.feeds);
+                    let config = &self.context.config;
+                    self.keep.send_replace(flow::keep(config, &wanted.settings));
+                    self.wake.notify_one();
+                    match Sending::of(config, &wanted.settings) {
+                        Ok(sending) if sending != self.sending => return Step::Anew(sending),
+                        Ok(_) => {}
+                        Err(error) => warn!(
+                            "channel {:?} goes on as it was: {error:#}", self.name
+                        ),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Goes on with another flow. Receivers come back for it.
+    async fn change(&mut self, sending: Sending) -> Result<()> {
+        let handle = &self.context.handle;
+        handle.remove_channel(&self.name, Absence::Elsewhere).await;
+        self.sending = sending;
+        self.announce().await?;
+        info!("channel {:?} was changed: {}", self.name, self.ways());
+        Ok(())
+    }
+
+    /// Nothing new comes in, and what is stored goes out.
+    async fn finish(&mut self) -> Ended {
+        self.feeds.stop().await;
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let last = tokio::time::timeout(LAST_UPDATES, self.publisher.run(&stop));
+        match last.await {
+            Ok(publish::Ended::Lost(lost)) => Ended::Lost(lost),
+            // What is left is published by whoever comes next.
+            _ => Ended::Stopped,
+        }
+    }
+
+    /// Leaves everything as the next holder needs it.
+    async fn end(&mut self, ended: &Ended) {
+        // Of a channel that was stopped, receivers still get what was published before.
+        if !matches!(ended, Ended::Stopped) {
+            let handle = &self.context.handle;
+            handle.remove_channel(&self.name, Absence::Elsewhere).await;
+            self.context.open.shut(&self.name);
+        }
+        self.feeds.stop().await;
+        give_back(&self.context, &self.tenure).await;
+    }
+}
+
+/// Gives a lease back. One that is not ours any more stays as it is.
+pub(super) async fn give_back(context: &Context, tenure: &Tenure) {
+    let given = tenure.release(&*context.store);
+    match tokio::time::timeout(GIVE_BACK, given).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => warn!("a lease ends by itself only, in a few seconds: {error}"),
+        Err(_) => warn!("a lease ends by itself only, in a few seconds: no answer in time"),
+    }
+}
+
+/// What comes next.
+enum Step {
+    Anew(Sending),
+    Stop,
+    Ended(Ended),
+}

@@ -1,0 +1,100 @@
+//! What everybody here works with.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use feed::fetch::{FetchConfig, Limits};
+use feed::schedule;
+use flexicast_tokio::source::SourceHandle;
+use store::Store;
+use tokio::time::Instant;
+
+use super::board::Board;
+use crate::config::Config;
+use crate::data::DataFolder;
+use crate::metrics::Metrics;
+use crate::publish::Terms;
+use crate::transport::Open;
+
+/// Who asks, in the log of the feed's server.
+const USER_AGENT: &str = concat!("flexfeed-source/", env!("CARGO_PKG_VERSION"));
+
+/// Between the first polls of feeds, which may all be on one server.
+const FIRST_POLLS: Duration = Duration::from_millis(250);
+
+/// What everybody here works with. One per process.
+pub(super) struct Context {
+    pub(super) config: Config,
+    pub(super) folder: DataFolder,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) handle: SourceHandle,
+    pub(super) open: Open,
+    pub(super) board: Arc<Board>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) terms: Terms,
+    /// Of all requests to feeds' servers.
+    pub(super) limits: Arc<Limits>,
+    pub(super) first_polls: Spread,
+}
+
+impl Context {
+    /// The file of a channel's head mark.
+    pub(super) fn mark(&self, channel: &str) -> PathBuf {
+        self.folder.file(&format!("{channel}.head"))
+    }
+
+    /// How feeds are fetched, but for their addresses.
+    pub(super) fn fetch(&self) -> FetchConfig {
+        FetchConfig {
+            user_agent: USER_AGENT.to_owned(),
+            limits: Arc::clone(&self.limits),
+            ..FetchConfig::new(String::new())
+        }
+    }
+
+    /// When a feed with these limits of its own is polled.
+    pub(super) fn schedule(&self, min_ms: Option<i64>, max_ms: Option<i64>) -> schedule::Settings {
+        let time = |ms: Option<i64>| {
+            let ms = ms.and_then(|ms| u64::try_from(ms).ok());
+            ms.map(Duration::from_millis)
+        };
+        let intervals = self.config.intervals(time(min_ms), time(max_ms));
+        schedule::Settings {
+            min: intervals.min,
+            max: intervals.max,
+            fixed: (intervals.min == intervals.max).then_some(intervals.min),
+        }
+    }
+}
+
+/// Hands out moments a little apart.
+#[derive(Debug, Default)]
+pub(super) struct Spread {
+    next: Mutex<Option<Instant>>,
+}
+
+impl Spread {
+    /// The wait until the next free moment.
+    pub(super) fn wait(&self) -> Duration {
+        let now = Instant::now();
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = next.map_or(now, |next| next.max(now));
+        *next = Some(at + FIRST_POLLS);
+        at - now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_polls_are_apart() {
+        let spread = Spread::default();
+        assert_eq!(spread.wait(), Duration::ZERO);
+        let (second, third) = (spread.wait(), spread.wait());
+        assert!(second <= FIRST_POLLS && third <= 2 * FIRST_POLLS);
+        assert!(third >= second + FIRST_POLLS / 2, "{second:?} {third:?}");
+    }
+}

@@ -1,0 +1,110 @@
+//! The flow of a channel, from what is set about it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use flexicast_tokio::source::{FlowEndpoint, FlowSettings};
+use store::{ChannelSettings, Retention};
+
+use crate::config::{Config, Groups};
+
+/// Hops that the flow's packets may make. Groups, not hops, say how far a flow goes.
+const FLOW_TTL: u32 = 64;
+
+/// How a channel is sent; another one means another flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sending {
+    pub(super) groups: Groups,
+    pub(super) rate_bps: u64,
+    pub(super) private: bool,
+}
+
+impl Sending {
+    /// What the database says, and for the rest the settings of this process.
+    pub(super) fn of(config: &Config, settings: &ChannelSettings) -> Result<Self> {
+        let groups = match &settings.groups {
+            Some(groups) => Groups::parse(groups).map_err(|why| {
+                anyhow!("its groups {groups:?} cannot be used: {why} (flexfeed-source channel set)")
+            })?,
+            None => Groups::default(),
+        };
+        Ok(Self {
+            groups,
+            rate_bps: settings.rate_bps.unwrap_or(config.rate_bps),
+            private: settings.private,
+        })
+    }
+
+    /// The ways that it goes, in words.
+    pub(super) fn ways(&self, config: &Config) -> String {
+        let groups = self.groups.all().iter().map(ToString::to_string);
+        let groups: Vec<String> = groups.collect();
+        let private = if self.private { "private, " } else { "" };
+        match (groups.as_slice(), config.replicate) {
+            ([], true) => format!("{private}its flow in copies only"),
+            ([], false) => format!("{private}by unicast only"),
+            (groups, _) => format!("{private}its flow on {}", groups.join(" and ")),
+        }
+    }
+
+    /// For the transport; `None` if everything goes by unicast.
+    pub(super) fn flow(&self, config: &Config) -> Result<Option<FlowSettings>> {
+        let groups = self.groups.all();
+        if groups.is_empty() && !config.replicate {
+            return Ok(None);
+        }
+        let endpoints = groups.iter().map(|&group| {
+            Ok(FlowEndpoint {
+                group,
+                interface: interface(config, group)?,
+                asm: config.asm,
+                ttl: FLOW_TTL,
+            })
+        });
+        Ok(Some(FlowSettings {
+            endpoints: endpoints.collect::<Result<_>>()?,
+            replicate: config.replicate,
+            rate_bps: self.rate_bps,
+        }))
+    }
+}
+
+/// What is kept of a channel.
+pub(super) fn keep(config: &Config, settings: &ChannelSettings) -> Retention {
+    match settings.keep {
+        Retention {
+            count: None,
+            age_ms: None,
+        } => general(config),
+        own => own,
+    }
+}
+
+/// What is kept of channels that say nothing of it.
+pub(super) fn general(config: &Config) -> Retention {
+    let age = config.keep.age;
+    Retention {
+        count: config.keep.count,
+        age_ms: age.map(|age| i64::try_from(age.as_millis()).unwrap_or(i64::MAX)),
+    }
+}
+
+/// The address that the flow to a group leaves from.
+fn interface(config: &Config, group: SocketAddr) -> Result<IpAddr> {
+    if let Some(ip) = config.flow_sources.towards(group) {
+        return Ok(ip);
+    }
+    let remedy = "name its address with --flow-source, or leave the group out of --group";
+    let ip = netio::route_source(group.ip()).with_context(|| {
+        format!("cannot find the interface that the flow to {group} should leave by; {remedy}")
+    })?;
+    if let IpAddr::V6(v6) = ip
+        && v6.is_unicast_link_local()
+    {
+        bail!(
+            "the flow to {group} would leave from {v6}, which routers do not forward for: this \
+             machine's interface has no other IPv6 address; {remedy}"
+        );
+    }
+    Ok(ip)
+}

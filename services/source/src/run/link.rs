@@ -1,0 +1,132 @@
+//! The source's own enrolment link: made at the first start, kept up with the settings.
+
+use std::io::Write as _;
+
+use anyhow::{Result, bail};
+use store::{NewToken, Store};
+use tracing::{info, warn};
+
+use crate::data::DataFolder;
+use crate::data::enrolment::{self, Saved, Token};
+
+/// The longest enrolment link that receivers read, in bytes.
+const MAX_LINK: usize = 4096;
+
+/// What people know the link's token by.
+const LABEL: &str = "first enrolment link";
+
+/// The link, but for what may change.
+pub(super) struct Link {
+    token: Token,
+    /// HOST:PORT.
+    address: String,
+    /// Of the key that comes next.
+    next_pin: Option<[u8; 32]>,
+    /// The store admits nobody with it any more.
+    is_revoked: bool,
+}
+
+impl Link {
+    /// Makes sure that there is a token, and that the store admits receivers with it.
+    ///
+    /// # Errors
+    /// The file of the link is damaged, or the store fails.
+    pub(super) async fn prepare(
+        folder: &DataFolder,
+        store: &dyn Store,
+        address: String,
+        next_pin: Option<[u8; 32]>,
+    ) -> Result<Self> {
+        let (token, given_out) = match Token::load(folder)? {
+            Some(token) => (token, true),
+            None => (Token::make()?, false),
+        };
+        let hash = token.hash();
+        let mut is_revoked = false;
+        if !store.token_valid(&hash).await? {
+            // Before the link is written: one that is there works, unless somebody has revoked it.
+            let row = store
+                .add_token(&NewToken {
+                    hash,
+                    label: LABEL.to_owned(),
+                    limit: None,
+                    expires_ms: None,
+                    public: false,
+                    channels: Vec::new(),
+                })
+                .await?;
+            is_revoked = row.revoked_ms.is_some();
+            if given_out && !is_revoked {
+                // A database that was made anew is told of the link that was given out already.
+                let channels = store.channels().await?;
+                if channels.iter().all(|row| row.channel.head == 0) {
+                    warn!(
+                        "the database is new although this data folder is not: receivers start \
+                         over; restore a backup if this is not meant"
+                    );
+                }
+            }
+        }
+        Ok(Self {
+            token,
+            address,
+            next_pin,
+            is_revoked,
+        })
+    }
+
+    /// Keeps the link in its file up with the channels and the pin, and says so.
+    ///
+    /// # Errors
+    /// The link is too long, or its file cannot be written.
+    pub(super) fn save(&self, folder: &DataFolder, pin: &[u8; 32], names: &[&str]) -> Result<()> {
+        let file = enrolment::link_file(folder);
+        let file = file.display();
+        if self.is_revoked {
+            info!(
+                "the enrolment link in {file} was revoked; `flexfeed-source token create` makes \
+                 another one"
+            );
+            return Ok(());
+        }
+        if names.is_empty() {
+            // There is nothing yet that it could lead to.
+            return Ok(());
+        }
+        let next = self.next_pin.filter(|next| next != pin);
+        let pins: Vec<[u8; 32]> = [*pin].into_iter().chain(next).collect();
+        let link = self.token.link(&self.address, &pins, names);
+        if link.len() > MAX_LINK {
+            bail!(
+                "the names of the {} channels make the enrolment link longer than the {MAX_LINK} \
+                 bytes that receivers read: give them shorter names",
+                names.len()
+            );
+        }
+        match enrolment::save(folder, &link)? {
+            Saved::New => announce(&link, &file.to_string()),
+            Saved::Changed => info!(
+                "the enrolment link in {file} is another one now, because the public address, the \
+                 certificate or a channel has changed: give receivers the new one"
+            ),
+            Saved::Same => info!("the enrolment link for receivers is in {file}"),
+        }
+        Ok(())
+    }
+}
+
+/// Prints the link. This is the one place where it is shown, and it is no log line.
+fn announce(link: &str, file: &str) {
+    let text = format!(
+        "\nEnrolment link for receivers; whoever has it can subscribe (kept in {file}):\n\n  \
+         {link}\n\nRun a receiver:\n\n  flexfeed-receiver '{link}'\n\n"
+    );
+    let mut out = std::io::stdout().lock();
+    if out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .is_err()
+    {
+        info!("the enrolment link for receivers is in {file}");
+    }
+}

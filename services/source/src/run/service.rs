@@ -1,0 +1,82 @@
+//! What systemd is told; nothing where nobody listens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flexicast_tokio::source::SourceHandle;
+use sd_notify::NotifyState;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::board::{Board, Role, Snapshot};
+
+/// The words about the present state are looked at this often.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Tells systemd something.
+pub(super) fn tell(what: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(what) {
+        debug!("systemd could not be told {what:?}: {error}");
+    }
+}
+
+/// Keeps systemd up with how it goes until `stop`: in words, and with signs of life for as long as
+/// the transport answers.
+pub(super) async fn keep_telling(board: Arc<Board>, handle: SourceHandle, stop: CancellationToken) {
+    let words = async {
+        let mut last = String::new();
+        loop {
+            let now = words(&board.snapshot());
+            if now != last {
+                tell(&[NotifyState::Status(&now)]);
+                last = now;
+            }
+            sleep(LOOK).await;
+        }
+    };
+    let life = async {
+        let Some(limit) = sd_notify::watchdog_enabled() else {
+            return std::future::pending::<()>().await;
+        };
+        let pause = limit / 3;
+        loop {
+            // A transport that is stuck is what the watchdog is for.
+            if let Ok(Some(_)) = timeout(pause, handle.status()).await {
+                tell(&[NotifyState::Watchdog]);
+            }
+            sleep(pause).await;
+        }
+    };
+    let both = async { tokio::join!(words, life) };
+    stop.run_until_cancelled(both).await;
+}
+
+/// The present state in a line.
+fn words(seen: &Snapshot) -> String {
+    if let Some(error) = &seen.database.error {
+        return format!("the database is away: {error}");
+    }
+    let mut parts = Vec::new();
+    let mut active = 0;
+    for channel in &seen.channels {
+        match &channel.role {
+            Role::Active { .. } => match &channel.store_failure {
+                Some(failure) => parts.push(format!("{}: {failure}", channel.name)),
+                None => active += 1,
+            },
+            Role::Standby { holder } => parts.push(match holder {
+                Some(holder) => format!("{}: {holder} publishes", channel.name),
+                None => format!("{}: standing by", channel.name),
+            }),
+            Role::Lapsed { reason, .. } | Role::Failed { reason } => {
+                parts.push(format!("{}: {reason}", channel.name));
+            }
+            Role::Starting => parts.push(format!("{}: starting", channel.name)),
+        }
+    }
+    if active > 0 || parts.is_empty() {
+        parts.insert(0, format!("publishing {active} channels"));
+    }
+    parts.join("; ")
+}

@@ -1,0 +1,486 @@
+//! What is published here, and what by another source on the same database.
+//!
+//! Receivers get all their channels on one connection, so one source at a time publishes all
+//! channels of a database. The first channel by name decides who: its holder takes the others, too,
+//! and who does not get it gives up the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Error, Result, anyhow};
+use flexicast_tokio::source::Absence;
+use store::{ChannelRow, FeedRow, HeadMark, Holder, StoreError};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+use uuid::Uuid;
+
+use super::board::Shown;
+use super::channel::{Channel, Ended, Wanted, give_back};
+use super::context::Context;
+use super::link::Link;
+use crate::publish::{Taken, Tenure};
+use crate::sabotage;
+
+/// How often the database is looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// One question to the database is not waited for longer than this.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Before a channel that could not be begun is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// A revoked receiver is looked for in so many ticks: its admission may have been under way.
+const EJECTIONS: u8 = 3;
+
+/// Decides what is published here.
+pub(super) struct Supervisor {
+    context: Arc<Context>,
+    holder: Holder,
+    link: Link,
+    pin: watch::Receiver<[u8; 32]>,
+    /// Of the database, when it was read last.
+    version: Option<u64>,
+    /// The channels that are to be published, as they were read last.
+    rows: BTreeMap<String, ChannelRow>,
+    feeds: BTreeMap<String, Vec<FeedRow>>,
+    leading: BTreeMap<String, Leading>,
+    tasks: JoinSet<(String, Ended)>,
+    /// When to try again what failed.
+    failed: BTreeMap<String, Instant>,
+    /// Channels whose database was set back while they were published.
+    set_back: BTreeSet<String>,
+    /// How far the marks of other sources' channels were brought.
+    followed: BTreeMap<String, (Uuid, u64)>,
+    /// Revoked receivers, and in how many ticks they still have to be looked for.
+    revoked: BTreeMap<Uuid, u8>,
+}
+
+/// A channel that is published here.
+struct Leading {
+    wanted: watch::Sender<Wanted>,
+    stop: CancellationToken,
+    /// Answers once it is served, with the ways that it goes.
+    begun: Option<oneshot::Receiver<Result<String>>>,
+}
+
+impl Supervisor {
+    pub(super) fn new(
+        context: Arc<Context>,
+        holder: Holder,
+        link: Link,
+        pin: watch::Receiver<[u8; 32]>,
+    ) -> Self {
+        Self {
+            context,
+            holder,
+            link,
+            pin,
+            version: None,
+            rows: BTreeMap::new(),
+            feeds: BTreeMap::new(),
+            leading: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            failed: BTreeMap::new(),
+            set_back: BTreeSet::new(),
+            followed: BTreeMap::new(),
+            revoked: BTreeMap::new(),
+        }
+    }
+
+    /// Looks for the first time, and waits until everything is served that can be. Returns in words
+    /// what that is, and the ways that it goes.
+    ///
+    /// # Errors
+    /// The store fails, or a channel cannot be served.
+    pub(super) async fn begin(&mut self) -> Result<(String, String)> {
+        self.look().await?;
+        let mut served = Vec::new();
+        for (name, leading) in &mut self.leading {
+            if let Some(begun) = leading.begun.take() {
+                let ended = |_| anyhow!("channel {name:?} could not be begun");
+                served.push((name.clone(), begun.await.map_err(ended)??));
+            }
+        }
+        Ok(match served.as_slice() {
+            [] if self.rows.is_empty() => (
+                "no channel yet".to_owned(),
+                "receivers are told so".to_owned(),
+            ),
+            [] => (
+                "nothing at the moment".to_owned(),
+                "another source publishes and this one stands by".to_owned(),
+            ),
+            [(name, ways)] => (format!("channel {name:?}"), ways.clone()),
+            all => {
+                let each = all.iter().map(|(name, ways)| format!("{name:?}: {ways}"));
+                let each: Vec<String> = each.collect();
+                (format!("{} channels", all.len()), each.join(", "))
+            }
+        })
+    }
+
+    /// Goes on with that until `stop`, and then leaves everything in good order.
+    ///
+    /// # Errors
+    /// A part broke down: the process has to end rather than go on without it.
+    pub(super) async fn run(mut self, stop: CancellationToken) -> Result<()> {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = sleep(TICK) => {}
+                Some(ended) = self.tasks.join_next() => {
+                    let (name, ended) = ended.context("the publishing of a channel broke down")?;
+                    self.ended(name, ended).await;
+                }
+            }
+            let seen = self.look().await;
+            self.judge_database(seen.err());
+        }
+        for leading in self.leading.values() {
+            leading.stop.cancel();
+        }
+        while self.tasks.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    /// Says once that the database is away, and that it is back.
+    fn judge_database(&self, failure: Option<StoreError>) {
+        let text = failure.map(|failure| failure.to_string());
+        let board = &self.context.board;
+        if board.set_database(text.clone()).is_none() {
+            return;
+        }
+        match text {
+            Some(text) => error!(
+                "{text}. Receivers stay connected; nothing new is fetched or published until it is \
+                 back, and nobody new is admitted. It is tried again each second"
+            ),
+            None => info!("the database is back"),
+        }
+    }
+
+    async fn look(&mut self) -> Result<(), StoreError> {
+        let context = Arc::clone(&self.context);
+        let version = answer(context.store.version()).await?;
+        let is_news = self.version != Some(version);
+        if is_news {
+            self.read_revoked().await?;
+        }
+        self.eject().await;
+        let is_idle = self
+            .rows
+            .keys()
+            .any(|name| !self.leading.contains_key(name));
+        if is_news || is_idle {
+            self.read().await?;
+            self.version = Some(version);
+            self.apply().await;
+        }
+        if self.pin.has_changed().unwrap_or(false) {
+            self.refresh_link();
+        }
+        self.lead().await?;
+        self.follow().await;
+        Ok(())
+    }
+
+    async fn read(&mut self) -> Result<(), StoreError> {
+        let store = &self.context.store;
+        let rows = answer(store.channels()).await?;
+        let feeds = answer(store.feeds(None)).await?;
+        let rows = rows.into_iter().filter(|row| row.active);
+        self.rows = rows.map(|row| (row.channel.name.clone(), row)).collect();
+        self.feeds.clear();
+        for feed in feeds {
+            let of_channel = self.feeds.entry(feed.channel.clone()).or_default();
+            of_channel.push(feed);
+        }
+        Ok(())
+    }
+
+    fn wanted(&self, row: &ChannelRow) -> Wanted {
+        let feeds = self.feeds.get(&row.channel.name);
+        Wanted {
+            settings: row.settings.clone(),
+            feeds: feeds.cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Has everybody know of what was read.
+    async fn apply(&mut self) {
+        let board = Arc::clone(&self.context.board);
+        let mut is_other = false;
+        for channel in board.snapshot().channels {
+            if !self.rows.contains_key(&channel.name) {
+                is_other = true;
+                match self.leading.get(&channel.name) {
+                    Some(leading) => leading.stop.cancel(),
+                    None => self.gone(&channel.name).await,
+                }
+            }
+        }
+        for (name, row) in &self.rows {
+            let channel = &row.channel;
+            is_other |= !board.knows(name);
+            let shown = Shown {
+                place: self.place(name),
+                private: row.settings.private,
+                groups: row.settings.groups.clone().unwrap_or_default(),
+                incarnation: Some(channel.incarnation),
+                head: channel.head,
+                first: channel.first,
+            };
+            board.show(name, shown);
+            let wanted = self.wanted(row);
+            let feeds = wanted.feeds.iter().filter(|feed| feed.active);
+            board.set_feeds(
+                name,
+                feeds.map(|f| (f.settings.url.clone(), f.settings.title.clone())),
+            );
+            if let Some(leading) = self.leading.get(name) {
+                leading.wanted.send_if_modified(|present| {
+                    let is_news = !present.is_like(&wanted);
+                    *present = wanted;
+                    is_news
+                });
+            }
+        }
+        if is_other {
+            self.refresh_link();
+        }
+    }
+
+    /// Channels of the settings come first, in the order in which they were given.
+    fn place(&self, name: &str) -> usize {
+        let given = &self.context.config.channels;
+        let place = given.iter().position(|channel| channel.name == name);
+        place.unwrap_or(given.len())
+    }
+
+    fn refresh_link(&mut self) {
+        let pin = *self.pin.borrow_and_update();
+        let mut names: Vec<&str> = self.rows.keys().map(String::as_str).collect();
+        names.sort_by_key(|name| self.place(name));
+        if let Err(error) = self.link.save(&self.context.folder, &pin, &names) {
+            warn!("the enrolment link stays as it was: {error:#}");
+        }
+    }
+
+    /// A channel is not to be published any more.
+    async fn gone(&mut self, name: &str) {
+        let context = &self.context;
+        context.handle.remove_channel(name, Absence::Gone).await;
+        context.open.shut(name);
+        context.board.forget(name);
+        self.failed.remove(name);
+        self.followed.remove(name);
+        info!("channel {name:?} is not published any more");
+    }
+
+    /// Takes what is ours to take.
+    async fn lead(&mut self) -> Result<(), StoreError> {
+        let Some(first) = self.rows.keys().next().cloned() else {
+            return Ok(());
+        };
+        let leads_first = self.leading.contains_key(&first) || self.failed.contains_key(&first);
+        if !leads_first {
+            if self.is_about_to_be_taken(&first) {
+                return Ok(());
+            }
+            if let Some(other) = self.take(&first).await? {
+                return self.stand_by(other).await;
+            }
+        }
+        let names: Vec<String> = self.rows.keys().cloned().collect();
+        for name in names {
+            let is_due = self
+                .failed
+                .get(&name)
+                .is_none_or(|at| *at <= Instant::now());
+            if self.leading.contains_key(&name) || !is_due {
+                continue;
+            }
+            self.failed.remove(&name);
+            if let Some(other) = self.take(&name).await? {
+                debug!("channel {name:?} is held by {other:?} yet");
+                self.context.handle.elsewhere(&name).await;
+                self.context.board.standby(&name, Some(other));
+            }
+        }
+        Ok(())
+    }
+
+    /// A channel that nobody has belongs to who has the others.
+    fn is_about_to_be_taken(&self, first: &str) -> bool {
+        let free = |row: &ChannelRow| row.lease.is_none();
+        let mut others = self.rows.iter().filter(|(name, _)| *name != first);
+        self.leading.is_empty()
+            && self.rows.get(first).is_some_and(free)
+            && others.any(|(_, row)| !free(row))
+    }
+
+    /// Another source publishes.
+    async fn stand_by(&mut self, other: String) -> Result<(), StoreError> {
+        for (name, leading) in &self.leading {
+            if !leading.stop.is_cancelled() {
+                warn!("channel {name:?} is given up: {other:?} publishes the first channel");
+                leading.stop.cancel();
+            }
+        }
+        for name in self.rows.keys() {
+            if !self.leading.contains_key(name) {
+                self.context.handle.elsewhere(name).await;
+                self.context.board.standby(name, Some(other.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for a channel and begins to publish it. Returns who has it otherwise.
+    async fn take(&mut self, name: &str) -> Result<Option<String>, StoreError> {
+        let context = Arc::clone(&self.context);
+        let asked = Tenure::take(&*context.store, name, &self.holder, context.terms);
+        let tenure = match answer(asked).await? {
+            Taken::Held(tenure) => tenure,
+            Taken::Other { name } => return Ok(Some(name)),
+        };
+        if self.set_back.remove(name) {
+            let renewed = answer(context.store.renew_channel(name)).await;
+            let channel = renewed.inspect_err(|_| {
+                self.set_back.insert(name.to_owned());
+            })?;
+            warn!(
+                "channel {name:?} gets a new incarnation ({}), so its receivers start over",
+                channel.incarnation
+            );
+        }
+        let Some(row) = self.rows.get(name) else {
+            return Ok(None);
+        };
+        let (wanted, present) = watch::channel(self.wanted(row));
+        let (begin, begun) = oneshot::channel();
+        let stop = CancellationToken::new();
+        let leading = Leading {
+            wanted,
+            stop: stop.clone(),
+            begun: Some(begun),
+        };
+        self.leading.insert(name.to_owned(), leading);
+        self.followed.remove(name);
+        let name = name.to_owned();
+        self.tasks.spawn(async move {
+            let channel = Channel::begin(Arc::clone(&context), &name, tenure.clone(), present);
+            let ended = match channel.await {
+                Ok(channel) => {
+                    let ways = channel.ways();
+                    info!(fence = tenure.fence(), "channel {name:?} is published here");
+                    let _ = begin.send(Ok(ways));
+                    channel.run(stop).await
+                }
+                Err(error) => {
+                    give_back(&context, &tenure).await;
+                    match begin.send(Err(error)) {
+                        // Nobody waits for it any more.
+                        Err(Err(error)) => Ended::Failed(error),
+                        _ => Ended::Failed(Error::msg("it could not be begun")),
+                    }
+                }
+            };
+            (name, ended)
+        });
+        Ok(None)
+    }
+
+    /// Takes note of the end of a channel's publishing here.
+    async fn ended(&mut self, name: String, ended: Ended) {
+        self.leading.remove(&name);
+        let board = &self.context.board;
+        match ended {
+            Ended::Stopped if !self.rows.contains_key(&name) => self.gone(&name).await,
+            Ended::Stopped => {
+                let handle = &self.context.handle;
+                handle.remove_channel(&name, Absence::Elsewhere).await;
+                self.context.open.shut(&name);
+                board.standby(&name, None);
+            }
+            Ended::Lost(lost) => {
+                warn!("channel {name:?} is not published here any more: {lost}");
+                board.standby(&name, None);
+            }
+            Ended::SetBack => {
+                error!("channel {name:?}: {ended}");
+                self.set_back.insert(name);
+            }
+            Ended::Anew => warn!("channel {name:?} begins anew: {ended}"),
+            Ended::Failed(failure) => {
+                error!(
+                    "channel {name:?} cannot be published: {failure:#}; it is tried again in {} s",
+                    AGAIN.as_secs()
+                );
+                board.failed(&name, format!("{failure:#}"));
+                self.failed.insert(name, Instant::now() + AGAIN);
+            }
+        }
+    }
+
+    /// Brings the marks of what others publish up to what they have published, so that a take-over
+    /// is no restart from a backup.
+    async fn follow(&mut self) {
+        for (name, row) in &self.rows {
+            let seen = (row.channel.incarnation, row.channel.head);
+            let is_others = row.lease.is_some() && !self.leading.contains_key(name);
+            if !is_others || self.followed.get(name) == Some(&seen) {
+                continue;
+            }
+            let mark = self.context.mark(name);
+            match HeadMark::follow(&mark, &*self.context.store, name).await {
+                Ok(_) => {
+                    self.followed.insert(name.clone(), seen);
+                }
+                Err(error) => debug!("the head mark of {name:?} is behind: {error}"),
+            }
+        }
+    }
+
+    async fn read_revoked(&mut self) -> Result<(), StoreError> {
+        let is_first = self.version.is_none();
+        let ids = answer(self.context.store.revoked()).await?;
+        let before = std::mem::take(&mut self.revoked);
+        // At the start nobody is connected.
+        let fresh = if is_first { 0 } else { EJECTIONS };
+        let ids = ids.into_iter();
+        let ids = ids.map(|id| (id, before.get(&id).copied().unwrap_or(fresh)));
+        self.revoked = ids.collect();
+        Ok(())
+    }
+
+    /// Removes receivers that were revoked: what follows is encrypted with keys that they do not get.
+    async fn eject(&mut self) {
+        if sabotage::revocation_off() {
+            return;
+        }
+        for (id, left) in self.revoked.iter_mut().filter(|(_, left)| **left > 0) {
+            if *left == EJECTIONS {
+                info!("receiver {id} was revoked and is removed");
+            }
+            *left -= 1;
+            self.context.handle.eject(*id).await;
+        }
+    }
+}
+
+/// The database's answer, if it comes in time.
+async fn answer<T>(question: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    match timeout(PATIENCE, question).await {
+        Ok(answer) => answer,
+        Err(_) => Err(StoreError::Unavailable {
+            url: "the database".to_owned(),
+            detail: format!("it has not answered for {} s", PATIENCE.as_secs()),
+        }),
+    }
+}

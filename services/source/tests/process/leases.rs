@@ -1,0 +1,275 @@
+//! Several sources on one database: one publishes, the others stand by.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use flexicast_tokio::receiver::{Event, ReceiverConfig};
+use postgres::Postgres;
+use rustix::process::Signal;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::receiving::{Listening, configuration};
+use crate::relay::Relay;
+use crate::running::{Feed, Running, source_at};
+
+/// Two places where a source may run, with a relay in front.
+struct Site {
+    folder: tempfile::TempDir,
+    database: String,
+    feed: Feed,
+    listen: [SocketAddr; 2],
+    relay: Relay,
+    sabotage: Option<&'static str>,
+}
+
+impl Site {
+    fn new(database: Option<String>, sabotage: Option<&'static str>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = folder.path().join("shared.db");
+        let listen = [free(), free()];
+        Self {
+            database: database.unwrap_or_else(|| format!("sqlite://{}", shared.display())),
+            feed: Feed::with(5),
+            relay: Relay::to(listen.to_vec()),
+            listen,
+            folder,
+            sabotage,
+        }
+    }
+
+    fn data(&self, which: usize) -> PathBuf {
+        self.folder.path().join(["a", "b"][which])
+    }
+
+    /// The second one shows the certificate of the first.
+    fn command(&self, which: usize) -> Command {
+        let mut command = source_at(
+            &self.listen[which].to_string(),
+            &self.data(which),
+            &self.feed,
+        );
+        command.args(["--database-url", &self.database]);
+        command.args(["--holder-name", ["a", "b"][which]]);
+        if let Some(sabotage) = self.sabotage {
+            command.env("FLEXFEED_SABOTAGE", sabotage);
+        }
+        if which == 1 {
+            let own = |file: &str| self.data(0).join(file);
+            command.arg("--cert").arg(own("cert.pem"));
+            command.arg("--key").arg(own("key.pem"));
+        }
+        command
+    }
+
+    fn start(&self, which: usize) -> Running {
+        Running::start(self.command(which))
+    }
+
+    /// What a receiver in front of the relay is given.
+    fn receiver(&self) -> ReceiverConfig {
+        ReceiverConfig {
+            server: self.relay.address.to_string(),
+            ..configuration(&self.data(0))
+        }
+    }
+}
+
+/// An address that nobody uses at the moment.
+fn free() -> SocketAddr {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap()
+}
+
+fn status(running: &Running) -> Value {
+    serde_json::from_str(&running.page("/status.json").1).unwrap()
+}
+
+fn publishes(running: &Running) -> bool {
+    status(running)["role"] == "active" && running.page("/readyz").0 == 200
+}
+
+fn stands_by(running: &Running) -> bool {
+    let (code, page) = running.page("/readyz");
+    let page: Value = serde_json::from_str(&page).unwrap();
+    code == 503
+        && page["standby"] == true
+        && status(running)["role"] == "standby"
+        && running.page("/readyz?standby=ok").0 == 200
+}
+
+async fn one_publishes_and_the_other_takes_over(site: Site) {
+    let mut a = site.start(0);
+    a.until("it publishes", publishes);
+    let mut b = site.start(1);
+    b.until("it stands by", stands_by);
+    assert!(
+        b.page("/readyz").1.contains("\\\"a\\\""),
+        "{}",
+        b.page("/readyz").1
+    );
+    let incarnation = status(&a)["incarnation"].clone();
+
+    // Behind the relay it meets now this source and now that, and is let in by the one that
+    // publishes.
+    let mut receiver = Listening::start(site.receiver());
+    receiver.update(5).await;
+    site.feed.grow(3);
+    receiver.update(8).await;
+
+    // Killed.
+    a.signal(Signal::KILL);
+    a.end();
+    site.feed.grow(4);
+    receiver.update(12).await;
+    b.until("it publishes", publishes);
+
+    // It comes back, and is the one that stands by.
+    let mut a = site.start(0);
+    a.until("it stands by", stands_by);
+    assert!(publishes(&b));
+
+    // Stopped, so that it does not know that time goes by.
+    b.signal(Signal::STOP);
+    site.feed.grow(5);
+    receiver.update(17).await;
+    a.until("it publishes", publishes);
+    b.signal(Signal::CONT);
+    b.until("who wakes up stands by", stands_by);
+    assert!(
+        b.log()
+            .contains("is not published here any more: another source has taken it over"),
+        "{}",
+        b.log()
+    );
+    // And lets nobody in.
+    let mut stranger = Listening::start(ReceiverConfig {
+        server: site.listen[1].to_string(),
+        ..configuration(&site.data(0))
+    });
+    stranger
+        .until("the refusal", |event| match event {
+            Event::Refused { fatal, reason, .. } => {
+                assert!(!fatal, "{reason}");
+                Some(())
+            }
+            Event::Welcome { .. } => panic!("who stands by serves"),
+            _ => None,
+        })
+        .await;
+    site.feed.grow(2);
+    receiver.update(19).await;
+
+    // In good order: the other one has it at once.
+    let (code, log, _) = a.terminate();
+    assert_eq!(code.code(), Some(0), "{log}");
+    site.feed.grow(6);
+    receiver.update(25).await;
+    b.until("it publishes", publishes);
+
+    assert_eq!(receiver.seqs, (1..=25).collect::<Vec<_>>());
+    let page = status(&b);
+    assert_eq!(
+        (&page["incarnation"], &page["head"]),
+        (&incarnation, &25.into())
+    );
+    let (code, log, _) = b.terminate();
+    assert_eq!(code.code(), Some(0), "{log}");
+    assert!(!log.contains("new incarnation"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_sources_on_one_postgresql() {
+    let server = Postgres::start().unwrap();
+    let database = server.create("leases").unwrap();
+    one_publishes_and_the_other_takes_over(Site::new(Some(database), None)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_sources_on_one_file() {
+    one_publishes_and_the_other_takes_over(Site::new(None, None)).await;
+}
+
+/// With leases that mean nothing, who wakes up goes on as if it had never slept.
+#[cfg(feature = "sabotage")]
+#[tokio::test(flavor = "multi_thread")]
+#[should_panic(expected = "not in time: who wakes up stands by")]
+async fn a_source_that_ignores_its_lease_is_noticed() {
+    one_publishes_and_the_other_takes_over(Site::new(None, Some("fence-off"))).await;
+}
+
+#[test]
+fn all_channels_are_published_by_one_source() {
+    let site = Site::new(None, None);
+    let more = Feed::with(2);
+    let command = |which: usize| {
+        let mut command = site.command(which);
+        command.args(["--channel-spec", &format!("alpha,feed={}", more.url)]);
+        command
+    };
+    // Both at the same time.
+    let first = Running::start(site.command(0));
+    first.terminate();
+    let mut both = [Running::begin(command(0)), Running::begin(command(1))];
+    for running in &mut both {
+        running.until("it runs", |running| {
+            running.log().contains("status pages on")
+        });
+    }
+    let roles = |running: &Running| {
+        let page = status(running);
+        let channels = page["channels"].as_array().unwrap().clone();
+        let roles: Vec<String> = channels
+            .iter()
+            .map(|channel| channel["role"].as_str().unwrap().to_owned())
+            .collect();
+        roles
+    };
+    let [a, b] = &mut both;
+    a.until("one has both, the other none", |a| {
+        let (mut one, mut other) = (roles(a), roles(b));
+        if one.first() > other.first() {
+            std::mem::swap(&mut one, &mut other);
+        }
+        one == ["active", "active"] && other == ["standby", "standby"]
+    });
+}
+
+#[test]
+fn who_restarts_in_the_same_place_does_not_wait_for_itself() {
+    let site = Site::new(None, None);
+    let first = site.start(0);
+    first.signal(Signal::KILL);
+    first.end();
+    let again = site.start(0);
+    // Said at the start: it had the lease at once.
+    assert!(
+        again.log().contains("serving channel \"lore\""),
+        "{}",
+        again.log()
+    );
+}
+
+#[test]
+fn a_source_without_settings_takes_the_database_as_it_is() {
+    let site = Site::new(None, None);
+    let mut a = site.start(0);
+    a.until("stored", |running| status(running)["head"] == 5);
+    a.terminate();
+    let mut bare = crate::running::program();
+    bare.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    bare.args(["--database-url", &site.database, "--allow-private-feed"]);
+    bare.arg("--data").arg(site.data(1));
+    fs::create_dir_all(site.data(1)).unwrap();
+    let mut b = Running::start(bare);
+    b.until("it publishes", publishes);
+    site.feed.grow(1);
+    // It was told nothing, so the feed is polled at its own rate: the first poll has been done.
+    assert_eq!(status(&b)["channel"], "lore");
+    assert_eq!(status(&b)["feed"]["url"], site.feed.url);
+    let id: Uuid = status(&b)["incarnation"].as_str().unwrap().parse().unwrap();
+    assert_ne!(id, Uuid::nil());
+    b.terminate();
+}
