@@ -8,6 +8,7 @@ mod files;
 mod leases;
 mod migrations;
 mod outage;
+mod retention;
 mod settings;
 mod site;
 mod updates;

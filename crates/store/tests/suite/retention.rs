@@ -1,0 +1,124 @@
+//! What is kept of a channel: by number, by age, by both, while others write.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use store::{Retention, Store};
+
+use crate::migrations::Raw;
+use crate::site::{Site, URL, drafts, encode, keep, on_both};
+
+on_both! {
+    what_is_too_old_goes_and_the_stricter_limit_decides,
+    a_clock_that_was_set_back_keeps_too_much_rather_than_too_little,
+    old_updates_go_while_others_append_and_read,
+}
+
+const HOUR: i64 = 3_600_000;
+
+fn limits(count: Option<u64>, age_ms: Option<i64>) -> Retention {
+    Retention { count, age_ms }
+}
+
+async fn what_is_too_old_goes_and_the_stricter_limit_decides(site: Site) {
+    let store = site.lore().await;
+    // More than are looked at and deleted in one part.
+    store
+        .append("lore", URL, None, &drafts(0, 3000), None, &encode)
+        .await
+        .unwrap();
+    let mut raw = Raw::to(&site.url).await;
+    raw.run(&format!(
+        "UPDATE updates SET created_at = created_at - {} WHERE seq <= 2200",
+        2 * HOUR
+    ))
+    .await;
+    let retain = async |keep| store.retain("lore", &keep).await.unwrap();
+    assert_eq!(retain(limits(None, None)).await, 1);
+    assert_eq!(retain(limits(None, Some(3 * HOUR))).await, 1);
+    assert_eq!(retain(limits(Some(2990), Some(3 * HOUR))).await, 11);
+    assert_eq!(retain(limits(Some(2990), Some(HOUR))).await, 2201);
+    assert_eq!(retain(limits(Some(100), Some(HOUR))).await, 2901);
+    let left = store.updates("lore", 1, 1000, 1 << 20).await.unwrap();
+    assert_eq!((left.len(), left[0].seq), (100, 2901));
+    raw.run(&format!(
+        "UPDATE updates SET created_at = created_at - {}",
+        2 * HOUR
+    ))
+    .await;
+    assert_eq!(retain(limits(Some(100), Some(HOUR))).await, 3001);
+    let channel = store.open_channel("lore").await.unwrap();
+    assert_eq!((channel.first, channel.head), (3001, 3000));
+    // What was forgotten does not come back as new.
+    let again = store
+        .append("lore", URL, None, &drafts(0, 9), None, &encode)
+        .await;
+    assert!(again.unwrap().is_empty());
+}
+
+async fn a_clock_that_was_set_back_keeps_too_much_rather_than_too_little(site: Site) {
+    let store = site.lore().await;
+    store
+        .append("lore", URL, None, &drafts(0, 9), None, &encode)
+        .await
+        .unwrap();
+    let mut raw = Raw::to(&site.url).await;
+    // Only a beginning can go: behind the young one in the middle everything stays.
+    raw.run(&format!(
+        "UPDATE updates SET created_at = created_at - {} WHERE seq <> 4",
+        2 * HOUR
+    ))
+    .await;
+    let first = store.retain("lore", &limits(None, Some(HOUR))).await;
+    assert_eq!(first.unwrap(), 4);
+    let left = store.updates("lore", 1, 100, 1 << 20).await.unwrap();
+    assert_eq!(left.len(), 6);
+}
+
+async fn old_updates_go_while_others_append_and_read(site: Site) {
+    const KEEP: u64 = 50;
+    let (store, second): (Arc<dyn Store>, Arc<dyn Store>) = (site.lore().await, site.open().await);
+    let done = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let done = Arc::clone(&done);
+        tokio::spawn(async move {
+            for part in 0..60 {
+                let drafts = drafts(part * 30, part * 30 + 30);
+                second
+                    .append("lore", URL, None, &drafts, None, &encode)
+                    .await
+                    .unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+        })
+    };
+    let reader = {
+        let (store, done) = (store.clone(), Arc::clone(&done));
+        tokio::spawn(async move {
+            while !done.load(Ordering::Relaxed) {
+                let updates = store.updates("lore", 1, 200, 1 << 20).await.unwrap();
+                assert!(
+                    updates.windows(2).all(|two| two[1].seq == two[0].seq + 1),
+                    "a hole"
+                );
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    let mut before = 0;
+    while !done.load(Ordering::Relaxed) {
+        let first = store.retain("lore", &keep(KEEP)).await.unwrap();
+        assert!(first >= before, "what is gone came back");
+        before = first;
+        let channel = store.open_channel("lore").await.unwrap();
+        assert!(channel.first <= channel.head + 1);
+    }
+    writer.await.unwrap();
+    reader.await.unwrap();
+    assert!(before > 1, "nothing was deleted in between");
+    assert_eq!(
+        store.retain("lore", &keep(KEEP)).await.unwrap(),
+        1800 - KEEP + 1
+    );
+    assert_eq!(store.open_channel("lore").await.unwrap().head, 1800);
+}
