@@ -40,8 +40,10 @@ pub struct Attachment {
 /// One entry as the feed gives it at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The feed's own id, used as it is; a stable `urn:uuid:` made from link and title where the
-    /// feed has none. Never empty, at most [`crate::parse::MAX_ID_BYTES`] long.
+    /// The feed's own id, used as it is. Where the feed gives none, or one that also stands on
+    /// entries with other links (some feeds give all of theirs one guid), a stable `urn:uuid:` made
+    /// from link and title: the same after the entry was moved, dated anew or spaced otherwise.
+    /// Never empty, at most [`crate::parse::MAX_ID_BYTES`] long.
     pub id: String,
     /// Plain text, without markup.
     pub title: Option<String>,

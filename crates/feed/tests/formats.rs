@@ -298,6 +298,13 @@ fn work_is_bounded() {
     let wide: String = (0..50_000).map(|n| format!(" a{n}=''")).collect();
     let wide = format!("<entry><id>1</id><a{wide}/></entry><entry><id>2</id></entry>");
     assert_eq!(one(atom(&wide)).id, "2");
+    // Each of these sections would be looked for to the end of the document.
+    for open in ["<!--", "<![CDATA[", "<", "&"] {
+        let endless = format!("<entry><id>1</id></entry>{}", open.repeat(1_000_000));
+        assert_eq!(one(atom(&endless)).id, "1", "{open}");
+    }
+    let repeated = format!("<entry><id>1</id>{}</entry>", "<id>2</id>".repeat(80_000));
+    assert_eq!(one(atom(&repeated)).id, "1");
     // Expanding these would take gigabytes.
     let laughs = "<!DOCTYPE feed [<!ENTITY a 'ha'><!ENTITY b '&a;&a;&a;&a;'>]>\
         <feed><entry><id>1</id><title>&b;</title></entry></feed>";

@@ -78,10 +78,14 @@ fn repaired(xml: &str, element: Element, entry: &Entry, time: Timestamp) -> (Str
     if edits.is_empty() {
         return (xml.to_owned(), element);
     }
-    let mut out = xml.to_owned();
-    for (range, text) in edits.into_iter().rev() {
-        out.replace_range(range, &text);
+    let mut out = String::with_capacity(xml.len() + 64);
+    let mut from = 0;
+    for (range, text) in edits {
+        out.push_str(xml.get(from..range.start).unwrap_or(""));
+        out.push_str(&text);
+        from = range.end;
     }
+    out.push_str(xml.get(from..).unwrap_or(""));
     match outline(&out) {
         Ok(element) => (out, element),
         Err(_) => (xml.to_owned(), element),

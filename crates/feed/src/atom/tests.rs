@@ -183,6 +183,22 @@ fn what_rfc_4287_forbids_is_put_right_and_the_rest_kept() {
 }
 
 #[test]
+fn what_is_there_many_times_is_removed_in_one_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = open(&path(&folder));
+    let many = "<id>x</id>".repeat(80_000);
+    let xml = format!("<entry xmlns='{ATOM_NS}'><id>q</id>{many}<link href='https://a/'/></entry>");
+    file.upsert(&update(1, "q", &xml));
+    file.settle();
+    let text = file.window.slots()[0].text();
+    assert!(text.len() < 300, "{}", text.len());
+    assert!(
+        text.contains("<id>q</id><link href='https://a/'/>"),
+        "{text}"
+    );
+}
+
+#[test]
 fn the_file_says_where_it_is_served() {
     let folder = tempfile::tempdir().unwrap();
     let path = path(&folder);

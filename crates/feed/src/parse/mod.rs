@@ -100,6 +100,11 @@ impl ParseError {
 ///
 /// `address` is where the document came from; relative links are resolved against it.
 ///
+/// Read are RSS 0.90 to 2.0 and 1.0, Atom 0.3 and 1.0, and JSON Feed 1.0 and 1.1, also where they
+/// are broken in the usual ways: unescaped signs, missing end tags, something before the document,
+/// a wrong name of the encoding, undeclared prefixes, a missing end. Entities that a document
+/// declares itself are not expanded.
+///
 /// # Errors
 /// [`ParseError::NotAFeed`] for anything that is not a feed, above all an HTML page served with
 /// status 200; [`ParseError::NoUsableEntry`] if there are entries and none can be read. A feed

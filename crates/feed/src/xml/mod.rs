@@ -48,6 +48,9 @@ pub(crate) fn mend(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let mut kept = 0;
     let mut from = 0;
+    // Ends of sections that are not there any more: looking for them again and again would take
+    // for ever in a document that only begins sections.
+    let mut missing: Vec<&str> = Vec::new();
     while let Some(found) = text.get(from..).and_then(|rest| rest.find('<')) {
         let at = from + found;
         let rest = text.get(at..).unwrap_or("");
@@ -58,10 +61,13 @@ pub(crate) fn mend(text: &str) -> Cow<'_, str> {
         } else {
             None
         };
-        from = match section.and_then(|end| Some(rest.find(end)? + end.len())) {
-            Some(len) => at + len,
-            None => at + 1,
-        };
+        from = at + 1;
+        if let Some(end) = section.filter(|end| !missing.contains(end)) {
+            match rest.find(end) {
+                Some(len) => from = at + len + end.len(),
+                None => missing.push(end),
+            }
+        }
         let begins = |c: char| c.is_alphabetic() || matches!(c, '_' | ':' | '/' | '!' | '?');
         if !rest.chars().nth(1).is_some_and(begins) {
             out.push_str(text.get(kept..at).unwrap_or(""));
