@@ -13,6 +13,7 @@ use store::{Applicant, HeadMark, Store, Verdict};
 use tracing::{error, info};
 
 use crate::data::enrolment::token_hash;
+use crate::metrics::Admissions;
 use crate::publish::Tenure;
 use crate::sabotage;
 
@@ -86,12 +87,22 @@ impl Open {
 pub struct StoreBacklog {
     store: Arc<dyn Store>,
     open: Open,
+    admissions: Admissions,
 }
 
 impl StoreBacklog {
     /// For these channels of the store.
     pub fn new(store: Arc<dyn Store>, open: Open) -> Self {
-        Self { store, open }
+        Self {
+            store,
+            open,
+            admissions: Admissions::default(),
+        }
+    }
+
+    /// The same, with those who ask to be let in counted here.
+    pub fn counting(self, admissions: Admissions) -> Self {
+        Self { admissions, ..self }
     }
 
     /// A channel among these whose lease has lapsed: another source may publish it already.
@@ -127,6 +138,7 @@ impl Backlog for StoreBacklog {
         let (token, secret) = match &request.credential {
             Credential::Enrol { token, secret, .. } => (token, secret),
             Credential::Token(_) => {
+                self.admissions.without_credential();
                 return Err(Denied::Token(
                     "this receiver is too old: it shows its enrolment token instead of a credential \
                      of its own; upgrade it to the version of this source"
@@ -134,6 +146,7 @@ impl Backlog for StoreBacklog {
                 ));
             }
             Credential::None => {
+                self.admissions.without_credential();
                 return Err(Denied::Token(
                     "this source admits only receivers that have enrolled: give the receiver an \
                      enrolment link"
@@ -142,6 +155,7 @@ impl Backlog for StoreBacklog {
             }
         };
         if let Some(channel) = self.lapsed(&request.channels) {
+            self.admissions.unavailable();
             return Err(Denied::Unavailable(format!(
                 "this source cannot say at the moment whether it publishes \"{channel}\" or another one \
                  does; it will be tried again"
@@ -157,8 +171,12 @@ impl Backlog for StoreBacklog {
             channels: &request.channels,
         };
         match self.store.admit(&applicant).await {
-            Ok(verdict) => judged(verdict, request, applicant.token.is_some()),
+            Ok(verdict) => {
+                self.admissions.judged(&verdict);
+                judged(verdict, request, applicant.token.is_some())
+            }
             Err(failure) => {
+                self.admissions.unavailable();
                 // The receiver needs no details of our disk.
                 error!("cannot check the credential of a receiver: {failure}");
                 Err(Denied::Unavailable(

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use flexicast_tokio::source::{
@@ -15,13 +15,16 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::Pages;
-use crate::ingest::FeedState;
+use crate::ingest::{FeedState, GapStatus, IngestStatus};
 use crate::metrics;
-use crate::run::board::{ChannelView, FeedView, Role};
+use crate::run::board::{ChannelView, DatabaseState, FeedView, Phase, Role};
 use crate::run::readiness::{Readiness, Transport, readiness};
 
 /// The version of the form of `/status.json`.
 const STATUS_VERSION: u32 = 1;
+
+/// What runs.
+const SOFTWARE: &str = concat!("flexfeed-source ", env!("CARGO_PKG_VERSION"));
 
 /// All pages. They only show things: every method but GET and HEAD is refused.
 pub fn router(pages: Arc<Pages>) -> Router {
@@ -68,7 +71,7 @@ struct ChannelFeed {
     feed: FeedPage,
 }
 
-async fn ready(State(pages): State<Arc<Pages>>, uri: Uri) -> (StatusCode, Json<ReadyPage>) {
+async fn ready(State(pages): State<Arc<Pages>>, uri: Uri, headers: HeaderMap) -> Response {
     let (status, age) = pages.view.look(&pages.metrics).await;
     let transport = match status {
         Some(_) => Transport::Answered(age),
@@ -83,6 +86,9 @@ async fn ready(State(pages): State<Arc<Pages>>, uri: Uri) -> (StatusCode, Json<R
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
+    if wants_text(&headers) {
+        return (code, in_words(&readiness)).into_response();
+    }
     let feeds = seen.channels.iter().flat_map(|channel| {
         let feed = |feed: &FeedView| ChannelFeed {
             channel: channel.name.clone(),
@@ -95,7 +101,26 @@ async fn ready(State(pages): State<Arc<Pages>>, uri: Uri) -> (StatusCode, Json<R
         feed: seen.channels.first().and_then(FeedPage::first),
         feeds: feeds.collect(),
     };
-    (code, Json(page))
+    (code, Json(page)).into_response()
+}
+
+/// Whether who asks would rather read than parse: it names text and not JSON.
+fn wants_text(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|kinds| kinds.contains("text/plain") && !kinds.contains("json"))
+}
+
+/// The readiness as lines.
+fn in_words(readiness: &Readiness) -> String {
+    let mut text = match (readiness.ready, readiness.standby) {
+        (true, _) => "ready\n".to_owned(),
+        (false, true) => "standing by\n".to_owned(),
+        (false, false) => "not ready\n".to_owned(),
+    };
+    for line in readiness.reasons.iter().chain(&readiness.notes) {
+        text.push_str(&format!("- {line}\n"));
+    }
+    text
 }
 
 async fn metrics_text(State(pages): State<Arc<Pages>>) -> Response {
@@ -115,6 +140,9 @@ async fn metrics_text(State(pages): State<Arc<Pages>>) -> Response {
 #[derive(Serialize)]
 struct StatusPage {
     version: u32,
+    software: &'static str,
+    phase: Phase,
+    database: DatabaseState,
     #[serde(flatten)]
     first: Option<ChannelStatus>,
     channels: Vec<ChannelStatus>,
@@ -138,6 +166,10 @@ struct ChannelStatus {
     #[serde(rename = "first")]
     oldest: u64,
     private: bool,
+    /// As they are written; empty for no multicast.
+    groups: String,
+    /// Why its updates cannot be stored or read at the moment.
+    store_failure: Option<String>,
     /// Of the first feed.
     feed: Option<FeedPage>,
     feeds: Vec<FeedPage>,
@@ -156,6 +188,8 @@ impl ChannelStatus {
             published: channel.published,
             oldest: channel.first,
             private: channel.private,
+            groups: channel.groups.clone(),
+            store_failure: channel.store_failure.clone(),
             feed: FeedPage::first(channel),
             feeds: channel.feeds.iter().map(FeedPage::of).collect(),
             flow: seen.and_then(|seen| seen.flow.clone()),
@@ -166,23 +200,40 @@ impl ChannelStatus {
 #[derive(Serialize)]
 struct FeedPage {
     url: String,
+    title: Option<String>,
     state: FeedState,
-    last_poll_ms: Option<u64>,
     detail: String,
+    last_poll_ms: Option<u64>,
+    last_success_ms: Option<u64>,
+    next_poll_ms: Option<u64>,
+    interval_ms: Option<u64>,
+    moved_to: Option<String>,
+    /// Entries that are held in memory until they can be stored.
+    held: usize,
+    /// The last gap in what was seen of it.
+    gap: Option<GapStatus>,
 }
 
 impl FeedPage {
     fn of(feed: &FeedView) -> Self {
-        let (state, detail) = match &feed.ingest {
-            Some(ingest) => ingest.feed(),
-            None => (FeedState::Pending, "not polled here".to_owned()),
+        let unknown = IngestStatus {
+            detail: "not polled here".to_owned(),
+            ..IngestStatus::default()
         };
-        let last_poll_ms = feed.ingest.as_ref().and_then(|ingest| ingest.last_poll_ms);
+        let ingest = feed.ingest.clone().unwrap_or(unknown);
+        let (state, detail) = ingest.feed();
         Self {
             url: feed.url.clone(),
+            title: feed.title.clone().or(ingest.title),
             state,
-            last_poll_ms,
             detail,
+            last_poll_ms: ingest.last_poll_ms,
+            last_success_ms: ingest.last_success_ms,
+            next_poll_ms: ingest.next_poll_ms,
+            interval_ms: ingest.interval_ms,
+            moved_to: ingest.moved_to,
+            held: ingest.pending,
+            gap: ingest.gap,
         }
     }
 
@@ -241,6 +292,9 @@ async fn status(State(pages): State<Arc<Pages>>) -> Response {
     let receivers = receivers.into_iter().map(|r| Receiver::of(r, first));
     let page = StatusPage {
         version: STATUS_VERSION,
+        software: SOFTWARE,
+        phase: board.phase,
+        database: board.database.clone(),
         first: top,
         channels,
         receivers: receivers.collect(),

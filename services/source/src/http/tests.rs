@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::ingest::{FeedState, IngestStatus};
+use crate::ingest::{FeedState, GapStatus, IngestStatus};
 use crate::publish::{PublishStatus, Tenure};
 use crate::run::board::{Phase, Shown};
 use tokio::sync::watch;
@@ -178,9 +178,14 @@ impl Site {
 
     /// Sends a request and reads until the server closes the connection.
     async fn ask(&self, method: &str, path: &str) -> (u16, String) {
+        self.ask_for(method, path, "").await
+    }
+
+    /// The same with a line of a header.
+    async fn ask_for(&self, method: &str, path: &str, header: &str) -> (u16, String) {
         let talk = async {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
-            let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+            let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n");
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await.unwrap();
@@ -208,6 +213,17 @@ fn good() -> IngestStatus {
         detail: "25 entries".into(),
         last_poll_ms: Some(1234),
         last_success_ms: Some(1234),
+        next_poll_ms: Some(9999),
+        interval_ms: Some(8765),
+        title: Some("Seven".into()),
+        moved_to: Some("https://new.example/".into()),
+        pending: 3,
+        gap: Some(GapStatus {
+            at_ms: 5,
+            state: "filled",
+            detail: "all".into(),
+            entries: 9,
+        }),
         ..IngestStatus::default()
     }
 }
@@ -224,7 +240,31 @@ async fn the_status_page_is_as_agreed() {
     assert_eq!(page["head"], 7);
     assert_eq!(
         page["feed"],
-        json!({"url": "https://example.org/7", "state": "ok", "last_poll_ms": 1234, "detail": "25 entries"})
+        json!({
+            "url": "https://example.org/7", "title": "Seven", "state": "ok",
+            "detail": "25 entries", "last_poll_ms": 1234, "last_success_ms": 1234,
+            "next_poll_ms": 9999, "interval_ms": 8765, "moved_to": "https://new.example/", "held": 3,
+            "gap": {"at_ms": 5, "state": "filled", "detail": "all", "entries": 9},
+        })
+    );
+    assert_eq!(page["feeds"][0], page["feed"]);
+    assert_eq!(
+        (&page["role"], &page["fence"]),
+        (&json!("active"), &json!(7))
+    );
+    assert_eq!(
+        (&page["published"], &page["groups"]),
+        (&json!(7), &json!(""))
+    );
+    assert_eq!(
+        (&page["phase"], &page["database"]["up"]),
+        (&json!("running"), &json!(true))
+    );
+    assert!(
+        page["software"]
+            .as_str()
+            .unwrap()
+            .starts_with("flexfeed-source ")
     );
     for (member, expected) in [
         ("id", json!("0011223344556677")),
@@ -381,6 +421,22 @@ async fn readiness_needs_a_poll_the_store_and_the_transport() {
     let reason = page["reasons"][0].as_str().unwrap();
     assert!(reason.contains("\"other\""), "{reason}");
     assert_eq!(site.json("/readyz?standby=ok").await.0, 200);
+    let (code, text) = site
+        .ask_for("GET", "/readyz", "Accept: text/plain\r\n")
+        .await;
+    assert_eq!(code, 503);
+    assert!(
+        text.starts_with("standing by\n- ") && text.contains("\"other\""),
+        "{text}"
+    );
+    let (_, page) = site
+        .ask_for("GET", "/readyz", "Accept: text/plain, */*;q=0.1\r\n")
+        .await;
+    assert!(page.starts_with("standing by"), "{page}");
+    let (_, page) = site
+        .ask_for("GET", "/readyz", "Accept: application/json, text/plain\r\n")
+        .await;
+    assert!(page.starts_with('{'), "{page}");
     site.board.set_phase(Phase::Stopping);
     assert_eq!(site.json("/readyz?standby=ok").await.0, 503);
     assert_eq!(site.ask("GET", "/healthz").await.0, 200, "still alive");

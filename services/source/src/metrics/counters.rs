@@ -117,6 +117,11 @@ const KNOWN: &[Known] = &[
         |c| c.too_many,
     ),
     (
+        "ids_in_use",
+        "Receivers turned away because one with their id was connected",
+        |c| c.ids_in_use,
+    ),
+    (
         "copies_refused",
         "Requests for copies refused because as many as allowed got them",
         |c| c.copies_refused,

@@ -1,18 +1,21 @@
-//! What `/metrics` shows, in the OpenMetrics text format. What belongs to a channel has the label
-//! `channel`.
+//! What `/metrics` shows, in the OpenMetrics text format; `docs/metrics.md` lists it. What belongs to
+//! a channel has the label `channel`.
 
+mod admissions;
 mod counters;
+mod labels;
+mod places;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use flexicast_tokio::Rung;
 use flexicast_tokio::source::{FlowStatus, Move, ReceiverChannel, SourceStatus};
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -23,7 +26,10 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::ingest::FeedState;
 use crate::run::board::Snapshot;
+pub use admissions::Admissions;
 use counters::TransportCounters;
+use labels::{ChannelLabels, MoveLabels, PollLabels, RungLabels, of};
+use places::Places;
 
 /// What the answer of `/metrics` is.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -86,11 +92,8 @@ pub struct Metrics {
     gap_entries: Counters,
     open_gaps: Counters,
     store_failures: Counters,
-    head: Gauges,
-    first: Gauges,
-    feed_state: Family<StateLabels, Gauge>,
-    last_poll: Moments,
-    last_success: Moments,
+    places: Places,
+    admissions: Admissions,
     flows: Flows,
     receivers: Family<RungLabels, Gauge>,
     connected: Gauge,
@@ -98,6 +101,8 @@ pub struct Metrics {
     moves: Family<MoveLabels, Counter>,
     transport: TransportCounters,
     last_move: Mutex<Option<Move>>,
+    /// Held while what is shown of the present state is half taken over.
+    shown: Mutex<()>,
 }
 
 /// What one channel's ingest counts.
@@ -152,43 +157,6 @@ struct Flows {
     key_sequence: Gauges,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ChannelLabels {
-    channel: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PollLabels {
-    channel: String,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabels {
-    channel: String,
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RungLabels {
-    channel: String,
-    rung: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MoveLabels {
-    channel: String,
-    from: String,
-    to: String,
-    cause: String,
-}
-
-fn of(channel: &str) -> ChannelLabels {
-    ChannelLabels {
-        channel: channel.to_owned(),
-    }
-}
-
 /// From a server next door to one that just makes the time limit.
 fn poll_buckets() -> Histogram {
     Histogram::new(exponential_buckets(0.005, 2.0, 13))
@@ -208,11 +176,8 @@ impl Default for Metrics {
             gap_entries: Family::default(),
             open_gaps: Family::default(),
             store_failures: Family::default(),
-            head: Family::default(),
-            first: Family::default(),
-            feed_state: Family::default(),
-            last_poll: Family::default(),
-            last_success: Family::default(),
+            places: Places::default(),
+            admissions: Admissions::default(),
             flows: Flows::default(),
             receivers: Family::default(),
             connected: Gauge::default(),
@@ -220,39 +185,30 @@ impl Default for Metrics {
             moves: Family::default(),
             transport,
             last_move: Mutex::new(None),
+            shown: Mutex::new(()),
         };
-        metrics.register_ingest();
+        metrics.register_channels();
         metrics.register_transport();
         metrics
     }
 }
 
 impl Metrics {
-    fn register_ingest(&mut self) {
+    fn register_channels(&mut self) {
         let r = &mut self.registry;
         let version = [("version", env!("CARGO_PKG_VERSION"))].to_vec();
         r.register("build", "The program", Info::new(version));
-        let help = "Updates stored and published since the start";
+        self.places.register(r);
+        self.admissions.register(r);
+        let help = "Updates published since the start";
         r.register("updates", help, self.updates.clone());
         let help = "New or changed entries that were too large to be sent";
         r.register("updates_oversized", help, self.oversized.clone());
-        let help = "The seq of the last stored update";
-        r.register("head_seq", help, self.head.clone());
-        let help = "The seq of the oldest update that is kept";
-        r.register("first_seq", help, self.first.clone());
-        let help = "Polls of the feed by result";
+        let help = "Polls of the channel's feeds by result";
         r.register("polls", help, self.polls.clone());
-        let help = "Time to fetch the feed";
+        let help = "Time to fetch a feed";
         let unit = Unit::Seconds;
         r.register_with_unit("poll_duration", help, unit, self.poll_seconds.clone());
-        let help = "Unix time of the last poll's end";
-        let unit = Unit::Seconds;
-        r.register_with_unit("last_poll_timestamp", help, unit, self.last_poll.clone());
-        let help = "Unix time of the end of the last poll that could read the feed";
-        let (name, unit) = ("feed_last_success_timestamp", Unit::Seconds);
-        r.register_with_unit(name, help, unit, self.last_success.clone());
-        let help = "How the last poll went: 1 for the state that holds";
-        r.register("feed_state", help, self.feed_state.clone());
         let help = "Documents that shared no entry with the one before: entries may be missing";
         r.register("suspected_gaps", help, self.suspected_gaps.clone());
         let help = "Entries that were found in suspected gaps";
@@ -307,6 +263,10 @@ impl Metrics {
     /// Takes over what the transport has seen. Call it often enough that no more moves happen in
     /// between than a status holds.
     pub fn observe(&self, status: &SourceStatus) {
+        let _whole = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        self.receivers.clear();
+        self.receiver_lag.clear();
+        self.flows.clear();
         for channel in &status.channels {
             let name = channel.channel.as_str();
             let here = |c: &&ReceiverChannel| c.channel == name;
@@ -377,37 +337,28 @@ impl Metrics {
     /// # Errors
     /// The text cannot be made; it is only memory, so this does not happen.
     pub(crate) fn text(&self, seen: &Snapshot) -> Result<String, std::fmt::Error> {
-        for channel in &seen.channels {
-            let labels = of(&channel.name);
-            self.head.get_or_create(&labels).set(whole(channel.head));
-            self.first.get_or_create(&labels).set(whole(channel.first));
-            let Some(ingest) = channel.feeds.first().and_then(|feed| feed.ingest.as_ref()) else {
-                continue;
-            };
-            self.last_poll
-                .get_or_create(&labels)
-                .set(ingest.last_poll_ms);
-            self.last_success
-                .get_or_create(&labels)
-                .set(ingest.last_success_ms);
-            let (present, _) = ingest.feed();
-            for state in FeedState::ALL {
-                let labels = StateLabels {
-                    channel: channel.name.clone(),
-                    state: state.word(),
-                };
-                self.feed_state
-                    .get_or_create(&labels)
-                    .set(i64::from(state == present));
-            }
-        }
+        let _whole = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        self.places.show(seen);
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
     }
+
+    /// What counts the receivers that ask to be let in.
+    pub fn admissions(&self) -> Admissions {
+        self.admissions.clone()
+    }
 }
 
 impl Flows {
+    /// Before the present state is taken over: flows come and go.
+    fn clear(&self) {
+        for gauges in [&self.members, &self.replicas, &self.outstanding] {
+            gauges.clear();
+        }
+        self.key_sequence.clear();
+    }
+
     fn observe(&self, channel: &str, flow: &FlowStatus) {
         let labels = of(channel);
         let set = |gauge: &Gauges, to: usize| {

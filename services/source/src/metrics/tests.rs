@@ -150,8 +150,15 @@ fn what_the_transport_saw_is_shown() {
         ("flow_key_sequence{channel=\"lore\"}", 3.0),
         ("refused_total", 3.0),
         ("unicast_bytes_total", 9.0),
-        ("feed_state{channel=\"lore\",state=\"not-a-feed\"}", 1.0),
-        ("feed_state{channel=\"lore\",state=\"ok\"}", 0.0),
+        ("feeds{channel=\"lore\",state=\"not-a-feed\"}", 1.0),
+        ("feeds{channel=\"lore\",state=\"ok\"}", 0.0),
+        ("database_up", 1.0),
+        ("lease_held{channel=\"lore\"}", 1.0),
+        ("lease_fence{channel=\"lore\"}", 1.0),
+        ("published_seq{channel=\"lore\"}", 10.0),
+        ("store_failing{channel=\"lore\"}", 0.0),
+        ("held_entries{channel=\"lore\"}", 0.0),
+        ("admissions_total{result=\"enrolled\"}", 0.0),
         ("last_poll_timestamp_seconds{channel=\"lore\"}", 1.5),
         ("feed_last_success_timestamp_seconds{channel=\"lore\"}", 0.5),
         ("suspected_gaps_total{channel=\"lore\"}", 0.0),
@@ -180,6 +187,12 @@ fn the_document_lists_every_metric_as_it_is() {
     let document = include_str!("../../../../docs/metrics.md");
     let found = openmetrics::differences(document, "flexfeed_source_", &families);
     assert!(found.is_empty(), "{}", found.join("\n"));
+    let words = FeedState::ALL.map(FeedState::word);
+    let rungs = RUNGS.map(|rung| rung.to_string());
+    let words = words.iter().chain(&admissions::RESULTS).copied();
+    for word in words.chain(rungs.iter().map(String::as_str)) {
+        assert!(document.contains(&format!("`{word}`")), "{word}");
+    }
 }
 
 #[test]
@@ -196,6 +209,95 @@ fn times_are_absent_until_they_are_known() {
         (value(&text, poll), value(&text, success)),
         (Some(2.0), None)
     );
+}
+
+#[test]
+fn what_is_gone_is_shown_no_more() {
+    let metrics = Metrics::default();
+    metrics.observe(&everything());
+    let ingest = IngestStatus {
+        store_failure: Some("full".into()),
+        pending: 7,
+        last_success_ms: Some(9000),
+        ..IngestStatus::default()
+    };
+    let mut seen = seen(&ingest);
+    // Of several feeds the one that is worst off decides.
+    let mut other = seen.channels[0].feeds[0].clone();
+    other.ingest = Some(IngestStatus {
+        last_success_ms: Some(3000),
+        ..ingest
+    });
+    seen.channels[0].feeds.push(other);
+    seen.channels[0].role = Role::Standby { holder: None };
+    let text = metrics.text(&seen).unwrap();
+    for (name, expected) in [
+        ("lease_held{channel=\"lore\"}", Some(0.0)),
+        ("lease_fence{channel=\"lore\"}", None),
+        ("store_failing{channel=\"lore\"}", Some(1.0)),
+        ("held_entries{channel=\"lore\"}", Some(14.0)),
+        ("feeds{channel=\"lore\",state=\"paused\"}", Some(2.0)),
+        (
+            "feed_last_success_timestamp_seconds{channel=\"lore\"}",
+            Some(3.0),
+        ),
+        ("flow_members{channel=\"lore\"}", Some(2.0)),
+    ] {
+        let name = format!("flexfeed_source_{name}");
+        assert_eq!(value(&text, &name), expected, "{name} in\n{text}");
+    }
+    seen.channels.clear();
+    seen.database.up = false;
+    metrics.observe(&SourceStatus {
+        channels: Vec::new(),
+        receivers: Vec::new(),
+        ..everything()
+    });
+    let text = metrics.text(&seen).unwrap();
+    openmetrics::parse(&text).unwrap();
+    assert_eq!(value(&text, "flexfeed_source_database_up"), Some(0.0));
+    for gone in [
+        "lease_held{",
+        "head_seq{",
+        "feeds{",
+        "flow_members{",
+        "receivers{",
+    ] {
+        assert!(
+            !text.contains(&format!("flexfeed_source_{gone}")),
+            "{gone} in\n{text}"
+        );
+    }
+}
+
+#[test]
+fn every_answer_to_who_asks_in_is_counted() {
+    let admissions = Metrics::default().admissions();
+    for verdict in [
+        store::Verdict::Admitted { enrolled: true },
+        store::Verdict::Admitted { enrolled: false },
+        store::Verdict::UnknownToken,
+        store::Verdict::Expired,
+        store::Verdict::Spent,
+        store::Verdict::TokenRevoked,
+        store::Verdict::Channel("x".into()),
+        store::Verdict::Revoked,
+        store::Verdict::InUse,
+    ] {
+        admissions.judged(&verdict);
+    }
+    admissions.without_credential();
+    admissions.unavailable();
+    for result in [
+        "enrolled",
+        "known",
+        "used-up",
+        "channel",
+        "in-use",
+        "no-credential",
+    ] {
+        assert_eq!(admissions.counted(result), 1, "{result}");
+    }
 }
 
 #[test]

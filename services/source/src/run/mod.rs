@@ -20,7 +20,7 @@ use anyhow::{Context as _, Error, Result, anyhow};
 use feed::fetch::{FetchError, Limits};
 use flexicast_tokio::source::{Source, SourceConfig};
 use sd_notify::NotifyState;
-use store::{Holder, Store};
+use store::Holder;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -89,7 +89,9 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     startup::put_settings(&config, &*store, &holder).await?;
     let open = Open::default();
     let metrics = Arc::new(Metrics::default());
-    let source = bind(&config, &identity, Arc::clone(&store), open.clone()).await?;
+    let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
+    let backlog = backlog.counting(metrics.admissions());
+    let source = bind(&config, &identity, backlog).await?;
     let listener = listen(config.http).await?;
     let (local, http) = (
         source.local_addr(),
@@ -168,12 +170,7 @@ fn terms(config: &Config) -> Terms {
     }
 }
 
-async fn bind(
-    config: &Config,
-    identity: &Identity,
-    store: Arc<dyn Store>,
-    open: Open,
-) -> Result<Source> {
+async fn bind(config: &Config, identity: &Identity, backlog: StoreBacklog) -> Result<Source> {
     let settings = SourceConfig {
         listen: config.listen,
         cert: identity.files.cert.clone(),
@@ -188,7 +185,6 @@ async fn bind(
         qlog: config.qlog.clone(),
         sabotage: sabotage::from_environment(),
     };
-    let backlog = StoreBacklog::new(store, open);
     Source::bind(settings, Arc::new(backlog))
         .await
         .with_context(|| format!("cannot serve receivers on {} (--listen)", config.listen))

@@ -1,0 +1,83 @@
+//! Receivers that asked to be let in, by what they were told.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use store::Verdict;
+
+use super::labels::ResultLabels;
+
+/// The database did not answer, or it is not clear who publishes.
+const UNAVAILABLE: &str = "unavailable";
+/// No credential of its own was shown.
+const NO_CREDENTIAL: &str = "no-credential";
+
+/// All words.
+pub(super) const RESULTS: [&str; 11] = [
+    "enrolled",
+    "known",
+    "unknown-token",
+    "expired",
+    "used-up",
+    "token-revoked",
+    "channel",
+    "revoked",
+    "in-use",
+    NO_CREDENTIAL,
+    UNAVAILABLE,
+];
+
+/// Counts them.
+#[derive(Debug, Clone)]
+pub struct Admissions(Family<ResultLabels, Counter>);
+
+impl Default for Admissions {
+    fn default() -> Self {
+        let counters = Family::default();
+        for result in RESULTS {
+            drop(counters.get_or_create(&ResultLabels { result }));
+        }
+        Self(counters)
+    }
+}
+
+impl Admissions {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let help = "Receivers that asked to be let in, by what came of it";
+        registry.register("admissions", help, self.0.clone());
+    }
+
+    /// The store has judged one.
+    pub fn judged(&self, verdict: &Verdict) {
+        self.count(match verdict {
+            Verdict::Admitted { enrolled: true } => "enrolled",
+            Verdict::Admitted { enrolled: false } => "known",
+            Verdict::UnknownToken => "unknown-token",
+            Verdict::Expired => "expired",
+            Verdict::Spent => "used-up",
+            Verdict::TokenRevoked => "token-revoked",
+            Verdict::Channel(_) => "channel",
+            Verdict::Revoked => "revoked",
+            Verdict::InUse => "in-use",
+        });
+    }
+
+    /// One showed no credential of its own.
+    pub fn without_credential(&self) {
+        self.count(NO_CREDENTIAL);
+    }
+
+    /// One could not be judged at the moment.
+    pub fn unavailable(&self) {
+        self.count(UNAVAILABLE);
+    }
+
+    fn count(&self, result: &'static str) {
+        self.0.get_or_create(&ResultLabels { result }).inc();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn counted(&self, result: &'static str) -> u64 {
+        self.0.get_or_create(&ResultLabels { result }).get()
+    }
+}
