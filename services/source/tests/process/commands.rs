@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 use super::running::{Feed, Running, program, source};
 
 /// A data folder and a database, which a source has made.
-struct Site {
+pub struct Site {
     folder: tempfile::TempDir,
     database: Option<String>,
 }
 
 impl Site {
-    fn new(database: Option<String>) -> Self {
+    pub fn new(database: Option<String>) -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
             database,
         }
     }
 
-    fn data(&self) -> PathBuf {
+    pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
 
@@ -31,7 +31,7 @@ impl Site {
     }
 
     /// A source on it.
-    fn source(&self, feed: &Feed) -> Running {
+    pub fn source(&self, feed: &Feed) -> Running {
         let mut command = source(&self.data(), feed);
         self.with_database(&mut command);
         let mut running = Running::start(command);
@@ -56,7 +56,7 @@ impl Site {
     }
 
     /// Does it and returns the JSON.
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub fn json(&self, arguments: &[&str]) -> Value {
         let output = self.run(&[arguments, &["--json"]].concat());
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
@@ -65,7 +65,7 @@ impl Site {
 
     /// Does it and returns what is said to people, which is never wider than 80 columns, but for
     /// links and lines to run.
-    fn text(&self, arguments: &[&str]) -> String {
+    pub fn text(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
@@ -81,7 +81,7 @@ impl Site {
     }
 
     /// It cannot be done; returns why.
-    fn fails(&self, code: i32, arguments: &[&str]) -> String {
+    pub fn fails(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");

@@ -6,6 +6,7 @@ mod certificates;
 mod changes;
 mod channels;
 mod commands;
+mod enrolment;
 mod faults;
 mod leases;
 mod receiving;

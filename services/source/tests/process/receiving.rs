@@ -15,7 +15,11 @@ use crate::running::{Feed, Running, SOON, source, source_at};
 
 /// What the link in a data folder says to a receiver.
 pub fn configuration(data: &Path) -> ReceiverConfig {
-    let link = fs::read_to_string(data.join("enrolment-link")).unwrap();
+    configuration_of(&fs::read_to_string(data.join("enrolment-link")).unwrap())
+}
+
+/// What a link says to a receiver.
+pub fn configuration_of(link: &str) -> ReceiverConfig {
     let rest = link.trim().strip_prefix("flexfeed://").unwrap();
     let (token, rest) = rest.split_once('@').unwrap();
     let (server, query) = rest.split_once("?pin=sha256:").unwrap();

@@ -1,5 +1,7 @@
 //! What the documents say to type can be typed.
 
+use std::path::Path;
+
 use super::*;
 
 const OPERATIONS: &str = include_str!("../../../../../docs/operations.md");
@@ -100,4 +102,58 @@ fn the_configuration_file_in_the_document_is_right() {
         .collect();
     assert_eq!(feeds, [("lore", 1), ("news", 2)]);
     assert!(config.channels[1].private && config.channels[1].feeds[1].local);
+}
+
+/// The text of all source files below a folder, with the lines of each text in one.
+fn code(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            text.push_str(&code(&path));
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            let mut continued = false;
+            for line in std::fs::read_to_string(&path).unwrap().lines() {
+                let line = if continued { line.trim_start() } else { line };
+                let part = line.strip_suffix('\\');
+                continued = part.is_some();
+                text.push_str(part.unwrap_or(line));
+                if !continued {
+                    text.push('\n');
+                }
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn the_log_lines_in_the_document_are_in_the_code() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = [
+        "src",
+        "../../crates/feed/src",
+        "../../crates/flexicast-tokio/src/source",
+    ];
+    let code: String = folders
+        .iter()
+        .map(|folder| code(&root.join(folder)))
+        .collect();
+    let section = OPERATIONS.split("## Log lines of trouble").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let lines: Vec<&str> = rows.map(|row| row.split('`').nth(1).unwrap()).collect();
+    assert!(lines.len() > 15, "{lines:?}");
+    for line in lines {
+        for part in line
+            .split('…')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
+            assert!(
+                code.contains(part),
+                "{part:?} of {line:?} is nowhere in the code"
+            );
+        }
+    }
 }
