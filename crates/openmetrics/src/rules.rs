@@ -51,7 +51,11 @@ pub(crate) fn check(name: &str, family: &Family) -> Result<(), String> {
         return Err(format!("{} samples", family.samples.len()));
     }
     let counts = family.kind != Kind::Gauge;
-    if let Some(sample) = family.samples.iter().find(|s| counts && !(s.value >= 0.0)) {
+    if let Some(sample) = family
+        .samples
+        .iter()
+        .find(|s| counts && (s.value.is_nan() || s.value < 0.0))
+    {
         return Err(format!("{} is no count", sample.value));
     }
     let info = |sample: &Sample| family.kind == Kind::Info && sample.value != 1.0;

@@ -77,7 +77,12 @@ pub enum Token {
 #[derive(Debug, Args)]
 pub struct NewToken {
     /// What people know it by
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub label: String,
     /// How many receivers it admits [default: any number]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -149,6 +154,7 @@ pub enum Feed {
     /// Adds a feed to a channel, or changes it
     Add {
         /// The channel
+        #[arg(value_name = "CHANNEL")]
         to: String,
         /// The feed's address
         url: String,
@@ -158,6 +164,7 @@ pub enum Feed {
     /// Lists the feeds
     List {
         /// Of this channel only
+        #[arg(value_name = "CHANNEL")]
         of: Option<String>,
         /// Also those that were removed
         #[arg(long)]
@@ -166,6 +173,7 @@ pub enum Feed {
     /// Ends the polling of a feed; its updates stay
     Remove {
         /// The channel
+        #[arg(value_name = "CHANNEL")]
         from: String,
         /// The feed's address, as the list shows it
         url: String,
@@ -195,6 +203,7 @@ pub enum Feed {
     /// Prints the feeds as an OPML list, a folder for each channel, without passwords
     Export {
         /// Of this channel only
+        #[arg(value_name = "CHANNEL")]
         of: Option<String>,
     },
 }
@@ -246,6 +255,7 @@ pub enum Gap {
     /// Lists the last gaps, newest first
     List {
         /// Of this channel only
+        #[arg(value_name = "CHANNEL")]
         of: Option<String>,
         /// At most so many of each channel
         #[arg(long, value_name = "N", default_value = "20",
@@ -266,7 +276,10 @@ pub enum Settings {
 /// Everything that can be given on the command line.
 pub fn command() -> Command {
     let mut root = config::command();
-    root = Action::augment_subcommands(root).subcommand_required(false);
+    let about = root.get_about().cloned().unwrap_or_default();
+    root = Action::augment_subcommands(root)
+        .subcommand_required(false)
+        .about(about);
     // `run` is there with all settings already.
     let names: Vec<String> = root
         .get_subcommands()

@@ -30,6 +30,8 @@ fn command(arguments: &[&str]) -> Command {
 #[test]
 fn the_definition_is_consistent() {
     arguments::command().debug_assert();
+    let help = arguments::command().render_help().to_string();
+    assert!(help.starts_with("Reads feeds and pushes"), "{help}");
 }
 
 #[test]
