@@ -4,12 +4,14 @@
 //! in structured JSON, whose `data` is a JSON Feed 1.1 item with the entry's XML under
 //! `_flexfeed.xml`. `id` is "INCARNATION/SEQ".
 
+use std::cell::RefCell;
 use std::io::Read;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
+use zstd::bulk::{Compressor, Decompressor};
 
 use crate::entry::{Entry, Kind};
 use crate::item::Item;
@@ -25,6 +27,15 @@ const ZSTD_LEVEL: i32 = 3;
 
 /// Bounds the memory of a decompression to what [`MAX_EVENT_BYTES`] can need: 2^24 bytes.
 const ZSTD_WINDOW_LOG: u32 = 24;
+
+/// A frame's word about its length is taken for room in memory up to here, in bytes.
+const SHORT: usize = 1 << 20;
+
+thread_local! {
+    // Making one takes longer than using it for an entry of some kilobytes.
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
 
 const CREATED: &str = "org.flexfeed.entry.created.v1";
 const UPDATED: &str = "org.flexfeed.entry.updated.v1";
@@ -129,7 +140,16 @@ pub fn encode(
         plain.truncate(1);
         return plain;
     }
-    match zstd::bulk::compress(&plain[1..], ZSTD_LEVEL) {
+    let packed = COMPRESSOR.with_borrow_mut(|compressor| {
+        if compressor.is_none() {
+            *compressor = Some(Compressor::new(ZSTD_LEVEL)?);
+        }
+        match compressor {
+            Some(compressor) => compressor.compress(&plain[1..]),
+            None => Err(std::io::ErrorKind::OutOfMemory.into()),
+        }
+    });
+    match packed {
         Ok(packed) if packed.len() + 1 < plain.len() => [&[ZSTD], packed.as_slice()].concat(),
         _ => plain,
     }
@@ -193,6 +213,25 @@ pub fn event_json(encoded: &[u8]) -> Result<Vec<u8>, PayloadError> {
 }
 
 fn decompress(body: &[u8]) -> Result<Vec<u8>, PayloadError> {
+    match decompress_short(body) {
+        Some(plain) => Ok(plain),
+        None => decompress_any(body),
+    }
+}
+
+/// Nearly all updates: those that say how long they are, and are not long.
+fn decompress_short(body: &[u8]) -> Option<Vec<u8>> {
+    let length = zstd::zstd_safe::get_frame_content_size(body).ok()??;
+    let length = usize::try_from(length).ok().filter(|n| *n <= SHORT)?;
+    DECOMPRESSOR.with_borrow_mut(|decompressor| {
+        if decompressor.is_none() {
+            *decompressor = Decompressor::new().ok();
+        }
+        decompressor.as_mut()?.decompress(body, length).ok()
+    })
+}
+
+fn decompress_any(body: &[u8]) -> Result<Vec<u8>, PayloadError> {
     let mut decoder =
         zstd::stream::read::Decoder::with_buffer(body).map_err(PayloadError::Decompress)?;
     decoder
@@ -284,6 +323,30 @@ mod tests {
             now,
         ));
         assert_eq!(event["time"], "2025-09-05T09:49:57.000Z");
+    }
+
+    #[test]
+    fn both_ways_of_decompressing_agree() {
+        let words = |n: usize| "word ".repeat(n).into_bytes();
+        for plain in [words(0), words(1), words(1000), words(SHORT / 5 + 1)] {
+            let packed = zstd::bulk::compress(&plain, ZSTD_LEVEL).unwrap();
+            assert_eq!(decompress(&packed).unwrap(), plain);
+            assert_eq!(decompress_any(&packed).unwrap(), plain);
+            assert_eq!(decompress_short(&packed).is_some(), plain.len() <= SHORT);
+            // A frame that does not say its length, two frames, and damaged ones.
+            let unknown = zstd::stream::encode_all(plain.as_slice(), 3).unwrap();
+            assert_eq!(decompress(&unknown).unwrap(), plain);
+            let twice = [packed.as_slice(), &packed].concat();
+            assert_eq!(
+                decompress(&twice).unwrap(),
+                [plain.as_slice(), &plain].concat()
+            );
+            for cut in 0..packed.len().min(60) {
+                assert!(decompress(&packed[..cut]).is_err() || cut == 0);
+            }
+            // And the context is as good as new after each of them.
+            assert_eq!(decompress(&packed).unwrap(), plain);
+        }
     }
 
     #[test]

@@ -196,7 +196,6 @@ impl Delivery {
             };
             let reason = match payload::decode(&received.encoded) {
                 Ok(update) if update.seq == item.seq => {
-                    sink.take(&update, &received.encoded);
                     let record = Record {
                         seq: item.seq,
                         id: Record::id_of(&update.entry.id),
@@ -205,6 +204,7 @@ impl Delivery {
                         // Until it is stamped: when it was stored.
                         latency_ms: update.time.as_millisecond() as f64,
                     };
+                    sink.take(update, &received.encoded);
                     self.outcome.delivered.push((record, received.live));
                     continue;
                 }

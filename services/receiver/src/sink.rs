@@ -1,6 +1,7 @@
 //! Where the updates of one channel end up: the journal, the Atom and JSON Feed files, the delivery
 //! log, the cursor.
 
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub trait Sink: Send + 'static {
     /// by itself.
     fn begin(&mut self, cursor: Cursor, resync: bool);
     /// Takes an update in, which was sent as `encoded`. Taking it again changes nothing.
-    fn take(&mut self, update: &Update, encoded: &Bytes);
+    fn take(&mut self, update: Update, encoded: &Bytes);
     /// The updates `from` to `to` are missing.
     fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing);
     /// Makes the journal of what was taken in durable. Nobody reads it before
@@ -84,6 +85,58 @@ pub struct ChannelFiles {
     json: Option<JsonFile>,
     log: Option<DeliveryLog>,
     cursor: CursorFile,
+    /// Taken in, and not yet in the feed files' memory.
+    recent: Recent,
+}
+
+/// So many bytes of entries wait at most.
+const RECENT_BYTES: usize = 32 << 20;
+
+/// The last updates of different entries, as many as a feed file keeps: what goes before them in
+/// one batch would be pushed out again, so the files are spared it.
+#[derive(Debug, Default)]
+struct Recent {
+    updates: BTreeMap<u64, Update>,
+    /// The key of an entry's update.
+    keys: HashMap<String, u64>,
+    next: u64,
+    bytes: usize,
+}
+
+impl Recent {
+    /// Takes an update in. Returns how many bytes it holds now, about.
+    fn push(&mut self, update: Update) -> usize {
+        self.bytes += weight(&update);
+        let key = self.next;
+        self.next += 1;
+        let older = self.keys.insert(update.entry.id.clone(), key);
+        let older = older.and_then(|key| self.updates.remove(&key));
+        self.updates.insert(key, update);
+        let pushed_out = match self.updates.len() > KEEP {
+            true => self.updates.pop_first().map(|(_, update)| update),
+            false => None,
+        };
+        if let Some(update) = &pushed_out {
+            self.keys.remove(&update.entry.id);
+        }
+        for gone in older.iter().chain(&pushed_out) {
+            self.bytes = self.bytes.saturating_sub(weight(gone));
+        }
+        self.bytes
+    }
+
+    /// Everything in order.
+    fn take(&mut self) -> impl Iterator<Item = Update> + use<> {
+        std::mem::take(self).updates.into_values()
+    }
+}
+
+/// What holds the most of an update's memory.
+fn weight(update: &Update) -> usize {
+    let entry = &update.entry;
+    let texts = [&entry.content_html, &entry.content_text, &entry.summary];
+    let texts = texts.into_iter().flatten().map(String::len);
+    entry.xml.len() + entry.id.len() + texts.sum::<usize>()
 }
 
 impl ChannelFiles {
@@ -178,6 +231,7 @@ impl ChannelFiles {
                 .delivery_log
                 .map(|path| DeliveryLog::new(path, channel)),
             cursor: file,
+            recent: Recent::default(),
         };
         let ready = match cursor.filter(|_| moved) {
             // Before there is a file again: a kill in between must not leave it empty for good.
@@ -196,6 +250,16 @@ impl ChannelFiles {
     #[must_use]
     pub fn atom_path(&self) -> &Path {
         self.atom.path()
+    }
+
+    /// Hands what waits to the files' memory.
+    fn settle(&mut self) {
+        for update in self.recent.take() {
+            self.atom.upsert(&update);
+            if let Some(json) = &mut self.json {
+                json.upsert(&update);
+            }
+        }
     }
 
     /// The journal, for readers.
@@ -222,6 +286,7 @@ fn load(file: &CursorFile) -> anyhow::Result<Option<Cursor>> {
 
 impl Sink for ChannelFiles {
     fn begin(&mut self, cursor: Cursor, resync: bool) {
+        self.settle();
         self.atom.forget_numbers(cursor.incarnation, cursor.seq);
         if let Some(json) = &mut self.json {
             json.forget_numbers(cursor.incarnation, cursor.seq);
@@ -229,12 +294,11 @@ impl Sink for ChannelFiles {
         self.journal.begin(cursor, resync);
     }
 
-    fn take(&mut self, update: &Update, encoded: &Bytes) {
-        self.atom.upsert(update);
-        if let Some(json) = &mut self.json {
-            json.upsert(update);
-        }
+    fn take(&mut self, update: Update, encoded: &Bytes) {
         self.journal.take(update.incarnation, update.seq, encoded);
+        if self.recent.push(update) >= RECENT_BYTES {
+            self.settle();
+        }
     }
 
     fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing) {
@@ -246,6 +310,7 @@ impl Sink for ChannelFiles {
     }
 
     fn write_output(&mut self) -> anyhow::Result<()> {
+        self.settle();
         let Some(json) = &mut self.json else {
             return Ok(self.atom.write()?);
         };
@@ -354,6 +419,45 @@ mod tests {
         assert_eq!(files(folder, true).1, Some(at(700)));
     }
 
+    /// Sparing the files what they would push out again gives the same files.
+    #[test]
+    fn a_large_batch_leaves_what_many_small_ones_leave() {
+        let entry = |seq: u64| {
+            // Some entries come again and again, some of them after a long time.
+            let id = if seq % 7 == 0 { seq % 91 } else { seq };
+            let entry = feed::Entry {
+                id: format!("urn:{id}"),
+                title: Some(format!("version {seq}")),
+                ..feed::Entry::default()
+            };
+            let kind = feed::Kind::Created;
+            let now = "2025-01-01T00:00:00Z".parse().unwrap();
+            Bytes::from(payload::encode(
+                &entry,
+                kind,
+                "u",
+                Uuid::from_u128(7),
+                seq,
+                now,
+            ))
+        };
+        let mut found = Vec::new();
+        for batch in [1500, 40] {
+            let folder = tempfile::tempdir().unwrap();
+            let (mut files, _) = files(folder.path(), true);
+            let updates: Vec<Bytes> = (1..=1500).map(entry).collect();
+            for updates in updates.chunks(batch) {
+                for encoded in updates {
+                    files.take(payload::decode(encoded).unwrap(), encoded);
+                }
+                files.write_output().unwrap();
+            }
+            let read = |kind: &str| std::fs::read(folder.path().join(format!("lore.{kind}")));
+            found.push((read("atom").unwrap(), read("json").unwrap()));
+        }
+        assert!(found[0] == found[1]);
+    }
+
     #[test]
     fn a_journal_that_lost_its_end_gets_it_again_and_nothing_twice() {
         let folder = tempfile::tempdir().unwrap();
@@ -362,7 +466,7 @@ mod tests {
             let (mut files, _) = files(folder, false);
             for seq in seqs.clone() {
                 let encoded = encoded(seq);
-                files.take(&payload::decode(&encoded).unwrap(), &encoded);
+                files.take(payload::decode(&encoded).unwrap(), &encoded);
             }
             files.write_journal().unwrap();
             files.write_output().unwrap();
