@@ -205,6 +205,13 @@ impl Site {
             qlog: None,
             sabotage: Sabotage::default(),
         };
+        // The one before may take a moment to let go of it.
+        for _ in 0..500 {
+            if std::net::UdpSocket::bind(self.address).is_ok() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         let source = Source::bind(config, self.store.clone()).await.unwrap();
         self.address = source.local_addr();
         let handle = source.handle();
