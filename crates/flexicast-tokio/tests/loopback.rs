@@ -270,3 +270,26 @@ async fn a_flow_is_withdrawn_replaced_and_carries_messages() {
     }
     assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
 }
+
+/// Who is far behind does not wait for the pace of its own connection: at that alone this would take twice the time that is allowed here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_far_behind_has_a_share_of_the_unicast_rate() {
+    let site = Site::new();
+    let mut config = site.config(any_port());
+    config.rate_bps = 3_000_000;
+    config.unicast_rate_bps = Some(200_000_000);
+    let source = site.start(config).await;
+    site.publish(&source.handle, 4000).await;
+    source
+        .until("all is published", |s| s.channels[0].head == 4000)
+        .await;
+    let mut config = site.receiver_config(source.addr);
+    config.multicast = false;
+    config.channels[0].1 = site.cursor(1);
+    let mut late = site.start_receiver(config);
+    let begun = std::time::Instant::now();
+    late.until_seq(4000).await;
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(24), "{took:?}");
+    assert!(late.disconnected.is_empty(), "{:?}", late.disconnected);
+}
