@@ -10,7 +10,7 @@ use flexicast_tokio::source::{Absence, ChannelConfig};
 use store::{ChannelSettings, FeedRow, Retention};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::context::Context;
 use super::feeds::Feeds;
@@ -186,8 +186,7 @@ impl Channel {
                 Step::Ended(ended) => break ended,
             }
         };
-        self.end(&ended).await;
-        ended
+        self.end(ended).await
     }
 
     /// Publishes until the flow has to be another one, or there is an end to it.
@@ -249,8 +248,12 @@ impl Channel {
         }
     }
 
-    /// Leaves everything as the next holder needs it.
-    async fn end(&mut self, ended: &Ended) {
+    /// Leaves everything as the next holder needs it. Returns how it ended in the end.
+    async fn end(&mut self, ended: Ended) -> Ended {
+        let ended = match ended {
+            Ended::SetBack => self.renew().await,
+            other => other,
+        };
         // Of a channel that was stopped, receivers still get what was published before.
         if !matches!(ended, Ended::Stopped) {
             let handle = &self.context.handle;
@@ -259,6 +262,27 @@ impl Channel {
         }
         self.feeds.stop().await;
         give_back(&self.context, &self.tenure).await;
+        ended
+    }
+
+    /// Gives a channel whose database was set back a new incarnation, before anybody else can take
+    /// it for what it was.
+    async fn renew(&self) -> Ended {
+        match self.context.store.renew_channel(&self.name).await {
+            Ok(channel) => {
+                error!(
+                    "channel {:?} gets a new incarnation ({}), so its receivers start over: {}",
+                    self.name,
+                    channel.incarnation,
+                    Ended::SetBack
+                );
+                Ended::Anew
+            }
+            Err(failure) => {
+                warn!("channel {:?} cannot be renewed yet: {failure}", self.name);
+                Ended::SetBack
+            }
+        }
     }
 }
 

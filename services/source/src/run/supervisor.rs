@@ -43,6 +43,8 @@ pub(super) struct Supervisor {
     holder: Holder,
     link: Link,
     pin: watch::Receiver<[u8; 32]>,
+    /// The start is over.
+    has_begun: bool,
     /// Of the database, when it was read last.
     version: Option<u64>,
     /// The channels that are to be published, as they were read last.
@@ -64,7 +66,7 @@ pub(super) struct Supervisor {
 struct Leading {
     wanted: watch::Sender<Wanted>,
     stop: CancellationToken,
-    /// Answers once it is served, with the ways that it goes.
+    /// Answers once it is served, with the ways that it goes; only at the start somebody waits.
     begun: Option<oneshot::Receiver<Result<String>>>,
 }
 
@@ -80,6 +82,7 @@ impl Supervisor {
             holder,
             link,
             pin,
+            has_begun: false,
             version: None,
             rows: BTreeMap::new(),
             feeds: BTreeMap::new(),
@@ -106,6 +109,7 @@ impl Supervisor {
                 served.push((name.clone(), begun.await.map_err(ended)??));
             }
         }
+        self.has_begun = true;
         Ok(match served.as_slice() {
             [] if self.rows.is_empty() => (
                 "no channel yet".to_owned(),
@@ -287,8 +291,13 @@ impl Supervisor {
         let Some(first) = self.rows.keys().next().cloned() else {
             return Ok(());
         };
-        let leads_first = self.leading.contains_key(&first) || self.failed.contains_key(&first);
-        if !leads_first {
+        if self.failed.contains_key(&first) {
+            // Who could publish it is to have the others, too.
+            let lease = self.rows.get(&first).and_then(|row| row.lease.as_ref());
+            if let Some(other) = lease.map(|lease| lease.name.clone()) {
+                return self.stand_by(other).await;
+            }
+        } else if !self.leading.contains_key(&first) {
             if self.is_about_to_be_taken(&first) {
                 return Ok(());
             }
@@ -368,7 +377,7 @@ impl Supervisor {
         let leading = Leading {
             wanted,
             stop: stop.clone(),
-            begun: Some(begun),
+            begun: (!self.has_begun).then_some(begun),
         };
         self.leading.insert(name.to_owned(), leading);
         self.followed.remove(name);
@@ -416,7 +425,7 @@ impl Supervisor {
                 error!("channel {name:?}: {ended}");
                 self.set_back.insert(name);
             }
-            Ended::Anew => warn!("channel {name:?} begins anew: {ended}"),
+            Ended::Anew => warn!("channel {name:?} begins anew with what is in the database"),
             Ended::Failed(failure) => {
                 error!(
                     "channel {name:?} cannot be published: {failure:#}; it is tried again in {} s",
