@@ -390,6 +390,26 @@ fn feeds(site: &Site, feed: &Feed) {
         ],
     );
 
+    // A channel that the source was started with takes more feeds, too; its own stay.
+    let more = format!("{url}/more");
+    site.json(&["feed", "add", "lore", &more, "--local"]);
+    let both = site.json(&["feed", "list", "lore"]);
+    let origins = both["feeds"].as_array().unwrap().iter();
+    let mut origins: Vec<_> = origins
+        .map(|feed| feed["origin"].as_str().unwrap())
+        .collect();
+    origins.sort_unstable();
+    assert_eq!(origins, ["flags", "managed"]);
+    assert!(
+        site.fails(1, &["feed", "remove", "lore", url])
+            .contains("configuration file")
+    );
+    assert!(
+        site.fails(1, &["channel", "remove", "lore", "--yes"])
+            .contains("configuration file")
+    );
+    site.json(&["feed", "remove", "lore", &more]);
+
     let seen = site.json(&["feed", "check", url, "--local"]);
     assert_eq!((&seen["title"], &seen["entries"]), (&json!("x"), &json!(1)));
     assert_eq!(seen["first_titles"], json!(["1"]));

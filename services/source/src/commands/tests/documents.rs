@@ -104,6 +104,21 @@ fn the_configuration_file_in_the_document_is_right() {
     assert!(config.channels[1].private && config.channels[1].feeds[1].local);
 }
 
+#[test]
+fn the_metrics_in_the_documents_are_there() {
+    let list = include_str!("../../../../../docs/metrics.md");
+    let of_a_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let mut seen = 0;
+    for (at, _) in OPERATIONS.match_indices("flexfeed_source_") {
+        let rest = &OPERATIONS[at..];
+        let end = rest.find(|c| !of_a_name(c)).unwrap_or(rest.len());
+        let name = &rest[..end];
+        assert!(list.contains(&format!("| `{name}` |")), "{name}");
+        seen += 1;
+    }
+    assert!(seen > 5);
+}
+
 /// The text of all source files below a folder, with the lines of each text in one.
 fn code(folder: &Path) -> String {
     let mut text = String::new();
