@@ -425,7 +425,7 @@ impl Supervisor {
                 error!("channel {name:?}: {ended}");
                 self.set_back.insert(name);
             }
-            Ended::Anew => warn!("channel {name:?} begins anew with what is in the database"),
+            Ended::Anew => warn!("channel {name:?} begins anew: with what is in the database"),
             Ended::Failed(failure) => {
                 error!(
                     "channel {name:?} cannot be published: {failure:#}; it is tried again in {} s",
