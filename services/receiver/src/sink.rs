@@ -424,7 +424,7 @@ mod tests {
     fn a_large_batch_leaves_what_many_small_ones_leave() {
         let entry = |seq: u64| {
             // Some entries come again and again, some of them after a long time.
-            let id = if seq % 7 == 0 { seq % 91 } else { seq };
+            let id = if seq.is_multiple_of(7) { seq % 91 } else { seq };
             let entry = feed::Entry {
                 id: format!("urn:{id}"),
                 title: Some(format!("version {seq}")),

@@ -29,6 +29,7 @@ use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::Site;
+use super::event_id::{ALL, Part};
 use crate::journal::{Kind, Mark, Place, Tape};
 
 /// The most clients at once.
@@ -45,9 +46,6 @@ const PORTION: usize = 64 << 10;
 
 /// The pause that clients are told to make before they come back, in ms.
 const RETRY_MS: u32 = 2000;
-
-/// In the place of a number: all that is kept.
-const ALL: &str = "0";
 
 const NOT_KEPT: &str = "not kept any more";
 
@@ -316,47 +314,6 @@ impl Client {
             }
         }
     }
-}
-
-/// A part of an id: of a channel, or of the only one or the one that knows the incarnation; without
-/// a cursor, all that is kept.
-struct Part {
-    channel: Option<String>,
-    cursor: Option<Cursor>,
-}
-
-impl Part {
-    fn parse(text: &str) -> Option<Self> {
-        if text == ALL {
-            return Some(Self {
-                channel: None,
-                cursor: None,
-            });
-        }
-        if let Some((incarnation, seq)) = text.split_once('/') {
-            return Some(Self {
-                channel: None,
-                cursor: Some(cursor(incarnation, seq)?),
-            });
-        }
-        let (channel, place) = text.split_once(':')?;
-        let cursor = match place.split_once(':') {
-            Some((incarnation, seq)) => Some(cursor(incarnation, seq)?),
-            None if place == ALL => None,
-            None => return None,
-        };
-        Some(Self {
-            channel: Some(channel.to_owned()),
-            cursor,
-        })
-    }
-}
-
-fn cursor(incarnation: &str, seq: &str) -> Option<Cursor> {
-    Some(Cursor {
-        incarnation: incarnation.parse::<Uuid>().ok()?,
-        seq: seq.parse().ok()?,
-    })
 }
 
 /// An event, without its id.

@@ -4,6 +4,7 @@
 //! from the journal), `pages` what operators and their machines look at, `metrics` the numbers,
 //! `server` the connections and their bounds. Everything is read-only.
 
+mod event_id;
 mod events;
 mod feeds;
 mod metrics;

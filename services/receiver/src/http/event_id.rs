@@ -1,0 +1,49 @@
+//! The parts of an event's id.
+
+use flexicast::Cursor;
+use uuid::Uuid;
+
+/// In the place of a number: all that is kept.
+pub(super) const ALL: &str = "0";
+
+/// A part of an id: of a channel, or of the only one or the one that knows the incarnation; without
+/// a cursor, all that is kept.
+pub(super) struct Part {
+    pub(super) channel: Option<String>,
+    pub(super) cursor: Option<Cursor>,
+}
+
+impl Part {
+    /// Reads one; `None` if it makes no sense.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        if text == ALL {
+            return Some(Self {
+                channel: None,
+                cursor: None,
+            });
+        }
+        if let Some((incarnation, seq)) = text.split_once('/') {
+            return Some(Self {
+                channel: None,
+                cursor: Some(cursor(incarnation, seq)?),
+            });
+        }
+        let (channel, place) = text.split_once(':')?;
+        let cursor = match place.split_once(':') {
+            Some((incarnation, seq)) => Some(cursor(incarnation, seq)?),
+            None if place == ALL => None,
+            None => return None,
+        };
+        Some(Self {
+            channel: Some(channel.to_owned()),
+            cursor,
+        })
+    }
+}
+
+fn cursor(incarnation: &str, seq: &str) -> Option<Cursor> {
+    Some(Cursor {
+        incarnation: incarnation.parse::<Uuid>().ok()?,
+        seq: seq.parse().ok()?,
+    })
+}
