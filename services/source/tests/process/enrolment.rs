@@ -6,9 +6,9 @@ use postgres::Postgres;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::commands::Site;
 use super::receiving::{Listening, configuration_of};
 use super::running::{Feed, Running};
+use super::site::Site;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_sqlite() {

@@ -14,6 +14,7 @@ mod relay;
 mod restored;
 mod running;
 mod service;
+mod site;
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
