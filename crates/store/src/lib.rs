@@ -307,10 +307,11 @@ pub trait Store: Send + Sync {
         max_bytes: usize,
     ) -> Result<Vec<StoredUpdate>, StoreError>;
 
-    /// Forgets the updates of a channel that are not to be kept, counted back from `published`, and returns the oldest seq that is
-    /// left (the head + 1 if none is). The entries' hashes stay, so what was forgotten does not come
-    /// back as new. Long work is done in parts, between which others can write; when the future is
-    /// dropped, some of it may be done.
+    /// Forgets the updates of a channel that are not to be kept, counted back from `published`, and
+    /// returns the oldest seq that is left (the head + 1 if none is). What comes after `published`
+    /// stays. The entries' hashes stay, so what was forgotten does not come back as new. Long work is
+    /// done in parts, between which others can write; when the future is dropped, some of it may be
+    /// done.
     ///
     /// # Errors
     /// The channel does not exist, or the database fails.

@@ -5,6 +5,7 @@
 //! made anew by a restore: a past that came back must not pass for the present.
 
 mod backup;
+mod batch;
 mod format;
 mod restore;
 

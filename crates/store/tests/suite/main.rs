@@ -3,6 +3,7 @@
 
 mod archive;
 mod crash;
+mod disk;
 mod enrolment;
 mod files;
 mod leases;

@@ -11,6 +11,7 @@ use crate::site::{Site, URL, drafts, encode, keep, on_both};
 on_both! {
     what_is_too_old_goes_and_the_stricter_limit_decides,
     a_clock_that_was_set_back_keeps_too_much_rather_than_too_little,
+    what_is_not_published_yet_stays,
     old_updates_go_while_others_append_and_read,
 }
 
@@ -33,7 +34,7 @@ async fn what_is_too_old_goes_and_the_stricter_limit_decides(site: Site) {
         2 * HOUR
     ))
     .await;
-    let retain = async |keep| store.retain("lore", &keep).await.unwrap();
+    let retain = async |keep| store.retain("lore", &keep, 3000).await.unwrap();
     assert_eq!(retain(limits(None, None)).await, 1);
     assert_eq!(retain(limits(None, Some(3 * HOUR))).await, 1);
     assert_eq!(retain(limits(Some(2990), Some(3 * HOUR))).await, 11);
@@ -69,10 +70,30 @@ async fn a_clock_that_was_set_back_keeps_too_much_rather_than_too_little(site: S
         2 * HOUR
     ))
     .await;
-    let first = store.retain("lore", &limits(None, Some(HOUR))).await;
+    let first = store.retain("lore", &limits(None, Some(HOUR)), 9).await;
     assert_eq!(first.unwrap(), 4);
     let left = store.updates("lore", 1, 100, 1 << 20).await.unwrap();
     assert_eq!(left.len(), 6);
+}
+
+async fn what_is_not_published_yet_stays(site: Site) {
+    let store = site.lore().await;
+    store
+        .append("lore", URL, None, &drafts(0, 100), None, &encode)
+        .await
+        .unwrap();
+    let mut raw = Raw::to(&site.url).await;
+    raw.run(&format!(
+        "UPDATE updates SET created_at = created_at - {}",
+        2 * HOUR
+    ))
+    .await;
+    let retain = async |keep, published| store.retain("lore", &keep, published).await.unwrap();
+    assert_eq!(retain(limits(Some(10), None), 0).await, 1);
+    assert_eq!(retain(limits(Some(10), None), 40).await, 31);
+    assert_eq!(retain(limits(None, Some(HOUR)), 40).await, 41);
+    assert_eq!(retain(limits(Some(0), Some(HOUR)), 60).await, 61);
+    assert_eq!(store.open_channel("lore").await.unwrap().head, 100);
 }
 
 async fn old_updates_go_while_others_append_and_read(site: Site) {
@@ -82,14 +103,16 @@ async fn old_updates_go_while_others_append_and_read(site: Site) {
     let writer = {
         let done = Arc::clone(&done);
         tokio::spawn(async move {
-            for part in 0..60 {
-                let drafts = drafts(part * 30, part * 30 + 30);
+            let mut count = 0;
+            while !done.load(Ordering::Relaxed) {
+                let drafts = drafts(count, count + 30);
                 second
                     .append("lore", URL, None, &drafts, None, &encode)
                     .await
                     .unwrap();
+                count += 30;
             }
-            done.store(true, Ordering::Relaxed);
+            count as u64
         })
     };
     let reader = {
@@ -105,20 +128,19 @@ async fn old_updates_go_while_others_append_and_read(site: Site) {
             }
         })
     };
-    let mut before = 0;
-    while !done.load(Ordering::Relaxed) {
-        let first = store.retain("lore", &keep(KEEP)).await.unwrap();
+    let (mut before, mut deleted) = (1, 0);
+    while deleted < 5 {
+        let first = store.retain("lore", &keep(KEEP), u64::MAX).await.unwrap();
         assert!(first >= before, "what is gone came back");
+        deleted += usize::from(first > before);
         before = first;
         let channel = store.open_channel("lore").await.unwrap();
         assert!(channel.first <= channel.head + 1);
     }
-    writer.await.unwrap();
+    done.store(true, Ordering::Relaxed);
+    let count = writer.await.unwrap();
     reader.await.unwrap();
-    assert!(before > 1, "nothing was deleted in between");
-    assert_eq!(
-        store.retain("lore", &keep(KEEP)).await.unwrap(),
-        1800 - KEEP + 1
-    );
-    assert_eq!(store.open_channel("lore").await.unwrap().head, 1800);
+    let first = store.retain("lore", &keep(KEEP), u64::MAX).await;
+    assert_eq!(first.unwrap(), count - KEEP + 1);
+    assert_eq!(store.open_channel("lore").await.unwrap().head, count);
 }
