@@ -46,6 +46,8 @@ pub(super) struct Before {
     pub(super) dates: Vec<Timestamp>,
     /// When it came.
     pub(super) at: Option<Timestamp>,
+    /// It is certain that the feed never had an entry before.
+    pub(super) never: bool,
 }
 
 impl Before {

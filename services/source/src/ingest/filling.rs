@@ -56,6 +56,11 @@ impl Ingest {
     /// Records that a document shares no entry with the one before, and adds to its entries what
     /// came and went in between, and what has come since.
     pub(super) async fn look_into(&mut self, document: &mut Document) -> Result<(), StoreError> {
+        let before = self.before().await?;
+        if before.never {
+            // It was read, and empty.
+            return Ok(());
+        }
         let mut record = match document.gap.take() {
             // The store failed while this was looked into.
             Some(record) => record,
@@ -92,7 +97,7 @@ impl Ingest {
         let mut hole = Hole {
             record,
             way,
-            before: self.before().await?,
+            before,
             newer: document.seen.ids.clone(),
             attempts: 0,
             wait: 0,
@@ -271,7 +276,10 @@ impl Ingest {
             let updates = updates.filter_map(|update| payload::decode(&update.encoded).ok());
             let ours = updates.filter(|update| update.feed_url == url);
             let ours: Vec<Entry> = ours.take(LAST_ENTRIES).map(|update| update.entry).collect();
-            Before::of(&ours, at)
+            Before {
+                never: ours.is_empty() && head <= LAST_UPDATES,
+                ..Before::of(&ours, at)
+            }
         });
         // Should it fail, nothing is known of it but the time.
         Ok(last.await.unwrap_or_else(|_| Before::of([], at)))

@@ -139,10 +139,14 @@ impl Ingest {
             || match &self.history {
                 History::None => true,
                 History::Stored(_) => entries.any(unchanged),
-                // One that is too large to be sent is never known.
-                History::Seen(Before { ids, .. }) => entries.any(|entry| {
-                    ids.contains(&entry.id) && (unchanged(entry) || !known.contains_key(&entry.id))
-                }),
+                // One that is too large to be sent is never known. Where all are there still, none
+                // was pushed out.
+                History::Seen(Before { ids, .. }) => {
+                    entries.any(|entry| {
+                        ids.contains(&entry.id)
+                            && (unchanged(entry) || !known.contains_key(&entry.id))
+                    }) || ids.is_subset(&document.seen.ids)
+                }
             }
     }
 

@@ -312,6 +312,29 @@ async fn only_a_feed_that_has_turned_over_is_a_suspected_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_first_entries_of_a_feed_are_no_gap() {
+    let (server, database) = (FeedServer::start().await, Database::new());
+    let store = database.open().await;
+    server.give(&[]);
+    let mut life = Life::begin(&server, Arc::clone(&store)).await;
+    life.state(FeedState::NotModified).await;
+    life.end().await;
+    let life = Life::begin(&server, Arc::clone(&store)).await;
+    life.polled(&server, 1).await;
+    server.give(&posts(1, 2));
+    life.stored(2).await;
+    // All of them change at once, and are all there still.
+    server.give(&[
+        post("c", "1"),
+        post("urn:post:2", "new"),
+        post("urn:post:1", "new"),
+    ]);
+    life.stored(5).await;
+    assert_eq!(life.metrics.suspected_gaps.get(), 0);
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn after_a_suspected_gap_it_is_polled_faster() {
     let scene = Scene::new().await;
     scene.server.post_up_to(40);
