@@ -3,11 +3,13 @@
 //! What a figure includes and what not is in `docs/benchmarks.md`. Every value is reported, good or bad; the exit code is 1 only when what was measured did not do
 //! its work: both sides' output is decrypted and hashed.
 
+mod catchup;
 mod ccr;
 mod cpu;
 mod figures;
 mod flow;
 mod generation;
+mod intake;
 mod ladder;
 mod pair;
 mod parcel;
@@ -29,7 +31,14 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let prefix = Arguments::parse().prefix;
-    let names = [&generation::NAMES[..], &ladder::NAMES, &ccr::NAMES].concat();
+    let names = [
+        &generation::NAMES[..],
+        &ladder::NAMES,
+        &ccr::NAMES,
+        &intake::NAMES,
+        &catchup::NAMES,
+    ]
+    .concat();
     if !names.iter().any(|name| name.starts_with(&prefix)) {
         let names = names.join(", ");
         eprintln!("flexfeed-bench: no figure begins with \"{prefix}\"; there are {names}");
@@ -39,7 +48,9 @@ fn main() -> ExitCode {
     let generation = generation::measure(&mut figures);
     let ladder = ladder::measure(&mut figures);
     let ccr = ccr::measure(&mut figures);
-    let failed = [generation, ladder, ccr, figures.write()]
+    let catchup = catchup::measure(&mut figures);
+    let intake = intake::measure(&mut figures);
+    let failed = [generation, ladder, ccr, catchup, intake, figures.write()]
         .into_iter()
         .filter_map(Result::err);
     let mut code = ExitCode::SUCCESS;
