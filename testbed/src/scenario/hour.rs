@@ -9,6 +9,7 @@ use super::checks::check_atom;
 use super::{FeedPlan, Plan, Sabotage, Stage};
 use crate::delivery::check_once_in_order;
 use crate::lore::WINDOW;
+use crate::waiting::pause;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
@@ -48,7 +49,7 @@ pub fn an_hour_of_a_busy_archive(sabotage: Option<Sabotage>) -> Result<()> {
         })?;
         let head = stage.wait("a source that has taken everything in", BOUND, |stage| {
             let before = stage.source_status_now()?.head;
-            std::thread::sleep(Duration::from_secs(2));
+            pause(Duration::from_secs(2));
             let head = stage.source_status_now()?.head;
             Ok((head == before).then_some(head))
         })?;
