@@ -40,9 +40,20 @@ pub(super) struct Hole {
     pub(super) before: Before,
     /// The ids of entries that came after it, or were found in it.
     pub(super) newer: HashSet<String>,
+    /// What was found and could not be stored yet.
+    unstored: Option<Unstored>,
     attempts: u32,
     /// So many polls are waited before the next attempt.
     wait: u32,
+}
+
+/// What an attempt found. It counts as found only once it is stored.
+#[derive(Debug)]
+struct Unstored {
+    /// Newest first.
+    entries: Vec<Entry>,
+    /// What is to be recorded of the gap then.
+    record: GapRecord,
 }
 
 impl Hole {
@@ -68,15 +79,18 @@ impl Ingest {
         };
         document.gap = Some(record.clone());
         self.show_gap(&record);
-        if let Some(Hole { mut record, .. }) = self.hole.take() {
-            record.state = if record.entries > 0 {
-                GapState::Partly
-            } else {
-                GapState::Open
-            };
-            record
-                .detail
-                .push_str("; there was another gap before that");
+        if let Some(mut hole) = self.hole.take() {
+            if let Err(error) = self.store_unstored(&mut hole).await {
+                self.hole = Some(hole);
+                return Err(error);
+            }
+            let mut record = hole.record;
+            if record.state == GapState::Suspected {
+                record.state = some(record.entries);
+                record
+                    .detail
+                    .push_str("; there was another gap before that");
+            }
             self.settle(record).await;
         }
         let Some(way) = document.way.clone() else {
@@ -99,10 +113,17 @@ impl Ingest {
             way,
             before,
             newer: document.seen.ids.clone(),
+            unstored: None,
             attempts: 0,
             wait: 0,
         };
-        let Found { entries, later, .. } = self.find_into(&mut hole).await?;
+        let (found, record) = self.find_into(&mut hole).await?;
+        let Found { entries, later, .. } = found;
+        // The document keeps them until they are stored, and nothing is looked for before that.
+        let both = entries.iter().chain(&later);
+        hole.newer.extend(both.map(|entry| entry.id.clone()));
+        self.metrics.gap_entries.inc_by(entries.len() as u64);
+        hole.record = record;
         document.gap = Some(hole.record.clone());
         self.keep(hole);
         // The next document may have only these.
@@ -120,50 +141,87 @@ impl Ingest {
             return Ok(());
         };
         hole.wait = hole.wait.saturating_sub(1);
-        if hole.wait > 0 || !self.pending.is_empty() {
+        if !self.pending.is_empty() || (hole.wait > 0 && hole.unstored.is_none()) {
             self.hole = Some(hole);
-            return Ok(());
+            return self.look_whether_the_store_works().await;
         }
         if let Err(error) = self.find_and_store(&mut hole).await {
             self.hole = Some(hole);
             return self.end_or_wait(&error);
         }
+        self.store_works();
         self.settle(hole.record.clone()).await;
         self.keep(hole);
         Ok(())
     }
 
-    async fn find_and_store(&mut self, hole: &mut Hole) -> Result<(), StoreError> {
-        let Found {
-            mut entries, later, ..
-        } = self.find_into(hole).await?;
-        entries.splice(0..0, later);
-        let known = self.known(&entries).await?;
-        let Some(news) = self.news(entries, known).await else {
+    /// Where nothing waits to be stored, nothing else would show that the store works again.
+    async fn look_whether_the_store_works(&mut self) -> Result<(), Ended> {
+        if !self.pending.is_empty() || !self.storing.fails() {
             return Ok(());
-        };
-        self.store_found(&news.drafts).await
+        }
+        match self.store.version().await {
+            Ok(_) => {
+                self.store_works();
+                Ok(())
+            }
+            Err(error) => self.end_or_wait(&error),
+        }
     }
 
-    /// Looks for what is missing, and says in the record how that went.
-    async fn find_into(&mut self, hole: &mut Hole) -> Result<Found, StoreError> {
+    async fn find_and_store(&mut self, hole: &mut Hole) -> Result<(), StoreError> {
+        if hole.unstored.is_none() {
+            let (found, record) = self.find_into(hole).await?;
+            let mut entries = found.later;
+            entries.extend(found.entries);
+            hole.unstored = Some(Unstored { entries, record });
+        }
+        self.store_unstored(hole).await
+    }
+
+    /// Stores what was found, and only then takes it for found.
+    async fn store_unstored(&mut self, hole: &mut Hole) -> Result<(), StoreError> {
+        let Some(Unstored { entries, record }) = &hole.unstored else {
+            return Ok(());
+        };
+        let known = self.known(entries).await?;
+        // What is known by now is stored already, or came with the feed, which is never older.
+        let new = entries
+            .iter()
+            .filter(|entry| !known.contains_key(&entry.id));
+        let new: Vec<Entry> = new.cloned().collect();
+        if let Some(news) = self.news(new, known).await {
+            self.store_found(&news.drafts).await?;
+            self.metrics
+                .gap_entries
+                .inc_by(record.entries - hole.record.entries);
+            hole.newer
+                .extend(entries.iter().map(|entry| entry.id.clone()));
+            hole.record = record.clone();
+        } else {
+            let record = &mut hole.record;
+            record.detail = "what was found could not be worked out; the log says why".into();
+            if hole.attempts >= ATTEMPTS {
+                record.state = some(record.entries);
+            }
+        }
+        hole.unstored = None;
+        Ok(())
+    }
+
+    /// Looks for what is missing. What was found, and what to record of the gap once it is stored.
+    async fn find_into(&mut self, hole: &mut Hole) -> Result<(Found, GapRecord), StoreError> {
         hole.wait = 1 << hole.attempts.min(ATTEMPTS);
         hole.attempts += 1;
         let found = self.find(hole).await?;
-        let both = found.entries.iter().chain(&found.later);
-        hole.newer.extend(both.map(|entry| entry.id.clone()));
-        let record = &mut hole.record;
+        let mut record = hole.record.clone();
         record.entries += found.entries.len() as u64;
         let count = record.entries;
         let what = match hole.way {
             Way::Archive(_) => "in the feed's archive",
             Way::PublicInbox(_) => "by the search of the list's archive",
         };
-        let some = if count > 0 {
-            GapState::Partly
-        } else {
-            GapState::Open
-        };
+        let some = some(count);
         (record.state, record.detail) = match &found.end {
             End::Reached if count == 0 => (GapState::Filled, "nothing was missing".to_owned()),
             End::Reached => (
@@ -184,8 +242,7 @@ impl Ingest {
                 format!("{count} entries were found {what}; then it failed: {why}"),
             ),
         };
-        self.metrics.gap_entries.inc_by(found.entries.len() as u64);
-        Ok(found)
+        Ok((found, record))
     }
 
     /// Keeps what has to be looked into again.
@@ -283,6 +340,15 @@ impl Ingest {
         });
         // Should it fail, nothing is known of it but the time.
         Ok(last.await.unwrap_or_else(|_| Before::of([], at)))
+    }
+}
+
+/// What a gap is of which so many entries were found, and no more will be.
+fn some(entries: u64) -> GapState {
+    if entries > 0 {
+        GapState::Partly
+    } else {
+        GapState::Open
     }
 }
 

@@ -128,6 +128,9 @@ impl Store for Faulty {
         self.inner.gaps(channel, limit).await
     }
     async fn version(&self) -> Result<u64, StoreError> {
+        if self.is(&[Fault::Reading]) {
+            return Err(self.full());
+        }
         self.inner.version().await
     }
     async fn take_lease(

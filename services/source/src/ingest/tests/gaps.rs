@@ -3,6 +3,7 @@
 use store::{GapRecord, GapState};
 
 use super::archive_server::{ARCHIVE, ArchiveServer, Habit, WINDOW, mail_id, mail_ids};
+use super::faults::{Fault, Faulty};
 use super::feed_server::post;
 use super::growing::{ids, posts};
 use super::*;
@@ -182,6 +183,51 @@ async fn what_fails_is_tried_again_and_the_feed_goes_on() {
         let found = 460 - WINDOW as u64;
         assert_eq!((gap.state, gap.entries), (GapState::Filled, found));
         assert_eq!(life.metrics.suspected_gaps.get(), 1);
+        life.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_found_while_the_store_fails_is_stored_later() {
+    for fault in [Fault::Full, Fault::FullAfter(1), Fault::AfterWriting] {
+        let scene = Scene::new().await;
+        scene.server.post_up_to(40);
+        let store = Faulty::new(Arc::clone(&scene.store));
+        let shared = Arc::<Faulty>::clone(&store);
+        let settings = settings(scene.server.inbox());
+        let mut life = Life::apart(settings, shared, Arc::clone(&scene.store)).await;
+        life.stored(WINDOW).await;
+        scene.server.habit(Habit::Challenge);
+        scene.server.post_up_to(240);
+        life.stored(2 * WINDOW).await;
+        scene.polled(1).await;
+        store.set(fault);
+        scene.server.habit(Habit::None);
+        let failing = |s: &IngestStatus| s.store_failure.is_some();
+        life.shows("the failure", failing).await;
+        // More than one attempt, and none of them is taken for a success.
+        scene.polled(3).await;
+        assert_eq!(
+            scene.gaps().await[0].state,
+            GapState::Suspected,
+            "{fault:?}"
+        );
+        store.set(Fault::None);
+        let gap = scene.settled(&mut life).await;
+        assert_eq!(
+            (gap.state, gap.entries),
+            (GapState::Filled, 175),
+            "{fault:?}"
+        );
+        life.stored(WINDOW + 200).await;
+        let mut all = life.ids();
+        all.sort();
+        let mut expected = mail_ids(15..240);
+        expected.sort();
+        assert_eq!(all, expected, "{fault:?}: each once");
+        // Nothing new comes, and it shows all the same that the store works.
+        life.shows("good again", |s| !failing(s)).await;
+        assert_eq!(life.metrics.gap_entries.get(), 175);
         life.end().await;
     }
 }
