@@ -29,6 +29,17 @@ pub(super) struct Record {
     pub(super) seq: u64,
 }
 
+impl Record {
+    /// The mark of who stands by, after a look at what the channel has: raised, or as it was.
+    pub(super) fn followed_by(self, present: Self) -> Self {
+        if present.incarnation == self.incarnation && present.seq > self.seq {
+            present
+        } else {
+            self
+        }
+    }
+}
+
 /// What is in the place of a mark.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {

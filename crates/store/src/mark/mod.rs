@@ -134,10 +134,18 @@ impl HeadMark {
     /// mark to be raised, whenever the channel has grown; when this source takes over, it calls
     /// [`HeadMark::adopt`], which finds a database that was set back in between.
     ///
+    /// A mark is never lowered by this, and never moved to another incarnation: a copy of the
+    /// database that was behind may have taken its place, with the lease still in it. What is true,
+    /// `adopt` finds out; at worst it renews a channel once more than was needed.
+    ///
     /// # Errors
     /// As [`HeadMark::adopt`].
     pub async fn follow(path: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
-        Self::open(path, store, name, |_, _| None).await
+        Self::open(path, store, name, |_, found| match found {
+            Found::Mark(mark) => Judged::Follow(mark),
+            _ => Judged::Sound,
+        })
+        .await
     }
 
     /// Opens the channel `name` as it is, even if `store` has been set back: only for tests, which have to notice what [`HeadMark::adopt`] prevents.
@@ -146,33 +154,38 @@ impl HeadMark {
     /// As [`HeadMark::adopt`].
     #[cfg(feature = "sabotage")]
     pub async fn trust(path: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
-        Self::open(path, store, name, |_, _| None).await
+        Self::open(path, store, name, |_, _| Judged::Sound).await
     }
 
     async fn open(
         path: &Path,
         store: &dyn Store,
         name: &str,
-        judge: fn(&Channel, Found) -> Option<Renewal>,
+        judge: fn(&Channel, Found) -> Judged,
     ) -> Result<Adopted, StoreError> {
         let mut channel = store.open_channel(name).await?;
         let place = path.to_owned();
         let found = blocking(path, move || MarkFile::find(&place)).await?;
-        let renewal = judge(&channel, found);
-        if renewal.is_some() {
+        let judged = judge(&channel, found);
+        if let Judged::Renew(_) = &judged {
             // A crash after this and before the mark is written renews it once more: nobody has
             // seen this incarnation by then.
             channel = store.renew_channel(name).await?;
         }
-        let record = Record {
+        let present = Record {
             incarnation: channel.incarnation,
             seq: channel.head,
+        };
+        let (record, renewal) = match judged {
+            Judged::Follow(mark) => (mark.followed_by(present), None),
+            Judged::Renew(renewal) => (present, Some(renewal)),
+            Judged::Sound => (present, None),
         };
         let place = path.to_owned();
         let file = blocking(path, move || MarkFile::begin(&place, record)).await?;
         let shared = Shared {
             path: path.to_owned(),
-            seq: AtomicU64::new(channel.head),
+            seq: AtomicU64::new(record.seq),
             file: Mutex::new(file),
         };
         Ok(Adopted {
@@ -215,24 +228,34 @@ impl HeadMark {
     }
 }
 
+/// What is to be done with a channel and its mark.
+enum Judged {
+    /// The mark says from now on what the channel has.
+    Sound,
+    /// The same, after a renewal.
+    Renew(Renewal),
+    /// The mark is this one, and only goes forward.
+    Follow(Record),
+}
+
 /// Whether a channel has to be renewed, and why.
-fn judge(channel: &Channel, found: Found) -> Option<Renewal> {
+fn judge(channel: &Channel, found: Found) -> Judged {
     if channel.is_new {
-        return None;
+        return Judged::Sound;
     }
-    match found {
-        Found::Nothing => Some(Renewal::Missing),
-        Found::Damaged(reason) => Some(Renewal::Damaged { reason }),
-        Found::Copy => Some(Renewal::Copied),
-        Found::Mark(mark) if mark.incarnation != channel.incarnation => Some(Renewal::Other {
+    Judged::Renew(match found {
+        Found::Nothing => Renewal::Missing,
+        Found::Damaged(reason) => Renewal::Damaged { reason },
+        Found::Copy => Renewal::Copied,
+        Found::Mark(mark) if mark.incarnation != channel.incarnation => Renewal::Other {
             published: mark.incarnation,
-        }),
-        Found::Mark(mark) if channel.head < mark.seq => Some(Renewal::Behind {
+        },
+        Found::Mark(mark) if channel.head < mark.seq => Renewal::Behind {
             head: channel.head,
             published: mark.seq,
-        }),
-        Found::Mark(_) => None,
-    }
+        },
+        Found::Mark(_) => return Judged::Sound,
+    })
 }
 
 /// Does something with the file on a thread that may wait for the disk.

@@ -363,3 +363,45 @@ async fn who_stood_by_takes_over_without_a_renewal_unless_the_database_was_set_b
     assert_eq!(taken.renewal, Some(behind));
     store.close().await;
 }
+
+#[tokio::test]
+async fn who_stands_by_does_not_follow_a_database_that_was_set_back() {
+    let (first, second) = (Place::new(), Place::new());
+    let follow = async |store: &Arc<dyn Store>| {
+        let followed = HeadMark::follow(&second.mark(), &**store, "lore").await;
+        followed.unwrap().mark.seq()
+    };
+    let life = first.start().await;
+    life.publish(5).await;
+    assert_eq!(follow(&life.store).await, 5);
+    life.end().await;
+    first.back_up("flexfeed.db");
+    let life = first.start().await;
+    life.publish(3).await;
+    assert_eq!(follow(&life.store).await, 8);
+    life.end().await;
+
+    // A copy that was behind takes its place, and who stands by looks before it takes over.
+    first.restore("flexfeed.db");
+    let store = open_file(&first.database()).await.unwrap();
+    assert_eq!(follow(&store).await, 8, "a mark is not lowered");
+    let taken = HeadMark::adopt(&second.mark(), &*store, "lore").await;
+    let taken = taken.unwrap();
+    let behind = Renewal::Behind {
+        head: 5,
+        published: 8,
+    };
+    assert_eq!(taken.renewal, Some(behind));
+    let renewed = taken.channel.incarnation;
+    assert_eq!(follow(&store).await, 5);
+    store.close().await;
+
+    // The same copy again: its incarnation was published once, and not last.
+    first.restore("flexfeed.db");
+    let store = open_file(&first.database()).await.unwrap();
+    follow(&store).await;
+    let taken = HeadMark::adopt(&second.mark(), &*store, "lore").await;
+    let other = Renewal::Other { published: renewed };
+    assert_eq!(taken.unwrap().renewal, Some(other));
+    store.close().await;
+}
