@@ -117,7 +117,8 @@ impl SqlStore {
         Ok(found > 0)
     }
 
-    /// Most who ask are known, and were seen just now: that is answered by reading.
+    /// Most who ask are known, and were seen just now: that is answered by reading. So is who shows a
+    /// token that admits nobody: anybody can send those, and writers are few.
     pub(super) async fn judge(&self, applicant: &Applicant<'_>) -> Result<Verdict, StoreError> {
         let applicant = &Applicant {
             name: cut(applicant.name, MAX_TEXT),
@@ -126,14 +127,22 @@ impl SqlStore {
             ..applicant.clone()
         };
         let mut session = self.database.read("admit a receiver").await?;
-        if let Some(known) = find(&mut session, applicant.receiver).await? {
-            match known.verdict(applicant) {
-                Some(Verdict::Admitted { .. }) if !known.is_current(applicant) => {}
-                Some(verdict) => return Ok(verdict),
-                None => {}
+        let known = find(&mut session, applicant.receiver).await?;
+        match known.as_ref().and_then(|known| known.verdict(applicant)) {
+            Some(Verdict::Admitted { .. })
+                if known.as_ref().is_some_and(|k| !k.is_current(applicant)) => {}
+            Some(verdict) => return Ok(verdict),
+            None => {
+                let Some(hash) = &applicant.token else {
+                    return Ok(Verdict::UnknownToken);
+                };
+                let row = session
+                    .row(select_tokens!("WHERE hash = $1"), values![hash])
+                    .await?;
+                if let Err(verdict) = judge_token(&session, row, applicant.channels)? {
+                    return Ok(verdict);
+                }
             }
-        } else if applicant.token.is_none() {
-            return Ok(Verdict::UnknownToken);
         }
         drop(session);
         let mut session = self.database.write("admit a receiver").await?;
@@ -243,15 +252,12 @@ async fn decide(session: &mut Session, applicant: &Applicant<'_>) -> Result<Verd
     }
 }
 
-/// Counts a use of a token, if it admits to the channels.
-async fn spend(
-    session: &mut Session,
-    hash: &Hash,
+/// Whether a token, as it was read, admits to the channels; its id, or why it does not.
+fn judge_token(
+    session: &Session,
+    row: Option<Row>,
     channels: &[String],
 ) -> Result<Result<i64, Verdict>, StoreError> {
-    let row = session
-        .row(select_tokens!("WHERE hash = $1" LOCK), values![hash])
-        .await?;
     let Some(row) = row else {
         return Ok(Err(Verdict::UnknownToken));
     };
@@ -269,13 +275,29 @@ async fn spend(
     if let Some(channel) = refused_channel(&token.channels, channels) {
         return Ok(Err(Verdict::Channel(channel)));
     }
+    Ok(Ok(token.id))
+}
+
+/// Counts a use of a token, if it admits to the channels.
+async fn spend(
+    session: &mut Session,
+    hash: &Hash,
+    channels: &[String],
+) -> Result<Result<i64, Verdict>, StoreError> {
+    let row = session
+        .row(select_tokens!("WHERE hash = $1" LOCK), values![hash])
+        .await?;
+    let id = match judge_token(session, row, channels)? {
+        Ok(id) => id,
+        Err(verdict) => return Ok(Err(verdict)),
+    };
     session
         .execute(
             sql!("UPDATE tokens SET uses = uses + 1 WHERE id = $1"),
-            values![token.id],
+            values![id],
         )
         .await?;
-    Ok(Ok(token.id))
+    Ok(Ok(id))
 }
 
 /// Writes down who was admitted; without a token, it keeps the one that it has.

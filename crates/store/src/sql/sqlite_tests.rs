@@ -8,7 +8,7 @@ use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOp
 
 use super::SqlStore;
 use crate::location::Location;
-use crate::model::{Draft, Kind, Validators};
+use crate::model::{Applicant, Draft, Kind, NewToken, Validators, Verdict};
 use crate::{Store, StoreError};
 
 const URL: &str = "https://example.org/new.atom";
@@ -235,6 +235,44 @@ async fn a_database_that_somebody_holds_is_busy_and_not_lost() {
         .await
         .unwrap();
     assert_eq!(stored[0].seq, 1);
+}
+
+#[tokio::test]
+async fn who_shows_a_token_that_admits_nobody_keeps_no_writer_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    let store = open(&path).await.unwrap();
+    let token = NewToken {
+        hash: [1; 32],
+        label: "one".into(),
+        limit: None,
+        expires_ms: None,
+        public: false,
+        channels: Vec::new(),
+    };
+    let row = store.add_token(&token).await.unwrap();
+    store.revoke_token(row.id).await.unwrap();
+    let mut other = raw(&path).await;
+    let held = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    sqlx::query("PRAGMA busy_timeout = 50")
+        .execute(store.database.sqlite_writer())
+        .await
+        .unwrap();
+    let verdict = async |token: [u8; 32]| {
+        let applicant = Applicant {
+            token: Some(token),
+            receiver: uuid::Uuid::from_u128(1),
+            credential: [2; 32],
+            name: "r1",
+            software: "test",
+            address: "[::1]:1",
+            channels: &[],
+        };
+        store.admit(&applicant).await.unwrap()
+    };
+    assert_eq!(verdict([9; 32]).await, Verdict::UnknownToken);
+    assert_eq!(verdict([1; 32]).await, Verdict::TokenRevoked);
+    held.rollback().await.unwrap();
 }
 
 #[tokio::test]
