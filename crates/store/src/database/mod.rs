@@ -89,7 +89,10 @@ impl Database {
             Pools::Sqlite { writer, .. } => {
                 writer.begin_with("BEGIN IMMEDIATE").await.map(Link::Sqlite)
             }
-            Pools::Postgres(pool) => postgres::begin(pool, "BEGIN").await.map(Link::Postgres),
+            // Whatever the server's default is: who waited for a row goes on with what is in it now.
+            Pools::Postgres(pool) => postgres::begin(pool, "BEGIN ISOLATION LEVEL READ COMMITTED")
+                .await
+                .map(Link::Postgres),
         };
         self.session(doing, link)
     }

@@ -100,10 +100,14 @@ async fn migrate(options: &PgConnectOptions, url: &str) -> Result<(), StoreError
         .map_err(failed)?;
     let mut transaction = connection.begin().await.map_err(failed)?;
     // A large database may take its time, and others wait for whoever is first.
-    sqlx::raw_sql("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
+    // Who has waited is to see what the first one did, whatever the server's default is.
+    sqlx::raw_sql(
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+         SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0",
+    )
+    .execute(&mut *transaction)
+    .await
+    .map_err(failed)?;
     sqlx::query(MIGRATION_LOCK)
         .execute(&mut *transaction)
         .await

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use store::{Draft, PollRecord, StoreError, Validators};
 
+use crate::migrations::Raw;
 use crate::site::{Site, URL, draft, encode, keep, on_both, texts, token};
 
 on_both! {
@@ -252,6 +253,20 @@ async fn concurrent_appends_stay_dense_while_others_read(site: Site) {
     let count = (TASKS * APPENDS * DRAFTS) as u64;
     assert_eq!(seqs, (1..=count).collect::<Vec<_>>());
     assert_eq!(store.open_channel("lore").await.unwrap().head, count);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn appends_wait_for_each_other_whatever_the_isolation_of_the_server_is() {
+    let site = Site::postgres();
+    let mut raw = Raw::to(&site.url).await;
+    raw.run(
+        r"DO $$ BEGIN EXECUTE format(
+            'ALTER DATABASE %I SET default_transaction_isolation = %L',
+            current_database(), 'repeatable read'); END $$",
+    )
+    .await;
+    raw.close().await;
+    concurrent_appends_stay_dense_while_others_read(site).await;
 }
 
 async fn an_append_that_does_not_finish_leaves_nothing(site: Site) {
