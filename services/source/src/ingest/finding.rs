@@ -79,6 +79,8 @@ struct Had {
     entries: usize,
     /// Of these, seen before the gap.
     seen: usize,
+    /// Of these, as they were then.
+    unchanged: usize,
 }
 
 /// The end of a walk before its time.
@@ -151,7 +153,10 @@ impl Walk<'_> {
                 Some(Way::Archive(older)) => Some(older),
                 Some(Way::PublicInbox(_)) | None => None,
             };
-            if self.add(page.entries, true).await?.seen > 0 {
+            let had = self.add(page.entries, true).await?;
+            // An entry that has changed may have been moved here from far below. Where all of them
+            // have, the archive only has other texts than the feed.
+            if had.unchanged > 0 || (had.seen > 0 && had.seen == had.entries) {
                 return Ok(End::Reached);
             }
         }
@@ -244,8 +249,10 @@ impl Walk<'_> {
         }
     }
 
-    /// Takes what is missing from a page. With `in_order`, what lies behind an entry that was seen
-    /// is none of it, and what lies before one from after the gap is later than that.
+    /// Takes what is missing from a page. With `in_order`, what lies before an entry from after the
+    /// gap is later than that, and what lies behind one that was seen is none of it. The latter
+    /// goes only for a search: an archive may have an old entry on top, and to send one that was
+    /// there before the feed was first read does less harm than to lose one.
     async fn add(&mut self, mut entries: Vec<Entry>, in_order: bool) -> Result<Had, Stop> {
         if ascending(&entries) {
             entries.reverse();
@@ -256,11 +263,17 @@ impl Walk<'_> {
             !hole.newer.contains(&entry.id)
                 && (hole.before.ids.contains(&entry.id) || known.contains_key(&entry.id))
         };
+        let unchanged = |entry: &&Entry| {
+            let known = known.get(&entry.id);
+            seen(entry) && known.is_none_or(|hash| *hash == entry.content_hash())
+        };
         let had = Had {
             entries: entries.len(),
             seen: entries.iter().filter(|entry| seen(entry)).count(),
+            unchanged: entries.iter().filter(unchanged).count(),
         };
-        if in_order && let Some(last) = entries.iter().rposition(seen) {
+        let sorted = in_order && matches!(hole.way, Way::PublicInbox(_));
+        if sorted && let Some(last) = entries.iter().rposition(seen) {
             entries.truncate(last);
         }
         let newer = |entry: &Entry| hole.newer.contains(&entry.id);

@@ -21,6 +21,9 @@ pub(super) const WINDOW: usize = 25;
 /// How many entries an archive document has.
 pub(super) const ARCHIVE: usize = 10;
 
+/// The number of the one that may be on top of all archive documents.
+const PINNED: usize = 20;
+
 /// When the first mail arrived.
 const FIRST: i64 = 1_757_000_000;
 
@@ -53,6 +56,11 @@ pub(super) enum Habit {
     Grows,
     /// The archive's documents have the oldest entry first.
     OldestFirst,
+    /// The archive's documents have an old entry on top.
+    Pinned {
+        /// It is not as it was.
+        edited: bool,
+    },
 }
 
 #[derive(Default)]
@@ -284,5 +292,13 @@ async fn archive(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     if shelf.habit == Habit::OldestFirst {
         return document(&link, mails);
     }
-    document(&link, mails.collect::<Vec<_>>().into_iter().rev())
+    let mut mails: Vec<Mail> = mails.rev().cloned().collect();
+    if let Habit::Pinned { edited } = shelf.habit {
+        let mut pinned = shelf.mails[PINNED].clone();
+        if edited {
+            pinned.text.push_str(", corrected");
+        }
+        mails.insert(0, pinned);
+    }
+    document(&link, &mails)
 }

@@ -270,6 +270,23 @@ async fn a_burst_on_a_weblog_is_found_in_its_archive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_old_entry_on_top_of_an_archive_document_hides_nothing() {
+    // Whether it is as it was and the gap ends in that document, or it is not and there are more.
+    for (edited, until) in [(false, 72), (true, 143)] {
+        let scene = Scene::new().await;
+        scene.server.habit(Habit::Pinned { edited });
+        let mut life = scene.begin(scene.server.blog()).await;
+        scene.server.post_up_to(until);
+        let gap = scene.settled(&mut life).await;
+        let found = (until - WINDOW - 40) as u64;
+        assert_eq!((gap.state, gap.entries), (GapState::Filled, found));
+        life.stored(WINDOW + until - 40).await;
+        assert_eq!(life.ids(), mail_ids(15..until), "edited: {edited}");
+        life.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn archives_without_an_end_are_left_at_a_bound() {
     for habit in [Habit::Circle, Habit::Endless] {
         let scene = Scene::new().await;
