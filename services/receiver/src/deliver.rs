@@ -204,7 +204,7 @@ impl Delivery {
                         // Until it is stamped: when it was stored.
                         latency_ms: update.time.as_millisecond() as f64,
                     };
-                    sink.take(update, &received.encoded);
+                    sink.take(item.incarnation, update, &received.encoded);
                     self.outcome.delivered.push((record, received.live));
                     continue;
                 }

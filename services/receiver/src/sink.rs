@@ -27,8 +27,10 @@ pub trait Sink: Send + 'static {
     /// is known by it no longer: the source gives the numbers again. `resync` if the source says so
     /// by itself.
     fn begin(&mut self, cursor: Cursor, resync: bool);
-    /// Takes an update in, which was sent as `encoded`. Taking it again changes nothing.
-    fn take(&mut self, update: Update, encoded: &Bytes);
+    /// Takes an update in, which was sent as `encoded` in this incarnation of the channel. Taking it
+    /// again changes nothing. `encoded` may name another one: a source that was restored sends what
+    /// it kept as it was stored.
+    fn take(&mut self, incarnation: Uuid, update: Update, encoded: &Bytes);
     /// The updates `from` to `to` are missing.
     fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing);
     /// Makes the journal of what was taken in durable. Nobody reads it before
@@ -294,8 +296,10 @@ impl Sink for ChannelFiles {
         self.journal.begin(cursor, resync);
     }
 
-    fn take(&mut self, update: Update, encoded: &Bytes) {
-        self.journal.take(update.incarnation, update.seq, encoded);
+    fn take(&mut self, incarnation: Uuid, mut update: Update, encoded: &Bytes) {
+        self.journal.take(incarnation, update.seq, encoded);
+        // Journal, files and cursor have to agree on what is the same number.
+        update.incarnation = incarnation;
         if self.recent.push(update) >= RECENT_BYTES {
             self.settle();
         }
@@ -352,6 +356,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::deliver::tests::encoded;
+    use crate::deliver::{Delivery, Item, Received, Step, What};
     use feed::payload;
     use uuid::Uuid;
 
@@ -448,7 +453,11 @@ mod tests {
             let updates: Vec<Bytes> = (1..=1500).map(entry).collect();
             for updates in updates.chunks(batch) {
                 for encoded in updates {
-                    files.take(payload::decode(encoded).unwrap(), encoded);
+                    files.take(
+                        at(0).incarnation,
+                        payload::decode(encoded).unwrap(),
+                        encoded,
+                    );
                 }
                 files.write_output().unwrap();
             }
@@ -466,7 +475,11 @@ mod tests {
             let (mut files, _) = files(folder, false);
             for seq in seqs.clone() {
                 let encoded = encoded(seq);
-                files.take(payload::decode(&encoded).unwrap(), &encoded);
+                files.take(
+                    at(0).incarnation,
+                    payload::decode(&encoded).unwrap(),
+                    &encoded,
+                );
             }
             files.write_journal().unwrap();
             files.write_output().unwrap();
@@ -487,5 +500,48 @@ mod tests {
         assert_eq!(open(folder), Some(at(10)));
         let tape = put(8..=12);
         assert_eq!(tape.updates_from(0), 2);
+    }
+
+    /// A store that was restored has a new incarnation, and keeps updates that name the old one.
+    #[test]
+    fn updates_that_name_an_older_incarnation_count_by_the_channels() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let channel = Uuid::from_u128(8);
+        assert_ne!(channel, at(0).incarnation);
+        let put = |until: u64| {
+            let (mut files, _) = files(folder, false);
+            let items = (1..=until).map(|seq| Item {
+                incarnation: channel,
+                seq,
+                what: What::Update(Received {
+                    encoded: encoded(seq),
+                    via: flexicast::Via::Flow,
+                    live: true,
+                }),
+            });
+            // A kill before the cursor: everything comes once more.
+            let order = &[Step::Take, Step::Journal, Step::Output, Step::Announce];
+            let mut delivery = Delivery::new(items.collect(), None, order);
+            delivery.attempt(&mut files, || 0.0).unwrap();
+            (
+                files.tape().updates_from(0),
+                std::fs::read_to_string(files.atom_path()).unwrap(),
+            )
+        };
+        let (updates, first) = put(5);
+        assert_eq!(updates, 5);
+        assert_eq!(put(6).0, 6);
+        assert!(first.contains(&channel.to_string()), "{first}");
+        assert!(!first.contains(&at(0).incarnation.to_string()), "{first}");
+        // The journal ends where the cursor's incarnation has it.
+        let file = CursorFile::new(&state(folder), "lore");
+        let ahead = Cursor {
+            incarnation: channel,
+            seq: 9,
+        };
+        file.store(ahead).unwrap();
+        let expected = Cursor { seq: 6, ..ahead };
+        assert_eq!(open(folder), Some(expected));
     }
 }

@@ -61,7 +61,7 @@ impl Sink for FakeSink {
     fn begin(&mut self, cursor: Cursor, _resync: bool) {
         self.note(Call::Begin(cursor.seq));
     }
-    fn take(&mut self, update: Update, sent: &Bytes) {
+    fn take(&mut self, _: Uuid, update: Update, sent: &Bytes) {
         assert_eq!(*sent, encoded(update.seq));
         self.note(Call::Take(update.seq));
     }

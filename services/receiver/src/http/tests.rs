@@ -91,7 +91,7 @@ impl Bench {
         let files = self.files(channel);
         for seq in seqs {
             let encoded = encoded(seq);
-            files.take(payload::decode(&encoded).unwrap(), &encoded);
+            files.take(incarnation(), payload::decode(&encoded).unwrap(), &encoded);
         }
         write(files);
     }
@@ -470,7 +470,7 @@ async fn clients_are_bounded_and_those_that_take_nothing_are_dropped() {
         let now = jiff::Timestamp::UNIX_EPOCH;
         let kind = feed::Kind::Created;
         let encoded = Bytes::from(payload::encode(&entry, kind, "u", incarnation(), seq, now));
-        files.take(payload::decode(&encoded).unwrap(), &encoded);
+        files.take(incarnation(), payload::decode(&encoded).unwrap(), &encoded);
         if seq % 100 == 0 {
             write(files);
         }
