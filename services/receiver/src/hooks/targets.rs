@@ -29,6 +29,8 @@ enum Answer {
     Close,
     /// A header, then a body that never ends.
     Endless,
+    /// These bytes, and the connection stays open.
+    Open(String),
 }
 
 fn answer(status: &str, more: &str) -> Answer {
@@ -74,6 +76,10 @@ impl Server {
                         }
                         Answer::Hang => std::future::pending().await,
                         Answer::Close => {}
+                        Answer::Open(bytes) => {
+                            stream.write_all(bytes.as_bytes()).await.unwrap();
+                            std::future::pending().await
+                        }
                         Answer::Endless => {
                             let head = b"HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n";
                             let mut going = stream.write_all(head).await;
@@ -204,6 +210,22 @@ async fn a_signature_is_what_pythons_hmac_says() {
         signatures.push(signature);
     }
     assert_ne!(signatures[0], signatures[1]);
+}
+
+/// What the other side has taken is not given to it again because its answer has no end.
+#[tokio::test]
+async fn the_status_decides_also_where_the_body_does_not_end() {
+    let head = "Transfer-Encoding: chunked\r\n\r\n4\r\nsaid\r\n";
+    let taken = format!("HTTP/1.1 200 OK\r\n{head}");
+    let gone = format!("HTTP/1.1 410 Gone\r\n{head}");
+    let server = Server::start([Answer::Open(taken), Answer::Open(gone)]).await;
+    let webhook = webhook(server.url(), None, Duration::from_secs(5));
+    assert_eq!(webhook.attempt(&event(1), 1).await, Verdict::Done);
+    let verdict = webhook.attempt(&event(2), 1).await;
+    assert!(
+        matches!(&verdict, Verdict::Disable { reason } if reason.ends_with(": said")),
+        "{verdict:?}"
+    );
 }
 
 #[tokio::test]

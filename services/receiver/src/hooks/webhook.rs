@@ -21,6 +21,9 @@ use crate::peer_text::plain;
 /// the connection can be used again.
 const ANSWER: usize = 4 << 10;
 
+/// The longest time for the rest of an answer whose status is there already.
+const REST: Duration = Duration::from_secs(1);
+
 /// The longest time for a connection to be made.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -60,15 +63,9 @@ impl Webhook {
         })
     }
 
-    async fn post(&self, event: &Event) -> Verdict {
-        let again = |reason: String| Verdict::Again {
-            reason,
-            after: None,
-        };
-        let body = match serde_json::to_vec(&event.data) {
-            Ok(body) => body,
-            Err(error) => return again(error.to_string()),
-        };
+    /// Posts, and waits for the status.
+    async fn post(&self, event: &Event) -> Result<Response, String> {
+        let body = serde_json::to_vec(&event.data).map_err(|error| error.to_string())?;
         let mut headers = headers(event);
         let now = Timestamp::now().as_second();
         let mut put = |name, value: String| {
@@ -82,10 +79,8 @@ impl Webhook {
             put("webhook-signature", key.sign(&event.id, now, &body));
         }
         let request = self.client.post(self.url.clone()).headers(headers);
-        match request.body(body).send().await {
-            Ok(response) => self.judge(response).await,
-            Err(error) => again(format!("{}: {}", shown(&self.url), self.words(&error))),
-        }
+        let sent = request.body(body).send().await;
+        sent.map_err(|error| format!("{}: {}", shown(&self.url), self.words(&error)))
     }
 
     /// 2xx is success, 410 is the end, everything else is tried again.
@@ -93,11 +88,15 @@ impl Webhook {
         let status = response.status();
         let after = retry_after(response.headers());
         let mut answer = Vec::new();
-        while answer.len() < ANSWER
-            && let Ok(Some(chunk)) = response.chunk().await
-        {
-            answer.extend_from_slice(&chunk);
-        }
+        let reading = async {
+            while answer.len() < ANSWER
+                && let Ok(Some(chunk)) = response.chunk().await
+            {
+                answer.extend_from_slice(&chunk);
+            }
+        };
+        // The status decides: a body that does not come to its end takes nothing back of it.
+        let _ = tokio::time::timeout(REST, reading).await;
         if status.is_success() {
             return Verdict::Done;
         }
@@ -140,16 +139,18 @@ impl Target for Webhook {
     const KIND: &'static str = "webhook";
 
     async fn attempt(&self, event: &Event, _attempt: u32) -> Verdict {
-        match tokio::time::timeout(self.timeout, self.post(event)).await {
-            Ok(verdict) => verdict,
-            Err(_) => Verdict::Again {
-                reason: format!(
-                    "{} did not answer within {} s",
-                    shown(&self.url),
-                    self.timeout.as_secs_f64()
-                ),
-                after: None,
-            },
+        let reason = match tokio::time::timeout(self.timeout, self.post(event)).await {
+            Ok(Ok(response)) => return self.judge(response).await,
+            Ok(Err(reason)) => reason,
+            Err(_) => format!(
+                "{} did not answer within {} s",
+                shown(&self.url),
+                self.timeout.as_secs_f64()
+            ),
+        };
+        Verdict::Again {
+            reason,
+            after: None,
         }
     }
 }
