@@ -2,11 +2,13 @@
 //!
 //! `feeds` serves the files with validators, `events` is the stream (server-sent events, replayed
 //! from the journal), `pages` what operators and their machines look at, `metrics` the numbers,
-//! `server` the connections and their bounds. Everything is read-only.
+//! `host` whose names it answers to, `server` the connections and their bounds. Everything is
+//! read-only.
 
 mod event_id;
 mod events;
 mod feeds;
+mod host;
 mod metrics;
 mod pages;
 mod readiness;
@@ -28,7 +30,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, Uri};
 use axum::middleware::{Next, from_fn};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -135,10 +137,15 @@ fn refused(addr: SocketAddr, error: &io::Error) -> anyhow::Error {
 /// Serves until the site's stop.
 pub async fn serve(site: Arc<Site>, listener: TcpListener) {
     let stop = site.stop.clone();
-    server::serve(listener, router(site), stop).await;
+    // Who cannot say where it listens gets the strict rule.
+    let local = listener
+        .local_addr()
+        .map_or(true, |at| host::is_own(at.ip()));
+    server::serve(listener, router(site, local), stop).await;
 }
 
-fn router(site: Arc<Site>) -> Router {
+/// `local` if only this machine reaches it.
+fn router(site: Arc<Site>, local: bool) -> Router {
     let counting = Arc::clone(&site);
     Router::new()
         .route("/", get(pages::index))
@@ -151,14 +158,14 @@ fn router(site: Arc<Site>) -> Router {
         .fallback(nothing)
         .layer(from_fn(move |request: Request, next: Next| {
             let site = Arc::clone(&counting);
-            async move { finish(&site, request, next).await }
+            async move { finish(&site, local, request, next).await }
         }))
         .with_state(site)
 }
 
 /// Counts a request, and adds what every answer has: what feeds bring with them must not be taken
 /// for a page of this site.
-async fn finish(site: &Site, request: Request, next: Next) -> Response {
+async fn finish(site: &Site, local: bool, request: Request, next: Next) -> Response {
     let page = match request.uri().path() {
         "/" => "index",
         "/events" => "events",
@@ -169,7 +176,14 @@ async fn finish(site: &Site, request: Request, next: Next) -> Response {
         path if path.starts_with("/feeds/") => "feed",
         _ => "none",
     };
-    let mut response = next.run(request).await;
+    let refusal = match local {
+        true => host::refusal(request.uri(), request.headers()),
+        false => None,
+    };
+    let mut response = match refusal {
+        Some(refusal) => refusal.into_response(),
+        None => next.run(request).await,
+    };
     site.metrics.answered(page, response.status());
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

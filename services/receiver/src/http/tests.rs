@@ -646,3 +646,27 @@ async fn the_metrics_are_those_of_the_document() {
     assert_eq!(kind, super::metrics::CONTENT_TYPE);
     openmetrics::parse(&served.text().await.unwrap()).unwrap();
 }
+
+/// A page that had its name point here must not read what is here.
+#[tokio::test]
+async fn only_names_of_this_machine_are_answered() {
+    let bench = Bench::start(&["lore"]).await;
+    let evil = format!("evil.example:{}", bench.address.port());
+    for path in [
+        "/",
+        "/feeds/lore.json",
+        "/events",
+        "/status.json",
+        "/metrics",
+    ] {
+        let refused = bench.asked(path, "host", &evil).await;
+        assert_eq!(refused.status(), 421, "{path}");
+        assert_eq!(refused.headers()["x-content-type-options"], "nosniff");
+        let text = refused.text().await.unwrap();
+        assert!(text.contains("http://localhost:PORT/"), "{text}");
+    }
+    for host in ["localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:8080"] {
+        let answered = bench.asked("/status.json", "host", host).await;
+        assert_eq!(answered.status(), 200, "{host}");
+    }
+}
