@@ -173,7 +173,11 @@ fn webhook(
         (None, Some((origin, file))) => secret_file(origin, file, taker),
         (None, None) => secret.cloned(),
     };
-    let url = required(table, taker, "url", values::webhook_url)?;
+    // Quoted without what may be a secret in it.
+    let (origin, address) = given(table, taker, "url")?;
+    let url = values::webhook_url(address)
+        .map_err(|what| format!("{} {what}", values::shown_address(address)));
+    let url = taker.take(origin, url)?;
     let host = url
         .host_str()
         .unwrap_or("webhook")
@@ -202,11 +206,14 @@ fn webhook(
 }
 
 fn exec(table: &Table, taker: &mut Taker, channels: &[String]) -> Option<Exec> {
-    let command = required(table, taker, "command", |text| match text.trim() {
+    // Not quoted: it may hold a password.
+    let (origin, command) = given(table, taker, "command")?;
+    let command = match command.trim() {
         "" => Err("is empty".to_owned()),
-        _ if text.contains('\0') => Err("has a character that no command can have".to_owned()),
-        _ => Ok(text.to_owned()),
-    })?;
+        _ if command.contains('\0') => Err("has a character that no command can have".to_owned()),
+        _ => Ok(command.to_owned()),
+    };
+    let command = taker.take(origin, command)?;
     let few = |text: &str| match values::count(text)? {
         n if n <= MAX_CONCURRENCY => Ok(n as usize),
         _ => Err(format!("is more than {MAX_CONCURRENCY}")),
@@ -245,19 +252,12 @@ fn value<T>(
         .unwrap_or(default)
 }
 
-fn required<T>(
-    table: &Table,
-    taker: &mut Taker,
-    key: &str,
-    parse: impl Fn(&str) -> Result<T, String>,
-) -> Option<T> {
-    match text(table, key) {
-        Some((origin, text)) => taker.parse(origin, text, parse),
-        None => {
-            taker.wrong(&table.origin, &format!("has no {key}"));
-            None
-        }
+fn given<'t>(table: &'t Table, taker: &mut Taker, key: &str) -> Option<(&'t Origin, &'t str)> {
+    let given = text(table, key);
+    if given.is_none() {
+        taker.wrong(&table.origin, &format!("has no {key}"));
     }
+    given
 }
 
 /// The name that was given, or one that follows from what the hook does, so that it stays when

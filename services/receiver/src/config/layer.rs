@@ -146,6 +146,9 @@ impl Layers {
 pub fn shown(setting: &Setting, text: &str) -> String {
     match (setting.form, setting.name) {
         (_, "link") => crate::link::redact(text),
+        (_, "webhook") => super::values::shown_address(text),
+        // Commands have passwords in them, and are long.
+        (_, "exec") => "(a command)".to_owned(),
         (Form::Secret, _) => "(secret)".to_owned(),
         _ => crate::peer_text::plain(text),
     }

@@ -322,7 +322,7 @@ fn a_mistake_in_the_file_is_named_with_its_line() {
         ),
         (
             "[[webhook]]\nurl = \"ftp://h\"",
-            "line 2: url: \"ftp://h\" is no URL that begins",
+            "line 2: url: ftp://h/… is no URL that begins",
         ),
         (
             "[[webhook]]\nurl = \"http://h\"\ntimeout = 3",
@@ -546,4 +546,33 @@ fn the_documentation_has_every_setting() {
         return;
     }
     assert_eq!(tables, documented(), "run this test once with BLESS=1");
+}
+
+/// Addresses of webhooks have secrets in their paths, commands anywhere.
+#[test]
+fn hooks_are_shown_without_what_may_be_secret() {
+    let mut given = Given::nothing();
+    given.line.push(LINK.into());
+    let hooks = [
+        "--webhook",
+        "https://hooks.example/T0KEN?t0ken=T0KEN",
+        "--exec",
+        "mail -p T0KEN",
+    ];
+    given.line.extend(hooks.map(Into::into));
+    let loaded = given.load().unwrap();
+    let text = check::text(&loaded);
+    assert!(text.contains("https://hooks.example/…"), "{text}");
+    assert!(text.contains("(a command)"), "{text}");
+    let json = check::as_json(&loaded).to_string();
+    assert!(!format!("{text}{json}").contains("T0KEN"), "{text}{json}");
+
+    for wrong in ["https://u:T0KEN@h.example/T0KEN", "ftp://h/T0KEN", "T0KEN"] {
+        let mut given = Given::nothing();
+        given.line.push(LINK.into());
+        given.line.extend(["--webhook".into(), wrong.into()]);
+        let problems = given.load().unwrap_err().to_string();
+        assert!(problems.contains("--webhook"), "{problems}");
+        assert!(!problems.contains("T0KEN"), "{problems}");
+    }
 }

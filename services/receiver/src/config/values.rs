@@ -139,6 +139,21 @@ pub fn webhook_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
+/// What may be shown of a webhook's address: many have their secret in the path.
+#[must_use]
+pub fn shown_url(url: &Url) -> String {
+    match (url.host_str(), url.port()) {
+        (Some(host), Some(port)) => format!("{}://{host}:{port}/…", url.scheme()),
+        (Some(host), None) => format!("{}://{host}/…", url.scheme()),
+        (None, _) => format!("{}:…", url.scheme()),
+    }
+}
+
+/// The same of a text that may be no address at all.
+pub fn shown_address(text: &str) -> String {
+    Url::parse(text.trim()).map_or_else(|_| "(not shown)".to_owned(), |url| shown_url(&url))
+}
+
 /// A name that can also name a file.
 pub fn hook_name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
@@ -210,6 +225,17 @@ mod tests {
             "mailto:x",
         ] {
             assert!(webhook_url(wrong).is_err(), "{wrong}");
+        }
+        for (text, shown) in [
+            (
+                "https://u:p@h.example/T0KEN?t0ken#t0ken",
+                "https://h.example/…",
+            ),
+            (" http://[::1]:8080/T0KEN", "http://[::1]:8080/…"),
+            ("mailto:T0KEN", "mailto:…"),
+            ("h.example/T0KEN", "(not shown)"),
+        ] {
+            assert_eq!(shown_address(text), shown);
         }
         assert!(hook_name("a-b_c").is_ok());
         for wrong in ["", "a.b", "a/b", "ä", &"x".repeat(65)] {

@@ -15,6 +15,7 @@ use url::Url;
 use super::event::Event;
 use super::signature::Key;
 use super::{Target, Verdict};
+use crate::config::shown_url;
 use crate::peer_text::plain;
 
 /// How much of an answer is looked at, in bytes: to say what a server has against it, and so that
@@ -50,7 +51,7 @@ impl Webhook {
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(format!(
                 "{} is no address for a webhook: it begins with http:// or https://",
-                shown(&url)
+                shown_url(&url)
             ));
         }
         let (client, tls_note) = client()?;
@@ -80,7 +81,7 @@ impl Webhook {
         }
         let request = self.client.post(self.url.clone()).headers(headers);
         let sent = request.body(body).send().await;
-        sent.map_err(|error| format!("{}: {}", shown(&self.url), self.words(&error)))
+        sent.map_err(|error| format!("{}: {}", shown_url(&self.url), self.words(&error)))
     }
 
     /// 2xx is success, 410 is the end, everything else is tried again.
@@ -102,7 +103,7 @@ impl Webhook {
         }
         let said = String::from_utf8_lossy(&answer);
         let said: String = plain(said.trim()).chars().take(200).collect();
-        let mut reason = format!("{} answered {status}", shown(&self.url));
+        let mut reason = format!("{} answered {status}", shown_url(&self.url));
         if status.is_redirection() {
             reason.push_str("; redirects are not followed: give the webhook the address itself");
         } else if !said.is_empty() {
@@ -144,7 +145,7 @@ impl Target for Webhook {
             Ok(Err(reason)) => reason,
             Err(_) => format!(
                 "{} did not answer within {} s",
-                shown(&self.url),
+                shown_url(&self.url),
                 self.timeout.as_secs_f64()
             ),
         };
@@ -238,16 +239,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(u64::try_from(wait).unwrap_or(0)))
 }
 
-/// The address without what may be secret in it: credentials and the query.
-fn shown(url: &Url) -> String {
-    let mut url = url.clone();
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
-    url.set_query(None);
-    url.set_fragment(None);
-    url.to_string()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -280,10 +271,16 @@ mod tests {
 
     #[test]
     fn no_message_shows_what_may_be_secret() {
-        let url = Url::parse("https://u:p@example.org/hook?token=abc#d").unwrap();
-        assert_eq!(shown(&url), "https://example.org/hook");
-        let error = Webhook::new(Url::parse("ftp://u:p@example.org/").unwrap(), None, CONNECT);
+        let error = Webhook::new(
+            Url::parse("ftp://u:p@example.org/s3cret").unwrap(),
+            None,
+            CONNECT,
+        );
         let error = error.unwrap_err();
-        assert!(error.contains("http") && !error.contains("u:p"), "{error}");
+        assert!(error.contains("ftp://example.org/…"), "{error}");
+        assert!(
+            !error.contains("u:p") && !error.contains("s3cret"),
+            "{error}"
+        );
     }
 }
