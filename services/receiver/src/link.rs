@@ -28,6 +28,9 @@ const MAX_TOKEN: usize = 255;
 /// The longest name of a channel, in characters. Channels name files.
 const MAX_CHANNEL: usize = 100;
 
+/// No channel's name: the receiver's own file has it.
+const RESERVED: &str = "status";
+
 /// The most channels in one link.
 const MAX_CHANNELS: usize = 64;
 
@@ -146,6 +149,12 @@ pub enum Problem {
         "the link's ch={0} is no channel name (1 to {MAX_CHANNEL} letters, digits, - _ . and no . in front)"
     )]
     Channel(String),
+    /// `ch=status`.
+    #[error(
+        "the link's ch={RESERVED} cannot be received: its feed would be {RESERVED}.json, where the receiver's own status is. \
+         The operator of the source has to give the channel another name"
+    )]
+    Reserved,
     /// More than 64.
     #[error("the link names more than {MAX_CHANNELS} channels")]
     Channels,
@@ -302,6 +311,9 @@ fn parameters(url: &Url) -> Result<Parameters, Problem> {
                 }
             }
             "ch" => {
+                if value == RESERVED {
+                    return Err(Problem::Reserved);
+                }
                 if !is_channel(&value) {
                     return Err(Problem::Channel(plain(&value)));
                 }

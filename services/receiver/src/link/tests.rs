@@ -115,6 +115,13 @@ fn each_wrong_part_is_named() {
         let text = format!("flexfeed://t@h?pin={PIN}&ch={name}");
         assert_eq!(problem(&text), Problem::Channel(name.to_owned()));
     }
+    // Its files would be the receiver's own.
+    let text = format!("flexfeed://t@h?pin={PIN}&ch=lore&ch=status");
+    assert_eq!(problem(&text), Problem::Reserved);
+    let told = parse(&text).unwrap_err().to_string();
+    assert!(told.contains("status.json"), "{told}");
+    let text = format!("flexfeed://t@h?pin={PIN}&ch=status.2&ch=Status");
+    assert!(parse(&text).is_ok());
     let many: String = (0..65).map(|n| format!("&ch=c{n}")).collect();
     let text = format!("flexfeed://t@h?pin={PIN}{many}");
     assert_eq!(problem(&text), Problem::Channels);
