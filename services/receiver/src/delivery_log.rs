@@ -10,10 +10,16 @@ use std::path::{Path, PathBuf};
 use flexicast::Via;
 use serde::Serialize;
 
-use crate::durable::FileError;
+use crate::durable::{FileError, sync_folder_of};
 
 /// How far back the end of the last whole line is looked for, in bytes; a line is much shorter.
 const MAX_TORN: u64 = 64 << 10;
+
+/// So much is looked through at once, in bytes.
+const PART: u64 = 4 << 10;
+
+/// What each line begins with.
+const OPENING: &[u8] = b"{\"seq\":";
 
 /// The longest entry id in a line, in characters. A source's ids are shorter; this bounds what a
 /// source that does not keep to it can make a batch hold.
@@ -99,55 +105,92 @@ impl DeliveryLog {
             serde_json::to_writer(&mut lines, &line)?;
             lines.push(b'\n');
         }
+        let is_new = !self.path.exists();
         let mut file = OpenOptions::new()
             .read(true)
             .append(true)
             .create(true)
             .open(&self.path)?;
+        if is_new {
+            // A folder that may be written but not read is no reason to write nothing.
+            let _ = sync_folder_of(&self.path);
+        }
         if !file.metadata()?.is_file() {
             return file.write_all(&lines);
         }
-        let end = mend(&mut file)?;
-        let result = file.write_all(&lines);
-        if result.is_err() {
-            // Half of it would be repeated by the next try.
-            let _ = file.set_len(end);
-        }
-        result
+        let end = mend(&mut file, OPENING, MAX_TORN)?;
+        put(&mut file, &lines, end)
     }
 }
 
-/// Cuts off an unfinished last line. Returns the length that is left.
-pub(crate) fn mend(file: &mut File) -> io::Result<u64> {
-    let len = file.seek(SeekFrom::End(0))?;
-    let from = len.saturating_sub(MAX_TORN);
-    let mut last = [0];
-    if len > 0 {
-        file.seek(SeekFrom::Start(len - 1))?;
-        file.read_exact(&mut last)?;
+/// A file, as far as lines are put into it.
+trait Lines: Write {
+    /// Waits until it is on the disk.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Takes away what is behind `len`.
+    fn cut(&mut self, len: u64) -> io::Result<()>;
+}
+
+impl Lines for File {
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
     }
-    if len == 0 || last == *b"\n" {
+
+    fn cut(&mut self, len: u64) -> io::Result<()> {
+        self.set_len(len)
+    }
+}
+
+/// Puts `lines` behind `end`, on the disk: the cursor, which is next, is synced as well, and no
+/// line is written again once it has moved.
+fn put(file: &mut impl Lines, lines: &[u8], end: u64) -> io::Result<()> {
+    let result = file.write_all(lines).and_then(|()| file.sync());
+    if result.is_err() {
+        // What is there would be repeated by the next try.
+        let _ = file.cut(end);
+    }
+    result
+}
+
+/// Cuts off an unfinished last line that begins with `opening`, or with a part of it that is all
+/// there is. Any other line without an end is somebody's own: it stays, and gets its end. So does
+/// one that is longer than `longest`. Returns the length that is left.
+pub(crate) fn mend(file: &mut File, opening: &[u8], longest: u64) -> io::Result<u64> {
+    let len = file.seek(SeekFrom::End(0))?;
+    let begin = last_line(file, len, longest)?;
+    if begin == Some(len) {
         return Ok(len);
     }
-    let mut tail = Vec::new();
-    file.seek(SeekFrom::Start(from))?;
-    file.take(MAX_TORN).read_to_end(&mut tail)?;
-    match tail.iter().rposition(|byte| *byte == b'\n') {
-        Some(at) => {
-            let end = from + at as u64 + 1;
-            file.set_len(end)?;
-            Ok(end)
-        }
-        None if from == 0 => {
-            file.set_len(0)?;
-            Ok(0)
-        }
-        // No line of ours: whatever it is stays, and ours begin on a line of their own.
-        None => {
-            file.write_all(b"\n")?;
-            Ok(len + 1)
+    if let Some(begin) = begin {
+        let mut head = Vec::new();
+        file.seek(SeekFrom::Start(begin))?;
+        let part = opening.len() as u64;
+        Read::take(&mut *file, part).read_to_end(&mut head)?;
+        if opening.starts_with(&head) {
+            file.set_len(begin)?;
+            return Ok(begin);
         }
     }
+    file.write_all(b"\n")?;
+    Ok(len + 1)
+}
+
+/// Where the last line begins, which is `len` after a whole one. `None` if it is too long.
+fn last_line(file: &mut File, len: u64, longest: u64) -> io::Result<Option<u64>> {
+    let first = len.saturating_sub(longest);
+    let mut at = len;
+    let mut part = Vec::new();
+    while at > first {
+        let from = at.saturating_sub(PART).max(first);
+        part.clear();
+        file.seek(SeekFrom::Start(from))?;
+        Read::take(&mut *file, at - from).read_to_end(&mut part)?;
+        if let Some(n) = part.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(Some(from + n as u64 + 1));
+        }
+        at = from;
+    }
+    Ok((at == 0).then_some(0))
 }
 
 #[cfg(test)]
@@ -212,6 +255,65 @@ mod tests {
         let lengths: Vec<_> = text.lines().map(str::len).collect();
         assert_eq!(lengths.len(), 2);
         assert_eq!(lengths[0], 100_000);
+    }
+
+    #[test]
+    fn a_file_of_somebody_else_loses_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes.txt");
+        for own in ["milk", "milk\neggs", "{\"sequel\":1}", "\n{}"] {
+            fs::write(&path, own).unwrap();
+            let log = DeliveryLog::new(&path, "lore");
+            log.append(&[record(1)]).unwrap();
+            let text = fs::read_to_string(&path).unwrap();
+            let rest = text.strip_prefix(own).unwrap();
+            assert!(rest.starts_with("\n{\"seq\":1,"), "{text}");
+        }
+    }
+
+    #[derive(Default)]
+    struct Disk {
+        is_bad: bool,
+        calls: Vec<String>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.calls.push(format!("write {}", bytes.len()));
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Lines for Disk {
+        fn sync(&mut self) -> io::Result<()> {
+            self.calls.push("sync".into());
+            match self.is_bad {
+                true => Err(io::Error::other("bad")),
+                false => Ok(()),
+            }
+        }
+
+        fn cut(&mut self, len: u64) -> io::Result<()> {
+            self.calls.push(format!("cut {len}"));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_are_on_the_disk_or_not_there() {
+        let mut disk = Disk::default();
+        put(&mut disk, b"abc", 7).unwrap();
+        assert_eq!(disk.calls, ["write 3", "sync"]);
+        let mut disk = Disk {
+            is_bad: true,
+            ..Disk::default()
+        };
+        put(&mut disk, b"abc", 7).unwrap_err();
+        assert_eq!(disk.calls, ["write 3", "sync", "cut 7"]);
     }
 
     #[test]

@@ -128,7 +128,8 @@ impl DeadLetters {
                 .create(true)
                 .mode(0o600)
                 .open(&self.path)?;
-            let len = mend(&mut file)?;
+            // The file is ours alone, and a letter is as long as its update.
+            let len = mend(&mut file, b"", u64::MAX)?;
             if is_new {
                 sync_folder_of(&self.path).map_err(|error| error.source)?;
             }
@@ -231,6 +232,19 @@ mod tests {
         let mut back = Vec::new();
         read(data.path(), "h", |l| back.push(l)).unwrap();
         assert_eq!(back[0], letter(1));
+    }
+
+    #[test]
+    fn an_unfinished_letter_is_cut_off_however_long_it_is() {
+        let data = tempfile::tempdir().unwrap();
+        let dead = DeadLetters::new(data.path(), "h");
+        let mut long = letter(2);
+        long.event = serde_json::json!({"data": "x".repeat(300_000)});
+        dead.append([letter(1), long]).unwrap();
+        let text = fs::read(dead.path()).unwrap();
+        fs::write(dead.path(), &text[..text.len() - 5]).unwrap();
+        dead.append([letter(3)]).unwrap();
+        assert_eq!(seqs(data.path()), (vec![1, 3], 0));
     }
 
     #[test]
