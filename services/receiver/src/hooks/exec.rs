@@ -180,14 +180,12 @@ impl Group {
     /// Asks it to end, then ends it.
     async fn end(&mut self) {
         self.signal(Signal::TERM);
-        let leader = self.leader.take();
         let waited = tokio::time::timeout(LAST_WORDS, self.child.wait()).await;
         // What the leader started may not have listened. Its group's number is taken for as long
         // as one of them is there, and where none is, nothing is hit: numbers are not given again
-        // so soon.
-        if let Some(leader) = leader {
-            let _ = kill_process_group(leader, Signal::KILL);
-        }
+        // so soon. Until then the leader is kept: who is dropped above still ends the group.
+        self.signal(Signal::KILL);
+        self.leader = None;
         if waited.is_err() {
             let _ = self.child.wait().await;
         }

@@ -363,6 +363,31 @@ async fn a_command_ends_when_nobody_waits_for_it_any_more() {
 }
 
 #[tokio::test]
+async fn a_command_with_time_for_last_words_ends_with_its_attempt() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid");
+    let new = folder.path().join("new");
+    let (to, by) = (pid.display(), new.display());
+    let command = format!(
+        "exec 2>/dev/null; trap 'echo $$ > {by}; mv {by} {to}' TERM; while :; do sleep 0.05; done"
+    );
+    // On a busy machine a shell may take long to begin.
+    for time in [1, 5, 15].map(Duration::from_secs) {
+        let asked = async {
+            while !pid.exists() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = asked => break,
+            _ = run(&command, time, 1) => {}
+        }
+    }
+    gone(&pid).await;
+}
+
+#[tokio::test]
 async fn what_a_command_leaves_behind_does_not_hold_it_up() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
