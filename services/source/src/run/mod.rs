@@ -4,6 +4,7 @@ pub(crate) mod board;
 mod certificate;
 mod channel;
 mod context;
+mod ejecting;
 mod ending;
 mod feeds;
 mod flow;

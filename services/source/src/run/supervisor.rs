@@ -21,9 +21,9 @@ use uuid::Uuid;
 use super::board::Shown;
 use super::channel::{Channel, Ended, Wanted, give_back};
 use super::context::Context;
+use super::ejecting::Ejecting;
 use super::link::Link;
 use crate::publish::{Taken, Tenure};
-use crate::sabotage;
 
 /// How often the database is looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -33,9 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Before a channel that could not be begun is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
-
-/// A revoked receiver is looked for in so many ticks: its admission may have been under way.
-const EJECTIONS: u8 = 3;
 
 /// Decides what is published here.
 pub(super) struct Supervisor {
@@ -58,8 +55,7 @@ pub(super) struct Supervisor {
     set_back: BTreeSet<String>,
     /// How far the marks of other sources' channels were brought.
     followed: BTreeMap<String, (Uuid, u64)>,
-    /// Revoked receivers, and in how many ticks they still have to be looked for.
-    revoked: BTreeMap<Uuid, u8>,
+    ejecting: Ejecting,
 }
 
 /// A channel that is published here.
@@ -91,7 +87,7 @@ impl Supervisor {
             failed: BTreeMap::new(),
             set_back: BTreeSet::new(),
             followed: BTreeMap::new(),
-            revoked: BTreeMap::new(),
+            ejecting: Ejecting::default(),
         }
     }
 
@@ -173,9 +169,11 @@ impl Supervisor {
         let version = answer(context.store.version()).await?;
         let is_news = self.version != Some(version);
         if is_news {
-            self.read_revoked().await?;
+            let is_first = self.version.is_none();
+            self.ejecting.read(&*context.store, is_first).await?;
         }
-        self.eject().await;
+        let ejected = self.ejecting.eject(&*context.store, &context.handle);
+        ejected.await?;
         let is_idle = self
             .rows
             .keys()
@@ -455,36 +453,12 @@ impl Supervisor {
             }
         }
     }
-
-    async fn read_revoked(&mut self) -> Result<(), StoreError> {
-        let is_first = self.version.is_none();
-        let ids = answer(self.context.store.revoked()).await?;
-        let before = std::mem::take(&mut self.revoked);
-        // At the start nobody is connected.
-        let fresh = if is_first { 0 } else { EJECTIONS };
-        let ids = ids.into_iter();
-        let ids = ids.map(|id| (id, before.get(&id).copied().unwrap_or(fresh)));
-        self.revoked = ids.collect();
-        Ok(())
-    }
-
-    /// Removes receivers that were revoked: what follows is encrypted with keys that they do not get.
-    async fn eject(&mut self) {
-        if sabotage::revocation_off() {
-            return;
-        }
-        for (id, left) in self.revoked.iter_mut().filter(|(_, left)| **left > 0) {
-            if *left == EJECTIONS {
-                info!("receiver {id} was revoked and is removed");
-            }
-            *left -= 1;
-            self.context.handle.eject(*id).await;
-        }
-    }
 }
 
 /// The database's answer, if it comes in time.
-async fn answer<T>(question: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+pub(super) async fn answer<T>(
+    question: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     match timeout(PATIENCE, question).await {
         Ok(answer) => answer,
         Err(_) => Err(StoreError::Unavailable {

@@ -123,6 +123,10 @@ async fn everything(site: &Site) {
     });
     receiver.update(2).await;
     counted(&mut running, "enrolled");
+
+    // Who is forgotten while connected goes, too.
+    site.json(&["receiver", "forget", &id, "--yes"]);
+    receiver.until("the end of the forgotten one", ended).await;
     let (status, log, _) = running.terminate();
     assert_eq!(status.code(), Some(0), "{log}");
 }

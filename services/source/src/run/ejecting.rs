@@ -1,0 +1,90 @@
+//! Receivers that were revoked or forgotten, and may be connected still.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flexicast_tokio::source::SourceHandle;
+use store::{Store, StoreError};
+use tracing::info;
+use uuid::Uuid;
+
+use super::supervisor::answer;
+use crate::sabotage;
+
+/// A receiver is looked for in so many ticks: its admission may have been under way.
+const EJECTIONS: u8 = 3;
+
+/// Who is still to be looked for.
+#[derive(Debug, Default)]
+pub(super) struct Ejecting {
+    /// Revoked receivers, and in how many ticks they still have to be looked for.
+    revoked: BTreeMap<Uuid, u8>,
+    /// In how many ticks it still has to be looked for those that the database does not know.
+    forgotten: u8,
+}
+
+impl Ejecting {
+    /// Something was changed in the database.
+    pub(super) async fn read(
+        &mut self,
+        store: &dyn Store,
+        is_first: bool,
+    ) -> Result<(), StoreError> {
+        let ids = answer(store.revoked()).await?;
+        let before = std::mem::take(&mut self.revoked);
+        // At the start nobody is connected.
+        let fresh = if is_first { 0 } else { EJECTIONS };
+        let ids = ids.into_iter();
+        let ids = ids.map(|id| (id, before.get(&id).copied().unwrap_or(fresh)));
+        self.revoked = ids.collect();
+        self.forgotten = fresh;
+        Ok(())
+    }
+
+    /// Removes them: what follows is encrypted with keys that they do not get.
+    pub(super) async fn eject(
+        &mut self,
+        store: &dyn Store,
+        handle: &SourceHandle,
+    ) -> Result<(), StoreError> {
+        if sabotage::revocation_off() {
+            return Ok(());
+        }
+        for (id, left) in self.revoked.iter_mut().filter(|(_, left)| **left > 0) {
+            if *left == EJECTIONS {
+                info!("receiver {id} was revoked and is removed");
+            }
+            *left -= 1;
+            handle.eject(*id).await;
+        }
+        self.eject_forgotten(store, handle).await
+    }
+
+    /// Nothing in the database tells of those who were forgotten, but that they are missing.
+    async fn eject_forgotten(
+        &mut self,
+        store: &dyn Store,
+        handle: &SourceHandle,
+    ) -> Result<(), StoreError> {
+        if self.forgotten == 0 {
+            return Ok(());
+        }
+        // In this order: who is connected was written down before.
+        let connected = handle.status().await.map(|status| status.receivers);
+        let connected = connected.unwrap_or_default();
+        let mut missing: BTreeSet<Uuid> = connected
+            .iter()
+            .filter_map(|receiver| receiver.id.parse().ok())
+            .collect();
+        if !missing.is_empty() {
+            for known in answer(store.receivers()).await? {
+                missing.remove(&known.id);
+            }
+        }
+        self.forgotten -= 1;
+        for id in missing {
+            info!("receiver {id} was forgotten and is removed");
+            handle.eject(id).await;
+        }
+        Ok(())
+    }
+}
