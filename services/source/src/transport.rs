@@ -10,12 +10,17 @@ use flexicast_tokio::source::{
     Admission, Backlog, BoxError, Credential, Denied, SourceHandle, SourceStatus,
 };
 use store::{Applicant, HeadMark, Store, Verdict};
+use tokio::sync::Semaphore;
 use tracing::{error, info};
 
 use crate::data::enrolment::token_hash;
 use crate::metrics::Admissions;
 use crate::publish::Tenure;
 use crate::sabotage;
+
+/// So many who ask to be let in are judged at the same time. Anybody may ask, and the database has
+/// leases to renew and updates to store meanwhile.
+const JUDGED_AT_ONCE: usize = 8;
 
 /// What the service needs of the running transport; the tests put a recorder in its place.
 #[async_trait]
@@ -88,6 +93,8 @@ pub struct StoreBacklog {
     store: Arc<dyn Store>,
     open: Open,
     admissions: Admissions,
+    /// To be had for a question about who may be let in.
+    turns: Semaphore,
 }
 
 impl StoreBacklog {
@@ -97,6 +104,7 @@ impl StoreBacklog {
             store,
             open,
             admissions: Admissions::default(),
+            turns: Semaphore::new(JUDGED_AT_ONCE),
         }
     }
 
@@ -154,6 +162,8 @@ impl Backlog for StoreBacklog {
                 ));
             }
         };
+        // It is never closed.
+        let _turn = self.turns.acquire().await;
         if let Some(channel) = self.lapsed(&request.channels) {
             self.admissions.unavailable();
             return Err(Denied::Unavailable(format!(
@@ -417,5 +427,22 @@ mod tests {
         }
         open.open("lore", mark, tenure(&*store, Terms::default()).await);
         assert_eq!(backlog.authorise(&request).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn many_who_ask_wait_for_their_turn() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path()).await;
+        let backlog = StoreBacklog::new(Arc::clone(&store), Open::default());
+        let request = admission(b"wrong", Uuid::new_v4(), [1; 32]);
+        let all = u32::try_from(JUDGED_AT_ONCE).unwrap();
+        let turns = backlog.turns.acquire_many(all).await.unwrap();
+        let early = tokio::time::timeout(Duration::from_millis(500), backlog.authorise(&request));
+        assert!(early.await.is_err(), "it was judged out of turn");
+        drop(turns);
+        assert!(matches!(
+            backlog.authorise(&request).await,
+            Err(Denied::Token(_))
+        ));
     }
 }
