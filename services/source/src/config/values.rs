@@ -9,6 +9,9 @@ use super::Keep;
 /// Longest name of a channel, in bytes: it is also a file name at the receivers, with endings.
 const MAX_CHANNEL: usize = 100;
 
+/// No channel's name: receivers have a file of their own that is called so.
+const RESERVED: &str = "status";
+
 /// Polls are at least this far apart: more often is of no use to anybody.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
@@ -162,6 +165,12 @@ pub fn channel(text: &str) -> Result<String, String> {
     }
     if text.starts_with('.') {
         return Err("a channel's name cannot begin with a dot".into());
+    }
+    if text == RESERVED {
+        return Err(format!(
+            "no channel can be called {RESERVED}: receivers keep their own status in \
+             {RESERVED}.json, where the channel's feed would be"
+        ));
     }
     Ok(text.to_owned())
 }

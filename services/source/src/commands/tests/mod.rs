@@ -35,6 +35,12 @@ fn the_definition_is_consistent() {
 }
 
 #[test]
+fn no_channel_is_added_in_the_place_of_a_receivers_own_file() {
+    let told = invoke(&["channel", "add", "status"]).unwrap_err();
+    assert!(told.contains("status.json"), "{told}");
+}
+
+#[test]
 fn without_a_command_it_is_a_source() {
     assert_eq!(run(&[]).channels, []);
     assert_eq!(run(&["run"]).channels, []);

@@ -275,6 +275,16 @@ fn groups_are_multicast_of_either_kind() {
 }
 
 #[test]
+fn no_channel_takes_the_place_of_a_receivers_own_file() {
+    let specs = ["--channel-spec", "status,feed=http://a/"];
+    for arguments in [&["--channel", "status"], &specs] {
+        let told = refused(arguments);
+        assert!(told.contains("status.json"), "{told}");
+    }
+    assert!(config(&["--channel", "status2"]).is_ok());
+}
+
+#[test]
 fn further_channels_have_their_own_settings() {
     let config = with_feed(&[
         "--group",
