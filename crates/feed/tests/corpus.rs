@@ -161,16 +161,18 @@ fn every_document_is_read_as_expected() {
     let bless = std::env::var_os("FLEXFEED_BLESS").is_some();
     let mut wrong = Vec::new();
     for name in documents() {
-        let found = serde_json::to_string_pretty(&outcome(&name)).unwrap() + "\n";
+        let found = outcome(&name);
+        let shown = serde_json::to_string_pretty(&found).unwrap() + "\n";
         let path = root().join(format!("{name}.expected"));
         if bless {
-            fs::write(&path, found).unwrap();
+            fs::write(&path, shown).unwrap();
             continue;
         }
         let expected = fs::read_to_string(&path)
             .unwrap_or_else(|e| panic!("{}: {e}; see the top of this test", path.display()));
-        if found != expected {
-            wrong.push(format!("{name}: expected\n{expected}found\n{found}"));
+        // As values: the order of an object's members depends on how serde_json was built.
+        if serde_json::from_str::<Value>(&expected).ok() != Some(found) {
+            wrong.push(format!("{name}: expected\n{expected}found\n{shown}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
