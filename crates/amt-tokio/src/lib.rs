@@ -1,0 +1,1 @@
+//! The AMT gateway over UDP sockets and tokio, and the discovery of relays by DNS.

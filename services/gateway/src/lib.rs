@@ -1,0 +1,1 @@
+//! A stand-alone AMT gateway: re-emits a group for other multicast programs.

@@ -1,0 +1,3 @@
+//! `flexfeed-gateway`: see the library of the same name.
+
+fn main() {}

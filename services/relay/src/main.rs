@@ -1,0 +1,3 @@
+//! `flexfeed-relay`: see the library of the same name.
+
+fn main() {}
