@@ -48,7 +48,7 @@ const CHECK_HELP: &str = "\
 Takes all options of 'run', and reads the environment and the file as it does.
 
 Exit codes:
-  0  the settings are fine; they are shown, each with where it comes from
+  0  the settings are fine; all are shown, each with where it comes from, without secrets
   2  they are not; each problem is named with where it stands";
 
 /// What was asked for.

@@ -1,5 +1,6 @@
 //! `flexfeed-receiver`: see the library of the same name.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -29,9 +30,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn variable(name: &str) -> Option<String> {
-    // What is not UTF-8 shows in the message about it.
-    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
 }
 
 fn variables() -> impl Iterator<Item = String> {

@@ -141,7 +141,7 @@ pub(super) fn read(
 }
 
 /// What was given of a setting, each as a table: flags and variables give only its main key.
-fn tables(layers: &Layers, name: &str, main: &'static str) -> Vec<Table> {
+pub(super) fn tables(layers: &Layers, name: &str, main: &'static str) -> Vec<Table> {
     let Some(given) = layers.given(name) else {
         return Vec::new();
     };

@@ -1,6 +1,7 @@
 //! What one of flags, environment and file says, as text.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -75,15 +76,28 @@ impl fmt::Debug for Layer {
 }
 
 impl Layer {
-    /// What the environment says, which `variable` looks up. An empty variable, as a compose file
-    /// makes it of one that is not set, is none.
-    pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Layer {
+    /// What the environment says, which `variable` looks up, and what is wrong with it. An empty
+    /// variable, as a compose file makes it of one that is not set, is none.
+    pub fn of_environment<T: Into<OsString>>(
+        variable: impl Fn(&str) -> Option<T>,
+    ) -> (Layer, Vec<String>) {
         let mut layer = Layer::default();
+        let mut problems = Vec::new();
         for setting in SETTINGS {
             let name = setting.variable();
-            let Some(text) = variable(&name).filter(|text| !text.trim().is_empty()) else {
+            let Some(given) = variable(&name) else {
                 continue;
             };
+            // What is guessed for other bytes is another text: another folder, above all.
+            let Ok(text) = given.into().into_string() else {
+                problems.push(format!(
+                    "{name}: is not UTF-8 text, as every setting has to be"
+                ));
+                continue;
+            };
+            if text.trim().is_empty() {
+                continue;
+            }
             let texts = match setting.name {
                 // URLs have no white space; commands do.
                 "webhook" => text.split_whitespace().map(str::to_owned).collect(),
@@ -91,7 +105,7 @@ impl Layer {
             };
             layer.put(setting, Origin::Variable(name), Value::Texts(texts));
         }
-        layer
+        (layer, problems)
     }
 
     /// Sets a setting.

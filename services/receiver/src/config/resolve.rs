@@ -1,5 +1,6 @@
 //! From layers to settings.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -90,9 +91,9 @@ impl Taker {
 ///
 /// # Errors
 /// Everything that is wrong.
-pub fn load(
+pub fn load<T: Into<OsString>>(
     line: Layer,
-    variable: impl Fn(&str) -> Option<String>,
+    variable: impl Fn(&str) -> Option<T>,
     names: impl Iterator<Item = String>,
 ) -> Result<Loaded, Problems> {
     load_or(line, variable, names, |_| None).map(|(loaded, _)| loaded)
@@ -103,9 +104,9 @@ pub fn load(
 ///
 /// # Errors
 /// Everything that is wrong.
-pub fn load_or(
+pub fn load_or<T: Into<OsString>>(
     line: Layer,
-    variable: impl Fn(&str) -> Option<String>,
+    variable: impl Fn(&str) -> Option<T>,
     names: impl Iterator<Item = String>,
     link_of: impl Fn(&Path) -> Option<String>,
 ) -> Result<(Loaded, bool), Problems> {
@@ -144,9 +145,9 @@ pub fn load_or(
 ///
 /// # Errors
 /// If the settings that could name it cannot be read.
-pub fn data_folder(
+pub fn data_folder<T: Into<OsString>>(
     line: Layer,
-    variable: impl Fn(&str) -> Option<String>,
+    variable: impl Fn(&str) -> Option<T>,
 ) -> Result<PathBuf, Problems> {
     let (layers, taker) = gather(line, variable);
     if taker.problems.is_empty() {
@@ -157,12 +158,13 @@ pub fn data_folder(
 }
 
 /// The layers, the strongest first.
-fn gather(line: Layer, variable: impl Fn(&str) -> Option<String>) -> (Layers, Taker) {
-    let mut taker = Taker::default();
-    let mut layers = Layers(vec![line, Layer::of_environment(variable)]);
+fn gather<T: Into<OsString>>(line: Layer, variable: impl Fn(&str) -> Option<T>) -> (Layers, Taker) {
+    let (environment, problems) = Layer::of_environment(variable);
+    let mut taker = Taker { problems };
+    let mut layers = Layers(vec![line, environment]);
     if let Some((_, path)) = layers.text("config").filter(|(_, path)| !path.is_empty()) {
         let (layer, problems) = file::read(Path::new(path));
-        taker.problems = problems;
+        taker.problems.extend(problems);
         layers.0.push(layer);
     }
     (layers, taker)
@@ -369,19 +371,36 @@ fn machine_name() -> String {
         .unwrap_or_else(|| NAMELESS.to_owned())
 }
 
-/// Who says what of each setting that is given: its name, where, and what may be shown of it.
+/// A setting as `config check` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// Its name.
+    pub name: &'static str,
+    /// What may be shown of its value; empty where it is not set and has no default.
+    pub value: String,
+    /// Who says so; `None` for the default.
+    pub origin: Option<String>,
+}
+
+/// Every setting with what it is and who says so.
 #[must_use]
-pub fn origins(layers: &Layers) -> Vec<(&'static str, String, String)> {
-    let given = SETTINGS.iter().filter_map(|setting| {
-        let given = layers.given(setting.name)?;
-        let value = match &given.value {
-            Value::Texts(texts) => {
+pub fn all_shown(loaded: &Loaded) -> Vec<Shown> {
+    let all = SETTINGS.iter().map(|setting| {
+        let given = loaded.layers.given(setting.name);
+        let value = match given.map(|given| &given.value) {
+            Some(Value::Texts(texts)) => {
                 let texts = texts.iter().map(|text| shown(setting, text));
                 texts.collect::<Vec<_>>().join(" ")
             }
-            Value::Tables(tables) => format!("{} of them", tables.len()),
+            Some(Value::Tables(tables)) => format!("{} of them", tables.len()),
+            None if setting.name == "name" => plain(&loaded.settings.name),
+            None => setting.default.to_owned(),
         };
-        Some((setting.name, given.origin.to_string(), value))
+        Shown {
+            name: setting.name,
+            value,
+            origin: given.map(|given| given.origin.to_string()),
+        }
     });
-    given.collect()
+    all.collect()
 }

@@ -270,8 +270,30 @@ concurrency = 4
     let exec = &settings.exec[0];
     assert_eq!((exec.concurrency, exec.attempts), (4, 3));
     assert!(exec.name.starts_with("exec-"));
-    let text = check::text(&given.load().unwrap());
+    let loaded = given.load().unwrap();
+    let text = check::text(&loaded);
     assert!(text.contains("receiver.toml line 4: http"), "{text}");
+    // Also what nobody gave, and the names that follow from what they name.
+    assert!(
+        text.contains("log_format           text   (default)"),
+        "{text}"
+    );
+    let names = [&first.name, &second.name, &settings.exec[0].name];
+    for name in names {
+        assert!(text.contains(&format!(" {name}: ")), "{name}: {text}");
+    }
+    for part in [
+        "https://a.example/…, signed, only net, timeout 3s, attempts 16, max age 2h",
+        "all channels, 4 at a time, timeout 1m, attempts 3",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let json = check::as_json(&loaded);
+    assert_eq!(json["hooks"][1]["name"], "second");
+    assert_eq!(json["hooks"][2]["concurrency"], 4);
+    assert_eq!(json["settings"].as_array().unwrap().len(), SETTINGS.len());
+    let json = json.to_string();
+    assert!(!json.contains("another secret") && !json.contains("s3cret"));
     // What nobody reads the log for is not in it.
     let shown = format!("{settings:?} {text} {:?}", given.load().unwrap());
     assert!(
@@ -491,6 +513,27 @@ fn variables_that_are_no_settings_are_found() {
         unknown,
         ["FLEXFEED_", "FLEXFEED_LINKS (is FLEXFEED_LINK meant?)"]
     );
+}
+
+/// What would be guessed for it is another folder, with another receiver in it.
+#[test]
+fn a_variable_that_is_no_text_is_refused() {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    let variable = |name: &str| match name {
+        "FLEXFEED_LINK" => Some(OsString::from(LINK)),
+        "FLEXFEED_DATA" => Some(OsString::from_vec(b"/data/\xe4".to_vec())),
+        _ => None,
+    };
+    let Ok(Request::Run(line)) = parse(["flexfeed-receiver"]) else {
+        panic!("no run");
+    };
+    let problems = load(line.clone(), variable, std::iter::empty()).unwrap_err();
+    assert!(
+        problems.to_string().contains("FLEXFEED_DATA: is not UTF-8"),
+        "{problems}"
+    );
+    assert!(data_folder(line, variable).is_err());
 }
 
 /// The tables of docs/receiver.md, which are made from those of the program.

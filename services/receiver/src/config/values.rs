@@ -123,6 +123,25 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "is no duration, such as 500ms, 10s, 5m, 12h or 7d".to_owned())
 }
 
+/// A duration as it would be written.
+#[must_use]
+pub fn shown_duration(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    let units = [
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1_000),
+    ];
+    let unit = units
+        .into_iter()
+        .find(|(_, length)| ms > 0 && ms.is_multiple_of(*length));
+    match unit {
+        Some((unit, length)) => format!("{}{unit}", ms / length),
+        None => format!("{ms}ms"),
+    }
+}
+
 /// Where a webhook posts to.
 pub fn webhook_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|error| format!("is no URL: {error}"))?;
@@ -188,6 +207,9 @@ mod tests {
             "1.5s",
         ] {
             assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        for text in ["500ms", "10s", "90s", "5m", "12h", "36h", "7d"] {
+            assert_eq!(shown_duration(duration(text).unwrap()), text);
         }
         assert_eq!(size("1048576"), Ok(1 << 20));
         assert_eq!(size("64M"), Ok(64 << 20));
