@@ -1,17 +1,17 @@
 //! What is known about the running receiver, for its status file.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use flexicast::{Cursor, Rung, Via};
 use flexicast_tokio::receiver::Event;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use crate::deliver::Outcome;
-use crate::latency::Latencies;
+use crate::latency::{Latencies, Spread};
 use crate::peer_text::plain;
 use crate::status::model::{Channel, Gap, Hook, Latency, Move, Paths, Status, VERSION};
 
@@ -41,6 +41,19 @@ pub struct Identity {
     pub source: String,
 }
 
+/// What happened since the start, for metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections on which the source let the receiver in.
+    pub connections: u64,
+    /// Connections, and attempts at one, that failed or ended.
+    pub disconnects: u64,
+    /// Times that the source refused the receiver.
+    pub refusals: u64,
+    /// Attempts to write the outputs that failed.
+    pub storage_failures: u64,
+}
+
 /// The state of a receiver, shared by the loop that changes it and the one that writes it down.
 #[derive(Debug)]
 pub struct Board {
@@ -48,6 +61,9 @@ pub struct Board {
     started_ms: u64,
     state: Mutex<State>,
     changed: Notify,
+    spread: Spread,
+    /// Whether the source has let the receiver in since the start.
+    let_in: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -59,8 +75,10 @@ struct State {
     /// Why nothing can be put out.
     storage_error: Option<String>,
     http: Option<SocketAddr>,
+    leaving: bool,
     channels: Vec<ChannelState>,
     hooks: Vec<Hook>,
+    counts: Counts,
 }
 
 #[derive(Debug)]
@@ -81,6 +99,8 @@ struct ChannelState {
     missing: u64,
     gaps: VecDeque<Gap>,
     moves: VecDeque<Move>,
+    /// All moves since the start, by the rung that they led to.
+    moved: BTreeMap<String, u64>,
 }
 
 impl Board {
@@ -88,6 +108,10 @@ impl Board {
     #[must_use]
     pub fn new(identity: Identity, channels: &[(String, Option<Cursor>)]) -> Self {
         let since = now_ms() as u64;
+        let spread = Spread::default();
+        for (name, _) in channels {
+            spread.begin(name);
+        }
         let channels = channels.iter().map(|(name, cursor)| ChannelState {
             name: name.clone(),
             incarnation: cursor.map(|c| c.incarnation),
@@ -106,6 +130,7 @@ impl Board {
             missing: 0,
             gaps: VecDeque::new(),
             moves: VecDeque::new(),
+            moved: BTreeMap::new(),
         });
         Self {
             identity,
@@ -116,16 +141,26 @@ impl Board {
                 connection_error: None,
                 storage_error: None,
                 http: None,
+                leaving: false,
                 channels: channels.collect(),
                 hooks: Vec::new(),
+                counts: Counts::default(),
             }),
             changed: Notify::new(),
+            spread,
+            let_in: watch::Sender::new(false),
         }
     }
 
     /// Waits until something changes. A change since the last call counts.
     pub async fn changed(&self) {
         self.changed.notified().await;
+    }
+
+    /// Waits until the source has let the receiver in, be it long ago.
+    pub async fn let_in(&self) {
+        // The sender lives as long as this.
+        let _ = self.let_in.subscribe().wait_for(|is| *is).await;
     }
 
     /// Takes an event of the transport in.
@@ -135,6 +170,7 @@ impl Board {
             // The source has not said yet whether it lets the receiver in.
             Event::Connected { addr } => state.address = Some(addr.to_string()),
             Event::Disconnected { reason, .. } => {
+                state.counts.disconnects += 1;
                 state.connected = false;
                 state.address = None;
                 state.connection_error = Some(plain(reason));
@@ -148,6 +184,7 @@ impl Board {
                 }
             }
             Event::Refused { reason, .. } => {
+                state.counts.refusals += 1;
                 state.connected = false;
                 state.connection_error = Some(plain(reason));
             }
@@ -158,8 +195,11 @@ impl Board {
                 first,
                 resync,
             } => {
+                // Each channel has its own welcome.
+                state.counts.connections += u64::from(!state.connected);
                 state.connected = true;
                 state.connection_error = None;
+                self.let_in.send_replace(true);
                 if let Some(channel) = state.channel(channel) {
                     if *resync {
                         channel.cursor = first.saturating_sub(1);
@@ -244,6 +284,7 @@ impl Board {
                 } += 1;
                 if *live {
                     channel.latencies.push(record.latency_ms);
+                    self.spread.push(&channel.name, record.latency_ms);
                 }
             }
             channel.undecodable += outcome.undecodable;
@@ -260,7 +301,10 @@ impl Board {
 
     /// The outputs cannot be written.
     pub fn storage_failed(&self, error: String) {
-        self.lock().storage_error = Some(error);
+        let mut state = self.lock();
+        state.storage_error = Some(error);
+        state.counts.storage_failures += 1;
+        drop(state);
         self.changed.notify_one();
     }
 
@@ -280,6 +324,17 @@ impl Board {
         }
     }
 
+    /// The receiver is about to end: from now on it is not ready, whatever still works.
+    pub fn leave(&self) {
+        self.lock().leaving = true;
+    }
+
+    /// Whether the receiver is about to end.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.lock().leaving
+    }
+
     /// The receiver ends.
     pub fn ended(&self) {
         let mut state = self.lock();
@@ -288,6 +343,26 @@ impl Board {
         state.http = None;
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// What happened since the start.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+
+    /// How often a channel moved to each rung that it was on since the start.
+    #[must_use]
+    pub fn moved(&self, channel: &str) -> BTreeMap<String, u64> {
+        let mut state = self.lock();
+        let channel = state.channel(channel);
+        channel.map_or_else(BTreeMap::new, |channel| channel.moved.clone())
+    }
+
+    /// The latencies of all live updates since the start.
+    #[must_use]
+    pub fn latencies(&self) -> &Spread {
+        &self.spread
     }
 
     /// Everything, as it is now.
@@ -341,6 +416,7 @@ impl ChannelState {
             to: to.to_string(),
             cause: cause.to_owned(),
         });
+        *self.moved.entry(to.to_string()).or_default() += 1;
         self.rung = to;
         self.rung_since_ms = at_ms;
     }

@@ -1,9 +1,58 @@
-//! Latency over the last live updates.
+//! Latency over the last live updates, for people, and over all of them, for metrics.
 
 use std::collections::VecDeque;
 
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+
 /// How many updates the figures are of.
 const WINDOW: usize = 1000;
+
+/// The bounds of what is counted together, in seconds: from a flow on the spot to a repair.
+const BUCKETS: [f64; 12] = [
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+];
+
+/// The label of what belongs to a channel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ChannelLabels {
+    /// The channel.
+    pub channel: String,
+}
+
+/// The latencies of all live updates since the start, by channel, in seconds.
+#[derive(Clone, Debug)]
+pub struct Spread(Family<ChannelLabels, Histogram, fn() -> Histogram>);
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self(Family::new_with_constructor(|| Histogram::new(BUCKETS)))
+    }
+}
+
+impl Spread {
+    /// Has a channel in it, be it without any update.
+    pub fn begin(&self, channel: &str) {
+        let channel = channel.to_owned();
+        drop(self.0.get_or_create(&ChannelLabels { channel }));
+    }
+
+    /// Takes an update in.
+    pub fn push(&self, channel: &str, ms: f64) {
+        let channel = channel.to_owned();
+        // A clock that is behind the source's makes it negative, and the sum must not go down.
+        let seconds = (ms / 1e3).max(0.0);
+        let histogram = self.0.get_or_create(&ChannelLabels { channel });
+        histogram.observe(seconds);
+    }
+
+    /// For a registry.
+    #[must_use]
+    pub fn family(&self) -> Family<ChannelLabels, Histogram, fn() -> Histogram> {
+        self.0.clone()
+    }
+}
 
 /// The latencies of the last live updates, in ms.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@
 //! of one batch's steps, `sink` the files of a channel (with `cursor` and `delivery_log`), `board`
 //! and `status` what can be seen of it all, `notify` what systemd is told, `doctor` what is in the way.
 
+pub mod admission;
 pub mod board;
 pub mod cli;
 pub mod config;

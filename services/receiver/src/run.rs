@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
+use crate::admission::{self, Admission};
 use crate::board::{Board, Identity};
 use crate::config::Settings;
 use crate::data::DataFolder;
@@ -105,7 +106,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     make_qlog_folder(settings)?;
 
     let listener = match settings.http {
-        Some(http) => http::bind(http).await?,
+        Some(http) => http::bind(http)?,
         None => None,
     };
     let address = listener.as_ref().and_then(|l| l.local_addr().ok());
@@ -146,6 +147,12 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         source: source.clone(),
     };
     let board = Arc::new(Board::new(identity, &channels));
+    let admission = Admission {
+        state: state.clone(),
+        receiver_id: data.receiver_id(),
+        source: source.clone(),
+    };
+    tokio::spawn(admission::keep(Arc::clone(&board), admission));
     let (ended, done) = watch::channel(false);
     let told = done.clone();
     let status = status_file::keep(Arc::clone(&board), data.path().to_owned(), done);
@@ -164,9 +171,8 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     ));
     let sampling = tokio::spawn(http::sample(Arc::clone(&site)));
     board.set_http(address);
-    if let Some(listener) = listener {
-        tokio::spawn(answer(site, listener));
-    }
+    let answering = listener.map(|listener| tokio::spawn(answer(site, listener)));
+    tokio::spawn(leave(Arc::clone(&board), stop.clone()));
     tokio::spawn(notify::keep(Arc::clone(&board), stop.clone(), told));
 
     info!(
@@ -203,6 +209,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
 
     // From here on the transport waits for nobody.
     drop(events);
+    board.leave();
     let (goodbye, hooks_end) = tokio::join!(
         tokio::time::timeout(GOODBYE, handle.shutdown()),
         tokio::time::timeout(LAST_HOOKS, hooks.stop()),
@@ -220,6 +227,12 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     if sampling.await.is_err() {
         warn!("the last numbers of the hooks are missing in the status");
     }
+    // Answers in hand are finished, within bounds of their own.
+    if let Some(answering) = answering
+        && answering.await.is_err()
+    {
+        warn!("HTTP ended before its time");
+    }
     board.ended();
     let _ = ended.send(true);
     if tokio::time::timeout(LAST_STATUS, status).await.is_err() {
@@ -231,6 +244,14 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
             Ok(())
         }
         End::Refused(reason) | End::Failed(reason) => Err(anyhow::Error::msg(reason)),
+    }
+}
+
+/// Has the receiver seem not ready from the wish to stop on, while it still answers: whoever sends
+/// readers here can send them elsewhere before it is gone.
+async fn leave(board: Arc<Board>, mut stop: watch::Receiver<bool>) {
+    if stop.wait_for(|stop| *stop).await.is_ok() {
+        board.leave();
     }
 }
 

@@ -113,7 +113,7 @@ async fn with_nothing_in_the_way_it_takes_nothing_away() {
     found.says("data folder", "ok", "not there yet");
     found.says("udp", "ok", "QUIC handshake with 127.0.0.1");
     found.says("certificate", "ok", "the key that the link pins");
-    found.says("delivery", "skip", "has not connected yet");
+    found.says("delivery", "skip", "is not known to have let");
     assert_eq!(site.enrolled(), 0);
     assert!(!home.data().exists());
 
@@ -159,6 +159,33 @@ async fn with_nothing_in_the_way_it_takes_nothing_away() {
     stop(running);
     // Once it was let in, it can be tried again at no cost.
     let found = home.doctor(&site.link(), &[]).await;
+    found.says("admission", "ok", "let");
+    assert_eq!(site.enrolled(), 1);
+}
+
+/// A first start that found no source has an id and a credential, and was let in nowhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_did_not_reach_the_source_is_no_admission() {
+    let mut site = Site::start().await;
+    site.stop().await;
+    let home = Home::new();
+    let running = home.run(&site.link());
+    running.wait_for("connects to");
+    stop(running);
+    assert!(home.data().join("state/credential").exists());
+    site.again().await;
+    let found = home.doctor(&site.link(), &[]).await;
+    found.says("delivery", "skip", "is not known to have let");
+    assert_eq!(site.enrolled(), 0);
+    // By an ordinary start it is.
+    let running = home.run(&site.link());
+    running.wait_for("channel lore is at update");
+    let noted = home.data().join("state/admission");
+    while !noted.exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    stop(running);
+    let found = home.doctor(&site.link_without_token(), &[]).await;
     found.says("admission", "ok", "let");
     assert_eq!(site.enrolled(), 1);
 }

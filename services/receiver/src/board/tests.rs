@@ -83,7 +83,16 @@ fn connected_means_welcomed() {
     assert_eq!(status.error.as_deref(), Some("it is gone"));
     assert_eq!((status.connected, status.address), (false, None));
     board.apply(&welcome(7, 9, false));
+    board.apply(&welcome(7, 9, false));
     assert_eq!(board.status().error, None);
+    board.storage_failed("full".into());
+    let counts = Counts {
+        connections: 2,
+        disconnects: 1,
+        refusals: 0,
+        storage_failures: 1,
+    };
+    assert_eq!(board.counts(), counts);
 }
 
 #[test]
@@ -96,6 +105,10 @@ fn moves_are_kept_and_bounded() {
         board.apply(&rung(Rung::Unicast, Cause::AckTimeout, 2 * n + 1));
     }
     board.apply(&rung(Rung::Multicast, Cause::Joined, 100));
+    assert_eq!(
+        board.moved(LORE).into_values().collect::<Vec<_>>(),
+        [51, 50]
+    );
     let channel = board.status().channels.remove(0);
     assert_eq!(
         (channel.rung.as_str(), channel.rung_since_ms),

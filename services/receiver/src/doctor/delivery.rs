@@ -15,6 +15,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use super::LISTEN;
 use super::network::{Counters, Machine, Membership};
 use super::report::{Report, Verdict};
+use crate::admission::Admission;
 use crate::board::now_ms;
 use crate::config::Settings;
 use crate::cursor::{CursorFile, Found};
@@ -190,6 +191,21 @@ pub(super) async fn receive(
     if !welcomed {
         not_let_in(settings, refused, lost, report);
         return;
+    }
+    let admission = Admission {
+        state: data.state(),
+        receiver_id: data.receiver_id(),
+        source: settings.link.server(),
+    };
+    let noted = tokio::task::spawn_blocking(move || admission.note()).await;
+    if let Ok(Err(error)) = noted {
+        let what = format!("that it was let in cannot be noted: {error}");
+        report.add(
+            "admission",
+            Verdict::Warn,
+            &what,
+            &super::folder::give_it(&settings.data),
+        );
     }
     let what = format!(
         "the source let {} in (id {})",

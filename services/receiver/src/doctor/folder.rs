@@ -1,15 +1,16 @@
 //! The data folder, and the HTTP port beside it.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::Path;
 
 use rustix::fs::{Access, access, statvfs};
 
 use super::report::{Report, Verdict};
+use crate::admission::Admission;
 use crate::config::Settings;
 use crate::credential;
 use crate::data;
+use crate::http::listen;
 use crate::status::file as status_file;
 
 /// Outputs of an ordinary feed fit many times, in bytes.
@@ -66,7 +67,7 @@ pub(super) fn examine(settings: &Settings, report: &mut Report) -> bool {
     running
 }
 
-fn give_it(folder: &Path) -> String {
+pub(super) fn give_it(folder: &Path) -> String {
     let uid = rustix::process::geteuid().as_raw();
     format!(
         "give the folder to uid {uid}, which this runs as (chown -R {uid} {}), or choose another with --data DIR",
@@ -151,11 +152,21 @@ fn credential(settings: &Settings, report: &mut Report) {
     }
 }
 
-/// Whether a receiver of this folder has connected before, so that doing it again uses nothing up.
+/// Whether the source has let the receiver of this folder in before, so that doing it again uses
+/// nothing up.
 pub(super) fn was_let_in(settings: &Settings) -> bool {
     let state = data::state_folder(&settings.data);
-    let id = data::read_id(&state).ok().flatten();
-    id.is_some_and(|id| matches!(credential::load(&state, id), Ok(Some(_))))
+    let Some(receiver_id) = data::read_id(&state).ok().flatten() else {
+        return false;
+    };
+    // A credential that is gone is made anew, and the source does not know the new one.
+    let known = matches!(credential::load(&state, receiver_id), Ok(Some(_)));
+    let admission = Admission {
+        state,
+        receiver_id,
+        source: settings.link.server(),
+    };
+    known && admission.is_noted()
 }
 
 fn http(settings: &Settings, running: bool, report: &mut Report) {
@@ -168,7 +179,7 @@ fn http(settings: &Settings, running: bool, report: &mut Report) {
         let what = format!("the running receiver answers at http://{address}/");
         return report.add("http", Verdict::Ok, &what, "");
     }
-    match TcpListener::bind(http.addr) {
+    match listen(http.addr) {
         Ok(_) => report.add("http", Verdict::Ok, &format!("{} is free", http.addr), ""),
         Err(error) => {
             // What nobody asked for is left out; what somebody did keeps it from starting.

@@ -2,12 +2,13 @@
 //! of in the end.
 //!
 //! A line holds the whole event and the reason, so that it can be looked at or sent by hand. When
-//! the file is full it becomes `HOOK.jsonl.1`, and so on; the oldest is dropped, which is logged.
+//! the file is full it becomes `HOOK.jsonl.1`, and so on; the oldest is dropped, which is logged and counted.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,7 @@ pub struct Letter {
 pub struct DeadLetters {
     path: PathBuf,
     max_file: u64,
+    dropped: AtomicU64,
     /// One writer at a time.
     writing: Mutex<()>,
 }
@@ -63,6 +65,7 @@ impl DeadLetters {
         Self {
             path: path(data, hook),
             max_file: MAX_FILE,
+            dropped: AtomicU64::new(0),
             writing: Mutex::default(),
         }
     }
@@ -71,6 +74,12 @@ impl DeadLetters {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// How many letters were dropped since the start, because there were too many.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Appends letters, durably. Blocks for the disk.
@@ -140,19 +149,29 @@ impl DeadLetters {
 
     fn put_aside(&self) -> Result<(), FileError> {
         let aside = |n: u32| aside(&self.path, n);
-        if aside(ASIDE).exists() {
-            warn!(
-                "{} is full: its oldest letters, in {}, are dropped",
-                self.path.display(),
-                aside(ASIDE).display()
-            );
-        }
+        let oldest = aside(ASIDE);
+        let dropped = match File::open(&oldest) {
+            Ok(file) => BufReader::new(file)
+                .split(b'\n')
+                .map_while(Result::ok)
+                .count(),
+            Err(_) => 0,
+        };
         for n in (1..ASIDE).rev() {
             if aside(n).exists() {
                 fs::rename(aside(n), aside(n + 1)).map_err(self.failed())?;
             }
         }
-        fs::rename(&self.path, aside(1)).map_err(self.failed())
+        fs::rename(&self.path, aside(1)).map_err(self.failed())?;
+        if dropped > 0 {
+            self.dropped.fetch_add(dropped as u64, Ordering::Relaxed);
+            warn!(
+                "{} is full: the {dropped} oldest letters, in {}, were dropped",
+                self.path.display(),
+                oldest.display()
+            );
+        }
+        Ok(())
     }
 }
 
@@ -267,6 +286,7 @@ mod tests {
         // All at once: the same.
         dead.append((201..=400).map(letter)).unwrap();
         let (left, _) = seqs(data.path());
+        assert_eq!(dead.dropped(), 400 - left.len() as u64);
         assert_eq!(left, (401 - left.len() as u64..=400).collect::<Vec<_>>());
     }
 

@@ -29,8 +29,9 @@ const ERROR_TIME: Duration = Duration::from_millis(200);
 const MAX_VARIABLE: usize = 4096;
 
 /// Variables that commands do not get: the receiver's own settings, with secrets among them, and
-/// what systemd tells the receiver alone.
+/// what systemd tells the receiver alone, such as where it keeps the link.
 const OWN: &[&str] = &[
+    "CREDENTIALS_DIRECTORY",
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
     "WATCHDOG_PID",
@@ -38,6 +39,11 @@ const OWN: &[&str] = &[
     "LISTEN_PID",
     "LISTEN_FDNAMES",
 ];
+
+/// Whether a variable is the receiver's own.
+pub(super) fn is_own(name: &str) -> bool {
+    name.starts_with("FLEXFEED_") || OWN.contains(&name)
+}
 
 /// A command.
 #[derive(Debug)]
@@ -63,8 +69,7 @@ impl Exec {
             .stderr(Stdio::piped())
             .process_group(0);
         for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy();
-            if text.starts_with("FLEXFEED_") || OWN.contains(&text.as_ref()) {
+            if is_own(&name.to_string_lossy()) {
                 command.env_remove(name);
             }
         }

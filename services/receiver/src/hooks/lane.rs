@@ -35,6 +35,8 @@ pub(super) struct Lane<T> {
     tape: Arc<Tape>,
     file: PlaceFile,
     progress: Mutex<Progress>,
+    /// Who makes dead letters: what leaves the journal while its last attempt fails is one of them.
+    giving_up: Mutex<()>,
     /// The place is not as it is on disk.
     moved: Notify,
     /// The place cannot be written down.
@@ -90,12 +92,14 @@ impl<T: Target> Lane<T> {
         tape: Arc<Tape>,
     ) -> anyhow::Result<Self> {
         let file = PlaceFile::new(data, &hook.name, channel);
-        let place = file.load(&tape)?;
+        let (place, forgotten) = file.load(&tape)?;
+        add(&hook.stats.lost, forgotten);
         let lane = Self {
             hook,
             channel: channel.to_owned(),
             tape,
             file,
+            giving_up: Mutex::default(),
             progress: Mutex::new(Progress {
                 next: place.position,
                 place,
@@ -150,10 +154,13 @@ impl<T: Target> Lane<T> {
         let mut progress = self.progress();
         loop {
             let place = self.tape.next(progress.next)?;
-            // What lies between was lost with a damaged file: nothing waits for it.
+            // What lies between was lost with a damaged file.
+            let mut lost = 0;
             for position in progress.next..place.position {
+                lost += u64::from(!progress.is_done(position));
                 progress.done(position);
             }
+            self.lost(lost);
             progress.next = place.position + 1;
             if !matches!(place.mark.kind, Kind::Update { .. }) {
                 progress.done(place.position);
@@ -187,7 +194,7 @@ impl<T: Target> Lane<T> {
     }
 
     /// One attempt. Returns how long to wait for the next one, if there has to be one.
-    async fn attempt(&self, position: u64, failed: &mut Failure) -> Option<Duration> {
+    async fn attempt(self: &Arc<Self>, position: u64, failed: &mut Failure) -> Option<Duration> {
         let hook = &self.hook;
         let _place = tokio::select! {
             biased;
@@ -234,7 +241,7 @@ impl<T: Target> Lane<T> {
         let (reason, after) = match verdict {
             Verdict::Done => {
                 add(&hook.stats.delivered, 1);
-                if hook.stats.succeed() {
+                if hook.stats.succeed(&self.channel) {
                     info!("the {} {} works again", T::KIND, hook.name);
                 }
                 self.done(position);
@@ -242,7 +249,7 @@ impl<T: Target> Lane<T> {
             }
             Verdict::Disable { reason } => {
                 add(&hook.stats.failed, 1);
-                hook.stats.fail(&reason);
+                hook.stats.fail(&self.channel, &reason);
                 hook.stats.disable();
                 hook.disabled.cancel();
                 error!(
@@ -272,38 +279,59 @@ impl<T: Target> Lane<T> {
         }
     }
 
-    /// Makes it a dead letter. While that cannot be written, the update stays in hand.
-    async fn give_up(&self, position: u64, record: Record, failed: &Failure) -> Option<Duration> {
+    /// Makes it a dead letter, if it is none yet. While that cannot be written, the update stays in
+    /// hand.
+    async fn give_up(
+        self: &Arc<Self>,
+        position: u64,
+        record: Record,
+        failed: &Failure,
+    ) -> Option<Duration> {
         let hook = &self.hook;
-        let seq = record.mark.seq;
         let letter = self.letter(&record, failed.attempts, &failed.reason);
-        let dead = Arc::clone(&hook.dead);
-        let written = spawn_blocking(move || dead.append([letter])).await;
-        let written = written.map_err(anyhow::Error::from);
-        match written.and_then(|written| Ok(written?)) {
+        let lane = Arc::clone(self);
+        let written = spawn_blocking(move || lane.bury(position, letter)).await;
+        match written.map_err(|error| error.to_string()).and_then(|w| w) {
             Ok(()) => {
-                warn!(
-                    "the {} {} could not be told of update {seq} of {} in {} attempts ({}); it is in {}",
-                    T::KIND,
-                    hook.name,
-                    self.channel,
-                    failed.attempts,
-                    failed.reason,
-                    hook.dead.path().display()
-                );
-                add(&hook.stats.dead, 1);
-                self.done(position);
+                self.moved.notify_one();
                 None
             }
-            Err(error) => {
-                self.complain(&error.to_string());
-                Some(
-                    hook.patience
-                        .pauses
-                        .after(failed.attempts, Some(DISK_PAUSE)),
-                )
+            Err(reason) => {
+                self.complain(&reason);
+                let pauses = &hook.patience.pauses;
+                Some(pauses.after(failed.attempts, Some(DISK_PAUSE)))
             }
         }
+    }
+
+    /// Writes a dead letter, unless the update is one already. Blocks for the disk.
+    fn bury(&self, position: u64, letter: Letter) -> Result<(), String> {
+        let _giving_up = self.giving_up();
+        if self.progress().is_done(position) {
+            return Ok(());
+        }
+        let hook = &self.hook;
+        let told = format!(
+            "the {} {} could not be told of update {} of {} in {} attempts ({}); it is in {}",
+            T::KIND,
+            hook.name,
+            letter.seq,
+            self.channel,
+            letter.attempts,
+            letter.reason,
+            hook.dead.path().display()
+        );
+        hook.dead.append([letter]).map_err(|e| e.to_string())?;
+        warn!("{told}");
+        add(&hook.stats.dead, 1);
+        self.progress().done(position);
+        Ok(())
+    }
+
+    fn giving_up(&self) -> MutexGuard<'_, ()> {
+        self.giving_up
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn letter(&self, record: &Record, attempts: u32, reason: &str) -> Letter {
@@ -324,12 +352,25 @@ impl<T: Target> Lane<T> {
 
     /// Logs what is wrong where nothing was; the rest is counted.
     fn complain(&self, reason: &str) {
-        if self.hook.stats.fail(reason) {
+        if self.hook.stats.fail(&self.channel, reason) {
             warn!(
                 "the {} {} fails: {reason}; its updates wait, and it is tried again",
                 T::KIND,
                 self.hook.name
             );
+        }
+    }
+
+    /// So many updates were lost with a damaged part of the journal.
+    fn lost(&self, count: u64) {
+        if count > 0 {
+            error!(
+                "the {} {} is not told of up to {count} updates of {}: the part of the journal that they were in was damaged",
+                T::KIND,
+                self.hook.name,
+                self.channel
+            );
+            add(&self.hook.stats.lost, count);
         }
     }
 
@@ -408,6 +449,7 @@ impl<T: Target> Waiting for Lane<T> {
 
 impl<T: Target> Guard for Lane<T> {
     fn leaving(&self, end: u64) -> anyhow::Result<()> {
+        let _giving_up = self.giving_up();
         let (mut position, done): (u64, BTreeSet<u64>) = {
             let progress = self.progress();
             (progress.place.position, progress.place.done.clone())
@@ -420,12 +462,14 @@ impl<T: Target> Guard for Lane<T> {
         } else {
             "the hook was too slow, and the journal had no room for it any more"
         };
-        let mut count = 0;
+        let (mut count, mut lost) = (0, 0);
         // One after the other, so that never more than one is held.
         let letters = std::iter::from_fn(|| {
             while let Some(place) = self.tape.next(position)
                 && place.position < end
             {
+                let passed_over = (position..place.position).filter(|at| !done.contains(at));
+                lost += passed_over.count() as u64;
                 position = place.position + 1;
                 let is_update = matches!(place.mark.kind, Kind::Update { .. });
                 if !is_update || done.contains(&place.position) {
@@ -436,7 +480,7 @@ impl<T: Target> Guard for Lane<T> {
                         count += 1;
                         return Some(self.letter(&record, 0, reason));
                     }
-                    Ok(None) => add(&self.hook.stats.lost, 1),
+                    Ok(None) => lost += 1,
                     // A file that cannot be read must not hold up those that can be written.
                     Err(error) => {
                         error!(
@@ -445,13 +489,14 @@ impl<T: Target> Guard for Lane<T> {
                             self.hook.name,
                             self.channel
                         );
-                        add(&self.hook.stats.lost, 1);
+                        lost += 1;
                     }
                 }
             }
             None
         });
         self.hook.dead.append(letters)?;
+        add(&self.hook.stats.lost, lost);
         if count > 0 {
             warn!(
                 "{count} updates of {} that the {} {} was not told of are in {}: {reason}",

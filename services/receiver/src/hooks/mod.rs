@@ -163,9 +163,11 @@ impl Hooks {
             );
         }
         let concurrency = concurrency.max(1);
-        let stats = Arc::new(HookStats::new(&name, T::KIND, &wanted));
+        let dead = Arc::new(DeadLetters::new(data, &name));
+        let stats = HookStats::new(&name, T::KIND, &wanted, Arc::clone(&dead));
+        let stats = Arc::new(stats);
         let hook = Arc::new(Hook {
-            dead: Arc::new(DeadLetters::new(data, &name)),
+            dead,
             places: Semaphore::new(concurrency),
             window: match concurrency {
                 1 => 1,

@@ -63,17 +63,18 @@ impl PlaceFile {
     }
 
     /// The place to go on from. A hook that is new begins with what comes from now on; one whose
-    /// place is damaged begins with all that is kept.
-    pub(super) fn load(&self, tape: &Tape) -> Result<Place, FileError> {
+    /// place is damaged begins with all that is kept. Also, how many updates are lost in between.
+    pub(super) fn load(&self, tape: &Tape) -> Result<(Place, u64), FileError> {
         let path = self.path.display();
         let mut text = Vec::new();
         let read = File::open(&self.path).and_then(|f| f.take(MAX_FILE).read_to_end(&mut text));
         match read {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Place {
+                let end = Place {
                     position: tape.end(),
                     done: BTreeSet::new(),
-                });
+                };
+                return Ok((end, 0));
             }
             other => other.map_err(FileError::of("read", &self.path))?,
         };
@@ -88,7 +89,7 @@ impl PlaceFile {
                     "{path}, how far the hook {} is, is damaged: it is told of all that the journal of {} holds once more",
                     self.hook, self.channel
                 );
-                return Ok(all);
+                return Ok((all, 0));
             }
         };
         let before = content.incarnation.zip(content.seq);
@@ -105,22 +106,23 @@ impl PlaceFile {
                 "the journal of {} is not the one that {path} was written for; the hook {} goes on at position {position} of it",
                 self.channel, self.hook
             );
-            return Ok(Place { position, ..all });
-        }
-        if content.position < all.position {
-            warn!(
-                "the hook {} was away for so long that the journal of {} has forgotten {} of its updates",
-                self.hook,
-                self.channel,
-                all.position - content.position
-            );
+            return Ok((Place { position, ..all }, 0));
         }
         let position = content.position.max(all.position);
         let mut done: BTreeSet<u64> = content.done.into_iter().collect();
-        Ok(Place {
+        let later = done.split_off(&position);
+        let forgotten = (position - content.position).saturating_sub(done.len() as u64);
+        if forgotten > 0 {
+            warn!(
+                "the hook {} was away for so long that the journal of {} has forgotten up to {forgotten} of its updates",
+                self.hook, self.channel
+            );
+        }
+        let place = Place {
             position,
-            done: done.split_off(&position),
-        })
+            done: later,
+        };
+        Ok((place, forgotten))
     }
 
     /// Writes a place down, durably. Blocks for the disk.

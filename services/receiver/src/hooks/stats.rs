@@ -1,7 +1,10 @@
 //! What can be seen of a hook.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::DeadLetters;
 
 /// What is counted of one hook, since the start.
 pub struct HookStats {
@@ -14,7 +17,9 @@ pub struct HookStats {
     pub(super) lost: AtomicU64,
     pub(super) running: AtomicU64,
     disabled: AtomicBool,
-    error: Mutex<Option<String>>,
+    /// Why the last attempt failed, of each channel where it did.
+    errors: Mutex<BTreeMap<String, String>>,
+    letters: Arc<DeadLetters>,
     lanes: Mutex<Vec<Arc<dyn Waiting>>>,
 }
 
@@ -42,16 +47,23 @@ pub struct HookStatus {
     pub failed_attempts: u64,
     /// Updates that were given up.
     pub dead_letters: u64,
+    /// Dead letters that were dropped because there were too many.
+    pub dropped_letters: u64,
     /// Updates that could not be read back.
     pub lost: u64,
     /// Whether it is not told any more until the next start.
     pub disabled: bool,
-    /// Why the last attempt failed, until one succeeds.
+    /// Why the last attempt failed, until one succeeds; of the first channel where that is so.
     pub error: Option<String>,
 }
 
 impl HookStats {
-    pub(super) fn new(name: &str, kind: &'static str, channels: &[String]) -> Self {
+    pub(super) fn new(
+        name: &str,
+        kind: &'static str,
+        channels: &[String],
+        letters: Arc<DeadLetters>,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             kind,
@@ -62,7 +74,8 @@ impl HookStats {
             lost: AtomicU64::new(0),
             running: AtomicU64::new(0),
             disabled: AtomicBool::new(false),
-            error: Mutex::new(None),
+            errors: Mutex::default(),
+            letters,
             lanes: Mutex::new(Vec::new()),
         }
     }
@@ -80,7 +93,7 @@ impl HookStats {
         let pending = lanes.iter().map(|lane| lane.waiting()).sum();
         drop(lanes);
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        let error = self.errors().values().next().cloned();
         HookStatus {
             name: self.name.clone(),
             kind: self.kind,
@@ -90,9 +103,10 @@ impl HookStats {
             delivered: count(&self.delivered),
             failed_attempts: count(&self.failed),
             dead_letters: count(&self.dead),
+            dropped_letters: self.letters.dropped(),
             lost: count(&self.lost),
             disabled: self.disabled.load(Ordering::Relaxed),
-            error: error.clone(),
+            error,
         }
     }
 
@@ -105,16 +119,24 @@ impl HookStats {
         self.disabled.store(true, Ordering::Relaxed);
     }
 
-    /// Says whether it went well before.
-    pub(super) fn fail(&self, reason: &str) -> bool {
-        let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
-        error.replace(reason.to_owned()).is_none()
+    /// An update of a channel failed. Says whether all went well before.
+    pub(super) fn fail(&self, channel: &str, reason: &str) -> bool {
+        let mut errors = self.errors();
+        let went_well = errors.is_empty();
+        errors.insert(channel.to_owned(), reason.to_owned());
+        went_well
     }
 
-    /// Says whether it failed before.
-    pub(super) fn succeed(&self) -> bool {
-        let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
-        error.take().is_some()
+    /// An update of a channel was told. Says whether all goes well again: another channel's may
+    /// still fail.
+    pub(super) fn succeed(&self, channel: &str) -> bool {
+        let mut errors = self.errors();
+        errors.remove(channel).is_some() && errors.is_empty()
+    }
+
+    fn errors(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        // Nothing is changed half under this lock.
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -320,6 +320,14 @@ async fn a_command_gets_the_event_and_its_variables() {
     assert_eq!(read("env"), expected);
 }
 
+#[test]
+fn what_leads_to_the_receivers_secrets_is_not_for_commands() {
+    for name in ["FLEXFEED_LINK", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET"] {
+        assert!(super::exec::is_own(name), "{name}");
+    }
+    assert!(!super::exec::is_own("PATH"));
+}
+
 #[tokio::test]
 async fn a_command_that_fails_is_told_with_its_last_words() {
     let told = reason(run("echo why >&2; exit 3", TIME, 1).await);

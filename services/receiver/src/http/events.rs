@@ -189,7 +189,12 @@ async fn serve(
             }
         }
         let bytes = Bytes::from(std::mem::take(&mut text));
-        match out.send_timeout(Ok(bytes), PATIENCE).await {
+        let sent = tokio::select! {
+            sent = out.send_timeout(Ok(bytes), PATIENCE) => sent,
+            // What it did not get, it gets when it comes back.
+            () = site.stop.cancelled() => return,
+        };
+        match sent {
             Ok(()) => site.clients.sent.fetch_add(events, Ordering::Relaxed),
             Err(mpsc::error::SendTimeoutError::Closed(_)) => return,
             Err(mpsc::error::SendTimeoutError::Timeout(_)) => {

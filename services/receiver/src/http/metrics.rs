@@ -1,5 +1,6 @@
 //! What `/metrics` shows, in the OpenMetrics text format; `docs/metrics.md` lists it.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::StatusCode;
@@ -13,8 +14,11 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Site;
+use super::places::Limit;
+use crate::board::Board;
 use crate::hooks::HookStatus;
 use crate::journal::Tape;
+use crate::latency::ChannelLabels;
 use crate::status::model::Channel;
 
 /// What the answer of `/metrics` is.
@@ -26,11 +30,6 @@ const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Un
 type Real = Gauge<f64, AtomicU64>;
 type Gauges = Family<ChannelLabels, Gauge>;
 type Counters = Family<ChannelLabels, Counter>;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ChannelLabels {
-    channel: String,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ViaLabels {
@@ -45,9 +44,9 @@ struct RungLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct QuantileLabels {
+struct MoveLabels {
     channel: String,
-    quantile: &'static str,
+    to: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -62,6 +61,11 @@ struct AnswerLabels {
     code: u32,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabels {
+    limit: &'static str,
+}
+
 /// All metrics of the receiver. Most are taken over from its status when they are asked for.
 #[derive(Debug)]
 pub(super) struct Metrics {
@@ -69,6 +73,10 @@ pub(super) struct Metrics {
     started: Real,
     connected: Gauge,
     failing: Gauge,
+    connections_made: Counter,
+    disconnects: Counter,
+    refusals: Counter,
+    storage_failures: Counter,
     channels: Channels,
     hooks: Hooks,
     answers: Family<AnswerLabels, Counter>,
@@ -76,6 +84,8 @@ pub(super) struct Metrics {
     events: Counter,
     dropped: Counter,
     refused: Counter,
+    connections: Gauge,
+    limits: Family<LimitLabels, Counter>,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +97,7 @@ struct Channels {
     updates: Family<ViaLabels, Counter>,
     undecodable: Counters,
     missing: Counters,
-    latency: Family<QuantileLabels, Real>,
+    moves: Family<MoveLabels, Counter>,
     packets: Counters,
     invalid: Counters,
     duplicates: Counters,
@@ -103,17 +113,23 @@ struct Hooks {
     delivered: Family<HookLabels, Counter>,
     failed: Family<HookLabels, Counter>,
     dead: Family<HookLabels, Counter>,
+    dropped: Family<HookLabels, Counter>,
     lost: Family<HookLabels, Counter>,
     disabled: Family<HookLabels, Gauge>,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
+impl Metrics {
+    /// Those of a receiver, whose latencies `board` keeps.
+    pub(super) fn new(board: &Board) -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("flexfeed_receiver"),
             started: Real::default(),
             connected: Gauge::default(),
             failing: Gauge::default(),
+            connections_made: Counter::default(),
+            disconnects: Counter::default(),
+            refusals: Counter::default(),
+            storage_failures: Counter::default(),
             channels: Channels::default(),
             hooks: Hooks::default(),
             answers: Family::default(),
@@ -121,15 +137,21 @@ impl Default for Metrics {
             events: Counter::default(),
             dropped: Counter::default(),
             refused: Counter::default(),
+            connections: Gauge::default(),
+            limits: Family::default(),
         };
         metrics.register();
         metrics.channels.register(&mut metrics.registry);
         metrics.hooks.register(&mut metrics.registry);
+        let help =
+            "From storing at the source until the outputs held it, by two clocks, of live updates";
+        let latencies = board.latencies().family();
+        metrics
+            .registry
+            .register_with_unit("update_latency", help, Unit::Seconds, latencies);
         metrics
     }
-}
 
-impl Metrics {
     fn register(&mut self) {
         let r = &mut self.registry;
         let version = [("version", env!("CARGO_PKG_VERSION"))].to_vec();
@@ -140,6 +162,14 @@ impl Metrics {
         r.register("connected", help, self.connected.clone());
         let help = "Whether something is wrong: no connection, or outputs that cannot be written";
         r.register("failing", help, self.failing.clone());
+        let help = "Connections on which the source let the receiver in";
+        r.register("connections", help, self.connections_made.clone());
+        let help = "Connections to the source, and attempts at one, that failed or ended";
+        r.register("disconnects", help, self.disconnects.clone());
+        let help = "Times that the source refused the receiver";
+        r.register("refusals", help, self.refusals.clone());
+        let help = "Attempts to write the outputs that failed";
+        r.register("storage_failures", help, self.storage_failures.clone());
         let help = "Answers to HTTP requests by page and status code";
         r.register("http_answers", help, self.answers.clone());
         let help = "Clients that listen to /events";
@@ -150,6 +180,10 @@ impl Metrics {
         r.register("event_clients_dropped", help, self.dropped.clone());
         let help = "Clients of /events that were refused because there were too many";
         r.register("event_clients_refused", help, self.refused.clone());
+        let help = "HTTP connections";
+        r.register("http_connections", help, self.connections.clone());
+        let help = "HTTP requests and connections that were refused or cut short, by the bound that they met";
+        r.register("http_limited", help, self.limits.clone());
     }
 
     /// Counts an answer.
@@ -166,9 +200,16 @@ impl Metrics {
         self.started.set(status.started_ms as f64 / 1e3);
         self.connected.set(status.connected.into());
         self.failing.set(status.error.is_some().into());
+        let counts = site.board.counts();
+        raise(&self.connections_made, counts.connections);
+        raise(&self.disconnects, counts.disconnects);
+        raise(&self.refusals, counts.refusals);
+        raise(&self.storage_failures, counts.storage_failures);
         for channel in &status.channels {
+            let name = &channel.channel;
             self.channels
-                .show(channel, site.tape(&channel.channel).map(AsRef::as_ref));
+                .show(channel, site.tape(name).map(AsRef::as_ref));
+            self.channels.show_moves(name, &site.board.moved(name));
         }
         for hook in &site.hooks {
             self.hooks.show(&hook.status());
@@ -179,6 +220,13 @@ impl Metrics {
         raise(&self.events, count(&clients.sent));
         raise(&self.dropped, count(&clients.dropped));
         raise(&self.refused, count(&clients.refused));
+        self.connections.set(whole(site.places.connections()));
+        for limit in Limit::ALL {
+            let labels = LimitLabels {
+                limit: limit.name(),
+            };
+            raise(&self.limits.get_or_create(&labels), site.places.met(limit));
+        }
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
@@ -195,14 +243,14 @@ impl Channels {
         r.register("lag_updates", help, self.lag.clone());
         let help = "The rung that the channel stands on: 1 for the one that holds";
         r.register("rung", help, self.rung.clone());
+        let help = "Moves of the channel to a rung; what a lost connection ends is none";
+        r.register("rung_moves", help, self.moves.clone());
         let help = "Updates put out since the start, by the way they came";
         r.register("updates", help, self.updates.clone());
         let help = "Updates that made no sense and were passed over";
         r.register("undecodable_updates", help, self.undecodable.clone());
         let help = "Updates that were gone at the source before they could be received";
         r.register("missing_updates", help, self.missing.clone());
-        let help = "From storing at the source until the outputs held it, by two clocks, of the last 1,000 live updates";
-        r.register_with_unit("update_latency", help, Unit::Seconds, self.latency.clone());
         let help = "Flow packets that were taken";
         r.register("flow_packets", help, self.packets.clone());
         let help = "Packets to the group that were no valid packets of the flow";
@@ -255,17 +303,6 @@ impl Channels {
         }
         count(&self.undecodable, channel.undecodable);
         count(&self.missing, channel.missing);
-        // Absent until it is known: 0 would look like a very good one.
-        for (quantile, ms) in [
-            ("0.5", channel.latency_ms.p50),
-            ("0.99", channel.latency_ms.p99),
-        ] {
-            if let Some(ms) = ms {
-                let channel = name.clone();
-                let labels = QuantileLabels { channel, quantile };
-                self.latency.get_or_create(&labels).set(ms / 1e3);
-            }
-        }
         count(&self.packets, channel.flow_packets);
         count(&self.invalid, channel.flow_invalid);
         count(&self.duplicates, channel.duplicates);
@@ -274,6 +311,18 @@ impl Channels {
             let (records, bytes) = tape.size();
             set(&self.journal_records, records);
             set(&self.journal_bytes, bytes);
+        }
+    }
+}
+
+impl Channels {
+    fn show_moves(&self, channel: &str, moved: &BTreeMap<String, u64>) {
+        for rung in RUNGS {
+            let to = rung.to_string();
+            let moves = moved.get(&to).copied().unwrap_or(0);
+            let channel = channel.to_owned();
+            let labels = MoveLabels { channel, to };
+            raise(&self.moves.get_or_create(&labels), moves);
         }
     }
 }
@@ -290,6 +339,9 @@ impl Hooks {
         r.register("hook_failed_attempts", help, self.failed.clone());
         let help = "Updates that were given up and are in its dead letters";
         r.register("hook_dead_letters", help, self.dead.clone());
+        let help =
+            "Dead letters that were dropped, as the oldest ones, because there were too many";
+        r.register("hook_dropped_dead_letters", help, self.dropped.clone());
         let help = "Updates that could not be read back from the journal for it";
         r.register("hook_lost_updates", help, self.lost.clone());
         let help = "Whether it is not told any more until the next start";
@@ -306,6 +358,7 @@ impl Hooks {
         raise(&self.delivered.get_or_create(&labels), hook.delivered);
         raise(&self.failed.get_or_create(&labels), hook.failed_attempts);
         raise(&self.dead.get_or_create(&labels), hook.dead_letters);
+        raise(&self.dropped.get_or_create(&labels), hook.dropped_letters);
         raise(&self.lost.get_or_create(&labels), hook.lost);
         self.disabled
             .get_or_create(&labels)

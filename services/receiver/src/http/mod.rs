@@ -2,15 +2,17 @@
 //!
 //! `feeds` serves the files with validators, `events` is the stream (server-sent events, replayed
 //! from the journal), `pages` what operators and their machines look at, `metrics` the numbers,
-//! `host` whose names it answers to, `server` the connections and their bounds. Everything is
-//! read-only.
+//! `host` whose names it answers to, `listen` where, `server` the connections, and `places` their
+//! bounds. Everything is read-only.
 
 mod event_id;
 mod events;
 mod feeds;
 mod host;
+mod listen;
 mod metrics;
 mod pages;
+mod places;
 mod readiness;
 mod server;
 
@@ -24,14 +26,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::Router;
+use axum::body::HttpBody;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    CONTENT_LENGTH, CONTENT_SECURITY_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderValue, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -42,7 +47,9 @@ use crate::hooks::HookStats;
 use crate::journal::Tape;
 use events::Clients;
 use feeds::Validators;
+pub(crate) use listen::listen;
 use metrics::Metrics;
+use places::{Bounds, Connection, Limit, Places};
 use readiness::Readiness;
 pub use readiness::sample;
 
@@ -66,6 +73,7 @@ pub struct Site {
     validators: Validators,
     metrics: Metrics,
     readiness: Readiness,
+    places: Arc<Places>,
     stop: CancellationToken,
 }
 
@@ -94,11 +102,12 @@ impl Site {
             data,
             json,
             channels,
-            board,
             hooks,
             clients: Clients::default(),
             validators: Validators::default(),
-            metrics: Metrics::default(),
+            metrics: Metrics::new(&board),
+            board,
+            places: Arc::new(Places::new(Bounds::default())),
             stop,
         }
     }
@@ -116,9 +125,9 @@ impl Site {
 ///
 /// # Errors
 /// If it cannot be had although somebody asked for it; in words for the operator.
-pub async fn bind(settings: HttpSettings) -> anyhow::Result<Option<TcpListener>> {
+pub fn bind(settings: HttpSettings) -> anyhow::Result<Option<TcpListener>> {
     let HttpSettings { addr, explicit } = settings;
-    match TcpListener::bind(addr).await {
+    match listen::listen(addr) {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if explicit => Err(refused(addr, &error)),
         Err(error) => {
@@ -134,14 +143,15 @@ fn refused(addr: SocketAddr, error: &io::Error) -> anyhow::Error {
     )
 }
 
-/// Serves until the site's stop.
+/// Serves until the site's stop, and for a bounded time what is being answered then.
 pub async fn serve(site: Arc<Site>, listener: TcpListener) {
     let stop = site.stop.clone();
     // Who cannot say where it listens gets the strict rule.
     let local = listener
         .local_addr()
         .map_or(true, |at| host::is_own(at.ip()));
-    server::serve(listener, router(site, local), stop).await;
+    let places = Arc::clone(&site.places);
+    server::serve(listener, router(site, local), places, stop).await;
 }
 
 /// `local` if only this machine reaches it.
@@ -156,16 +166,25 @@ fn router(site: Arc<Site>, local: bool) -> Router {
         .route("/metrics", get(pages::metrics))
         .route("/status.json", get(pages::status))
         .fallback(nothing)
-        .layer(from_fn(move |request: Request, next: Next| {
-            let site = Arc::clone(&counting);
-            async move { finish(&site, local, request, next).await }
-        }))
+        .layer(from_fn(
+            move |Extension(client): Extension<Arc<Connection>>, request: Request, next: Next| {
+                let site = Arc::clone(&counting);
+                async move { finish(&site, local, &client, request, next).await }
+            },
+        ))
         .with_state(site)
 }
 
-/// Counts a request, and adds what every answer has: what feeds bring with them must not be taken
-/// for a page of this site.
-async fn finish(site: &Site, local: bool, request: Request, next: Next) -> Response {
+/// Counts a request, holds it to the bounds, and adds what every answer has: what feeds bring with
+/// them must not be taken for a page of this site.
+async fn finish(
+    site: &Site,
+    local: bool,
+    client: &Connection,
+    request: Request,
+    next: Next,
+) -> Response {
+    client.asked();
     let page = match request.uri().path() {
         "/" => "index",
         "/events" => "events",
@@ -180,10 +199,21 @@ async fn finish(site: &Site, local: bool, request: Request, next: Next) -> Respo
         true => host::refusal(request.uri(), request.headers()),
         false => None,
     };
-    let mut response = match refusal {
-        Some(refusal) => refusal.into_response(),
-        None => next.run(request).await,
+    // What is small and soon done needs no place: above all the health checks.
+    let admitted = match (refusal, page) {
+        (Some(refusal), _) => Err(refusal.into_response()),
+        (None, "events" | "feed") => client.admit().map_err(busy),
+        (None, _) => Ok(()),
     };
+    let mut response = match admitted {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal,
+    };
+    let endless = page == "events" && response.status() == StatusCode::OK;
+    let length = response.headers().get(CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    let length = length.or(response.body().size_hint().exact()).unwrap_or(0);
+    client.has_to_end_within((!endless).then_some(length));
     site.metrics.answered(page, response.status());
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -191,6 +221,17 @@ async fn finish(site: &Site, local: bool, request: Request, next: Next) -> Respo
         .entry(CONTENT_SECURITY_POLICY)
         .or_insert(HeaderValue::from_static("default-src 'none'; sandbox"));
     response
+}
+
+/// The refusal of one for whom there is no place.
+fn busy(limit: Limit) -> Response {
+    let whose = match limit {
+        Limit::Peer => " by this address",
+        _ => "",
+    };
+    let text = format!("too many feeds and events are being read{whose}; try again later\n");
+    let later = [(RETRY_AFTER, HeaderValue::from_static("10"))];
+    (StatusCode::SERVICE_UNAVAILABLE, later, text).into_response()
 }
 
 async fn nothing(uri: Uri) -> (StatusCode, String) {

@@ -21,7 +21,10 @@ pub(super) async fn alive() -> &'static str {
 
 /// Whether it does what it is for: connected, outputs written and up to date.
 pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
-    let reasons = site.readiness.reasons(&site.board.status()).await;
+    let mut reasons = site.readiness.reasons(&site.board.status()).await;
+    if site.board.is_leaving() {
+        reasons.insert(0, "the receiver is about to end".to_owned());
+    }
     let code = match reasons.is_empty() {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,28 +1,23 @@
 //! Connections, with bounds on everything that a client can use up.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-/// Connections at once; further ones wait in the system's queue. Streams of events have a lower
-/// bound of their own, so that they leave room for the rest.
-const CONNECTIONS: usize = 128;
-
-/// The longest time for a request's header.
-const HEADER_TIME: Duration = Duration::from_secs(5);
+use super::places::{Connection, Limit, Places};
 
 /// A client that takes nothing of its answer for so long is gone.
 const STALL: Duration = Duration::from_secs(30);
@@ -33,48 +28,100 @@ const HEADER_BYTES: usize = 64 << 10;
 /// The wait after a failed accept: the process has no descriptors left, and some may become free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Answers one request per connection until `stop`.
-pub(super) async fn serve(listener: TcpListener, app: Router, stop: CancellationToken) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+/// Answers one request per connection until `stop`; what is being answered then has some time more.
+pub(super) async fn serve(
+    listener: TcpListener,
+    app: Router,
+    places: Arc<Places>,
+    stop: CancellationToken,
+) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIME)
+        .header_read_timeout(places.bounds.header_time)
         .max_buf_size(HEADER_BYTES)
         // Idle connections would take the places of those that ask something.
         .keep_alive(false);
-    let accepting = async {
-        let mut failing = false;
-        loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-                return;
-            };
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    if !failing {
-                        warn!("an HTTP connection could not be taken: {error}");
-                        failing = true;
-                    }
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
+    let mut connections = JoinSet::new();
+    let mut failing = false;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            () = stop.cancelled() => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if !failing {
+                    warn!("an HTTP connection could not be taken: {error}");
+                    failing = true;
                 }
-            };
-            failing = false;
-            // An event is sent when it happens, not when there are more.
-            let _ = stream.set_nodelay(true);
-            let stream = TokioIo::new(Patient::new(stream));
-            let service = TowerToHyperService::new(app.clone());
-            let connection = http.serve_connection(stream, service);
-            let stop = stop.clone();
-            tokio::spawn(async move {
-                let _place = place;
-                if let Some(Err(error)) = stop.run_until_cancelled(connection).await {
-                    debug!("an HTTP client: {error}");
-                }
-            });
+                let pause = tokio::time::sleep(ACCEPT_PAUSE);
+                stop.run_until_cancelled(pause).await;
+                continue;
+            }
+        };
+        failing = false;
+        let Some(connection) = places.enter(peer.ip()) else {
+            continue;
+        };
+        connections.spawn(converse(
+            http.clone(),
+            stream,
+            app.clone(),
+            connection,
+            stop.clone(),
+        ));
+    }
+    // Who comes now is refused at once, not when it is over.
+    drop(listener);
+    let drain = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(places.bounds.drain, drain)
+        .await
+        .is_err()
+    {
+        warn!(
+            "{} HTTP answers were not taken in time and are cut short",
+            connections.len()
+        );
+    }
+}
+
+/// Serves one connection to its end.
+async fn converse(
+    http: http1::Builder,
+    stream: TcpStream,
+    app: Router,
+    connection: Connection,
+    stop: CancellationToken,
+) {
+    // An event is sent when it happens, not when there are more.
+    let _ = stream.set_nodelay(true);
+    let connection = Arc::new(connection);
+    let app = app.layer(Extension(Arc::clone(&connection)));
+    let stream = TokioIo::new(Patient::new(stream));
+    let mut talk = pin!(http.serve_connection(stream, TowerToHyperService::new(app)));
+    let mut stopping = false;
+    let ended = loop {
+        tokio::select! {
+            ended = &mut talk => break ended,
+            () = connection.unwanted.cancelled() => return,
+            () = connection.is_late() => {
+                connection.meets(Limit::Time);
+                return debug!("an HTTP client takes its answer too slowly and is dropped");
+            }
+            () = stop.cancelled(), if !stopping => {
+                stopping = true;
+                talk.as_mut().graceful_shutdown();
+            }
         }
     };
-    stop.run_until_cancelled(accepting).await;
+    if let Err(error) = ended {
+        if error.is_timeout() {
+            connection.meets(Limit::Header);
+        }
+        debug!("an HTTP client: {error}");
+    }
 }
 
 /// A stream that fails when its peer takes nothing for too long.

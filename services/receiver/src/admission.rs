@@ -1,0 +1,119 @@
+//! Whether the source has let this receiver in before: `state/admission`.
+//!
+//! The id and the credential are there before the first contact, so they do not tell. Who wants to
+//! connect without using a link's token up has to know: only the first time counts as a use.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::warn;
+use uuid::Uuid;
+
+use crate::board::Board;
+use crate::durable::{FileError, replace};
+
+const NAME: &str = "admission";
+
+/// The first word of the file: its format.
+const FORMAT: &str = "flexfeed-admission-1";
+
+/// The file is a line.
+const MAX_FILE: u64 = 1024;
+
+/// Between attempts to write it on a disk that fails.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Who was let in where. Another id, or another source, is another matter.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// The folder of states.
+    pub state: PathBuf,
+    /// The receiver.
+    pub receiver_id: Uuid,
+    /// `host:port` of the source.
+    pub source: String,
+}
+
+impl Admission {
+    /// Whether it is noted. What cannot be read is not.
+    #[must_use]
+    pub fn is_noted(&self) -> bool {
+        let mut text = String::new();
+        let read = File::open(path(&self.state))
+            .and_then(|file| file.take(MAX_FILE).read_to_string(&mut text));
+        read.is_ok() && text == self.line()
+    }
+
+    /// Notes it, durably. Blocks for the disk.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn note(&self) -> Result<(), FileError> {
+        if self.is_noted() {
+            return Ok(());
+        }
+        replace(&path(&self.state), self.line().as_bytes())
+    }
+
+    fn line(&self) -> String {
+        format!("{FORMAT} {} {}\n", self.receiver_id, self.source)
+    }
+}
+
+fn path(state: &Path) -> PathBuf {
+    state.join(NAME)
+}
+
+/// Notes it once the source has let the receiver in, however long that takes.
+pub async fn keep(board: Arc<Board>, admission: Admission) {
+    board.let_in().await;
+    let mut told = false;
+    loop {
+        let one = admission.clone();
+        let noted = tokio::task::spawn_blocking(move || one.note()).await;
+        match noted {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) if !told => {
+                told = true;
+                warn!("{error}; until then, 'doctor' takes this receiver for one that is new");
+            }
+            _ => {}
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn it_is_of_one_receiver_and_one_source() {
+        let folder = tempfile::tempdir().unwrap();
+        let admission = Admission {
+            state: folder.path().to_owned(),
+            receiver_id: Uuid::from_u128(7),
+            source: "h:4433".into(),
+        };
+        assert!(!admission.is_noted());
+        admission.note().unwrap();
+        admission.note().unwrap();
+        assert!(admission.is_noted());
+        let other = Admission {
+            receiver_id: Uuid::from_u128(8),
+            ..admission.clone()
+        };
+        assert!(!other.is_noted());
+        let elsewhere = Admission {
+            source: "other:4433".into(),
+            ..admission.clone()
+        };
+        assert!(!elsewhere.is_noted());
+        std::fs::write(path(folder.path()), b"\xff").unwrap();
+        assert!(!admission.is_noted());
+    }
+}

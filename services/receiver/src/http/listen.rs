@@ -1,0 +1,100 @@
+//! Where HTTP is answered.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::set_ipv6_v6only;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Connections that the system holds until they are taken.
+const QUEUE: u32 = 1024;
+
+/// Listens at an address. `[::]` is all addresses of this machine, those of IPv4 as well, whatever
+/// the system's setting for such sockets is, and also where there is no IPv6. Call it within a
+/// runtime.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    listen_by(addr, TcpSocket::new_v6)
+}
+
+fn listen_by(
+    addr: SocketAddr,
+    new_v6: impl Fn() -> io::Result<TcpSocket>,
+) -> io::Result<TcpListener> {
+    match addr {
+        SocketAddr::V4(_) => at(addr, TcpSocket::new_v4()?),
+        SocketAddr::V6(_) if !addr.ip().is_unspecified() => at(addr, new_v6()?),
+        SocketAddr::V6(_) => {
+            let both = new_v6().and_then(|socket| {
+                set_ipv6_v6only(&socket, false)?;
+                at(addr, socket)
+            });
+            match both {
+                Err(error) if is_without_ipv6(&error) => {
+                    let addr = (Ipv4Addr::UNSPECIFIED, addr.port()).into();
+                    at(addr, TcpSocket::new_v4()?)
+                }
+                both => both,
+            }
+        }
+    }
+}
+
+/// Whether it says that this machine or container has no IPv6.
+fn is_without_ipv6(error: &io::Error) -> bool {
+    let without = [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL];
+    error
+        .raw_os_error()
+        .is_some_and(|code| without.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+fn at(addr: SocketAddr, socket: TcpSocket) -> io::Result<TcpListener> {
+    // Connections of an earlier process that are still closing do not count.
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(QUEUE)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::{Ipv6Addr, TcpStream};
+
+    use super::*;
+
+    const ALL: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
+
+    fn answers(listener: &TcpListener, ip: std::net::IpAddr) -> bool {
+        let port = listener.local_addr().unwrap().port();
+        TcpStream::connect((ip, port)).is_ok()
+    }
+
+    /// As where `net.ipv6.bindv6only` is set.
+    #[tokio::test]
+    async fn all_addresses_are_those_of_both_families() {
+        let listener = listen_by(ALL, || {
+            let socket = TcpSocket::new_v6()?;
+            set_ipv6_v6only(&socket, true)?;
+            Ok(socket)
+        });
+        let listener = listener.unwrap();
+        assert!(answers(&listener, Ipv4Addr::LOCALHOST.into()));
+        assert!(answers(&listener, Ipv6Addr::LOCALHOST.into()));
+    }
+
+    #[tokio::test]
+    async fn without_ipv6_it_is_ipv4() {
+        let none = || Err(io::Error::from(Errno::AFNOSUPPORT));
+        let listener = listen_by(ALL, none).unwrap();
+        assert!(answers(&listener, Ipv4Addr::LOCALHOST.into()));
+        // One address of IPv6 is not another one of IPv4.
+        let one = (Ipv6Addr::LOCALHOST, 0).into();
+        assert!(listen_by(one, none).is_err());
+        // An address that is taken is taken.
+        let taken = listener.local_addr().unwrap().port();
+        assert!(listen((Ipv6Addr::UNSPECIFIED, taken).into()).is_err());
+    }
+}

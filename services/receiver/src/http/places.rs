@@ -1,0 +1,349 @@
+//! How many clients there is room for, and what becomes of those beyond it.
+//!
+//! Nobody can keep health checks out: a connection costs little until its request is there, and
+//! where there is no room for one more, the one that has kept its request to itself the longest
+//! goes. Feeds and events, which take long, have places of their own, few enough that the rest
+//! stays free, and no address gets all of them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// The bounds on what clients can use up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Connections at once.
+    pub(super) connections: usize,
+    /// Of them, feeds and streams of events that are being sent.
+    pub(super) answers: usize,
+    /// Of those, to one address; behind a proxy all clients have the same.
+    pub(super) per_peer: usize,
+    /// The longest time for a request's header.
+    pub(super) header_time: Duration,
+    /// An answer may take so long, and longer the larger it is.
+    pub(super) answer_time: Duration,
+    /// A client that takes an answer more slowly does not get all of it; in bytes a second.
+    pub(super) slowest: u64,
+    /// At the end of the receiver, answers may take so much longer.
+    pub(super) drain: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            answers: 128,
+            per_peer: 96,
+            header_time: Duration::from_secs(5),
+            answer_time: Duration::from_secs(60),
+            slowest: 8 << 10,
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Bounds {
+    /// How long an answer of so many bytes may take.
+    fn time_for(&self, bytes: u64) -> Duration {
+        let more = Duration::from_secs(bytes / self.slowest.max(1));
+        self.answer_time.saturating_add(more)
+    }
+}
+
+/// A bound that a client met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// There were too many connections, and this one had sent no request.
+    Connections,
+    /// Too many feeds and events were being sent.
+    Answers,
+    /// Too many of them to its address.
+    Peer,
+    /// Its request did not come in time.
+    Header,
+    /// It took its answer too slowly.
+    Time,
+}
+
+impl Limit {
+    pub(super) const ALL: [Limit; 5] = [
+        Limit::Connections,
+        Limit::Answers,
+        Limit::Peer,
+        Limit::Header,
+        Limit::Time,
+    ];
+
+    /// As metrics call it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Limit::Connections => "connections",
+            Limit::Answers => "answers",
+            Limit::Peer => "peer",
+            Limit::Header => "header",
+            Limit::Time => "time",
+        }
+    }
+}
+
+/// All connections.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    pub(super) bounds: Bounds,
+    state: Mutex<State>,
+    met: [AtomicU64; Limit::ALL.len()],
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By age; with what ends those whose request has not come yet.
+    connections: BTreeMap<u64, Option<CancellationToken>>,
+    next: u64,
+    answers: usize,
+    peers: HashMap<IpAddr, usize>,
+}
+
+/// One connection, for as long as it is there.
+#[derive(Debug)]
+pub(super) struct Connection {
+    places: Arc<Places>,
+    number: u64,
+    peer: IpAddr,
+    /// It has to make room.
+    pub(super) unwanted: CancellationToken,
+    /// Its answer has to be out by then.
+    deadline: watch::Sender<Option<Instant>>,
+    has_answer: Mutex<bool>,
+}
+
+impl Places {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            ..Self::default()
+        }
+    }
+
+    /// Takes a connection in. `None` if there is no room at all.
+    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Connection> {
+        let unwanted = CancellationToken::new();
+        let mut state = self.state();
+        if state.connections.len() >= self.bounds.connections {
+            self.count(Limit::Connections);
+            let oldest = state.connections.iter().find(|(_, quiet)| quiet.is_some());
+            let oldest = *oldest?.0;
+            if let Some(Some(quiet)) = state.connections.remove(&oldest) {
+                quiet.cancel();
+            }
+        }
+        let number = state.next;
+        state.next += 1;
+        state.connections.insert(number, Some(unwanted.clone()));
+        drop(state);
+        Some(Connection {
+            places: Arc::clone(self),
+            number,
+            peer: group(peer),
+            unwanted,
+            deadline: watch::Sender::new(None),
+            has_answer: Mutex::new(false),
+        })
+    }
+
+    /// How many connections there are.
+    pub(super) fn connections(&self) -> u64 {
+        self.state().connections.len() as u64
+    }
+
+    /// Counts a client that met a bound.
+    pub(super) fn count(&self, limit: Limit) {
+        if let Some(met) = self.met.get(limit as usize) {
+            met.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How often a bound was met.
+    pub(super) fn met(&self, limit: Limit) -> u64 {
+        let met = self.met.get(limit as usize);
+        met.map_or(0, |met| met.load(Ordering::Relaxed))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing is changed half under this lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    /// Its request is there, and an answer is made in bounded time.
+    pub(super) fn asked(&self) {
+        if let Some(quiet) = self.places.state().connections.get_mut(&self.number) {
+            *quiet = None;
+        }
+        self.has_to_end_within(Some(0));
+    }
+
+    /// Takes a place for an answer that takes long, until the connection ends.
+    pub(super) fn admit(&self) -> Result<(), Limit> {
+        let bounds = &self.places.bounds;
+        let mut has_answer = self
+            .has_answer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *has_answer {
+            return Ok(());
+        }
+        let mut state = self.places.state();
+        let of_peer = state.peers.get(&self.peer).copied().unwrap_or(0);
+        let limit = match () {
+            () if state.answers >= bounds.answers => Some(Limit::Answers),
+            () if of_peer >= bounds.per_peer => Some(Limit::Peer),
+            () => None,
+        };
+        if let Some(limit) = limit {
+            drop(state);
+            self.places.count(limit);
+            return Err(limit);
+        }
+        state.answers += 1;
+        state.peers.insert(self.peer, of_peer + 1);
+        *has_answer = true;
+        Ok(())
+    }
+
+    /// Counts that it met a bound.
+    pub(super) fn meets(&self, limit: Limit) {
+        self.places.count(limit);
+    }
+
+    /// Its answer has so many bytes, and has to be out in the time for that; `None` for one that
+    /// has no end.
+    pub(super) fn has_to_end_within(&self, bytes: Option<u64>) {
+        let time = bytes.map(|bytes| self.places.bounds.time_for(bytes));
+        self.deadline
+            .send_replace(time.map(|time| Instant::now() + time));
+    }
+
+    /// Waits until it is too late for its answer.
+    pub(super) async fn is_late(&self) {
+        let mut deadline = self.deadline.subscribe();
+        loop {
+            let at = *deadline.borrow_and_update();
+            match at {
+                Some(at) => {
+                    let changed = tokio::time::timeout_at(at, deadline.changed());
+                    if changed.await.is_err() {
+                        return;
+                    }
+                }
+                // The sender lives as long as this.
+                None => {
+                    let _ = deadline.changed().await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let has_answer = self
+            .has_answer
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.places.state();
+        state.connections.remove(&self.number);
+        if !*has_answer {
+            return;
+        }
+        state.answers = state.answers.saturating_sub(1);
+        if let Some(of_peer) = state.peers.get_mut(&self.peer) {
+            *of_peer = of_peer.saturating_sub(1);
+            if *of_peer == 0 {
+                state.peers.remove(&self.peer);
+            }
+        }
+    }
+}
+
+/// Addresses that one client can have: of IPv6, a network has 2^64.
+fn group(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V4(ip) => ip.into(),
+        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
+    fn places() -> Arc<Places> {
+        Arc::new(Places::new(Bounds {
+            connections: 4,
+            answers: 3,
+            per_peer: 2,
+            ..Bounds::default()
+        }))
+    }
+
+    #[test]
+    fn who_asks_nothing_makes_room() {
+        let places = places();
+        let all: Vec<_> = (0..4).map(|_| places.enter(A).unwrap()).collect();
+        all[0].asked();
+        let late = places.enter(B).unwrap();
+        let unwanted: Vec<_> = all.iter().map(|c| c.unwanted.is_cancelled()).collect();
+        assert_eq!(unwanted, [false, true, false, false]);
+        assert!(!late.unwanted.is_cancelled());
+        assert_eq!(places.met(Limit::Connections), 1);
+        // Where all of them have asked, nobody can be sent away.
+        all[2].asked();
+        all[3].asked();
+        late.asked();
+        assert!(places.enter(B).is_none());
+        assert_eq!(places.connections(), 4);
+        drop((all, late));
+        assert_eq!(places.connections(), 0);
+    }
+
+    #[test]
+    fn no_address_has_all_places() {
+        let places = places();
+        let mut of_a: Vec<_> = (0..3).map(|_| places.enter(A).unwrap()).collect();
+        assert_eq!(of_a[0].admit(), Ok(()));
+        assert_eq!(of_a[0].admit(), Ok(()), "it has its place");
+        assert_eq!(of_a[1].admit(), Ok(()));
+        assert_eq!(of_a[2].admit(), Err(Limit::Peer));
+        let of_b = places.enter(B).unwrap();
+        assert_eq!(of_b.admit(), Ok(()));
+        of_a.remove(2);
+        let of_b_too = places.enter(B).unwrap();
+        assert_eq!(of_b_too.admit(), Err(Limit::Answers));
+        of_a.remove(0);
+        assert_eq!(of_b_too.admit(), Ok(()));
+        assert_eq!(places.met(Limit::Peer), 1);
+        assert_eq!(places.met(Limit::Answers), 1);
+        drop((of_a, of_b, of_b_too));
+        assert!(places.state().peers.is_empty());
+        assert_eq!(places.state().answers, 0);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client() {
+        let one = group("2001:db8:1:2:3::4".parse().unwrap());
+        assert_eq!(one, group("2001:db8:1:2::".parse().unwrap()));
+        assert_ne!(one, group("2001:db8:1:3::".parse().unwrap()));
+        assert_eq!(group("::ffff:192.0.2.1".parse().unwrap()), A);
+    }
+}
