@@ -1,0 +1,1 @@
+//! Which relays to try, and in what order (RFC 8777).

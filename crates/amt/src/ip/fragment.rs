@@ -1,0 +1,96 @@
+//! Fragmentation inside a tunnel (RFC 791): the outer packet is never fragmented.
+
+use super::header::v4;
+use super::{IpError, V4_HEADER, set_v4_checksum};
+
+const DONT_FRAGMENT: u16 = 0x4000;
+const MORE: u16 = 0x2000;
+const OFFSET: u16 = 0x1fff;
+
+/// Of an option's type: goes into every fragment.
+const COPIED: u8 = 0x80;
+
+/// Cuts an IPv4 packet into fragments of at most `mtu` bytes and hands each to `each`; one that
+/// fits goes as it is. Bytes behind the packet are left out.
+///
+/// # Errors
+/// It is no IPv4 packet, it has to be cut and says that it must not be (DF), or not even eight
+/// bytes fit behind the header. Nothing was handed out then.
+pub fn fragment_v4(packet: &[u8], mtu: usize, mut each: impl FnMut(&[u8])) -> Result<(), IpError> {
+    if let Some(version) = packet.first().map(|first| first >> 4).filter(|v| *v != 4) {
+        return Err(IpError::Version(version));
+    }
+    let header = v4(packet)?;
+    let whole = packet.get(..header.total).unwrap_or_default();
+    if whole.len() <= mtu {
+        each(whole);
+        return Ok(());
+    }
+    let flags = header.fragment();
+    if flags & DONT_FRAGMENT != 0 {
+        return Err(IpError::DontFragment);
+    }
+    let (first_header, mut payload) = whole
+        .split_at_checked(header.header_len)
+        .ok_or(IpError::Length { what: "IPv4" })?;
+    // The room of the first fragment, which has all options; the later ones have no more.
+    let room = mtu.saturating_sub(first_header.len()) & !7;
+    if room == 0 {
+        return Err(IpError::Mtu(mtu));
+    }
+    let later_header = without_uncopied(first_header);
+    let later_room = (mtu - later_header.len()) & !7;
+    let mut offset = flags & OFFSET;
+    let mut out = Vec::with_capacity(mtu);
+    let (mut fragment_header, mut room) = (first_header, room);
+    loop {
+        // A packet may be a fragment itself: its last piece keeps its flag.
+        let (piece, rest) = payload.split_at_checked(room).unwrap_or((payload, &[]));
+        let more = if rest.is_empty() { flags & MORE } else { MORE };
+        out.clear();
+        out.extend_from_slice(fragment_header);
+        let len = (fragment_header.len() + piece.len()) as u16;
+        out[2..4].copy_from_slice(&len.to_be_bytes());
+        out[6..8].copy_from_slice(&((offset & OFFSET) | more).to_be_bytes());
+        set_v4_checksum(&mut out);
+        out.extend_from_slice(piece);
+        each(&out);
+        if rest.is_empty() {
+            return Ok(());
+        }
+        offset = offset.wrapping_add((room / 8) as u16);
+        (payload, fragment_header, room) = (rest, &later_header, later_room);
+    }
+}
+
+/// The header with those options only that every fragment carries.
+fn without_uncopied(header: &[u8]) -> Vec<u8> {
+    let (fixed, mut options) = header.split_at_checked(V4_HEADER).unwrap_or((header, &[]));
+    let mut kept = fixed.to_vec();
+    while let Some((&kind, rest)) = options.split_first() {
+        match kind {
+            0 => break,
+            1 => options = rest,
+            _ => {
+                // The length counts type and length; with a wrong one, nothing more is readable.
+                let len = rest.first().map_or(0, |len| usize::from(*len));
+                let Some((option, after)) = options.split_at_checked(len).filter(|_| len >= 2)
+                else {
+                    break;
+                };
+                if kind & COPIED != 0 {
+                    kept.extend_from_slice(option);
+                }
+                options = after;
+            }
+        }
+    }
+    while kept.len() % 4 != 0 {
+        kept.push(0);
+    }
+    let words = (kept.len() / 4) as u8;
+    if let Some(first) = kept.first_mut() {
+        *first = 0x40 | words;
+    }
+    kept
+}

@@ -1,0 +1,137 @@
+//! IP and UDP headers inside a tunnel.
+//!
+//! What comes out of a tunnel was written by others: each function here takes any bytes, and
+//! checks lengths before it uses them.
+
+mod checksum;
+mod fragment;
+mod header;
+mod icmp;
+mod template;
+mod udp;
+
+use std::net::IpAddr;
+
+pub use checksum::{Checksum, update as update_checksum};
+pub use fragment::fragment_v4;
+pub(crate) use header::{Header, V4Fields, get, pseudo, put_v4, put_v6, set_v4_checksum};
+pub use icmp::icmp_too_big;
+pub use template::UdpTemplate;
+pub use udp::{Udp, parse_udp, write_udp};
+
+/// An IPv4 header without options, in bytes.
+pub const V4_HEADER: usize = 20;
+
+/// An IPv6 header, in bytes.
+pub const V6_HEADER: usize = 40;
+
+/// A UDP header, in bytes.
+pub const UDP_HEADER: usize = 8;
+
+pub(crate) const HOP_BY_HOP: u8 = 0;
+pub(crate) const ICMP: u8 = 1;
+pub(crate) const IGMP: u8 = 2;
+pub(crate) const UDP: u8 = 17;
+pub(crate) const ROUTING: u8 = 43;
+pub(crate) const FRAGMENT: u8 = 44;
+pub(crate) const ICMP_V6: u8 = 58;
+pub(crate) const DESTINATION: u8 = 60;
+
+/// Why a packet inside a tunnel is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum IpError {
+    /// The packet ends inside a header, or before the length that a header claims.
+    #[error("{what}: {len} bytes, and {need} are needed")]
+    Truncated {
+        /// The header.
+        what: &'static str,
+        /// What is there, in bytes.
+        len: usize,
+        /// What should be, in bytes.
+        need: usize,
+    },
+    /// Neither IPv4 nor IPv6.
+    #[error("IP version {0}: only 4 and 6 are known")]
+    Version(u8),
+    /// A header claims a length that it cannot have.
+    #[error("{what}: the length in the header cannot be")]
+    Length {
+        /// The header.
+        what: &'static str,
+    },
+    /// A checksum does not match.
+    #[error("{what}: wrong checksum")]
+    Checksum {
+        /// The header.
+        what: &'static str,
+    },
+    /// A fragment: nothing here puts fragments together.
+    #[error("a fragment of an IP packet, which is not put together")]
+    Fragment,
+    /// Another protocol than the one that is expected.
+    #[error("IP protocol {0} where another is expected")]
+    Protocol(u8),
+    /// An IGMP or MLD message of another type than those expected.
+    #[error("IGMP or MLD message type {0} where another is expected")]
+    Type(u8),
+    /// A query for one group, where one for all is expected.
+    #[error("an IGMP or MLD query for one group, where a general query is expected")]
+    NotGeneral,
+    /// More than is taken in one report.
+    #[error("a report with more than {max} {what}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// What is taken.
+        max: usize,
+    },
+    /// The sender forbids what would have to be done: DF.
+    #[error("the packet does not fit, and must not be fragmented")]
+    DontFragment,
+    /// No fragment fits in so few bytes.
+    #[error("an MTU of {0} bytes has no room for a fragment")]
+    Mtu(usize),
+}
+
+impl IpError {
+    /// A short name for counters.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            IpError::Truncated { .. } => "truncated",
+            IpError::Version(_) => "version",
+            IpError::Length { .. } => "length",
+            IpError::Checksum { .. } => "checksum",
+            IpError::Fragment => "fragment",
+            IpError::Protocol(_) => "protocol",
+            IpError::Type(_) => "type",
+            IpError::NotGeneral => "not-general",
+            IpError::TooMany { .. } => "too-many",
+            IpError::DontFragment => "dont-fragment",
+            IpError::Mtu(_) => "mtu",
+        }
+    }
+}
+
+/// Source, destination and total length in bytes of the packet at the beginning of `packet`: what
+/// forwarding needs. Checksums and what follows the header are not looked at.
+///
+/// # Errors
+/// Not an IP packet, or the bytes end before it does.
+pub fn addresses(packet: &[u8]) -> Result<(IpAddr, IpAddr, usize), IpError> {
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => {
+            let header = header::v4(packet)?;
+            Ok((header.source(), header.destination(), header.total))
+        }
+        Some(6) => {
+            let (source, destination, total) = header::v6(packet)?;
+            Ok((source, destination, total))
+        }
+        Some(version) => Err(IpError::Version(version)),
+        None => Err(IpError::Truncated {
+            what: "IP",
+            len: 0,
+            need: 1,
+        }),
+    }
+}
