@@ -1,16 +1,17 @@
 //! The data folder: made, locked against a second receiver, and with the receiver's id and credential.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
+use tracing::warn;
 use uuid::Uuid;
 
 use crate::credential::{self, Credential, CredentialError};
-use crate::durable::{FileError, replace};
+use crate::durable::{FileError, make_folder, replace};
 
 /// `status` holds the lock for an instant to see whether anybody else does; a receiver that starts
 /// in that instant tries again.
@@ -28,6 +29,19 @@ pub enum DataError {
         folder.display(), folder.display()
     )]
     Unusable {
+        /// The folder.
+        folder: PathBuf,
+        /// What failed.
+        problem: FileError,
+        /// This process's effective user id.
+        uid: u32,
+    },
+    /// There is no room for what has to be in it.
+    #[error(
+        "the data folder {} has no room left: {problem}. Make room on that file system (or in the quota of uid {uid}), \
+         then start again", folder.display()
+    )]
+    Full {
         /// The folder.
         folder: PathBuf,
         /// What failed.
@@ -77,10 +91,20 @@ impl DataFolder {
     /// # Errors
     /// If it cannot be written to, another receiver uses it, or the id is damaged.
     pub fn open(folder: &Path) -> Result<Self, DataError> {
-        let unusable = |problem| DataError::Unusable {
-            folder: folder.to_owned(),
-            problem,
-            uid: rustix::process::geteuid().as_raw(),
+        let unusable = |problem: FileError| {
+            let (folder, uid) = (folder.to_owned(), rustix::process::geteuid().as_raw());
+            match is_full(&problem) {
+                true => DataError::Full {
+                    folder,
+                    problem,
+                    uid,
+                },
+                false => DataError::Unusable {
+                    folder,
+                    problem,
+                    uid,
+                },
+            }
         };
         let state = state_folder(folder);
         make_folder(&state)
@@ -109,10 +133,16 @@ impl DataFolder {
         let _ = write_pid(&mut lock);
         // A lock file can be opened in a folder that is read-only by now; the outputs need more.
         let probe = folder.join(".probe");
-        File::create(&probe)
+        let probed = File::create(&probe)
             .and_then(|_| fs::remove_file(&probe))
-            .map_err(FileError::of("write", &probe))
-            .map_err(unusable)?;
+            .map_err(FileError::of("write", &probe));
+        match probed {
+            // As while it runs: it receives nothing until there is room, and then goes on.
+            Err(problem) if is_full(&problem) => {
+                warn!("{problem}; make room: nothing can be put out until then");
+            }
+            probed => probed.map_err(unusable)?,
+        }
         let receiver_id = match read_id(&state)? {
             Some(id) => id,
             None => {
@@ -187,8 +217,12 @@ fn id_path(state: &Path) -> PathBuf {
     state.join("receiver-id")
 }
 
-fn make_folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
+/// Whether all that is missing is room.
+fn is_full(problem: &FileError) -> bool {
+    matches!(
+        problem.source.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 /// Takes the lock; says whether it could.
@@ -291,6 +325,15 @@ mod tests {
         assert!(text.contains(&file.display().to_string()), "{text}");
         assert!(text.contains(&format!("uid {uid}")), "{text}");
         assert!(text.contains("--data"), "{text}");
+    }
+
+    /// As `/dev/full` is: no room, whoever asks.
+    #[test]
+    fn where_there_is_no_room_it_is_not_called_a_matter_of_owners() {
+        let full = |kind| FileError::of("write", Path::new("x"))(io::Error::from(kind));
+        assert!(is_full(&full(io::ErrorKind::StorageFull)));
+        assert!(is_full(&full(io::ErrorKind::QuotaExceeded)));
+        assert!(!is_full(&full(io::ErrorKind::PermissionDenied)));
     }
 
     #[test]

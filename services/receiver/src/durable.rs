@@ -1,9 +1,9 @@
 //! Files that are whole at every moment, also after a power cut.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -65,6 +65,30 @@ pub fn replace_unsynced(path: &Path, content: &[u8]) -> Result<(), FileError> {
     result
 }
 
+/// Makes a folder, and those above it, for this user alone, where they are not there. What is made
+/// is in its folder also after a power cut, with what is written into it later. Blocks for the disk.
+///
+/// # Errors
+/// If one of them cannot be made.
+pub fn make_folder(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+        make_folder(above)?;
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        // Somebody else was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {
+            return Ok(());
+        }
+        made => made?,
+    }
+    // A folder of somebody else's may not be opened, and need not be for making one in it.
+    let _ = sync_folder_of(path);
+    Ok(())
+}
+
 /// One name for each file, so that crashes do not leave ever more of them.
 fn temporary(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
@@ -115,6 +139,21 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn folders_are_made_with_those_above_them() {
+        let outer = tempfile::tempdir().unwrap();
+        let path = outer.path().join("a/b/c");
+        make_folder(&path).unwrap();
+        make_folder(&path).unwrap();
+        for path in path.ancestors().take(3) {
+            let mode = fs::metadata(path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{}", path.display());
+        }
+        fs::write(path.join("file"), "").unwrap();
+        assert!(make_folder(&path.join("file")).is_err());
+        assert!(make_folder(&path.join("file/d")).is_err());
     }
 
     #[test]

@@ -478,8 +478,9 @@ struct SmallDisk(PathBuf);
 impl SmallDisk {
     fn mount(at: PathBuf) -> Option<SmallDisk> {
         std::fs::create_dir_all(&at).unwrap();
+        let options = "size=2m,nr_inodes=200";
         let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=2m", "tmpfs", text(&at)])
+            .args(["-t", "tmpfs", "-o", options, "tmpfs", text(&at)])
             .status();
         if !mounted.is_ok_and(|status| status.success()) {
             eprintln!(
@@ -503,6 +504,20 @@ impl SmallDisk {
 
     fn free(&self) {
         std::fs::remove_file(self.0.join("filler")).unwrap();
+    }
+
+    /// Leaves no room for one more file, be it empty.
+    fn fill_with_files(&self) {
+        let folder = self.0.join("files");
+        std::fs::create_dir(&folder).unwrap();
+        let made = (0..).map(|n| std::fs::write(folder.join(n.to_string()), ""));
+        let last = made.take(1000).find(Result::is_err);
+        let error = last.unwrap().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    }
+
+    fn free_files(&self) {
+        std::fs::remove_dir_all(self.0.join("files")).unwrap();
     }
 }
 
@@ -583,6 +598,42 @@ async fn a_full_disk_loses_nothing() {
     })
     .await;
     stop(running);
+}
+
+/// A start is no worse off than the receiver that runs: it waits for room, and does not give up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_on_a_full_disk_waits_for_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(folder.path().join("disk")) else {
+        return;
+    };
+    let site = Site::start().await;
+    let mut home = Home::new(site.link(), String::new());
+    home.data = disk.0.join("data");
+    let running = home.start();
+    site.publish(1).await;
+    home.cursor(1).await;
+    stop(running);
+    disk.fill_with_files();
+    let running = Running::start(&mut home.command());
+    running.wait_for("make room");
+    running.wait_for("feeds, events and status are at");
+    site.publish(2).await;
+    running.wait_for("nothing is lost");
+    disk.free_files();
+    home.cursor(2).await;
+    assert_eq!(entries(&home.data), newest_first(2));
+    stop(running);
+
+    // A new receiver is told what it needs.
+    disk.fill_with_files();
+    home.data = disk.0.join("new");
+    let (code, said) = program::ends(&mut home.command());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("has no room left") && !said.contains("chown"),
+        "{said}"
+    );
 }
 
 /// The switches break what the tests above rely on.

@@ -4,9 +4,9 @@
 //! A line holds the whole event and the reason, so that it can be looked at or sent by hand. When
 //! the file is full it becomes `HOOK.jsonl.1`, and so on; the oldest is dropped, which is logged and counted.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +17,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use crate::delivery_log::mend;
-use crate::durable::{FileError, sync_folder_of};
+use crate::durable::{FileError, make_folder, sync_folder_of};
 
 /// A file that is longer is put aside before the next line.
 const MAX_FILE: u64 = 16 << 20;
@@ -125,10 +125,7 @@ impl DeadLetters {
     fn open(&self) -> Result<(File, u64), FileError> {
         let open = || -> io::Result<(File, u64)> {
             if let Some(folder) = self.path.parent() {
-                DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o700)
-                    .create(folder)?;
+                make_folder(folder)?;
             }
             let is_new = !self.path.exists();
             let mut file = OpenOptions::new()

@@ -1,6 +1,5 @@
 //! One hook on one channel.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,15 +51,20 @@ struct Progress {
 impl Progress {
     /// Whether this position is done, be it by somebody else.
     fn is_done(&self, position: u64) -> bool {
-        position < self.place.position || self.place.done.contains(&position)
+        position < self.place.position || self.place.done.contains(position)
     }
 
     fn done(&mut self, position: u64) {
         if position >= self.place.position {
             self.place.done.insert(position);
         }
-        while self.place.done.remove(&self.place.position) {
-            self.place.position += 1;
+        self.go_on();
+    }
+
+    /// What is done from here on is behind.
+    fn go_on(&mut self) {
+        if let Some(end) = self.place.done.take_from(self.place.position) {
+            self.place.position = end;
         }
     }
 
@@ -68,10 +72,8 @@ impl Progress {
     fn skip_to(&mut self, end: u64) {
         if self.place.position < end {
             self.place.position = end;
-            self.place.done = self.place.done.split_off(&end);
-            while self.place.done.remove(&self.place.position) {
-                self.place.position += 1;
-            }
+            self.place.done.forget_before(end);
+            self.go_on();
         }
         self.next = self.next.max(self.place.position);
     }
@@ -441,7 +443,7 @@ impl<T: Target> Waiting for Lane<T> {
     fn waiting(&self) -> u64 {
         let (position, done) = {
             let progress = self.progress();
-            (progress.place.position, progress.place.done.len() as u64)
+            (progress.place.position, progress.place.done.count())
         };
         self.tape.updates_from(position).saturating_sub(done)
     }
@@ -450,7 +452,7 @@ impl<T: Target> Waiting for Lane<T> {
 impl<T: Target> Guard for Lane<T> {
     fn leaving(&self, end: u64) -> anyhow::Result<()> {
         let _giving_up = self.giving_up();
-        let (mut position, done): (u64, BTreeSet<u64>) = {
+        let (mut position, done) = {
             let progress = self.progress();
             (progress.place.position, progress.place.done.clone())
         };
@@ -468,11 +470,11 @@ impl<T: Target> Guard for Lane<T> {
             while let Some(place) = self.tape.next(position)
                 && place.position < end
             {
-                let passed_over = (position..place.position).filter(|at| !done.contains(at));
+                let passed_over = (position..place.position).filter(|at| !done.contains(*at));
                 lost += passed_over.count() as u64;
                 position = place.position + 1;
                 let is_update = matches!(place.mark.kind, Kind::Update { .. });
-                if !is_update || done.contains(&place.position) {
+                if !is_update || done.contains(place.position) {
                     continue;
                 }
                 match self.tape.read(place.position) {

@@ -11,6 +11,7 @@
 
 mod backoff;
 pub mod dead;
+mod done;
 mod event;
 pub mod exec;
 mod lane;

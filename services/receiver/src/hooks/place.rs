@@ -1,9 +1,7 @@
 //! How far a hook is in a channel's journal: `DATA/state/hooks/HOOK.CHANNEL.json`.
 
-use std::collections::BTreeSet;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use flexicast::Cursor;
@@ -11,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 use uuid::Uuid;
 
-use crate::durable::{FileError, replace};
+use super::done::Done;
+use crate::durable::{FileError, make_folder, replace};
 use crate::journal::Tape;
 
 /// The format of the file.
@@ -29,10 +28,20 @@ struct Content {
     position: u64,
     /// What is done after it.
     #[serde(default)]
-    done: Vec<u64>,
+    done: Vec<Span>,
     /// How far the channel was before the position: tells whether this still is the same journal.
     incarnation: Option<Uuid>,
     seq: Option<u64>,
+}
+
+/// Positions that are done, as they are written.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Span {
+    /// From the first one up to before the second.
+    Range(u64, u64),
+    /// One alone, as files of earlier versions have them.
+    One(u64),
 }
 
 /// A place in a journal.
@@ -41,7 +50,7 @@ pub(super) struct Place {
     /// Everything before this position is done.
     pub(super) position: u64,
     /// What is done after it.
-    pub(super) done: BTreeSet<u64>,
+    pub(super) done: Done,
 }
 
 /// Where a place is kept.
@@ -72,7 +81,7 @@ impl PlaceFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let end = Place {
                     position: tape.end(),
-                    done: BTreeSet::new(),
+                    done: Done::default(),
                 };
                 return Ok((end, 0));
             }
@@ -80,7 +89,7 @@ impl PlaceFile {
         };
         let all = Place {
             position: tape.start(),
-            done: BTreeSet::new(),
+            done: Done::default(),
         };
         let content = match serde_json::from_slice::<Content>(&text) {
             Ok(content) if content.version == VERSION => content,
@@ -109,19 +118,24 @@ impl PlaceFile {
             return Ok((Place { position, ..all }, 0));
         }
         let position = content.position.max(all.position);
-        let mut done: BTreeSet<u64> = content.done.into_iter().collect();
-        let later = done.split_off(&position);
-        let forgotten = (position - content.position).saturating_sub(done.len() as u64);
+        let mut done = Done::default();
+        for span in content.done {
+            match span {
+                Span::Range(start, end) => done.insert_range(start, end),
+                Span::One(one) => done.insert(one),
+            }
+        }
+        // What is before the place is done in any case.
+        done.forget_before(content.position);
+        let done_before = done.forget_before(position);
+        let forgotten = (position - content.position).saturating_sub(done_before);
         if forgotten > 0 {
             warn!(
                 "the hook {} was away for so long that the journal of {} has forgotten up to {forgotten} of its updates",
                 self.hook, self.channel
             );
         }
-        let place = Place {
-            position,
-            done: later,
-        };
+        let place = Place { position, done };
         Ok((place, forgotten))
     }
 
@@ -133,21 +147,52 @@ impl PlaceFile {
             hook: self.hook.clone(),
             channel: self.channel.clone(),
             position: place.position,
-            done: place.done.iter().copied().collect(),
+            done: place
+                .done
+                .ranges()
+                .map(|(a, b)| Span::Range(a, b))
+                .collect(),
             incarnation: before.map(|cursor| cursor.incarnation),
             seq: before.map(|cursor| cursor.seq),
         };
         if let Some(folder) = self.path.parent() {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(folder)
-                .map_err(FileError::of("make", folder))?;
+            make_folder(folder).map_err(FileError::of("make", folder))?;
         }
         let mut text = serde_json::to_vec(&content)
             .map_err(io::Error::other)
             .map_err(FileError::of("write", &self.path))?;
         text.push(b'\n');
         replace(&self.path, &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::deliver::tests::{encoded, incarnation};
+    use crate::journal::{Journal, Limits};
+
+    /// One update waits, and very many after it are done.
+    #[test]
+    fn a_place_is_short_however_much_is_done_after_it() {
+        let data = tempfile::tempdir().unwrap();
+        let folder = data.path().join("journal");
+        let (mut journal, _) = Journal::open(&folder, Limits::default()).unwrap();
+        journal.take(incarnation(), 1, &encoded(1));
+        journal.write().unwrap();
+        journal.announce();
+        let file = PlaceFile::new(data.path(), "h", "lore");
+        let mut place = Place::default();
+        (1..300_000).for_each(|position| place.done.insert(position));
+        file.store(&place, &journal.tape()).unwrap();
+        assert!(std::fs::metadata(&file.path).unwrap().len() < 1000);
+        let (found, forgotten) = file.load(&journal.tape()).unwrap();
+        assert_eq!((found, forgotten), (place, 0));
+        // As it was written before there were ranges.
+        let text = std::fs::read_to_string(&file.path).unwrap();
+        std::fs::write(&file.path, text.replace("[[1,300000]]", "[3,4,9]")).unwrap();
+        let (found, _) = file.load(&journal.tape()).unwrap();
+        assert_eq!(found.done.ranges().collect::<Vec<_>>(), [(3, 5), (9, 10)]);
     }
 }

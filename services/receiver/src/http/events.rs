@@ -106,7 +106,15 @@ pub(super) async fn events(
     }
     // One portion waits, one is being made: a slow client costs no more.
     let (out, body) = mpsc::channel(1);
-    let client = Client::new(wanted, wish.last.as_deref());
+    // Where a client goes on is found by looking through the journals.
+    let found = spawn_blocking(move || Client::new(wanted, wish.last.as_deref()));
+    let client = match found.await {
+        Ok(client) => client,
+        Err(error) => {
+            warn!("a client of /events cannot be served: {error}");
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        }
+    };
     tokio::spawn(serve(Arc::clone(&site), client, out, place));
     (stream, Body::from_stream(ReceiverStream::new(body))).into_response()
 }

@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path as Segment, State};
@@ -27,17 +27,25 @@ use super::Site;
 /// How much of a file is read at once.
 const CHUNK: usize = 64 << 10;
 
-/// A file that is younger may be replaced by another one with the same time stamp.
-const SETTLED: Duration = Duration::from_secs(2);
-
 /// What is known of files by their identity on disk, so that an unchanged one is not read for each
 /// question whether it changed.
 #[derive(Debug, Default)]
-pub(super) struct Validators(Mutex<HashMap<PathBuf, (Identity, String)>>);
+pub(super) struct Validators(Mutex<HashMap<PathBuf, Known>>);
+
+/// A version of a file.
+#[derive(Debug)]
+struct Known {
+    identity: Identity,
+    etag: String,
+    /// Never read: while it is open, no other version can get its inode. A new version is a new
+    /// file, and two that are made soon after each other may have the same time and length.
+    _open: File,
+}
 
 /// What changes when a file is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
+    device: u64,
     inode: u64,
     length: u64,
     modified: SystemTime,
@@ -57,23 +65,28 @@ impl Validators {
         let mut file = File::open(path)?;
         let meta = file.metadata()?;
         let identity = Identity {
+            device: meta.dev(),
             inode: meta.ino(),
             length: meta.len(),
             modified: meta.modified()?,
         };
         let known = {
             let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            known.get(path).cloned()
+            let known = known.get(path).filter(|known| known.identity == identity);
+            known.map(|known| known.etag.clone())
         };
         let etag = match known {
-            Some((of, etag)) if of == identity => etag,
-            _ => {
+            Some(etag) => etag,
+            None => {
                 let etag = hash(&mut file)?;
                 file.rewind()?;
-                if identity.modified.elapsed().is_ok_and(|age| age > SETTLED) {
-                    let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                    known.insert(path.to_owned(), (identity, etag.clone()));
-                }
+                let one = Known {
+                    identity,
+                    etag: etag.clone(),
+                    _open: file.try_clone()?,
+                };
+                let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                known.insert(path.to_owned(), one);
                 etag
             }
         };
@@ -187,4 +200,41 @@ fn content(file: File, length: u64) -> Body {
         piece.truncate(n);
         io::Result::Ok((n > 0).then(|| (Bytes::from(piece), file)))
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs;
+
+    /// Also one that was made this very moment is read once only: busy channels have no others.
+    #[test]
+    fn a_version_is_read_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lore.atom");
+        let replace = |content: &str| {
+            let new = folder.path().join("new");
+            fs::write(&new, content).unwrap();
+            fs::rename(&new, &path).unwrap();
+        };
+        let validators = Validators::default();
+        replace("one");
+        let first = validators.open(&path).unwrap();
+        // Were it read again, this would be another one.
+        let known = |etag: &str| {
+            let mut known = validators.0.lock().unwrap();
+            known.get_mut(&path).unwrap().etag = etag.to_owned();
+        };
+        known("\"known\"");
+        assert_eq!(validators.open(&path).unwrap().etag, "\"known\"");
+        // However soon they follow each other, and however much alike they are.
+        for n in 0..50 {
+            replace(&format!("{:03}", n % 7));
+            let mut version = validators.open(&path).unwrap();
+            let etag = hash(&mut version.file).unwrap();
+            assert_eq!(version.etag, etag);
+            assert_ne!(etag, first.etag);
+        }
+    }
 }

@@ -136,17 +136,21 @@ impl Readiness {
 pub async fn sample(site: Arc<Site>) {
     let looking = async {
         loop {
-            look(&site);
+            look(&site).await;
             tokio::time::sleep(SAMPLE).await;
         }
     };
     site.stop.run_until_cancelled(looking).await;
-    look(&site);
+    look(&site).await;
 }
 
-fn look(site: &Site) {
+async fn look(site: &Arc<Site>) {
     if !site.hooks.is_empty() {
-        site.board.set_hooks(hooks(site));
+        let of = Arc::clone(site);
+        // What waits for each is counted in the journals.
+        if let Ok(hooks) = tokio::task::spawn_blocking(move || hooks(&of)).await {
+            site.board.set_hooks(hooks);
+        }
     }
     site.readiness.see(&site.board.status());
 }

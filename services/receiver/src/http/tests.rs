@@ -709,7 +709,7 @@ async fn health_is_answered_whoever_takes_the_rest() {
     );
     // Those that read are let go on.
     assert!(all_of(&mut greedy[0]).await > LONG);
-    drop(greedy);
+    drop((greedy, silent));
     bench
         .comes_to("flexfeed_receiver_http_connections 1\n")
         .await;

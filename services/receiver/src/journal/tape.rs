@@ -223,6 +223,9 @@ impl Tape {
             marks.map(|((_, mark), position)| (position, *mark))
         });
         let mut last = None;
+        // Where numbers of this incarnation began anew before that number: an older copy of the
+        // source's store was taken back.
+        let mut set_back = None;
         for (position, mark) in places.take_while(|(position, _)| *position < end) {
             if mark.incarnation == incarnation {
                 let resume = |position, gap| Resume {
@@ -232,7 +235,11 @@ impl Tape {
                 };
                 match mark.seq.cmp(&seq) {
                     std::cmp::Ordering::Equal => return resume(position + 1, None),
-                    std::cmp::Ordering::Less => {}
+                    std::cmp::Ordering::Less => {
+                        if matches!(mark.kind, Kind::Begins { resync: true }) {
+                            set_back = set_back.or(Some(position));
+                        }
+                    }
                     std::cmp::Ordering::Greater => {
                         // The first number that this record stands for.
                         let from = match mark.kind {
@@ -251,6 +258,12 @@ impl Tape {
         let here = index.now.is_some_and(|now| now.incarnation == incarnation);
         let ahead = index.now.is_some_and(|now| seq >= now.seq);
         match last {
+            // That number was of the time before; what came since then is new.
+            _ if here && ahead && set_back.is_some() => Resume {
+                position: set_back.unwrap_or(end),
+                known: None,
+                gap: None,
+            },
             // Somebody who is further than this receiver: one that lost its data folder and fills
             // it again. What follows has to be new.
             _ if here && ahead => Resume {

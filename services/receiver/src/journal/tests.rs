@@ -367,6 +367,27 @@ fn bounds_hold_and_everything_that_leaves_is_told_first() {
     }
 }
 
+/// An older copy of the source's store was taken back: its numbers come a second time.
+#[test]
+fn a_reader_from_before_numbers_were_set_back_misses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut journal, _) = open(folder.path());
+    journal.begin(at(1, 8), false);
+    put(&mut journal, 9..=10);
+    // The records of 11 to 25 were lost with the receiver's disk.
+    journal.begin(at(1, 7), true);
+    put(&mut journal, 8..=12);
+    let resume = journal.tape().resume(inc(1), 25);
+    let from = Resume {
+        position: 3,
+        known: None,
+        gap: None,
+    };
+    assert_eq!(resume, from);
+    let place = journal.tape().next(3).unwrap();
+    assert_eq!(place.mark.kind, Kind::Begins { resync: true });
+}
+
 #[test]
 fn a_reader_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();

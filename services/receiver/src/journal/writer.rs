@@ -1,7 +1,6 @@
 //! The writing side of a journal.
 
-use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use super::segment::{Segment, list};
 use super::tape::{Index, Tape};
 use super::{JournalError, Limits};
 use crate::board::now_ms;
-use crate::durable::{FileError, sync_folder_of};
+use crate::durable::{FileError, make_folder, sync_folder_of};
 
 /// The journal of one channel, as its one writer has it.
 #[derive(Debug)]
@@ -46,11 +45,7 @@ impl Journal {
     /// # Errors
     /// If the folder or a file in it cannot be read or made.
     pub fn open(folder: &Path, limits: Limits) -> Result<(Self, Opened), FileError> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(FileError::of("make", folder))?;
+        make_folder(folder).map_err(FileError::of("make", folder))?;
         let mut opened = Opened::default();
         let mut index = Index::default();
         let paths = list(folder)?;
