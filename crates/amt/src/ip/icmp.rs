@@ -1,8 +1,8 @@
 //! ICMP errors towards the source of a packet that does not fit.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use super::header::{V4Fields, put_v4, put_v6};
+use super::header::{V4Fields, put_v4, put_v6, v4};
 use super::{Checksum, ICMP, ICMP_V6, V6_HEADER, addresses, pseudo};
 
 /// The most that an ICMP error takes, its IP header included, in bytes (RFC 1812, section 4.3.2.3;
@@ -12,19 +12,27 @@ const MOST_V6: usize = 1280;
 
 const TTL: u8 = 64;
 
+/// Of the fragment field of IPv4.
+const OFFSET: u16 = 0x1fff;
+
 /// Appends the packet by which a router at `from` tells the source of `packet` that it does not fit
 /// into `mtu` bytes: ICMPv4 type 3 code 4 (RFC 1191), or ICMPv6 type 2 (RFC 4443, section 3.2).
 ///
 /// Nothing is appended where `packet` is none or `from` is of the other family, and none goes to a
-/// source that is no host: unspecified or multicast.
+/// source that is no host (unspecified, multicast, broadcast), nor for a fragment other than the
+/// first (RFC 1812, section 4.3.2.7).
 pub fn icmp_too_big(packet: &[u8], from: IpAddr, mtu: u32, out: &mut Vec<u8>) {
     let Ok((source, _, total)) = addresses(packet) else {
         return;
     };
-    if source.is_unspecified() || source.is_multicast() {
+    let broadcast = source == IpAddr::V4(Ipv4Addr::BROADCAST);
+    if source.is_unspecified() || source.is_multicast() || broadcast {
         return;
     }
     let whole = packet.get(..total).unwrap_or_default();
+    if source.is_ipv4() && v4(whole).is_ok_and(|header| header.fragment() & OFFSET != 0) {
+        return;
+    }
     match (from, source) {
         (IpAddr::V4(from), IpAddr::V4(source)) => {
             let room = MOST_V4 - super::V4_HEADER - 8;
