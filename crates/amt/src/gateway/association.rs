@@ -1,0 +1,213 @@
+//! What a gateway knows of one relay: a cycle of Request, Query and Update for each address family
+//! inside (RFC 7450, section 4.2.1.2).
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::entropy::Entropy;
+use super::question::Question;
+use super::types::{Candidate, Timing};
+use crate::Mac;
+use crate::report::GeneralQuery;
+
+/// Unanswered Requests after which others are asked, while this relay may still answer.
+const DOUBT_AFTER: u32 = 2;
+/// The interval of a query that gives none (RFC 3376, section 8.2).
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(125);
+/// Robustness where a relay gives none (RFC 3376, section 8.1).
+pub(super) const DEFAULT_ROBUSTNESS: u8 = 2;
+/// Changes are told again within this time (RFC 3376, section 8.11).
+const REPEAT_WITHIN: Duration = Duration::from_secs(1);
+/// A relay that answers at once is waited for no shorter than this.
+const SHORTEST_WAIT: Duration = Duration::from_millis(200);
+/// A relay whose packets come is there, though it does not answer.
+const SILENCE: Duration = Duration::from_secs(2);
+/// Requests out of turn go out at most so often.
+const ASK_AT_MOST_EVERY: Duration = Duration::from_secs(1);
+
+/// What a Query allows: Updates with its MAC and nonce.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    pub(super) mac: Mac,
+    pub(super) nonce: u32,
+}
+
+/// A grant with the address that it was given to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Proof {
+    pub(super) grant: Grant,
+    pub(super) gateway: SocketAddr,
+}
+
+/// Requests, Queries and Updates for one address family inside.
+#[derive(Debug)]
+pub(super) struct Cycle {
+    /// The Request that has no answer yet.
+    pub(super) question: Option<Question>,
+    pub(super) grant: Option<Grant>,
+    /// The last grant that came with an address.
+    pub(super) proof: Option<Proof>,
+    /// When the relay is asked again.
+    requery: Instant,
+    pub(super) robustness: u8,
+    /// How often the whole state is still told, because the relay is new to it.
+    pub(super) repeats: u8,
+    /// When the state or its changes are told again.
+    pub(super) repeat_at: Option<Instant>,
+    /// Whether [`super::Event::Unanswered`] was told.
+    pub(super) complained: bool,
+}
+
+impl Cycle {
+    pub(super) fn new(wait: Duration, now: Instant) -> Self {
+        Self {
+            question: Some(Question::new(wait, now)),
+            grant: None,
+            proof: None,
+            requery: now,
+            robustness: DEFAULT_ROBUSTNESS,
+            repeats: 0,
+            repeat_at: None,
+            complained: false,
+        }
+    }
+
+    /// Takes a valid Query.
+    pub(super) fn granted(
+        &mut self,
+        grant: Grant,
+        gateway: Option<SocketAddr>,
+        query: &GeneralQuery,
+        timing: &Timing,
+        entropy: &mut Entropy,
+        now: Instant,
+    ) {
+        self.question = None;
+        self.complained = false;
+        self.robustness = match query.qrv {
+            0 => DEFAULT_ROBUSTNESS,
+            given => given.min(7),
+        };
+        if self.grant.is_none() {
+            self.repeats = self.robustness - 1;
+        }
+        self.grant = Some(grant);
+        if let Some(gateway) = gateway {
+            self.proof = Some(Proof { grant, gateway });
+        }
+        let interval = match query.qqic {
+            Duration::ZERO => DEFAULT_INTERVAL,
+            given => given.max(Duration::from_secs(1)),
+        };
+        let interval = interval.min(timing.longest_query_interval);
+        // Never later than the relay expects it, and not all gateways of one relay at once.
+        self.requery = now + entropy.around(interval, 0.9, 1.0);
+    }
+
+    /// Something is told again soon.
+    pub(super) fn repeat_soon(&mut self, entropy: &mut Entropy, now: Instant) {
+        let at = now + entropy.around(REPEAT_WITHIN, 0.1, 1.0);
+        self.repeat_at = Some(self.repeat_at.map_or(at, |before| before.min(at)));
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let ask = self.question.as_ref().map_or(self.requery, |q| q.due);
+        Some(self.repeat_at.map_or(ask, |at| at.min(ask)))
+    }
+
+    /// Whether the Request went unanswered so often, and the last wait for an answer is over.
+    fn unanswered(&self, times: u32, now: Instant) -> bool {
+        let over = |q: &Question| q.sent > times || (q.sent == times && q.due <= now);
+        self.question.as_ref().is_some_and(over)
+    }
+}
+
+/// The relay in use, or the one before it.
+#[derive(Debug)]
+pub(super) struct Association {
+    pub(super) relay: SocketAddr,
+    pub(super) candidate: Candidate,
+    pub(super) since: Instant,
+    pub(super) rtt: Duration,
+    /// When something came from it last.
+    pub(super) heard: Instant,
+    pub(super) limited: bool,
+    /// IGMP, then MLD.
+    pub(super) cycles: [Option<Cycle>; 2],
+}
+
+impl Association {
+    pub(super) fn cycle(&mut self, mld: bool) -> &mut Option<Cycle> {
+        let [igmp, of_mld] = &mut self.cycles;
+        if mld { of_mld } else { igmp }
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Cycle> {
+        self.cycles.iter().flatten()
+    }
+
+    /// How long an answer is waited for at first.
+    pub(super) fn wait(&self, timing: &Timing) -> Duration {
+        (self.rtt * 3).max(SHORTEST_WAIT).min(timing.first_wait)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.all().filter_map(Cycle::poll_timeout).min()
+    }
+
+    /// Asks where the time for it has come.
+    pub(super) fn requery(&mut self, timing: &Timing, now: Instant) {
+        let wait = self.wait(timing);
+        for cycle in self.cycles.iter_mut().flatten() {
+            if cycle.question.is_none() && cycle.requery <= now {
+                cycle.question = Some(Question::new(wait, now));
+            }
+        }
+    }
+
+    /// Asks out of turn, unless that was just done.
+    pub(super) fn ask(&mut self, timing: &Timing, now: Instant) {
+        let wait = self.wait(timing);
+        for cycle in self.cycles.iter_mut().flatten() {
+            match &mut cycle.question {
+                // One that waits for long by now is repeated.
+                Some(question) => question.hurry(ASK_AT_MOST_EVERY, now),
+                None => cycle.question = Some(Question::new(wait, now)),
+            }
+        }
+    }
+
+    /// Asks anew at once: what was under way went out by another network.
+    pub(super) fn ask_anew(&mut self, timing: &Timing, now: Instant) {
+        for cycle in self.cycles.iter_mut().flatten() {
+            cycle.question = Some(Question::new(timing.first_wait, now));
+        }
+    }
+
+    /// Several Requests of every family have no answer: others are looked at.
+    pub(super) fn is_in_doubt(&self, now: Instant) -> bool {
+        self.all().next().is_some() && self.all().all(|c| c.unanswered(DOUBT_AFTER, now))
+    }
+
+    /// No Request of any family was answered, and nothing else comes: the relay is given up.
+    pub(super) fn is_dead(&self, timing: &Timing, now: Instant) -> bool {
+        let mut all = self.all().peekable();
+        all.peek().is_some()
+            && self.heard + SILENCE <= now
+            && all.all(|c| c.unanswered(timing.attempts, now))
+    }
+
+    /// Marks the family that is not answered while the rest of the relay works.
+    pub(super) fn complaint(&mut self, timing: &Timing, now: Instant) -> Option<bool> {
+        for (mld, cycle) in [false, true].into_iter().zip(&mut self.cycles) {
+            if let Some(cycle) = cycle
+                && !cycle.complained
+                && cycle.unanswered(timing.attempts, now)
+            {
+                cycle.complained = true;
+                return Some(mld);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,104 @@
+//! The relays that may be used, and which of them are held down.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use super::entropy::Entropy;
+use super::types::{Candidate, Lost, MAX_CANDIDATES, Timing};
+
+/// A doubling that happened so often is at its longest.
+const MOST_DOUBLINGS: u32 = 16;
+
+/// One candidate with its past.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    pub(super) candidate: Candidate,
+    /// It is not tried before this time.
+    pub(super) held: Option<Instant>,
+    /// Failures in a row.
+    failures: u32,
+    pub(super) failed: Option<Lost>,
+}
+
+/// All candidates, in the order of preference.
+#[derive(Debug, Default)]
+pub(super) struct Candidates(Vec<Known>);
+
+impl Candidates {
+    /// Replaces the list. What is known of those that stay is kept.
+    pub(super) fn set(&mut self, list: impl IntoIterator<Item = Candidate>) {
+        let mut new: Vec<Known> = Vec::new();
+        for candidate in list {
+            if new.len() >= MAX_CANDIDATES {
+                break;
+            }
+            if new.iter().any(|k| k.candidate.addr == candidate.addr) {
+                continue;
+            }
+            let before = self.0.iter().find(|k| k.candidate.addr == candidate.addr);
+            let (held, failures, failed) =
+                before.map_or((None, 0, None), |k| (k.held, k.failures, k.failed));
+            new.push(Known {
+                candidate,
+                held,
+                failures,
+                failed,
+            });
+        }
+        self.0 = new;
+    }
+
+    pub(super) fn all(&self) -> &[Known] {
+        &self.0
+    }
+
+    /// Those that may be tried now.
+    pub(super) fn ready(&self, now: Instant) -> impl Iterator<Item = Candidate> {
+        let ready = self
+            .0
+            .iter()
+            .filter(move |k| k.held.is_none_or(|at| at <= now));
+        ready.map(|k| k.candidate)
+    }
+
+    /// When the first of those that are held down may be tried.
+    pub(super) fn next_release(&self) -> Option<Instant> {
+        self.0.iter().filter_map(|k| k.held).min()
+    }
+
+    pub(super) fn works(&mut self, addr: SocketAddr) {
+        if let Some(known) = self.find(addr) {
+            (known.held, known.failures, known.failed) = (None, 0, None);
+        }
+    }
+
+    pub(super) fn failed(
+        &mut self,
+        addr: SocketAddr,
+        why: Lost,
+        timing: &Timing,
+        entropy: &mut Entropy,
+        now: Instant,
+    ) {
+        let Some(known) = self.find(addr) else {
+            return;
+        };
+        let doublings = known.failures.min(MOST_DOUBLINGS);
+        let hold = timing.hold_down.saturating_mul(1 << doublings);
+        let hold = entropy.around(hold.min(timing.longest_hold_down), 0.75, 1.0);
+        known.failures = known.failures.saturating_add(1);
+        known.failed = Some(why);
+        known.held = Some(now + hold);
+    }
+
+    /// All may be tried again.
+    pub(super) fn release(&mut self) {
+        for known in &mut self.0 {
+            (known.held, known.failures) = (None, 0);
+        }
+    }
+
+    fn find(&mut self, addr: SocketAddr) -> Option<&mut Known> {
+        self.0.iter_mut().find(|k| k.candidate.addr == addr)
+    }
+}

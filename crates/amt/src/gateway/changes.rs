@@ -1,0 +1,297 @@
+//! What the gateway does by itself: looking for a relay, asking it again, telling it changes.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::association::{Association, Cycle};
+use super::race::{Race, Winner};
+use super::types::{Event, Lost};
+use super::{Gateway, Retiring, send};
+use crate::Message;
+
+impl Gateway {
+    /// Tells the relay what changed, begins and ends cycles, and looks for a relay where one is
+    /// needed.
+    pub(super) fn membership_changed(&mut self, now: Instant) {
+        for mld in [false, true] {
+            self.tell_changes(mld, now);
+        }
+        self.reconcile(now);
+        self.look_for_relay(now);
+    }
+
+    fn tell_changes(&mut self, mld: bool, now: Instant) {
+        let Some(association) = &mut self.current else {
+            self.membership.forget_changes(mld);
+            return;
+        };
+        let relay = association.relay;
+        let Some(cycle) = association.cycle(mld) else {
+            return;
+        };
+        // Without a grant the answer to the first query tells everything.
+        let Some(grant) = cycle.grant else {
+            self.membership.forget_changes(mld);
+            return;
+        };
+        if !self.membership.has_changes(mld) {
+            return;
+        }
+        let records = self.membership.take_changes(mld);
+        if self.membership.has_changes(mld) {
+            cycle.repeat_soon(&mut self.entropy, now);
+        }
+        self.report(relay, grant, mld, &records);
+    }
+
+    /// A cycle for each family that is wanted, and none for the others once the relay was told.
+    fn reconcile(&mut self, now: Instant) {
+        let Some(association) = &mut self.current else {
+            return;
+        };
+        let wait = association.wait(&self.timing);
+        let families = [false, true];
+        let wanted = families.map(|mld| self.membership.wants(mld));
+        let pending = families.map(|mld| self.membership.has_changes(mld));
+        if wanted == [false, false] {
+            if pending == [false, false] {
+                self.become_idle();
+            }
+            return;
+        }
+        for ((wanted, pending), cycle) in
+            wanted.into_iter().zip(pending).zip(&mut association.cycles)
+        {
+            match cycle {
+                None if wanted => *cycle = Some(Cycle::new(wait, now)),
+                Some(_) if !wanted && !pending => *cycle = None,
+                _ => {}
+            }
+        }
+    }
+
+    /// The relay knows that nothing is wanted any more.
+    fn become_idle(&mut self) {
+        self.race = None;
+        self.retry = None;
+        self.finish_retiring();
+        if let Some(association) = self.current.take() {
+            self.leave(&association);
+            let relay = association.relay;
+            self.tell(Event::Idle { relay });
+        }
+    }
+
+    /// Begins a race if there is no relay and something is wanted.
+    pub(super) fn look_for_relay(&mut self, now: Instant) {
+        let wanted = [false, true].map(|mld| self.membership.wants(mld));
+        if wanted == [false, false] {
+            self.race = None;
+            self.retry = None;
+            self.told_none = false;
+            return;
+        }
+        if let Some(race) = &self.race {
+            if self.membership.wants(race.mld) {
+                return;
+            }
+            self.race = None;
+        }
+        if self.current.is_none() && self.retry.is_none_or(|at| at <= now) {
+            self.begin_race(now);
+        }
+    }
+
+    /// Asks the candidates that are not held down, except the relay in use.
+    fn begin_race(&mut self, now: Instant) {
+        let using = self.current.as_ref().map(|a| a.candidate.addr);
+        let ready = self.candidates.ready(now);
+        let ready: VecDeque<_> = ready.filter(|c| Some(c.addr) != using).collect();
+        if ready.is_empty() {
+            self.no_relay();
+            return;
+        }
+        self.retry = None;
+        self.told_none = false;
+        let mld = !self.membership.wants(false);
+        self.race = Some(Race::new(mld, ready, now));
+    }
+
+    /// There is nobody to ask, or nobody answered.
+    fn no_relay(&mut self) {
+        if self.current.is_some() {
+            // The one in use is what there is.
+            return;
+        }
+        self.retry = self.candidates.next_release();
+        if !self.told_none {
+            self.told_none = true;
+            self.tell(Event::NoRelay {
+                candidates: self.candidates.all().len(),
+                retry: self.retry,
+            });
+        }
+    }
+
+    pub(super) fn drive_race(&mut self, now: Instant) {
+        let Some(race) = &mut self.race else {
+            return;
+        };
+        let (unsent, counters) = (&mut self.unsent, &mut self.counters);
+        let failed = race.handle_timeout(&self.timing, &mut self.entropy, now, |to, message| {
+            send(unsent, counters, to, message);
+        });
+        for candidate in failed {
+            self.candidates.failed(
+                candidate.addr,
+                Lost::Timeout,
+                &self.timing,
+                &mut self.entropy,
+                now,
+            );
+        }
+        if self.race.as_ref().is_some_and(Race::is_over) {
+            self.race = None;
+            self.no_relay();
+        }
+    }
+
+    /// The winner of a race becomes the relay.
+    pub(super) fn select(&mut self, winner: &Winner, now: Instant) {
+        self.race = None;
+        self.retry = None;
+        self.told_none = false;
+        self.candidates.works(winner.candidate.addr);
+        if let Some(before) = self.current.take() {
+            let why = match before.limited {
+                true => Lost::Limited,
+                false => Lost::Timeout,
+            };
+            self.lose(&before, why, now);
+            // Two moves in a row: the first relay has nothing to say any more.
+            self.finish_retiring();
+            self.retiring = Some(Retiring {
+                association: before,
+                until: now + self.timing.overlap,
+            });
+        }
+        let mut association = Association {
+            relay: winner.relay,
+            candidate: winner.candidate,
+            since: now,
+            rtt: winner.rtt,
+            heard: now,
+            limited: false,
+            cycles: [None, None],
+        };
+        for mld in [false, true] {
+            self.membership.forget_changes(mld);
+            if self.membership.wants(mld) {
+                *association.cycle(mld) = Some(Cycle::new(self.timing.first_wait, now));
+            }
+        }
+        self.current = Some(association);
+        self.tell(Event::Connected {
+            relay: winner.relay,
+            origin: winner.candidate.origin,
+            rtt: winner.rtt,
+        });
+    }
+
+    fn lose(&mut self, association: &Association, why: Lost, now: Instant) {
+        let addr = association.candidate.addr;
+        self.candidates
+            .failed(addr, why, &self.timing, &mut self.entropy, now);
+        let relay = association.relay;
+        self.tell(Event::Lost { relay, why });
+    }
+
+    pub(super) fn drive_current(&mut self, now: Instant) {
+        let Some(association) = &mut self.current else {
+            return;
+        };
+        association.requery(&self.timing, now);
+        if association.is_dead(&self.timing, now) {
+            if let Some(dead) = self.current.take() {
+                self.lose(&dead, Lost::Timeout, now);
+                // It may only be slow.
+                self.leave(&dead);
+                self.look_for_relay(now);
+            }
+            return;
+        }
+        let doubt = association.is_in_doubt(now);
+        if let Some(mld) = association.complaint(&self.timing, now) {
+            let relay = association.relay;
+            self.tell(Event::Unanswered { relay, mld });
+        }
+        self.ask(now);
+        self.repeat(now);
+        if doubt && self.race.is_none() {
+            self.begin_race(now);
+        }
+    }
+
+    /// Sends the Requests that are due.
+    fn ask(&mut self, now: Instant) {
+        let Some(association) = &mut self.current else {
+            return;
+        };
+        for (mld, cycle) in [false, true].into_iter().zip(&mut association.cycles) {
+            let question = cycle.as_mut().and_then(|c| c.question.as_mut());
+            if let Some(question) = question
+                && question.due <= now
+            {
+                let nonce = question.send(&self.timing, &mut self.entropy, now);
+                let message = Message::Request { nonce, mld };
+                send(
+                    &mut self.unsent,
+                    &mut self.counters,
+                    association.relay,
+                    message,
+                );
+            }
+        }
+    }
+
+    /// Tells once more what a lost Update would have left untold.
+    fn repeat(&mut self, now: Instant) {
+        for mld in [false, true] {
+            let Some(association) = &mut self.current else {
+                return;
+            };
+            let relay = association.relay;
+            let Some(cycle) = association.cycle(mld) else {
+                continue;
+            };
+            if cycle.repeat_at.is_none_or(|at| at > now) {
+                continue;
+            }
+            cycle.repeat_at = None;
+            let Some(grant) = cycle.grant else {
+                continue;
+            };
+            let whole = cycle.repeats > 0;
+            if whole {
+                cycle.repeats -= 1;
+                if cycle.repeats > 0 {
+                    cycle.repeat_soon(&mut self.entropy, now);
+                }
+                let records = self.membership.current(mld);
+                if !records.is_empty() {
+                    self.report(relay, grant, mld, &records);
+                }
+            }
+            self.tell_changes(mld, now);
+        }
+        self.reconcile(now);
+    }
+
+    /// The relay is full: others are asked, while it goes on.
+    pub(super) fn limited(&mut self, now: Instant) {
+        if self.race.is_none() {
+            self.begin_race(now);
+        }
+        self.drive_race(now);
+    }
+}

@@ -1,0 +1,233 @@
+//! What comes from relays.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use super::Gateway;
+use super::association::Grant;
+use super::types::{Dropped, Event, Input, Lost};
+use crate::ip::parse_udp;
+use crate::report::{GeneralQuery, parse_query};
+use crate::{Mac, Message};
+
+/// A Query whose packet was checked.
+struct Query {
+    limited: bool,
+    mac: Mac,
+    nonce: u32,
+    general: GeneralQuery,
+    mld: bool,
+    gateway: Option<SocketAddr>,
+}
+
+/// One spelling for an address that came in two: IPv4 ones inside IPv6 ones, and without scopes.
+fn same(a: SocketAddr, b: SocketAddr) -> bool {
+    a.port() == b.port() && a.ip().to_canonical() == b.ip().to_canonical()
+}
+
+impl Gateway {
+    /// Takes the payload of a UDP datagram that came from `from`. Anything may be in it.
+    pub fn handle(&mut self, from: SocketAddr, payload: &[u8], now: Instant) -> Input {
+        let taken = match Message::parse(payload) {
+            Ok(Message::Data { packet }) => self.data(from, payload, packet, now),
+            Ok(Message::Query {
+                limited,
+                mac,
+                nonce,
+                packet,
+                gateway,
+            }) => match parse_query(packet) {
+                Ok(general) => {
+                    let query = Query {
+                        limited,
+                        mac,
+                        nonce,
+                        general,
+                        mld: packet.first().is_some_and(|first| first >> 4 == 6),
+                        gateway,
+                    };
+                    self.query(from, &query, now).map(|()| Input::Control)
+                }
+                Err(_) => Err(Dropped::BadQuery),
+            },
+            Ok(Message::Advertisement { nonce, relay }) => {
+                let advertised = match &mut self.race {
+                    Some(race) => race.advertised(from, nonce, relay, &self.timing, now),
+                    None => Err(Dropped::NotTheRelay),
+                };
+                advertised.map(|()| Input::Control)
+            }
+            Ok(
+                Message::Discovery { .. }
+                | Message::Request { .. }
+                | Message::Update { .. }
+                | Message::Teardown { .. },
+            ) => Err(Dropped::WrongDirection),
+            Err(error) => Err(Dropped::Malformed(error)),
+        };
+        match taken {
+            Ok(Input::Control) => {
+                self.handle_timeout(now);
+                Input::Control
+            }
+            Ok(input) => input,
+            Err(dropped) => {
+                if let Some(counter) = self.counters.dropped.get_mut(dropped.index()) {
+                    *counter += 1;
+                }
+                Input::Dropped(dropped)
+            }
+        }
+    }
+
+    fn data(
+        &mut self,
+        from: SocketAddr,
+        whole: &[u8],
+        packet: &[u8],
+        now: Instant,
+    ) -> Result<Input, Dropped> {
+        let of_current = self.current.as_ref().is_some_and(|a| a.relay == from);
+        let of_retiring = self
+            .retiring
+            .as_ref()
+            .is_some_and(|r| r.association.relay == from);
+        if !of_current && !of_retiring {
+            return Err(Dropped::NotTheRelay);
+        }
+        let udp = parse_udp(packet).map_err(Dropped::BadPacket)?;
+        let subscription = self
+            .membership
+            .find(udp.from.ip(), udp.to)
+            .ok_or(Dropped::NotSubscribed)?;
+        if of_current {
+            if let Some(association) = &mut self.current {
+                association.heard = now;
+            }
+            // The new relay brings what the one before brought.
+            if self.retiring.is_some() {
+                self.finish_retiring();
+            }
+        }
+        let begin = udp.payload.as_ptr() as usize - whole.as_ptr() as usize;
+        self.counters.data += 1;
+        self.counters.data_bytes += udp.payload.len() as u64;
+        Ok(Input::Data {
+            subscription,
+            from: udp.from,
+            payload: begin..begin + udp.payload.len(),
+        })
+    }
+
+    fn query(&mut self, from: SocketAddr, query: &Query, now: Instant) -> Result<(), Dropped> {
+        let of_current = self.current.as_ref().is_some_and(|a| a.relay == from);
+        if of_current {
+            match self.query_of_current(query, now) {
+                // A candidate of the race may have the same address.
+                Err(Dropped::UnknownNonce) if self.race.is_some() => {}
+                done => return done,
+            }
+        }
+        let Some(race) = &mut self.race else {
+            return Err(match of_current {
+                true => Dropped::UnknownNonce,
+                false => Dropped::NotTheRelay,
+            });
+        };
+        let winner = race.answered(from, query.nonce, now)?;
+        if query.mld != race.mld {
+            return Err(Dropped::BadQuery);
+        }
+        self.counters.queries += 1;
+        if query.limited {
+            let addr = winner.candidate.addr;
+            race.give_up(addr, now);
+            self.candidates
+                .failed(addr, Lost::Limited, &self.timing, &mut self.entropy, now);
+            return Ok(());
+        }
+        self.select(&winner, now);
+        self.granted(query, now);
+        Ok(())
+    }
+
+    fn query_of_current(&mut self, query: &Query, now: Instant) -> Result<(), Dropped> {
+        let Some(association) = &mut self.current else {
+            return Err(Dropped::NotTheRelay);
+        };
+        let sent = |mld: bool| {
+            let cycle = association.cycles.get(usize::from(mld));
+            let question = cycle?.as_ref()?.question.as_ref()?;
+            question.sent_at(query.nonce)
+        };
+        let Some(at) = sent(query.mld) else {
+            return Err(match sent(!query.mld) {
+                // The relay answers with the other family's query.
+                Some(_) => Dropped::BadQuery,
+                None => Dropped::UnknownNonce,
+            });
+        };
+        association.rtt = now.saturating_duration_since(at);
+        association.heard = now;
+        association.limited = query.limited;
+        self.counters.queries += 1;
+        // It is there after all.
+        if !query.limited {
+            self.race = None;
+        }
+        self.granted(query, now);
+        if query.limited {
+            self.limited(now);
+        }
+        Ok(())
+    }
+
+    /// Answers a query of the relay in use with the whole state.
+    fn granted(&mut self, query: &Query, now: Instant) {
+        let Some(association) = &mut self.current else {
+            return;
+        };
+        let relay = association.relay;
+        let Some(cycle) = association.cycle(query.mld) else {
+            return;
+        };
+        let (first, before) = (cycle.grant.is_none(), cycle.proof);
+        let grant = Grant {
+            mac: query.mac,
+            nonce: query.nonce,
+        };
+        cycle.granted(
+            grant,
+            query.gateway,
+            &query.general,
+            &self.timing,
+            &mut self.entropy,
+            now,
+        );
+        let moved = match (before, query.gateway) {
+            (Some(before), Some(to)) if !same(before.gateway, to) => Some((before, to)),
+            _ => None,
+        };
+        if moved.is_some() {
+            // For the relay this is another gateway, which it hears of for the first time.
+            cycle.repeats = cycle.robustness.saturating_sub(1);
+        }
+        if first || moved.is_some() {
+            self.membership.forget_changes(query.mld);
+        }
+        if cycle.repeats > 0 {
+            cycle.repeat_soon(&mut self.entropy, now);
+        }
+        if let Some((before, to)) = moved {
+            self.teardown(relay, before);
+            self.tell(Event::AddressChanged {
+                from: before.gateway,
+                to,
+            });
+        }
+        let records = self.membership.current(query.mld);
+        if !records.is_empty() {
+            self.report(relay, grant, query.mld, &records);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A message that is repeated until it is answered.
+
+use std::time::{Duration, Instant};
+
+use super::entropy::Entropy;
+use super::types::Timing;
+
+/// Nonces of so many repetitions are remembered: an answer may be slower than the wait for it.
+const REMEMBERED: usize = 8;
+
+/// A Relay Discovery or Request under way. Each repetition has a fresh nonce, and each wait for the
+/// answer is about twice as long as the one before.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    nonces: [Option<(u32, Instant)>; REMEMBERED],
+    /// How often it was sent.
+    pub(super) sent: u32,
+    wait: Duration,
+    /// When it is sent again, or given up.
+    pub(super) due: Instant,
+    /// When it was sent last.
+    last: Instant,
+}
+
+impl Question {
+    /// A question that is sent first at `now`.
+    pub(super) fn new(wait: Duration, now: Instant) -> Self {
+        Self {
+            nonces: [None; REMEMBERED],
+            sent: 0,
+            wait,
+            due: now,
+            last: now,
+        }
+    }
+
+    /// It is sent now: gives the nonce.
+    pub(super) fn send(&mut self, timing: &Timing, entropy: &mut Entropy, now: Instant) -> u32 {
+        let mut nonce = entropy.number();
+        while nonce == 0 || self.sent_at(nonce).is_some() {
+            nonce = entropy.number();
+        }
+        if let Some(place) = self.nonces.get_mut(self.sent as usize % REMEMBERED) {
+            *place = Some((nonce, now));
+        }
+        self.sent = self.sent.saturating_add(1);
+        self.last = now;
+        self.due = now + entropy.around(self.wait, 0.9, 1.25);
+        self.wait = (self.wait * 2).min(timing.longest_wait);
+        nonce
+    }
+
+    /// The next repetition comes within `pause` after the last one.
+    pub(super) fn hurry(&mut self, pause: Duration, now: Instant) {
+        self.due = self.due.min((self.last + pause).max(now));
+    }
+
+    /// When the question with this nonce was sent, if it was.
+    pub(super) fn sent_at(&self, nonce: u32) -> Option<Instant> {
+        let mut known = self.nonces.iter().flatten();
+        known.find(|(known, _)| *known == nonce).map(|(_, at)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_and_nonces_are_fresh() {
+        let timing = Timing::default();
+        let mut entropy = Entropy::new([7; 32]);
+        let mut now = Instant::now();
+        let mut question = Question::new(timing.first_wait, now);
+        let mut nonces = Vec::new();
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            nonces.push(question.send(&timing, &mut entropy, now));
+            waits.push(question.due - now);
+            now = question.due;
+        }
+        for (number, wait) in waits.iter().enumerate() {
+            let middle = (timing.first_wait * 2_u32.pow(number as u32)).min(timing.longest_wait);
+            assert!(*wait >= middle.mul_f64(0.9) && *wait <= middle.mul_f64(1.25));
+        }
+        assert!(question.sent_at(nonces[11]).is_some());
+        assert!(question.sent_at(nonces[4]).is_some());
+        assert!(question.sent_at(nonces[3]).is_none(), "long ago");
+        nonces.sort_unstable();
+        nonces.dedup();
+        assert_eq!(nonces.len(), 12);
+    }
+}

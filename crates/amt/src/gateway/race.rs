@@ -1,0 +1,195 @@
+//! Several candidates asked side by side; the first that answers is taken.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use super::entropy::Entropy;
+use super::question::Question;
+use super::types::{Candidate, Dropped, Timing};
+use crate::Message;
+
+/// One candidate that was asked.
+#[derive(Debug)]
+struct Attempt {
+    candidate: Candidate,
+    /// Where the Request goes; not known yet while a relay is discovered.
+    relay: Option<SocketAddr>,
+    question: Question,
+}
+
+/// The one that answered first.
+#[derive(Debug)]
+pub(super) struct Winner {
+    pub(super) candidate: Candidate,
+    pub(super) relay: SocketAddr,
+    pub(super) rtt: Duration,
+}
+
+/// An attempt to find a relay.
+#[derive(Debug)]
+pub(super) struct Race {
+    /// The family that is asked for: IPv6 (MLD) or IPv4 (IGMP).
+    pub(super) mld: bool,
+    waiting: VecDeque<Candidate>,
+    attempts: Vec<Attempt>,
+    next: Instant,
+}
+
+impl Race {
+    pub(super) fn new(mld: bool, candidates: VecDeque<Candidate>, now: Instant) -> Self {
+        Self {
+            mld,
+            waiting: candidates,
+            attempts: Vec::new(),
+            next: now,
+        }
+    }
+
+    /// Candidates that became known meanwhile are asked after the others.
+    pub(super) fn add(&mut self, candidate: Candidate) {
+        if !self.has(candidate.addr) {
+            self.waiting.push_back(candidate);
+        }
+    }
+
+    /// Candidates that are not known any more are not begun with.
+    pub(super) fn keep(&mut self, known: impl Fn(SocketAddr) -> bool) {
+        self.waiting.retain(|candidate| known(candidate.addr));
+    }
+
+    fn has(&self, addr: SocketAddr) -> bool {
+        self.waiting.iter().any(|c| c.addr == addr) || self.is_asked(addr)
+    }
+
+    /// Whether this candidate has been asked and may still answer.
+    pub(super) fn is_asked(&self, addr: SocketAddr) -> bool {
+        self.attempts.iter().any(|a| a.candidate.addr == addr)
+    }
+
+    /// Nobody is left who could win.
+    pub(super) fn is_over(&self) -> bool {
+        self.attempts.is_empty() && self.waiting.is_empty()
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let begin = (!self.waiting.is_empty()).then_some(self.next);
+        let due = self.attempts.iter().map(|a| a.question.due);
+        due.chain(begin).min()
+    }
+
+    /// Sends what is due; gives the candidates that have failed.
+    pub(super) fn handle_timeout(
+        &mut self,
+        timing: &Timing,
+        entropy: &mut Entropy,
+        now: Instant,
+        mut send: impl FnMut(SocketAddr, Message<'_>),
+    ) -> Vec<Candidate> {
+        let mut failed = Vec::new();
+        self.attempts.retain(|attempt| {
+            let over = attempt.question.due <= now && attempt.question.sent >= timing.attempts;
+            if over {
+                failed.push(attempt.candidate);
+            }
+            !over
+        });
+        // With nobody left to wait for, there is no reason to wait.
+        if self.next <= now || self.attempts.is_empty() {
+            if let Some(candidate) = self.waiting.pop_front() {
+                self.attempts.push(Attempt {
+                    candidate,
+                    relay: (!candidate.discover).then_some(candidate.addr),
+                    question: Question::new(timing.first_wait, now),
+                });
+            }
+            self.next = now + timing.stagger;
+        }
+        for attempt in &mut self.attempts {
+            if attempt.question.due > now {
+                continue;
+            }
+            let nonce = attempt.question.send(timing, entropy, now);
+            match attempt.relay {
+                None => send(attempt.candidate.addr, Message::Discovery { nonce }),
+                Some(relay) => send(
+                    relay,
+                    Message::Request {
+                        nonce,
+                        mld: self.mld,
+                    },
+                ),
+            }
+        }
+        failed
+    }
+
+    /// An advertisement of a relay: it is asked next.
+    pub(super) fn advertised(
+        &mut self,
+        from: SocketAddr,
+        nonce: u32,
+        relay: IpAddr,
+        timing: &Timing,
+        now: Instant,
+    ) -> Result<(), Dropped> {
+        let mut discovering = self
+            .attempts
+            .iter_mut()
+            .filter(|a| a.relay.is_none() && a.candidate.addr == from);
+        let Some(attempt) = discovering.next() else {
+            return Err(Dropped::NotTheRelay);
+        };
+        if attempt.question.sent_at(nonce).is_none() {
+            return Err(Dropped::UnknownNonce);
+        }
+        let relay = relay.to_canonical();
+        let nobody = relay.is_unspecified() || relay == IpAddr::V4(Ipv4Addr::BROADCAST);
+        if nobody || relay.is_multicast() {
+            return Err(Dropped::BadAddress);
+        }
+        // An advertisement has no port: it is the one that was asked.
+        attempt.relay = Some(SocketAddr::new(relay, attempt.candidate.addr.port()));
+        attempt.question = Question::new(timing.first_wait, now);
+        Ok(())
+    }
+
+    /// Whether a query answers one of the Requests.
+    pub(super) fn answered(
+        &mut self,
+        from: SocketAddr,
+        nonce: u32,
+        now: Instant,
+    ) -> Result<Winner, Dropped> {
+        let mut unknown = Dropped::NotTheRelay;
+        for attempt in &self.attempts {
+            if attempt.relay != Some(from) {
+                continue;
+            }
+            match attempt.question.sent_at(nonce) {
+                Some(at) => {
+                    return Ok(Winner {
+                        candidate: attempt.candidate,
+                        relay: from,
+                        rtt: now.saturating_duration_since(at),
+                    });
+                }
+                None => unknown = Dropped::UnknownNonce,
+            }
+        }
+        Err(unknown)
+    }
+
+    /// This candidate is out; the next one is begun with at once.
+    pub(super) fn give_up(&mut self, addr: SocketAddr, now: Instant) {
+        self.attempts.retain(|a| a.candidate.addr != addr);
+        self.next = now;
+    }
+
+    /// The candidates that messages to this address are for.
+    pub(super) fn asked_at(&self, to: SocketAddr) -> Vec<SocketAddr> {
+        let there = |a: &&Attempt| a.relay.unwrap_or(a.candidate.addr) == to;
+        let asked = self.attempts.iter().filter(there);
+        asked.map(|a| a.candidate.addr).collect()
+    }
+}

@@ -1,0 +1,9 @@
+//! The gateway against relays that are models, in a time of their own.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod data;
+mod finding;
+mod hostile;
+mod moving;
+mod telling;
+mod world;

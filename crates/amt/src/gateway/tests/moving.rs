@@ -1,0 +1,258 @@
+//! Relays that end, fill up or come back, and addresses that change.
+
+use super::world::*;
+use crate::gateway::*;
+
+const A: &str = "198.51.100.1:2268";
+const B: &str = "198.51.100.2:2268";
+const FLOW: (&str, &str) = ("10.0.0.1:4000", "232.1.1.1:5000");
+
+fn connected() -> World {
+    let mut world = World::new([(A, ModelRelay::default()), (B, ModelRelay::default())]);
+    world.candidates([configured(A), configured(B)]);
+    world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
+    world.run(secs(5));
+    assert_eq!(world.using(), Some(addr(A)));
+    world.events.clear();
+    world
+}
+
+#[test]
+fn a_relay_that_ends_is_replaced_at_the_next_query() {
+    let mut world = connected();
+    world.relay(A).answers = false;
+    world.run(secs(25));
+    assert_eq!(world.using(), Some(addr(B)));
+    assert_eq!(world.tunnel(B).len(), 1);
+    let events: Vec<_> = world.events.iter().map(|(_, e)| *e).collect();
+    let lost = Event::Lost {
+        relay: addr(A),
+        why: Lost::Timeout,
+    };
+    assert_eq!(events[0], lost);
+    assert!(matches!(events[1], Event::Connected { relay, .. } if relay == addr(B)));
+    assert_eq!(events.len(), 2);
+    // It is left, as far as that can be told to it.
+    assert_eq!(world.tunnel(A).len(), 0);
+}
+
+#[test]
+fn a_suspicion_finds_the_loss_within_a_second() {
+    let mut world = connected();
+    world.relay(A).answers = false;
+    world.gateway.suspect(world.now);
+    world.run(ms(1200));
+    assert_eq!(world.using(), Some(addr(B)));
+    // Suspicions all the time ask no more often than they may.
+    let before = world.relay(B).requests.len();
+    for _ in 0..100 {
+        world.gateway.suspect(world.now);
+        world.run(ms(10));
+    }
+    assert!(world.relay(B).requests.len() <= before + 100 / 4);
+    assert_eq!(world.using(), Some(addr(B)));
+}
+
+#[test]
+fn without_another_relay_the_loss_is_told_and_the_return_found() {
+    let mut world = World::new([(A, ModelRelay::default())]);
+    world.candidates([configured(A)]);
+    world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
+    world.run(secs(5));
+    world.events.clear();
+    world.relay(A).answers = false;
+    world.gateway.suspect(world.now);
+    world.run(secs(6));
+    let events: Vec<_> = world.events.iter().map(|(_, e)| *e).collect();
+    assert!(matches!(
+        events[..],
+        [
+            Event::Lost {
+                why: Lost::Timeout,
+                ..
+            },
+            Event::NoRelay { candidates: 1, .. }
+        ]
+    ));
+    world.relay(A).answers = true;
+    world.run(secs(20));
+    assert_eq!(world.using(), Some(addr(A)));
+    assert_eq!(world.tunnel(A).len(), 1);
+}
+
+#[test]
+fn a_relay_whose_packets_come_is_kept_though_it_does_not_answer() {
+    let mut world = World::new([(A, ModelRelay::default())]);
+    world.candidates([configured(A)]);
+    world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
+    world.run(secs(5));
+    world.events.clear();
+    world.relay(A).answers = false;
+    for _ in 0..100 {
+        world.send_data(A, FLOW.0, FLOW.1, b"here");
+        world.run(ms(500));
+    }
+    assert_eq!(world.using(), Some(addr(A)));
+    assert_eq!(world.data.len(), 100);
+    let lost = world
+        .events
+        .iter()
+        .any(|(_, e)| matches!(e, Event::Lost { .. }));
+    assert!(!lost);
+    // And when they end, it is given up.
+    world.run(secs(60));
+    assert_eq!(world.using(), None);
+}
+
+#[test]
+fn a_relay_that_fills_up_is_left_for_another_one_without_a_gap() {
+    let mut world = connected();
+    world.relay(A).limited = true;
+    let mut sent = 0;
+    // Both relays forward what they were asked for.
+    for _ in 0..300 {
+        for relay in [A, B] {
+            if !world.tunnel(relay).is_empty() {
+                world.send_data(relay, FLOW.0, FLOW.1, b"packet");
+            }
+        }
+        sent += 1;
+        world.run(ms(100));
+    }
+    assert_eq!(world.using(), Some(addr(B)));
+    let got = world.data.len();
+    assert!(got >= sent && got <= sent + 2, "{got} of {sent}");
+    assert!(world.tunnel(A).is_empty(), "it was left");
+    assert!(!world.relay(A).teardowns.is_empty());
+    let lost = Event::Lost {
+        relay: addr(A),
+        why: Lost::Limited,
+    };
+    assert!(world.events.iter().any(|(_, e)| *e == lost));
+}
+
+#[test]
+fn where_all_are_full_the_tunnel_that_is_there_goes_on() {
+    let mut world = connected();
+    world.relay(A).limited = true;
+    world.relay(B).limited = true;
+    world.run(secs(300));
+    assert_eq!(world.using(), Some(addr(A)));
+    assert!(world.gateway.status().relay.unwrap().limited);
+    assert_eq!(world.tunnel(A).len(), 1);
+    assert!(world.events.is_empty());
+    let updates = world.relay(A).updates.last().unwrap().0;
+    assert!(world.now - updates < secs(25), "it is still answered");
+    let asked = world.relay(B).requests.len();
+    assert!((1..=16).contains(&asked), "{asked}: it is held down");
+}
+
+#[test]
+fn a_changed_address_is_torn_down_with_the_values_before() {
+    let mut world = connected();
+    let before = world.here;
+    world.here = addr("203.0.113.77:50000");
+    world.run(secs(25));
+    assert_eq!(world.relay(A).teardowns.len(), 1);
+    assert_eq!(world.relay(A).teardowns[0].1, before);
+    assert_eq!(world.relay(A).forged, 0);
+    assert!(!world.relay(A).tunnels.contains_key(&before));
+    assert_eq!(world.tunnel(A).len(), 1);
+    let changed = Event::AddressChanged {
+        from: before,
+        to: world.here,
+    };
+    assert_eq!(world.events.last().unwrap().1, changed);
+    assert_eq!(world.using(), Some(addr(A)));
+    assert_eq!(
+        world.gateway.status().relay.unwrap().gateway,
+        Some(world.here)
+    );
+}
+
+#[test]
+fn a_change_of_the_network_asks_at_once() {
+    let mut world = connected();
+    world.here = addr("203.0.113.77:50000");
+    world.gateway.network_changed(world.now);
+    world.run(ms(100));
+    assert_eq!(world.tunnel(A).len(), 1);
+    assert_eq!(world.relay(A).teardowns.len(), 1);
+}
+
+#[test]
+fn an_address_that_was_told_only_before_is_remembered() {
+    let mut world = connected();
+    let before = world.here;
+    world.relay(A).tells_address = false;
+    world.run(secs(50));
+    world.here = addr("203.0.113.77:50000");
+    world.relay(A).tells_address = true;
+    world.run(secs(25));
+    assert_eq!(world.relay(A).teardowns[0].1, before);
+    assert_eq!(world.relay(A).forged, 0);
+}
+
+#[test]
+fn a_relay_without_one_family_serves_the_other() {
+    let relay = ModelRelay {
+        mld: false,
+        ..ModelRelay::default()
+    };
+    let mut world = World::new([(A, relay)]);
+    world.candidates([configured(A)]);
+    world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
+    world.subscribe(asm("ff1e::1", 5000));
+    world.run(secs(300));
+    assert_eq!(world.using(), Some(addr(A)));
+    assert_eq!(world.tunnel(A).len(), 1);
+    let events: Vec<_> = world.events.iter().map(|(_, e)| *e).collect();
+    let unanswered = Event::Unanswered {
+        relay: addr(A),
+        mld: true,
+    };
+    assert_eq!(events[1..], [unanswered], "said once");
+    let asked = world.relay(A).requests.iter().filter(|r| r.2).count();
+    assert!(asked < 25, "{asked}: it is asked ever more rarely");
+}
+
+#[test]
+fn a_relay_that_left_the_list_is_kept_while_it_works() {
+    let mut world = connected();
+    world.candidates([configured(B)]);
+    world.run(secs(60));
+    assert_eq!(world.using(), Some(addr(A)));
+    world.relay(A).answers = false;
+    world.run(secs(25));
+    assert_eq!(world.using(), Some(addr(B)));
+}
+
+#[test]
+fn many_seeds_and_losses_end_well() {
+    for seed in 0..60_u8 {
+        let mut world = World::seeded(
+            seed,
+            [(A, ModelRelay::default()), (B, ModelRelay::default())],
+        );
+        world.lose_every = Some(2 + usize::from(seed % 4));
+        world.delay = ms(u64::from(seed) * 11);
+        world.candidates([configured(A), configured(B)]);
+        let first = world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
+        world.run(secs(60));
+        world.subscribe(asm("ff1e::1", 5000));
+        world.gateway.unsubscribe(first, world.now);
+        world.run(secs(120));
+        world.lose_every = None;
+        world.run(secs(120));
+        let at = world
+            .using()
+            .unwrap_or_else(|| panic!("none with seed {seed}"));
+        let tunnel = world.tunnel(&at.to_string());
+        assert_eq!(tunnel.len(), 1, "seed {seed}: {tunnel:?}");
+        assert!(tunnel.keys().all(|group| group.is_ipv6()));
+        world.gateway.stop();
+        world.run(secs(5));
+        assert!(world.tunnel(&at.to_string()).is_empty());
+        assert_eq!(world.gateway.poll_timeout(), None);
+    }
+}

@@ -1,0 +1,422 @@
+//! A network with model relays, where time passes only in [`World::run`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use crate::gateway::*;
+use crate::ip::{Udp, write_udp};
+use crate::report::{GeneralQuery, Record, RecordKind, parse_report, write_query};
+use crate::{Mac, Message};
+
+pub fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+pub fn addr(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+pub fn ssm(source: &str, group: &str, port: u16) -> Subscription {
+    Subscription {
+        source: Some(source.parse().unwrap()),
+        group: group.parse().unwrap(),
+        port,
+    }
+}
+
+pub fn asm(group: &str, port: u16) -> Subscription {
+    Subscription {
+        source: None,
+        group: group.parse().unwrap(),
+        port,
+    }
+}
+
+pub fn configured(text: &str) -> Candidate {
+    Candidate {
+        addr: addr(text),
+        discover: false,
+        origin: Origin::Configured,
+    }
+}
+
+pub fn anycast(text: &str) -> Candidate {
+    Candidate {
+        addr: addr(text),
+        discover: true,
+        origin: Origin::Anycast,
+    }
+}
+
+/// What the model relay was told of one group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    pub any: bool,
+    pub sources: BTreeSet<IpAddr>,
+}
+
+pub type Groups = BTreeMap<IpAddr, Heard>;
+
+/// A relay that does what the RFC says, and what a test wants it to do.
+pub struct ModelRelay {
+    pub answers: bool,
+    pub limited: bool,
+    pub tells_address: bool,
+    pub igmp: bool,
+    pub mld: bool,
+    pub query: GeneralQuery,
+    pub advertises: Option<IpAddr>,
+    /// Each gateway's groups, by its address.
+    pub tunnels: BTreeMap<SocketAddr, Groups>,
+    /// When each gateway named each group (and source) last.
+    pub named: BTreeMap<(SocketAddr, IpAddr, Option<IpAddr>), Instant>,
+    /// Updates and Teardowns that were taken.
+    pub updates: Vec<(Instant, SocketAddr, Vec<Record>)>,
+    pub teardowns: Vec<(Instant, SocketAddr)>,
+    /// Requests: when, nonce, MLD.
+    pub requests: Vec<(Instant, u32, bool)>,
+    pub discoveries: Vec<Instant>,
+    /// Messages with a MAC that is not one.
+    pub forged: usize,
+}
+
+impl Default for ModelRelay {
+    fn default() -> Self {
+        Self {
+            answers: true,
+            limited: false,
+            tells_address: true,
+            igmp: true,
+            mld: true,
+            query: GeneralQuery {
+                qrv: 2,
+                qqic: secs(20),
+                max_response: secs(1),
+            },
+            advertises: None,
+            tunnels: BTreeMap::new(),
+            named: BTreeMap::new(),
+            updates: Vec::new(),
+            teardowns: Vec::new(),
+            requests: Vec::new(),
+            discoveries: Vec::new(),
+            forged: 0,
+        }
+    }
+}
+
+/// A MAC that depends on all that it has to.
+fn mac(gateway: SocketAddr, nonce: u32) -> Mac {
+    let text = format!("{}-{nonce}", SocketAddr::new(gateway.ip(), gateway.port()));
+    let mut mac = [0_u8; 6];
+    for (at, byte) in text.bytes().enumerate() {
+        mac[at % 6] = mac[at % 6].wrapping_mul(31).wrapping_add(byte);
+    }
+    Mac(mac)
+}
+
+impl ModelRelay {
+    fn take(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        match Message::parse(bytes).unwrap() {
+            Message::Discovery { nonce } => {
+                self.discoveries.push(now);
+                let relay = self.advertises.filter(|_| self.answers)?;
+                Message::Advertisement { nonce, relay }.encode(&mut out);
+            }
+            Message::Request { nonce, mld } => {
+                self.requests.push((now, nonce, mld));
+                let knows = if mld { self.mld } else { self.igmp };
+                if !self.answers || !knows {
+                    return None;
+                }
+                let mut packet = Vec::new();
+                let own = if mld { "fe80::1" } else { "192.0.2.1" };
+                write_query(mld, own.parse().unwrap(), &self.query, &mut packet);
+                Message::Query {
+                    limited: self.limited,
+                    mac: mac(from, nonce),
+                    nonce,
+                    packet: &packet,
+                    gateway: self.tells_address.then_some(from),
+                }
+                .encode(&mut out);
+            }
+            Message::Update {
+                mac: given,
+                nonce,
+                packet,
+            } => {
+                if given != mac(from, nonce) {
+                    self.forged += 1;
+                    return None;
+                }
+                let records = parse_report(packet).unwrap();
+                let tunnel = self.tunnels.entry(from).or_default();
+                for record in &records {
+                    apply(tunnel, record);
+                    let sources = record.sources.iter().copied().map(Some);
+                    for source in sources.chain([None]) {
+                        self.named.insert((from, record.group, source), now);
+                    }
+                }
+                self.updates.push((now, from, records));
+                return None;
+            }
+            Message::Teardown {
+                mac: given,
+                nonce,
+                gateway,
+            } => {
+                if given != mac(gateway, nonce) {
+                    self.forged += 1;
+                    return None;
+                }
+                self.tunnels.remove(&gateway);
+                self.teardowns.push((now, gateway));
+                return None;
+            }
+            other => panic!("a relay got {other:?}"),
+        }
+        Some(out)
+    }
+}
+
+impl ModelRelay {
+    /// Forgets what no Update named for longer than a relay waits.
+    fn expire(&mut self, now: Instant) {
+        let patience = self.query.qqic * u32::from(self.query.qrv) + self.query.max_response;
+        let named = &self.named;
+        for (gateway, tunnel) in &mut self.tunnels {
+            for (group, heard) in tunnel.iter_mut() {
+                let old = |source| {
+                    let at = named.get(&(*gateway, *group, source));
+                    at.is_none_or(|at| now - *at > patience)
+                };
+                heard.any &= !old(None);
+                heard.sources.retain(|source| !old(Some(*source)));
+            }
+            tunnel.retain(|_, heard| heard.any || !heard.sources.is_empty());
+        }
+    }
+}
+
+fn apply(tunnel: &mut Groups, record: &Record) {
+    let heard = tunnel.entry(record.group).or_default();
+    let sources = record.sources.iter().copied();
+    match record.kind {
+        RecordKind::IsIn | RecordKind::Allow => heard.sources.extend(sources),
+        RecordKind::ToIn => {
+            heard.any = false;
+            heard.sources = sources.collect();
+        }
+        RecordKind::IsEx | RecordKind::ToEx => heard.any = true,
+        RecordKind::Block => heard.sources.retain(|s| !record.sources.contains(s)),
+    }
+    tunnel.retain(|_, heard| heard.any || !heard.sources.is_empty());
+}
+
+struct Flying {
+    at: Instant,
+    from: SocketAddr,
+    to: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+pub type Packet = (SubscriptionId, SocketAddr, Vec<u8>);
+
+pub struct World {
+    pub begin: Instant,
+    pub now: Instant,
+    pub gateway: Gateway,
+    /// Where relays see the gateway.
+    pub here: SocketAddr,
+    pub relays: BTreeMap<SocketAddr, ModelRelay>,
+    /// One way.
+    pub delay: Duration,
+    /// Each so many messages of the gateway, one is lost.
+    pub lose_every: Option<usize>,
+    flying: Vec<Flying>,
+    sent: usize,
+    pub data: Vec<Packet>,
+    pub dropped: Vec<Dropped>,
+    pub events: Vec<(Duration, Event)>,
+}
+
+impl World {
+    pub fn new(relays: impl IntoIterator<Item = (&'static str, ModelRelay)>) -> Self {
+        Self::seeded(1, relays)
+    }
+
+    pub fn seeded(seed: u8, relays: impl IntoIterator<Item = (&'static str, ModelRelay)>) -> Self {
+        let now = Instant::now();
+        let relays = relays.into_iter().map(|(at, relay)| (addr(at), relay));
+        Self {
+            begin: now,
+            now,
+            gateway: Gateway::new(Timing::default(), [seed; 32]),
+            here: addr("203.0.113.9:40000"),
+            relays: relays.collect(),
+            delay: ms(20),
+            lose_every: None,
+            flying: Vec::new(),
+            sent: 0,
+            data: Vec::new(),
+            dropped: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    pub fn candidates(&mut self, candidates: impl IntoIterator<Item = Candidate>) {
+        self.gateway.set_candidates(candidates, self.now);
+    }
+
+    pub fn subscribe(&mut self, subscription: Subscription) -> SubscriptionId {
+        self.gateway.subscribe(subscription, self.now).unwrap()
+    }
+
+    pub fn relay(&mut self, at: &str) -> &mut ModelRelay {
+        self.relays.get_mut(&addr(at)).unwrap()
+    }
+
+    /// What the relay would forward to the gateway.
+    pub fn tunnel(&mut self, at: &str) -> Groups {
+        let (here, now) = (self.here, self.now);
+        self.relay(at).expire(now);
+        self.relay(at)
+            .tunnels
+            .get(&here)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// Since the world began.
+    pub fn elapsed(&self) -> Duration {
+        self.now - self.begin
+    }
+
+    fn flush(&mut self) {
+        let mut bytes = Vec::new();
+        while let Some(to) = self.gateway.poll_transmit(&mut bytes) {
+            self.sent += 1;
+            if self.lose_every.is_some_and(|n| self.sent.is_multiple_of(n)) {
+                continue;
+            }
+            self.flying.push(Flying {
+                at: self.now + self.delay,
+                from: self.here,
+                to,
+                bytes: bytes.clone(),
+            });
+        }
+        let elapsed = self.elapsed();
+        while let Some(event) = self.gateway.poll_event() {
+            self.events.push((elapsed, event));
+        }
+    }
+
+    /// Puts a datagram on its way to the gateway.
+    pub fn send(&mut self, from: &str, bytes: Vec<u8>) {
+        self.flying.push(Flying {
+            at: self.now + self.delay,
+            from: addr(from),
+            to: self.here,
+            bytes,
+        });
+    }
+
+    /// A packet of a flow, sent by a relay.
+    pub fn send_data(&mut self, relay: &str, source: &str, group: &str, payload: &[u8]) {
+        let bytes = data(source, group, payload);
+        self.send(relay, bytes);
+    }
+
+    /// Hands a datagram to the gateway now.
+    pub fn handle(&mut self, from: &str, bytes: &[u8]) -> Input {
+        let input = self.gateway.handle(addr(from), bytes, self.now);
+        self.flush();
+        input
+    }
+
+    pub fn run(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        let mut rounds = 0;
+        loop {
+            self.flush();
+            rounds += 1;
+            assert!(
+                rounds < 100_000,
+                "it turns in circles at {:?}",
+                self.elapsed()
+            );
+            let arrival = self.flying.iter().map(|f| f.at).min();
+            let timeout = self.gateway.poll_timeout();
+            let next = [arrival, timeout].into_iter().flatten().min();
+            let Some(next) = next.filter(|at| *at <= end) else {
+                self.now = end;
+                return;
+            };
+            self.now = self.now.max(next);
+            while let Some(place) = self.flying.iter().position(|f| f.at <= self.now) {
+                let flying = self.flying.remove(place);
+                self.arrive(flying);
+            }
+            if timeout.is_some_and(|at| at <= self.now) {
+                self.gateway.handle_timeout(self.now);
+            }
+        }
+    }
+
+    fn arrive(&mut self, flying: Flying) {
+        let Flying {
+            from, to, bytes, ..
+        } = flying;
+        if let Some(relay) = self.relays.get_mut(&to) {
+            if let Some(answer) = relay.take(from, &bytes, self.now) {
+                self.flying.push(Flying {
+                    at: self.now + self.delay,
+                    from: to,
+                    to: from,
+                    bytes: answer,
+                });
+            }
+        } else if to == self.here {
+            match self.gateway.handle(from, &bytes, self.now) {
+                Input::Data {
+                    subscription,
+                    from,
+                    payload,
+                } => self
+                    .data
+                    .push((subscription, from, bytes[payload].to_vec())),
+                Input::Control => {}
+                Input::Dropped(why) => self.dropped.push(why),
+            }
+        }
+    }
+
+    /// The relay in use.
+    pub fn using(&self) -> Option<SocketAddr> {
+        self.gateway.status().relay.map(|r| r.addr)
+    }
+}
+
+/// Multicast Data from `source`, an address with port, to `group`, a group with port.
+pub fn data(source: &str, group: &str, payload: &[u8]) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let udp = Udp {
+        from: addr(source),
+        to: addr(group),
+        ttl: 7,
+        payload,
+    };
+    assert!(write_udp(&udp, 0, &mut packet));
+    let mut bytes = Vec::new();
+    Message::Data { packet: &packet }.encode(&mut bytes);
+    bytes
+}
