@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use super::Gateway;
 use super::association::Grant;
 use super::types::{Dropped, Event, Input, Lost};
+use super::{Gateway, canonical};
 use crate::ip::parse_udp;
 use crate::report::{GeneralQuery, parse_query};
 use crate::{Mac, Message};
@@ -18,11 +18,6 @@ struct Query {
     general: GeneralQuery,
     mld: bool,
     gateway: Option<SocketAddr>,
-}
-
-/// One spelling for an address that came in two: IPv4 ones inside IPv6 ones, and without scopes.
-fn same(a: SocketAddr, b: SocketAddr) -> bool {
-    a.port() == b.port() && a.ip().to_canonical() == b.ip().to_canonical()
 }
 
 impl Gateway {
@@ -205,7 +200,9 @@ impl Gateway {
             now,
         );
         let moved = match (before, query.gateway) {
-            (Some(before), Some(to)) if !same(before.gateway, to) => Some((before, to)),
+            (Some(before), Some(to)) if canonical(before.gateway) != canonical(to) => {
+                Some((before, to))
+            }
             _ => None,
         };
         if moved.is_some() {
@@ -221,8 +218,8 @@ impl Gateway {
         if let Some((before, to)) = moved {
             self.teardown(relay, before);
             self.tell(Event::AddressChanged {
-                from: before.gateway,
-                to,
+                from: canonical(before.gateway),
+                to: canonical(to),
             });
         }
         let records = self.membership.current(query.mld);

@@ -83,13 +83,16 @@ impl Group {
     }
 }
 
+/// The source that is wanted, or any, and whose it is.
+type Wanted = (Option<IpAddr>, SubscriptionId);
+
 /// All subscriptions of a gateway.
 #[derive(Debug, Default)]
 pub(super) struct Membership {
     entries: BTreeMap<SubscriptionId, Entry>,
     ids: HashMap<Subscription, SubscriptionId>,
     /// Group and port, as packets are looked up: the sources, and whose each is.
-    flows: HashMap<(IpAddr, u16), Vec<(Option<IpAddr>, SubscriptionId)>>,
+    flows: HashMap<(IpAddr, u16), Vec<Wanted>>,
     groups: BTreeMap<IpAddr, Group>,
     next: u64,
     /// The last packet that was found: the next one is most likely of the same flow.

@@ -171,6 +171,7 @@ impl Gateway {
         if let Some(association) = &mut self.current {
             association.ask_anew(&self.timing, now);
         }
+        self.look_for_relay(now);
         self.handle_timeout(now);
     }
 
@@ -239,7 +240,10 @@ impl Gateway {
                 origin: association.candidate.origin,
                 since: association.since,
                 rtt: association.rtt,
-                gateway: association.all().find_map(|c| c.proof).map(|p| p.gateway),
+                gateway: association
+                    .all()
+                    .find_map(|c| c.proof)
+                    .map(|p| canonical(p.gateway)),
                 limited: association.limited,
                 igmp: granted(igmp),
                 mld: granted(mld),
@@ -332,6 +336,11 @@ impl Gateway {
             self.leave(&retiring.association);
         }
     }
+}
+
+/// An IPv4 address that was written as an IPv6 one, as people write it.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Puts a message into the queue, and counts it.
