@@ -6,6 +6,7 @@
 //!   (RFC 4607) or any-source.
 //! - [`route_source`], [`is_routable`]: which local address the kernel uses towards another, and
 //!   whether the rest of the Internet could reach an address.
+//! - [`direct`]: sockets for a thread of its own, without a runtime: for a relay.
 //!
 //! An error that concerns one destination or one datagram (an ICMP message, a firewall's refusal, a
 //! datagram above the MTU) never ends a loop over a socket that many peers share: such a datagram
@@ -13,6 +14,7 @@
 
 mod address;
 mod batch;
+pub mod direct;
 mod interface;
 mod join;
 mod loss;

@@ -1,1 +1,461 @@
-//! The relay: tells gateways apart without state, and serves those that proved their address (RFC 7450, section 5.3).
+//! The relay's side: from messages of gateways to tunnels, and from tunnels to who gets what.
+//!
+//! A [`Relay`] takes what gateways send ([`Relay::handle`], which answers with at most one message),
+//! tells what is to be joined on the native side ([`Relay::poll_event`]), and knows for each (S,G) the
+//! gateways that get its packets ([`Relay::recipients`]). Nothing is kept of a gateway until it has
+//! shown, by the response MAC of a Query, that it is at the address that it sends from (RFC 7450,
+//! section 5.3.3): a Discovery or a Request allocates nothing, and is never answered by more than one
+//! message of the RFC's size.
+//!
+//! A tunnel is a gateway's address **and port**: gateways behind one NAT have one each.
+
+mod config;
+mod limit;
+mod membership;
+mod table;
+mod tunnel;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+pub use config::{Config, GatewayAddress, Local, Prefix, Sabotage};
+pub use table::{Event, Join, Recipient, Recipients, TunnelId};
+pub use tunnel::GatewayView;
+
+use self::config::canonical;
+use self::limit::{Limiter, Unanswered};
+use self::membership::Refused;
+use self::table::Table;
+use self::tunnel::Tunnels;
+use crate::mac::Secrets;
+use crate::report::{self, GeneralQuery};
+use crate::wire::{Message, WireError};
+
+/// What came of a gateway's message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handled {
+    /// There is an answer to send back, from the address that the message came to.
+    Answer,
+    /// It was taken.
+    Taken,
+    /// It was not.
+    Dropped(Dropped),
+}
+
+/// Why a message of a gateway came to nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dropped {
+    /// It is no message of AMT.
+    Malformed(WireError),
+    /// It is one that only relays send.
+    Unexpected,
+    /// Its sender is not served.
+    Denied,
+    /// Its sender asks too often.
+    TooOften,
+    /// The response MAC is not the one that was sent there.
+    Mac,
+    /// There are as many tunnels as may be.
+    Full,
+    /// The relay is about to stop.
+    Draining,
+    /// The report in it is none, or of groups that are not forwarded.
+    Report,
+    /// Its sender wants too many groups.
+    TooManyGroups,
+    /// There is no tunnel to take down.
+    NoTunnel,
+    /// It was sent to an anycast address, and there is no other to tell.
+    NoAddress,
+}
+
+impl Dropped {
+    /// All of them as [`reason`](Self::reason) names them.
+    pub const REASONS: [&str; 11] = [
+        "malformed",
+        "unexpected",
+        "denied",
+        "too-often",
+        "mac",
+        "full",
+        "draining",
+        "report",
+        "too-many-groups",
+        "no-tunnel",
+        "no-address",
+    ];
+
+    /// A word for it.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Dropped::Malformed(_) => "malformed",
+            Dropped::Unexpected => "unexpected",
+            Dropped::Denied => "denied",
+            Dropped::TooOften => "too-often",
+            Dropped::Mac => "mac",
+            Dropped::Full => "full",
+            Dropped::Draining => "draining",
+            Dropped::Report => "report",
+            Dropped::TooManyGroups => "too-many-groups",
+            Dropped::NoTunnel => "no-tunnel",
+            Dropped::NoAddress => "no-address",
+        }
+    }
+}
+
+/// The state of a relay. See the module.
+pub struct Relay {
+    config: Config,
+    secrets: Secrets,
+    limiter: Limiter,
+    unanswered: Unanswered,
+    tunnels: Tunnels,
+    table: Table,
+    draining: bool,
+    scratch: Vec<u8>,
+}
+
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the secrets.
+        f.debug_struct("Relay")
+            .field("tunnels", &self.tunnels.len())
+            .field("draining", &self.draining)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Relay {
+    /// A relay without tunnels. `seed` is to be random and is told to nobody: response MACs are made
+    /// with it.
+    #[must_use]
+    pub fn new(config: Config, seed: [u8; 32], now: Instant) -> Self {
+        // The tables' key is another part of the seed's use: it never leaves, and so tells nothing.
+        let key = seed.iter().fold(0_u64, |key, byte| {
+            key.rotate_left(5)
+                .wrapping_mul(0x100_0000_01b3)
+                .wrapping_add(u64::from(*byte))
+        });
+        Self {
+            limiter: Limiter::new(key, config.requests_per_second, now),
+            unanswered: Unanswered::new(key),
+            secrets: Secrets::new(seed, now),
+            tunnels: Tunnels::default(),
+            table: Table::default(),
+            draining: false,
+            scratch: Vec::new(),
+            config,
+        }
+    }
+
+    /// Takes a datagram that `from` sent to `local`. With [`Handled::Answer`] the answer is in
+    /// `answer`, which is emptied before.
+    pub fn handle(
+        &mut self,
+        from: SocketAddr,
+        local: Local,
+        payload: &[u8],
+        now: Instant,
+        answer: &mut Vec<u8>,
+    ) -> Handled {
+        answer.clear();
+        let from = canonical(from);
+        let message = match Message::parse(payload) {
+            Ok(message) => message,
+            Err(error) => return Handled::Dropped(Dropped::Malformed(error)),
+        };
+        if !self.config.serves(from.ip()) {
+            return Handled::Dropped(Dropped::Denied);
+        }
+        let taken = match message {
+            Message::Discovery { nonce } => self.discovery(from, local, nonce, now, answer),
+            Message::Request { nonce, mld } => self.request(from, nonce, mld, now, answer),
+            Message::Update { mac, nonce, packet } => {
+                if !self.secrets.check(from, nonce, &mac, now) && !self.config.sabotage.mac_check_off
+                {
+                    return Handled::Dropped(Dropped::Mac);
+                }
+                self.update(from, local, packet, now)
+            }
+            Message::Teardown {
+                mac,
+                nonce,
+                gateway,
+            } => {
+                // It may come from another address than the tunnel's: that the old one is lost is why
+                // it is sent.
+                let gateway = canonical(gateway);
+                if !self.secrets.check(gateway, nonce, &mac, now)
+                    && !self.config.sabotage.mac_check_off
+                {
+                    return Handled::Dropped(Dropped::Mac);
+                }
+                self.teardown(gateway)
+            }
+            Message::Advertisement { .. } | Message::Query { .. } | Message::Data { .. } => {
+                Err(Dropped::Unexpected)
+            }
+        };
+        match taken {
+            Ok(()) if answer.is_empty() => Handled::Taken,
+            Ok(()) => Handled::Answer,
+            Err(why) => Handled::Dropped(why),
+        }
+    }
+
+    fn discovery(
+        &mut self,
+        from: SocketAddr,
+        local: Local,
+        nonce: u32,
+        now: Instant,
+        answer: &mut Vec<u8>,
+    ) -> Result<(), Dropped> {
+        self.admit(from, now)?;
+        let told = if from.is_ipv4() {
+            self.config.advertise_v4.map(IpAddr::from)
+        } else {
+            self.config.advertise_v6.map(IpAddr::from)
+        };
+        let own = local.ip.to_canonical();
+        let anycast = own == IpAddr::from(crate::ANYCAST_V4)
+            || own == IpAddr::from(crate::ANYCAST_V6)
+            || own.is_unspecified();
+        let relay = match told {
+            Some(told) => told,
+            None if anycast => return Err(Dropped::NoAddress),
+            None => own,
+        };
+        Message::Advertisement { nonce, relay }.encode(answer);
+        Ok(())
+    }
+
+    fn request(
+        &mut self,
+        from: SocketAddr,
+        nonce: u32,
+        mld: bool,
+        now: Instant,
+        answer: &mut Vec<u8>,
+    ) -> Result<(), Dropped> {
+        self.admit(from, now)?;
+        let known = self.tunnels.id(self.key(from)).is_some();
+        let limited = self.draining || (!known && self.is_full());
+        let query = GeneralQuery {
+            qrv: self.config.robustness,
+            qqic: self.config.query_interval,
+            max_response: self.config.max_response,
+        };
+        self.scratch.clear();
+        report::write_query(mld, querier(mld), &query, &mut self.scratch);
+        let told = match self.config.gateway_address {
+            GatewayAddress::Off => false,
+            GatewayAddress::Always => true,
+            GatewayAddress::UntilUnanswered => {
+                !self.tunnels.is_plain(self.key(from)) && !self.unanswered.ask((from, mld), now)
+            }
+        };
+        Message::Query {
+            limited,
+            mac: self.secrets.mac(from, nonce),
+            nonce,
+            packet: &self.scratch,
+            gateway: told.then_some(from),
+        }
+        .encode(answer);
+        Ok(())
+    }
+
+    fn update(
+        &mut self,
+        from: SocketAddr,
+        local: Local,
+        packet: &[u8],
+        now: Instant,
+    ) -> Result<(), Dropped> {
+        let key = self.key(from);
+        let known = self.tunnels.id(key);
+        if known.is_none() && self.draining {
+            return Err(Dropped::Draining);
+        }
+        if known.is_none() && self.is_full() {
+            return Err(Dropped::Full);
+        }
+        let records = report::parse_report(packet).map_err(|_| Dropped::Report)?;
+        let id = self.tunnels.id_or_new(key, from, local, self.config.mtu, now);
+        if self.tunnels.meet(id, from, local, self.config.mtu, now) {
+            self.table.forget_lists(self.tunnels.groups(id));
+        }
+        let (lasting, most) = (
+            self.config.membership_time(),
+            self.config.max_groups_per_gateway,
+        );
+        let mut refused = None;
+        for record in &records {
+            let Some((old, applied, new)) = self.tunnels.apply(id, record, lasting, most, now)
+            else {
+                continue;
+            };
+            match applied {
+                Ok(()) => self.table.change(id, record.group, &old, &new),
+                Err(Refused::Group) => {
+                    refused.get_or_insert(Dropped::Report);
+                }
+                Err(Refused::TooMany) => refused = Some(Dropped::TooManyGroups),
+            }
+        }
+        let mld = packet.first().is_some_and(|first| first >> 4 == 6);
+        if self.unanswered.answered((from, mld)) {
+            self.tunnels.set_plain(id);
+        }
+        self.tunnels.remove_if_empty(id);
+        refused.map_or(Ok(()), Err)
+    }
+
+    fn teardown(&mut self, gateway: SocketAddr) -> Result<(), Dropped> {
+        let Some(id) = self.tunnels.id(self.key(gateway)) else {
+            return Err(Dropped::NoTunnel);
+        };
+        for (group, old) in self.tunnels.remove(id) {
+            self.table
+                .change(id, group, &old, &membership::Interest::Nothing);
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, from: SocketAddr, now: Instant) -> Result<(), Dropped> {
+        if self.limiter.admit(from.ip(), now) {
+            Ok(())
+        } else {
+            Err(Dropped::TooOften)
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.tunnels.len() >= self.config.max_gateways
+    }
+
+    fn key(&self, gateway: SocketAddr) -> SocketAddr {
+        if self.config.sabotage.nat_by_address {
+            SocketAddr::new(gateway.ip(), 0)
+        } else {
+            gateway
+        }
+    }
+
+    /// What changed on the native side; to be asked after [`handle`](Self::handle) and
+    /// [`handle_timeout`](Self::handle_timeout) until it is `None`.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.table.next_event()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let expiry = match self.config.sabotage.expiry_off {
+            true => None,
+            false => self.tunnels.next_expiry(),
+        };
+        [expiry, self.secrets.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Lets memberships expire and the secret change, as far as it is time. `fresh` is random.
+    pub fn handle_timeout(&mut self, now: Instant, fresh: [u8; 32]) {
+        self.secrets.handle_timeout(now, fresh);
+        if self.config.sabotage.expiry_off {
+            return;
+        }
+        while let Some(id) = self.tunnels.next_expired(now) {
+            for (group, old, new) in self.tunnels.expire(id, now) {
+                self.table.change(id, group, &old, &new);
+            }
+            self.tunnels.remove_if_empty(id);
+        }
+    }
+
+    /// The gateways that get what `source` sends to `group`; `None` for nobody.
+    pub fn recipients(&mut self, source: IpAddr, group: IpAddr) -> Option<&Recipients> {
+        let tunnels = &self.tunnels;
+        self.table
+            .recipients(source, group, |id| tunnels.recipient(id))
+    }
+
+    /// Notes that packets were sent to a gateway, for [`gateways`](Self::gateways).
+    pub fn sent(&mut self, tunnel: TunnelId, packets: u64, bytes: u64) {
+        self.tunnels.sent(tunnel, packets, bytes);
+    }
+
+    /// Notes that the way to `gateway` takes outer packets of `mtu` bytes at most, for ten minutes. It
+    /// never grows by this, nor falls below what IP promises.
+    pub fn path_mtu(&mut self, gateway: IpAddr, mtu: u16, now: Instant) {
+        for id in self.tunnels.narrow(gateway.to_canonical(), mtu, now) {
+            self.table.forget_lists(self.tunnels.groups(id));
+        }
+    }
+
+    /// From now on no tunnel is made, and every Query has the L flag. Those there are go on until
+    /// their gateways leave.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Whether [`drain`](Self::drain) was called.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// How many tunnels there are.
+    #[must_use]
+    pub fn tunnels(&self) -> usize {
+        self.tunnels.len()
+    }
+
+    /// All gateways with a tunnel, by address.
+    pub fn gateways(&self) -> impl Iterator<Item = GatewayView> + '_ {
+        self.tunnels.views()
+    }
+
+    /// What is joined on the native side, and how many gateways that is for.
+    pub fn joins(&self) -> impl Iterator<Item = (Join, usize)> + '_ {
+        self.table.joins()
+    }
+
+    /// What was set.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+}
+
+/// Who asks in the Query within a Query. No address for IPv4: a gateway in a kernel would have to find
+/// a route back to any other (`rp_filter`). For MLD it must be link-local (RFC 3810, section 5.1.14).
+fn querier(mld: bool) -> IpAddr {
+    if mld {
+        // fe80::2268, after the port: no gateway has to reach it.
+        std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x2268).into()
+    } else {
+        std::net::Ipv4Addr::UNSPECIFIED.into()
+    }
+}
+
+/// The bytes that a tunnel adds to an inner packet: IP and UDP header and the two bytes of AMT.
+#[must_use]
+pub fn overhead(gateway: IpAddr) -> u16 {
+    let ip = if gateway.to_canonical().is_ipv4() {
+        20
+    } else {
+        40
+    };
+    ip + 8 + 2
+}
+
+/// How long a path's MTU is remembered (RFC 8201, section 5.3, advises ten minutes).
+const MTU_TIME: Duration = Duration::from_secs(600);

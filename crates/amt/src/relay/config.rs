@@ -1,0 +1,181 @@
+//! What a relay is told.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How a relay behaves. [`Config::default`] is fit for some thousand gateways.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Tunnels at once. At this number Queries to others have the L flag (RFC 7450, section 5.1.4.4),
+    /// and their Updates are ignored.
+    pub max_gateways: usize,
+    /// Memberships of one tunnel: each wanted or excluded source and each any-source group counts one.
+    pub max_groups_per_gateway: usize,
+    /// Discoveries and Requests of one address (IPv6: of one /64) that are answered each second, on
+    /// average; twice as many at once.
+    pub requests_per_second: u32,
+    /// How often gateways are to repeat what they want: the QQIC of Queries.
+    pub query_interval: Duration,
+    /// Within which time a gateway reports after a Query.
+    pub max_response: Duration,
+    /// How many reports may get lost until a membership expires: the QRV of Queries, 1 to 7.
+    pub robustness: u8,
+    /// Which Queries carry the gateway's address and port.
+    pub gateway_address: GatewayAddress,
+    /// The address to tell those who discover over IPv4; `None` for the one they sent to.
+    pub advertise_v4: Option<Ipv4Addr>,
+    /// The same over IPv6.
+    pub advertise_v6: Option<Ipv6Addr>,
+    /// The only addresses that are served; everybody if empty.
+    pub allow: Vec<Prefix>,
+    /// Addresses that are not served, whatever `allow` says.
+    pub deny: Vec<Prefix>,
+    /// The largest outer IP packet, until a path is known to take less.
+    pub mtu: u16,
+    /// Promises to break, for tests that have to notice.
+    pub sabotage: Sabotage,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_gateways: 10_000,
+            max_groups_per_gateway: 64,
+            requests_per_second: 100,
+            query_interval: Duration::from_secs(125),
+            // A tunnel has one host behind it: nobody is spared by a long delay, and a gateway in a
+            // kernel waits for a part of it before its first report.
+            max_response: Duration::from_secs(1),
+            robustness: 2,
+            gateway_address: GatewayAddress::Off,
+            advertise_v4: None,
+            advertise_v6: None,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            mtu: 1500,
+            sabotage: Sabotage::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Whether `ip` is served.
+    pub(super) fn serves(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        let within = |list: &[Prefix]| list.iter().any(|prefix| prefix.contains(ip));
+        (self.allow.is_empty() || within(&self.allow)) && !within(&self.deny)
+    }
+
+    /// How long a membership lasts that is not repeated (RFC 3376, section 8.4).
+    pub(super) fn membership_time(&self) -> Duration {
+        self.query_interval
+            .saturating_mul(u32::from(self.robustness.max(1)))
+            .saturating_add(self.max_response)
+    }
+}
+
+/// Which Queries carry the address and port that the gateway's Request came from (the G flag,
+/// RFC 7450, section 5.1.4.5). By them a gateway behind a NAT notices that its address there has
+/// changed, and can take down the tunnel to the old one.
+///
+/// The RFC makes them optional, and some gateways ignore a Query that has them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum GatewayAddress {
+    /// None.
+    #[default]
+    Off,
+    /// Those to gateways that answered one; who left it unanswered and asks again gets a Query without.
+    UntilUnanswered,
+    /// All.
+    Always,
+}
+
+/// Promises that a relay breaks when told so; all false otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sabotage {
+    /// Response MACs are not checked.
+    pub mac_check_off: bool,
+    /// Gateways with one address share a tunnel, whatever their ports.
+    pub nat_by_address: bool,
+    /// Memberships do not expire.
+    pub expiry_off: bool,
+}
+
+/// A block of addresses, such as 192.0.2.0/24.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix {
+    ip: IpAddr,
+    bits: u8,
+}
+
+impl Prefix {
+    /// Whether `ip` is in it. An IPv4-mapped address counts as the IPv4 address.
+    #[must_use]
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        match (self.ip, ip.to_canonical()) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                let differing = u32::from(a) ^ u32::from(b);
+                differing.leading_zeros() >= u32::from(self.bits)
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => {
+                let differing = u128::from(a) ^ u128::from(b);
+                differing.leading_zeros() >= u32::from(self.bits)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = "is no address or block of addresses, such as 192.0.2.0/24 or 2001:db8::/32";
+        let (ip, bits) = match text.trim().split_once('/') {
+            Some((ip, bits)) => (ip, Some(bits)),
+            None => (text.trim(), None),
+        };
+        let ip: IpAddr = ip.parse().map_err(|_| wrong.to_owned())?;
+        let most = if ip.is_ipv4() { 32 } else { 128 };
+        let bits = match bits {
+            Some(bits) => bits.parse().map_err(|_| wrong.to_owned())?,
+            None => most,
+        };
+        if bits > most {
+            return Err(format!("an address has {most} bits, not {bits}"));
+        }
+        Ok(Self { ip, bits })
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.bits)
+    }
+}
+
+/// Where a message of a gateway came in; what is sent to that gateway leaves there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Local {
+    /// The address that the gateway sent to.
+    pub ip: IpAddr,
+    /// The driver's number of the socket.
+    pub socket: u16,
+}
+
+/// One address per tunnel endpoint, whichever way a socket spells it.
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        // Without flow label; the scope of a link-local address stays.
+        IpAddr::V6(_) => {
+            let mut address = address;
+            if let SocketAddr::V6(v6) = &mut address {
+                v6.set_flowinfo(0);
+            }
+            address
+        }
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+    }
+}

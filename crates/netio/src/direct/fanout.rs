@@ -1,0 +1,378 @@
+//! Sending one train of datagrams to many destinations.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::port::{UdpPort, raw};
+use super::sys::{Control, RawAddress, check};
+
+/// Messages of one system call.
+const MESSAGES: usize = 128;
+
+/// Room for a source address and a segment size.
+const CONTROL_BYTES: usize = 80;
+
+/// Most segments of one train that every kernel with GSO takes (`UDP_MAX_SEGMENTS`).
+const MOST_SEGMENTS: usize = 64;
+
+/// Most payload bytes of one train over IPv6, the smaller of the two families.
+const MOST_BYTES: usize = 65_487;
+
+/// How long a full send buffer is waited for. Meanwhile what arrives waits in the receive buffers,
+/// whose size bounds it; a card that takes nothing for so long loses what is at hand.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// Trains that are sent one by one after the kernel refused to segment one.
+const TRAINS_WITHOUT_GSO: u32 = 1024;
+
+/// Where a train goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// The destination, of the socket's family.
+    pub to: SocketAddr,
+    /// The local address to send from; the kernel's choice without.
+    pub from: Option<IpAddr>,
+}
+
+/// What became of the datagrams for one destination, where not all were sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// They are larger than the way to it takes.
+    TooLarge,
+    /// The kernel refused so many of them, or had no room for them.
+    Lost {
+        /// How many.
+        datagrams: usize,
+        /// The last error, as `errno`.
+        errno: i32,
+    },
+}
+
+/// Reusable room for [`send`](Self::send).
+pub struct Fanout {
+    addresses: Vec<RawAddress>,
+    controls: Vec<Control<CONTROL_BYTES>>,
+    headers: Vec<libc::mmsghdr>,
+    /// Trains that still go out one by one; see [`TRAINS_WITHOUT_GSO`].
+    without_gso: u32,
+}
+
+impl std::fmt::Debug for Fanout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fanout").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the pointers in `headers` lead to the other fields' heap memory or to arguments of the call
+// that wrote them, and are written anew before each use.
+unsafe impl Send for Fanout {}
+
+impl Default for Fanout {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Fanout {
+    /// Room for 128 destinations at a time; more go in several calls.
+    #[must_use]
+    pub fn new() -> Self {
+        // SAFETY: the structure is made of integers and pointers: all zeroes is a value.
+        let header = unsafe { std::mem::zeroed::<libc::mmsghdr>() };
+        Self {
+            addresses: vec![RawAddress::room(); MESSAGES],
+            controls: vec![Control::new(); MESSAGES],
+            headers: vec![header; MESSAGES],
+            without_gso: 0,
+        }
+    }
+
+    /// How many datagrams of `segment` bytes fit one train.
+    #[must_use]
+    pub fn train_len(segment: usize) -> usize {
+        (MOST_BYTES / segment.max(1)).clamp(1, MOST_SEGMENTS)
+    }
+
+    /// Sends `train`, datagrams of `segment` bytes of which the last may be shorter and of which there
+    /// are at most [`train_len`](Self::train_len), to each of `targets`. Calls `failed` with the number
+    /// of a target where not everything was sent.
+    ///
+    /// The kernel segments the train where it can; where it cannot, the datagrams go one by one. One
+    /// destination that fails does not keep the train from the others.
+    pub fn send(
+        &mut self,
+        socket: &UdpPort,
+        train: &[u8],
+        segment: usize,
+        targets: impl Iterator<Item = Target>,
+        mut failed: impl FnMut(usize, Sent),
+    ) {
+        let segment = segment.max(1);
+        let mut targets = targets.enumerate().peekable();
+        while targets.peek().is_some() {
+            let several = train.len() > segment;
+            let whole = !several || self.use_gso();
+            let datagram = if whole { train } else { &[] };
+            let mut batch = [(0, None); MESSAGES];
+            let mut filled = 0;
+            let room = self.headers.iter_mut().zip(&mut self.addresses);
+            let room = room.zip(&mut self.controls).zip(&mut batch);
+            for (((header, address), control), entry) in room {
+                let Some((number, target)) = targets.next() else {
+                    break;
+                };
+                *entry = (number, Some(target));
+                filled += 1;
+                *address = RawAddress::new(target.to);
+                fill(
+                    header,
+                    address,
+                    control,
+                    target,
+                    several.then_some(segment),
+                );
+            }
+            let batch = batch.get(..filled).unwrap_or_default();
+            if whole {
+                self.send_batch(socket, datagram, segment, batch, &mut failed);
+            } else {
+                for (number, target) in batch {
+                    if let Some(target) = target
+                        && let Some(what) = one_by_one(socket, train, segment, *target)
+                    {
+                        failed(*number, what);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends the messages that were filled in.
+    fn send_batch(
+        &mut self,
+        socket: &UdpPort,
+        train: &[u8],
+        segment: usize,
+        batch: &[(usize, Option<Target>)],
+        failed: &mut impl FnMut(usize, Sent),
+    ) {
+        let mut vector = libc::iovec {
+            iov_base: train.as_ptr().cast_mut().cast(),
+            iov_len: train.len(),
+        };
+        for header in self.headers.iter_mut().take(batch.len()) {
+            header.msg_hdr.msg_iov = &raw mut vector;
+            header.msg_hdr.msg_iovlen = 1;
+        }
+        let mut done = 0;
+        let mut waited = false;
+        while let Some(rest) = self.headers.get_mut(done..batch.len()) {
+            if rest.is_empty() {
+                return;
+            }
+            let count = libc::c_uint::try_from(rest.len()).unwrap_or_default();
+            // SAFETY: each header leads to an address and a control buffer of `self` and to `vector`,
+            // which leads to `train`; all live until the call returns, and the kernel only reads them.
+            let result = unsafe {
+                libc::sendmmsg(
+                    raw(socket),
+                    rest.as_mut_ptr(),
+                    count,
+                    libc::MSG_DONTWAIT as _,
+                )
+            };
+            let error = match check(result) {
+                Ok(sent) => {
+                    done += usize::try_from(sent).unwrap_or_default().max(1);
+                    waited = false;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            match error.kind() {
+                io::ErrorKind::Interrupted => continue,
+                io::ErrorKind::WouldBlock if !waited => {
+                    waited = true;
+                    wait_for_room(socket);
+                    continue;
+                }
+                _ => {}
+            }
+            waited = false;
+            if let Some((number, Some(target))) = batch.get(done)
+                && let Some(what) = self.refused(socket, train, segment, *target, &error)
+            {
+                failed(*number, what);
+            }
+            done += 1;
+        }
+    }
+
+    /// What to make of the error of one destination.
+    fn refused(
+        &mut self,
+        socket: &UdpPort,
+        train: &[u8],
+        segment: usize,
+        target: Target,
+        error: &io::Error,
+    ) -> Option<Sent> {
+        let datagrams = train.len().div_ceil(segment).max(1);
+        let errno = error.raw_os_error().unwrap_or_default();
+        let several = datagrams > 1;
+        match errno {
+            // Segmentation may be what is refused, and the size of the datagrams what is too much: one
+            // alone tells, and its error comes with the MTU.
+            libc::EINVAL | libc::EIO | libc::EMSGSIZE if several => {
+                let outcome = one_by_one(socket, train, segment, target);
+                if outcome.is_none() && errno != libc::EMSGSIZE {
+                    self.without_gso = TRAINS_WITHOUT_GSO;
+                }
+                outcome
+            }
+            libc::EMSGSIZE => Some(Sent::TooLarge),
+            // What an earlier datagram brought back stands in place of this one.
+            libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH => {
+                one_by_one(socket, train, segment, target)
+            }
+            _ => Some(Sent::Lost { datagrams, errno }),
+        }
+    }
+
+    fn use_gso(&mut self) -> bool {
+        match self.without_gso.checked_sub(1) {
+            Some(left) => {
+                self.without_gso = left;
+                false
+            }
+            None => true,
+        }
+    }
+}
+
+/// Sends a train without the kernel's segmentation.
+fn one_by_one(socket: &UdpPort, train: &[u8], segment: usize, target: Target) -> Option<Sent> {
+    let (mut lost, mut last) = (0, 0);
+    for datagram in train.chunks(segment) {
+        match send_one(socket, datagram, target.to, target.from) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                return Some(Sent::TooLarge);
+            }
+            Err(error) => {
+                lost += 1;
+                last = error.raw_os_error().unwrap_or_default();
+            }
+        }
+    }
+    (lost > 0).then_some(Sent::Lost {
+        datagrams: lost,
+        errno: last,
+    })
+}
+
+/// Sends one datagram; waits a little for room.
+pub(super) fn send_one(
+    socket: &UdpPort,
+    payload: &[u8],
+    to: SocketAddr,
+    from: Option<IpAddr>,
+) -> io::Result<()> {
+    let mut address = RawAddress::new(to);
+    let mut control = Control::new();
+    // SAFETY: the structure is made of integers and pointers: all zeroes is a value.
+    let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+    fill(
+        &mut header,
+        &mut address,
+        &mut control,
+        Target { to, from },
+        None,
+    );
+    let mut vector = libc::iovec {
+        iov_base: payload.as_ptr().cast_mut().cast(),
+        iov_len: payload.len(),
+    };
+    header.msg_hdr.msg_iov = &raw mut vector;
+    header.msg_hdr.msg_iovlen = 1;
+    let mut tries = 0;
+    loop {
+        // SAFETY: the header leads to locals and to `payload`, all of which outlive the call.
+        let result = unsafe {
+            libc::sendmsg(
+                raw(socket),
+                &raw const header.msg_hdr,
+                libc::MSG_DONTWAIT,
+            )
+        };
+        if result >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        tries += 1;
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) if tries == 1 => wait_for_room(socket),
+            // What an earlier datagram brought back is told once, in place of sending this one.
+            Some(libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EINTR)
+                if tries == 1 => {}
+            _ => return Err(error),
+        }
+    }
+}
+
+fn fill(
+    header: &mut libc::mmsghdr,
+    address: &mut RawAddress,
+    control: &mut Control<CONTROL_BYTES>,
+    target: Target,
+    segment: Option<usize>,
+) {
+    let mut used = 0;
+    if let Some(segment) = segment.and_then(|segment| u16::try_from(segment).ok()) {
+        used = control.push(used, libc::SOL_UDP, libc::UDP_SEGMENT, &segment);
+    }
+    match target.from {
+        Some(IpAddr::V4(ip)) if target.to.is_ipv4() && !ip.is_unspecified() => {
+            let info = libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(ip.octets()),
+                },
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
+            used = control.push(used, libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+        }
+        Some(IpAddr::V6(ip)) if target.to.is_ipv6() && !ip.is_unspecified() => {
+            let info = libc::in6_pktinfo {
+                ipi6_addr: libc::in6_addr {
+                    s6_addr: ip.octets(),
+                },
+                ipi6_ifindex: 0,
+            };
+            used = control.push(used, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+        }
+        _ => {}
+    }
+    header.msg_len = 0;
+    header.msg_hdr.msg_name = address.as_mut_ptr().cast();
+    header.msg_hdr.msg_namelen = address.len();
+    header.msg_hdr.msg_control = if used > 0 {
+        control.0.as_mut_ptr().cast()
+    } else {
+        std::ptr::null_mut()
+    };
+    header.msg_hdr.msg_controllen = used as _;
+    header.msg_hdr.msg_flags = 0;
+}
+
+fn wait_for_room(socket: &UdpPort) {
+    let mut poll = libc::pollfd {
+        fd: raw(socket),
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    let most = libc::c_int::try_from(PATIENCE.as_millis()).unwrap_or(1);
+    // SAFETY: one `pollfd` that lives until the call returns. Its answer shows in the next attempt.
+    unsafe { libc::poll(&raw mut poll, 1, most) };
+}

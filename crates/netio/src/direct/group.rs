@@ -1,0 +1,270 @@
+//! Multicast groups: a socket that receives some on one port, and joins without receiving.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use socket2::Socket;
+
+use super::port::{new_socket, set_up};
+use super::sys::{RawAddress, set};
+use crate::interface::index_of;
+use crate::udp::context;
+
+/// A socket that is bound to one group and port and receives what its memberships ask for.
+///
+/// Linux allows only so many sources of a group on one socket (`igmp_max_msf`); who needs more opens
+/// another socket for the same group and port. No two of them may have the same membership: each gets
+/// its own copy.
+#[derive(Debug)]
+pub struct GroupPort {
+    socket: Socket,
+    group: SocketAddr,
+    interface: u32,
+    sources: usize,
+    any: bool,
+}
+
+impl GroupPort {
+    /// Opens the socket, without any membership yet. `interface` is an address of the interface to
+    /// join on; without one the kernel takes that of its route.
+    ///
+    /// # Errors
+    /// There is no such interface, or the port is held by a program that does not share it.
+    pub fn open(group: SocketAddr, interface: Option<IpAddr>) -> io::Result<Self> {
+        let open = || {
+            let index = interface.map_or(Ok(0), |ip| index_of(ip.to_canonical()))?;
+            let socket = new_socket(group)?;
+            socket.set_reuse_address(true)?;
+            exclusive(&socket, group.ip())?;
+            set_up(&socket, group, false)?;
+            let bound = match group {
+                SocketAddr::V6(mut v6) => {
+                    socket.set_only_v6(true)?;
+                    if is_link_scoped(*v6.ip()) {
+                        v6.set_scope_id(index);
+                    }
+                    SocketAddr::V6(v6)
+                }
+                v4 @ SocketAddr::V4(_) => v4,
+            };
+            socket.bind(&bound.into())?;
+            Ok(Self {
+                socket,
+                group,
+                interface: index,
+                sources: 0,
+                any: false,
+            })
+        };
+        open().map_err(|error| context(error, format_args!("cannot receive group {group}")))
+    }
+
+    /// The group and port.
+    #[must_use]
+    pub fn group(&self) -> SocketAddr {
+        self.group
+    }
+
+    /// Whether it has no membership.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.sources == 0 && !self.any
+    }
+
+    /// Joins the group from `source`, or from any.
+    ///
+    /// # Errors
+    /// As the kernel says. Any source and single ones do not go together on one socket; `ENOBUFS` when
+    /// it has as many as it can.
+    pub fn join(&mut self, source: Option<IpAddr>) -> io::Result<()> {
+        change(&self.socket, self.interface, self.group.ip(), source, true)?;
+        match source {
+            Some(_) => self.sources += 1,
+            None => self.any = true,
+        }
+        Ok(())
+    }
+
+    /// Leaves again.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn leave(&mut self, source: Option<IpAddr>) -> io::Result<()> {
+        change(&self.socket, self.interface, self.group.ip(), source, false)?;
+        match source {
+            Some(_) => self.sources = self.sources.saturating_sub(1),
+            None => self.any = false,
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for GroupPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Memberships that are held for another way to receive: routers and network cards let the groups
+/// through, and no socket gets them.
+#[derive(Debug, Default)]
+pub struct Memberships {
+    sockets: Vec<Holder>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    socket: Socket,
+    held: Vec<(Option<IpAddr>, IpAddr)>,
+}
+
+impl Memberships {
+    /// Joins `group` from `source`, or from any, on the interface with the address `interface` or that
+    /// of the kernel's route.
+    ///
+    /// # Errors
+    /// There is no such interface or no route, or the machine's limits are reached.
+    pub fn join(
+        &mut self,
+        source: Option<IpAddr>,
+        group: IpAddr,
+        interface: Option<IpAddr>,
+    ) -> io::Result<()> {
+        let what = |error| context(error, format_args!("cannot join group {group}"));
+        let index = interface
+            .map_or(Ok(0), |ip| index_of(ip.to_canonical()))
+            .map_err(what)?;
+        // Any source and single ones do not go together on one socket.
+        let fits = |holder: &&mut Holder| {
+            let same = |held: &&(Option<IpAddr>, IpAddr)| held.1 == group;
+            let mut others = holder.held.iter().filter(same);
+            others.all(|held| held.0.is_some() && source.is_some())
+        };
+        for holder in self.sockets.iter_mut().filter(fits) {
+            match change(&holder.socket, index, group, source, true) {
+                Ok(()) => {
+                    holder.held.push((source, group));
+                    return Ok(());
+                }
+                // It has as many as it can, or is of the other family.
+                Err(error) if is_full(&error) => {}
+                Err(error) => return Err(what(error)),
+            }
+        }
+        let open = || {
+            let any: IpAddr = match group {
+                IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            // Not bound: nothing is delivered to it.
+            let socket = new_socket(SocketAddr::new(any, 0))?;
+            exclusive(&socket, group)?;
+            change(&socket, index, group, source, true)?;
+            Ok(socket)
+        };
+        let socket = open().map_err(what)?;
+        self.sockets.push(Holder {
+            socket,
+            held: vec![(source, group)],
+        });
+        Ok(())
+    }
+
+    /// Leaves what was joined; nothing happens if it was not.
+    pub fn leave(&mut self, source: Option<IpAddr>, group: IpAddr, interface: Option<IpAddr>) {
+        let index = interface.and_then(|ip| index_of(ip).ok()).unwrap_or(0);
+        let held = (source, group);
+        for holder in &mut self.sockets {
+            if let Some(at) = holder.held.iter().position(|one| *one == held) {
+                holder.held.swap_remove(at);
+                // An interface that is gone has taken its memberships with it.
+                let _ = change(&holder.socket, index, group, source, false);
+                break;
+            }
+        }
+        self.sockets.retain(|holder| !holder.held.is_empty());
+    }
+}
+
+/// Whether an error may mean that this socket can hold no more, or never could.
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOBUFS | libc::ENOMEM | libc::ENOPROTOOPT | libc::EINVAL | libc::EAFNOSUPPORT)
+    )
+}
+
+/// Without this, Linux also delivers groups that any other process on the host joined.
+fn exclusive(socket: &Socket, group: IpAddr) -> io::Result<()> {
+    if group.is_ipv4() {
+        return socket.set_multicast_all_v4(false);
+    }
+    match socket.set_multicast_all_v6(false) {
+        // Kernels before 4.20 lack it: then the bound address alone keeps others out.
+        Err(error) if error.raw_os_error() != Some(libc::ENOPROTOOPT) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a group means something else on each link (RFC 4291, section 2.7).
+fn is_link_scoped(group: Ipv6Addr) -> bool {
+    matches!(group.octets(), [0xff, scope, ..] if matches!(scope & 0xf, 1 | 2))
+}
+
+/// Joins or leaves by the options that work alike for both families (RFC 3678, section 5.1).
+fn change(
+    socket: &Socket,
+    index: u32,
+    group: IpAddr,
+    source: Option<IpAddr>,
+    join: bool,
+) -> io::Result<()> {
+    let level = if group.is_ipv4() {
+        libc::IPPROTO_IP
+    } else {
+        libc::IPPROTO_IPV6
+    };
+    let storage = |ip: IpAddr| {
+        // SAFETY: the structure is made of integers and byte arrays: all zeroes is a value.
+        let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+        let mut address = RawAddress::new(SocketAddr::new(ip, 0));
+        // SAFETY: an address is never longer than a `sockaddr_storage`, of which any bytes are a value.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                address.as_mut_ptr().cast::<u8>(),
+                (&raw mut storage).cast::<u8>(),
+                address.len() as usize,
+            );
+        }
+        storage
+    };
+    let fd = socket.as_fd();
+    match source {
+        Some(source) => {
+            // SAFETY: as above.
+            let mut request: libc::group_source_req = unsafe { std::mem::zeroed() };
+            request.gsr_interface = index;
+            request.gsr_group = storage(group);
+            request.gsr_source = storage(source);
+            let name = if join {
+                libc::MCAST_JOIN_SOURCE_GROUP
+            } else {
+                libc::MCAST_LEAVE_SOURCE_GROUP
+            };
+            set(fd, level, name, &request)
+        }
+        None => {
+            // SAFETY: as above.
+            let mut request: libc::group_req = unsafe { std::mem::zeroed() };
+            request.gr_interface = index;
+            request.gr_group = storage(group);
+            let name = if join {
+                libc::MCAST_JOIN_GROUP
+            } else {
+                libc::MCAST_LEAVE_GROUP
+            };
+            set(fd, level, name, &request)
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A UDP socket that tells where each datagram was sent to, and whose datagrams are never fragmented.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::sys::{set, switch_on};
+use crate::udp::context;
+
+/// Size asked for both kernel buffers; less works, with more loss in bursts.
+const KERNEL_BUFFER_BYTES: usize = 16 << 20;
+
+/// An unconnected UDP socket with path MTU discovery: what is larger than the way to its destination
+/// takes is refused, and [`path_errors`](Self::path_errors) tells how much that is. An IPv6 socket
+/// takes no IPv4.
+#[derive(Debug)]
+pub struct UdpPort {
+    pub(super) socket: Socket,
+    local: SocketAddr,
+}
+
+impl UdpPort {
+    /// Binds a socket to `address`; port 0 lets the kernel choose.
+    ///
+    /// # Errors
+    /// The address is in use, not one of this machine's, or not permitted; the text names it.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let open = || {
+            let socket = new_socket(address)?;
+            if address.is_ipv6() {
+                socket.set_only_v6(true)?;
+            }
+            set_up(&socket, address, true)?;
+            socket.bind(&address.into())?;
+            let local = socket.local_addr()?.as_socket().unwrap_or(address);
+            Ok(Self { socket, local })
+        };
+        open().map_err(|error| context(error, format_args!("cannot open UDP port {address}")))
+    }
+
+    /// Takes over a socket that is bound already, as systemd hands them over.
+    ///
+    /// # Errors
+    /// It is no UDP socket.
+    pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+        let local = socket.local_addr()?;
+        let socket = Socket::from(socket);
+        socket.set_nonblocking(true)?;
+        set_up(&socket, local, true)?;
+        Ok(Self { socket, local })
+    }
+
+    /// Lets the outer packets be fragmented, against all that this is for; for tests.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn allow_fragments(&self) -> io::Result<()> {
+        let fd = self.socket.as_fd();
+        if self.local.is_ipv4() {
+            let never = libc::IP_PMTUDISC_DONT;
+            set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &never)
+        } else {
+            let never = libc::IPV6_PMTUDISC_DONT;
+            set(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, &0_i32)?;
+            set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &never)
+        }
+    }
+
+    /// The address that it is bound to.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Sends one datagram to `to`, from the address `from` if the socket is bound to all.
+    ///
+    /// # Errors
+    /// As the kernel says; `EMSGSIZE` when it is too large for the way.
+    pub fn send(
+        &self,
+        payload: &[u8],
+        to: SocketAddr,
+        from: Option<std::net::IpAddr>,
+    ) -> io::Result<()> {
+        super::fanout::send_one(self, payload, to, from)
+    }
+}
+
+impl AsFd for UdpPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A non-blocking UDP socket of the address's family with large buffers.
+pub(super) fn new_socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    )?;
+    socket.set_nonblocking(true)?;
+    enlarge(&socket);
+    Ok(socket)
+}
+
+/// Large buffers, as far as the kernel grants them: beyond its limits only to the privileged.
+pub(super) fn enlarge(socket: &Socket) {
+    let fd = socket.as_fd();
+    let bytes = KERNEL_BUFFER_BYTES as libc::c_int;
+    if set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes).is_err() {
+        let _ = socket.set_recv_buffer_size(KERNEL_BUFFER_BYTES);
+    }
+    if set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes).is_err() {
+        let _ = socket.set_send_buffer_size(KERNEL_BUFFER_BYTES);
+    }
+}
+
+/// What is told with each datagram; with `outer`, also that none is fragmented on the way out.
+pub(super) fn set_up(socket: &Socket, address: SocketAddr, outer: bool) -> io::Result<()> {
+    let fd = socket.as_fd();
+    // Both are improvements: without coalescing there are more calls, and an old kernel does not count.
+    let _ = switch_on(fd, libc::SOL_UDP, libc::UDP_GRO);
+    let _ = switch_on(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL);
+    if address.is_ipv4() {
+        let level = libc::IPPROTO_IP;
+        switch_on(fd, level, libc::IP_PKTINFO)?;
+        switch_on(fd, level, libc::IP_RECVTTL)?;
+        switch_on(fd, level, libc::IP_RECVTOS)?;
+        if outer {
+            set(fd, level, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_DO)?;
+            switch_on(fd, level, libc::IP_RECVERR)?;
+        }
+    } else {
+        let level = libc::IPPROTO_IPV6;
+        switch_on(fd, level, libc::IPV6_RECVPKTINFO)?;
+        switch_on(fd, level, libc::IPV6_RECVHOPLIMIT)?;
+        switch_on(fd, level, libc::IPV6_RECVTCLASS)?;
+        if outer {
+            set(fd, level, libc::IPV6_MTU_DISCOVER, &libc::IPV6_PMTUDISC_DO)?;
+            switch_on(fd, level, libc::IPV6_DONTFRAG)?;
+            switch_on(fd, level, libc::IPV6_RECVERR)?;
+        }
+    }
+    Ok(())
+}
+
+/// The descriptor, for system calls.
+pub(super) fn raw(socket: &impl AsFd) -> libc::c_int {
+    socket.as_fd().as_raw_fd()
+}
