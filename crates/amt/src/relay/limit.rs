@@ -60,7 +60,8 @@ impl Limiter {
             let by_age = set.iter().enumerate().min_by_key(|(_, slot)| slot.at);
             by_age.map_or(0, |(at, _)| at)
         };
-        let Some(slot) = set.get_mut(known.unwrap_or_else(oldest)) else {
+        let at = known.unwrap_or_else(oldest);
+        let Some(slot) = set.get_mut(at) else {
             return false;
         };
         if slot.tag != tag {

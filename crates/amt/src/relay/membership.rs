@@ -84,11 +84,6 @@ impl Membership {
         self.groups.is_empty()
     }
 
-    /// Memberships, as they count against the limit.
-    pub(super) fn size(&self) -> usize {
-        self.size
-    }
-
     pub(super) fn groups(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.groups.keys().copied()
     }

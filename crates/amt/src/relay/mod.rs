@@ -30,9 +30,8 @@ use self::limit::{Limiter, Unanswered};
 use self::membership::Refused;
 use self::table::Table;
 use self::tunnel::Tunnels;
-use crate::mac::Secrets;
 use crate::report::{self, GeneralQuery};
-use crate::wire::{Message, WireError};
+use crate::{Message, Secrets, WireError};
 
 /// What came of a gateway's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +142,12 @@ impl Relay {
         Self {
             limiter: Limiter::new(key, config.requests_per_second, now),
             unanswered: Unanswered::new(key),
-            secrets: Secrets::new(seed, now),
+            // Some gateways repeat their Updates with one MAC for a whole query interval.
+            secrets: Secrets::with_lifetime(
+                seed,
+                Secrets::LIFETIME.max(config.membership_time() * 2),
+                now,
+            ),
             tunnels: Tunnels::default(),
             table: Table::default(),
             draining: false,
@@ -175,7 +179,8 @@ impl Relay {
             Message::Discovery { nonce } => self.discovery(from, local, nonce, now, answer),
             Message::Request { nonce, mld } => self.request(from, nonce, mld, now, answer),
             Message::Update { mac, nonce, packet } => {
-                if !self.secrets.check(from, nonce, &mac, now) && !self.config.sabotage.mac_check_off
+                if !self.secrets.check(from, nonce, &mac, now)
+                    && !self.config.sabotage.mac_check_off
                 {
                     return Handled::Dropped(Dropped::Mac);
                 }
@@ -286,7 +291,9 @@ impl Relay {
             return Err(Dropped::Full);
         }
         let records = report::parse_report(packet).map_err(|_| Dropped::Report)?;
-        let id = self.tunnels.id_or_new(key, from, local, self.config.mtu, now);
+        let id = self
+            .tunnels
+            .id_or_new(key, from, local, self.config.mtu, now);
         if self.tunnels.meet(id, from, local, self.config.mtu, now) {
             self.table.forget_lists(self.tunnels.groups(id));
         }
@@ -360,10 +367,8 @@ impl Relay {
             true => None,
             false => self.tunnels.next_expiry(),
         };
-        [expiry, self.secrets.poll_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        let rotate = self.secrets.poll_timeout();
+        Some(expiry.map_or(rotate, |expiry| expiry.min(rotate)))
     }
 
     /// Lets memberships expire and the secret change, as far as it is time. `fresh` is random.
@@ -426,6 +431,12 @@ impl Relay {
     /// What is joined on the native side, and how many gateways that is for.
     pub fn joins(&self) -> impl Iterator<Item = (Join, usize)> + '_ {
         self.table.joins()
+    }
+
+    /// Lists of recipients that are kept ready.
+    #[cfg(test)]
+    fn lists(&self) -> usize {
+        self.table.lists()
     }
 
     /// What was set.

@@ -195,6 +195,11 @@ impl Table {
         self.events.pop_front()
     }
 
+    #[cfg(test)]
+    pub(super) fn lists(&self) -> usize {
+        self.lists.values().map(HashMap::len).sum()
+    }
+
     /// What is joined on the native side.
     pub(super) fn joins(&self) -> impl Iterator<Item = (Join, usize)> + '_ {
         self.groups.iter().flat_map(|(group_ip, group)| {

@@ -204,7 +204,11 @@ impl Tunnels {
     }
 
     /// Lets what is due expire; the groups, and what was and is wanted of them.
-    pub(super) fn expire(&mut self, id: TunnelId, now: Instant) -> Vec<(IpAddr, Interest, Interest)> {
+    pub(super) fn expire(
+        &mut self,
+        id: TunnelId,
+        now: Instant,
+    ) -> Vec<(IpAddr, Interest, Interest)> {
         let Some(tunnel) = self.get_mut(id) else {
             return Vec::new();
         };

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use socket2::{Domain, Socket, Type};
 
+use super::filter;
 use super::port::{enlarge, raw};
 use super::sys::{check, set};
-use super::filter;
 use crate::interface::index_of;
 use crate::udp::context;
 
@@ -322,9 +322,8 @@ impl<'a> Slot<'a> {
             return None;
         }
         // SAFETY: the range is within the slot, and nobody writes there until it is given back.
-        let frame = unsafe {
-            std::slice::from_raw_parts(self.start.add(start).as_ptr(), end - start)
-        };
+        let frame =
+            unsafe { std::slice::from_raw_parts(self.start.add(start).as_ptr(), end - start) };
         Some(Found {
             frame,
             net_offset,

@@ -30,11 +30,7 @@ impl UdpPort {
     ///
     /// # Errors
     /// Only if the socket is unusable.
-    pub fn path_errors(
-        &self,
-        most: usize,
-        mut each: impl FnMut(PathError),
-    ) -> io::Result<usize> {
+    pub fn path_errors(&self, most: usize, mut each: impl FnMut(PathError)) -> io::Result<usize> {
         for taken in 0..most {
             let mut address = RawAddress::room();
             let mut control = Control::<256>::new();
@@ -67,8 +63,7 @@ impl UdpPort {
             control_messages(&header, |level, kind, bytes| {
                 let told = matches!(
                     (level, kind),
-                    (libc::IPPROTO_IP, libc::IP_RECVERR)
-                        | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+                    (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
                 );
                 if !told {
                     return;
@@ -83,10 +78,7 @@ impl UdpPort {
                         mtu: error.ee_info,
                     }
                 } else {
-                    PathError::Other {
-                        to: to.ip(),
-                        errno,
-                    }
+                    PathError::Other { to: to.ip(), errno }
                 });
             });
         }

@@ -113,7 +113,6 @@ impl Fanout {
         while targets.peek().is_some() {
             let several = train.len() > segment;
             let whole = !several || self.use_gso();
-            let datagram = if whole { train } else { &[] };
             let mut batch = [(0, None); MESSAGES];
             let mut filled = 0;
             let room = self.headers.iter_mut().zip(&mut self.addresses);
@@ -125,17 +124,11 @@ impl Fanout {
                 *entry = (number, Some(target));
                 filled += 1;
                 *address = RawAddress::new(target.to);
-                fill(
-                    header,
-                    address,
-                    control,
-                    target,
-                    several.then_some(segment),
-                );
+                fill(header, address, control, target, several.then_some(segment));
             }
             let batch = batch.get(..filled).unwrap_or_default();
             if whole {
-                self.send_batch(socket, datagram, segment, batch, &mut failed);
+                self.send_batch(socket, train, segment, batch, &mut failed);
             } else {
                 for (number, target) in batch {
                     if let Some(target) = target
@@ -299,13 +292,8 @@ pub(super) fn send_one(
     let mut tries = 0;
     loop {
         // SAFETY: the header leads to locals and to `payload`, all of which outlive the call.
-        let result = unsafe {
-            libc::sendmsg(
-                raw(socket),
-                &raw const header.msg_hdr,
-                libc::MSG_DONTWAIT,
-            )
-        };
+        let result =
+            unsafe { libc::sendmsg(raw(socket), &raw const header.msg_hdr, libc::MSG_DONTWAIT) };
         if result >= 0 {
             return Ok(());
         }

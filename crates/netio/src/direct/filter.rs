@@ -37,7 +37,8 @@ const PROGRAM: [libc::sock_filter; 17] = [
     /*  0 */ step(LOAD_HALF, 0, 0, PROTOCOL),
     /*  1 */ step(EQUAL, 0, 7, libc::ETH_P_IP as u32),
     // IPv4: destination within 224.0.0.0/4, but not 224.0.0.0/24; not IGMP.
-    /*  2 */ step(LOAD_BYTE, 0, 0, NET.wrapping_add(9)),
+    /*  2 */
+    step(LOAD_BYTE, 0, 0, NET.wrapping_add(9)),
     /*  3 */ step(EQUAL, 12, 0, 2),
     /*  4 */ step(LOAD_WORD, 0, 0, NET.wrapping_add(16)),
     /*  5 */ step(AT_LEAST, 0, 10, 0xe000_0100),
@@ -46,7 +47,8 @@ const PROGRAM: [libc::sock_filter; 17] = [
     /*  8 */ step(RETURN, 0, 0, 0),
     /*  9 */ step(EQUAL, 0, 6, libc::ETH_P_IPV6 as u32),
     // IPv6: destination within ff00::/8 of a scope above the link's.
-    /* 10 */ step(LOAD_BYTE, 0, 0, NET.wrapping_add(24)),
+    /* 10 */
+    step(LOAD_BYTE, 0, 0, NET.wrapping_add(24)),
     /* 11 */ step(EQUAL, 0, 4, 0xff),
     /* 12 */ step(LOAD_BYTE, 0, 0, NET.wrapping_add(25)),
     /* 13 */ step(AND, 0, 0, 0x0f),

@@ -57,10 +57,7 @@ impl Poller {
         let (epoll, waker) = unsafe {
             let epoll = OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?);
             let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
-            (
-                epoll,
-                OwnedFd::from_raw_fd(check(libc::eventfd(0, flags))?),
-            )
+            (epoll, OwnedFd::from_raw_fd(check(libc::eventfd(0, flags))?))
         };
         let poller = Self {
             epoll,
@@ -128,13 +125,7 @@ impl Poller {
             if event.u64 == WAKER {
                 let mut sink = [0_u8; 8];
                 // SAFETY: as in `wake`; eight bytes are written.
-                unsafe {
-                    libc::read(
-                        self.waker.as_raw_fd(),
-                        sink.as_mut_ptr().cast(),
-                        sink.len(),
-                    )
-                };
+                unsafe { libc::read(self.waker.as_raw_fd(), sink.as_mut_ptr().cast(), sink.len()) };
                 continue;
             }
             self.ready.push(Ready {

@@ -177,7 +177,7 @@ pub(super) fn control_messages(
         while let Some(one) = next.as_ref() {
             let data = libc::CMSG_DATA(next);
             let before = (data as usize).saturating_sub(next as usize);
-            let len = (one.cmsg_len as usize).saturating_sub(before);
+            let len = (one.cmsg_len).saturating_sub(before);
             each(
                 one.cmsg_level,
                 one.cmsg_type,

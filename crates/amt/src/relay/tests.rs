@@ -1,0 +1,6 @@
+//! A relay and many gateways in virtual time.
+
+mod lab;
+mod membership;
+mod protocol;
+mod random;
