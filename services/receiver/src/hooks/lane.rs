@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::event::Event;
-use super::place::{Place, PlaceFile};
+use super::place::PlaceFile;
+use super::progress::Progress;
 use super::stats::{Running, Waiting, add};
 use super::{Hook, Letter, Target, Verdict};
 use crate::board::now_ms;
@@ -40,43 +41,6 @@ pub(super) struct Lane<T> {
     moved: Notify,
     /// The place cannot be written down.
     is_stuck: AtomicBool,
-}
-
-struct Progress {
-    place: Place,
-    /// The next position to take in hand.
-    next: u64,
-}
-
-impl Progress {
-    /// Whether this position is done, be it by somebody else.
-    fn is_done(&self, position: u64) -> bool {
-        position < self.place.position || self.place.done.contains(position)
-    }
-
-    fn done(&mut self, position: u64) {
-        if position >= self.place.position {
-            self.place.done.insert(position);
-        }
-        self.go_on();
-    }
-
-    /// What is done from here on is behind.
-    fn go_on(&mut self) {
-        if let Some(end) = self.place.done.take_from(self.place.position) {
-            self.place.position = end;
-        }
-    }
-
-    /// Everything before `end` is done.
-    fn skip_to(&mut self, end: u64) {
-        if self.place.position < end {
-            self.place.position = end;
-            self.place.done.forget_before(end);
-            self.go_on();
-        }
-        self.next = self.next.max(self.place.position);
-    }
 }
 
 /// What is to be done with an update that failed.
@@ -498,7 +462,8 @@ impl<T: Target> Guard for Lane<T> {
             None
         });
         self.hook.dead.append(letters)?;
-        add(&self.hook.stats.lost, lost);
+        let rest = (position..end).filter(|at| !done.contains(*at));
+        add(&self.hook.stats.lost, lost + rest.count() as u64);
         if count > 0 {
             warn!(
                 "{count} updates of {} that the {} {} was not told of are in {}: {reason}",

@@ -16,6 +16,7 @@ mod event;
 pub mod exec;
 mod lane;
 mod place;
+mod progress;
 mod signature;
 mod stats;
 pub mod webhook;

@@ -167,6 +167,7 @@ fn hooks(site: &Site) -> Vec<Hook> {
             delivered: hook.delivered,
             failures: hook.failed_attempts,
             dead: hook.dead_letters,
+            lost: hook.lost,
             error: hook.error,
             disabled: hook.disabled,
         }

@@ -1,4 +1,6 @@
 #![allow(clippy::unwrap_used)]
+mod bounds;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,8 +11,6 @@ use flexicast_tokio::receiver::Event;
 use reqwest::{Client, Response};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use uuid::Uuid;
 
 use super::*;
@@ -587,154 +587,6 @@ async fn an_address_that_is_taken_matters_only_to_those_who_asked_for_it() {
         error.contains(&addr.to_string()) && error.contains("--http"),
         "{error}"
     );
-}
-
-/// More than the buffers between two sockets hold.
-const LONG: usize = 24 << 20;
-
-impl Bench {
-    /// Puts a long file in the place of a feed.
-    fn lengthen(&self, name: &str) {
-        std::fs::write(self.data.path().join(name), vec![b'x'; LONG]).unwrap();
-    }
-
-    /// A client that asks for a page and reads nothing yet.
-    async fn lazy(&self, path: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        stream
-    }
-
-    /// A metric that has to come to this value.
-    async fn comes_to(&self, line: &str) {
-        let begun = Instant::now();
-        loop {
-            let text = self.get("/metrics").await.text().await.unwrap();
-            if text.contains(line) {
-                return;
-            }
-            assert!(begun.elapsed() < TIME, "{line} is not in:\n{text}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-}
-
-/// All that comes, header and all.
-async fn all_of(stream: &mut TcpStream) -> usize {
-    let mut all = Vec::new();
-    // One that is cut ends with an error.
-    let read = stream.read_to_end(&mut all);
-    let _ = tokio::time::timeout(TIME, read).await.unwrap();
-    all.len()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn at_the_end_what_is_being_read_is_finished() {
-    let bounds = Bounds {
-        drain: TIME,
-        ..Bounds::default()
-    };
-    let bench = Bench::bounded(&["lore"], Limits::default(), bounds).await;
-    bench.lengthen("lore.atom");
-    let mut stream = bench.lazy("/feeds/lore.atom").await;
-    stream.readable().await.unwrap();
-    bench.stop.cancel();
-    // Nobody else is let in meanwhile.
-    let begun = Instant::now();
-    while TcpStream::connect(bench.address).await.is_ok() {
-        assert!(begun.elapsed() < TIME);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert!(!bench.serving.is_finished());
-    assert!(all_of(&mut stream).await > LONG, "it was cut");
-    tokio::time::timeout(TIME, bench.serving)
-        .await
-        .unwrap()
-        .unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_end_does_not_wait_for_who_reads_nothing() {
-    let bounds = Bounds {
-        drain: Duration::from_millis(100),
-        ..Bounds::default()
-    };
-    let bench = Bench::bounded(&["lore"], Limits::default(), bounds).await;
-    bench.lengthen("lore.atom");
-    let mut stream = bench.lazy("/feeds/lore.atom").await;
-    stream.readable().await.unwrap();
-    bench.stop.cancel();
-    tokio::time::timeout(TIME, bench.serving)
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(all_of(&mut stream).await < LONG);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn health_is_answered_whoever_takes_the_rest() {
-    let bounds = Bounds {
-        connections: 12,
-        answers: 6,
-        per_peer: 4,
-        ..Bounds::default()
-    };
-    let bench = Bench::bounded(&["lore"], Limits::default(), bounds).await;
-    bench.lengthen("lore.atom");
-    let mut greedy = Vec::new();
-    for _ in 0..4 {
-        greedy.push(bench.lazy("/feeds/lore.atom").await);
-        greedy.last().unwrap().readable().await.unwrap();
-    }
-    let refused = bench.get("/feeds/lore.atom").await;
-    assert_eq!(refused.status(), 503);
-    assert!(refused.headers().contains_key("retry-after"));
-    assert_eq!(bench.get("/events").await.status(), 503);
-    // And those that say nothing at all.
-    let mut silent = Vec::new();
-    for _ in 0..40 {
-        silent.push(TcpStream::connect(bench.address).await.unwrap());
-    }
-    for page in ["/healthz", "/status.json", "/metrics"] {
-        assert_eq!(bench.get(page).await.status(), 200, "{page}");
-    }
-    bench
-        .comes_to("flexfeed_receiver_http_limited_total{limit=\"peer\"} 2\n")
-        .await;
-    let text = bench.get("/metrics").await.text().await.unwrap();
-    assert!(
-        !text.contains("http_limited_total{limit=\"connections\"} 0"),
-        "{text}"
-    );
-    // Those that read are let go on.
-    assert!(all_of(&mut greedy[0]).await > LONG);
-    drop((greedy, silent));
-    bench
-        .comes_to("flexfeed_receiver_http_connections 1\n")
-        .await;
-    assert_eq!(bench.get("/feeds/lore.atom").await.status(), 200);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_reads_too_slowly_does_not_get_all_of_it() {
-    let bounds = Bounds {
-        answer_time: Duration::from_millis(200),
-        slowest: 1 << 40,
-        ..Bounds::default()
-    };
-    let mut bench = Bench::bounded(&["lore"], Limits::default(), bounds).await;
-    bench.put("lore", 1..=1);
-    let mut events = bench.listen("/events", None).await;
-    bench.lengthen("lore.atom");
-    let mut stream = bench.lazy("/feeds/lore.atom").await;
-    bench
-        .comes_to("flexfeed_receiver_http_limited_total{limit=\"time\"} 1\n")
-        .await;
-    assert!(all_of(&mut stream).await < LONG);
-    // Events have no end, and thus no time.
-    bench.put("lore", 2..=2);
-    assert_eq!(events.seqs(1).await, [2]);
 }
 
 /// Every metric has a value: a channel with latencies, a hook, an answer.

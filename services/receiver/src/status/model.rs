@@ -60,6 +60,9 @@ pub struct Hook {
     pub failures: u64,
     /// Updates that went to its dead-letter file.
     pub dead: u64,
+    /// Updates that were lost for it with a damaged journal.
+    #[serde(default)]
+    pub lost: u64,
     /// Why the last attempt failed, until one succeeds.
     pub error: Option<String>,
     /// It is not tried any more until the next start.

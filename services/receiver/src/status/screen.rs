@@ -277,6 +277,9 @@ impl Scene<'_> {
             hook.failures,
             hook.dead
         );
+        if hook.lost > 0 {
+            text.push_str(&format!(", {} LOST", hook.lost));
+        }
         if hook.disabled {
             text.push_str(", DISABLED");
         }

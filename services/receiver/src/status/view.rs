@@ -172,13 +172,17 @@ fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, c
 fn render_hook(out: &mut String, hook: &Hook) {
     let _ = writeln!(
         out,
-        "{} {}: {} taken, {} wait, {} failed attempts, {} in the dead-letter file{}",
+        "{} {}: {} taken, {} wait, {} failed attempts, {} in the dead-letter file{}{}",
         plain(&hook.kind),
         plain(&hook.name),
         hook.delivered,
         hook.pending,
         hook.failures,
         hook.dead,
+        match hook.lost {
+            0 => String::new(),
+            lost => format!(", {lost} LOST with a damaged journal"),
+        },
         if hook.disabled {
             "; DISABLED until the next start"
         } else {
@@ -337,12 +341,13 @@ mod tests {
             delivered: 40,
             failures: 5,
             dead: 1,
+            lost: 2,
             error: Some("410 \u{1b}Gone".into()),
             disabled: true,
         }];
         let running = text(&status, Life::Running);
         for part in [
-            "webhook search: 40 taken, 3 wait, 5 failed attempts, 1 in the dead-letter file; DISABLED",
+            "webhook search: 40 taken, 3 wait, 5 failed attempts, 1 in the dead-letter file, 2 LOST with a damaged journal; DISABLED",
             "last failure: 410  Gone",
             "HTTP: http://127.0.0.1:8080/",
         ] {

@@ -72,6 +72,7 @@ pub(in crate::status) fn status() -> Status {
             delivered: 40,
             failures: 5,
             dead: 1,
+            lost: 6,
             error: Some("503 from the hook".into()),
             disabled: false,
         }],
@@ -177,7 +178,7 @@ fn everything_is_on_a_screen_of_80_by_24() {
     assert!(drawn.rows[6].starts_with("netdev"), "{text}");
     for part in [
         "HOOKS",
-        "webhook search: 40 taken, 3 wait, 5 failures, 1 dead: 503 from the hook",
+        "webhook search: 40 taken, 3 wait, 5 failures, 1 dead, 6 LOST: 503 from the hook",
         "LAST MOVES",
         "11:56:07  lore  unicast → multicast  joined7",
     ] {
