@@ -254,6 +254,7 @@ fn announce() -> Control {
                 source: None,
             },
         ],
+        relays: vec![],
         copies: false,
         ack_delay: Duration::from_millis(25),
         flow_index: 1,
@@ -469,6 +470,8 @@ fn a_receiver_makes_of_the_recording_what_it_says() {
         channels: vec![("lore".into(), Some(cursor))],
         rungs: Rungs {
             multicast_v4: true,
+            amt_v4: false,
+            amt_v6: false,
             multicast_v6: true,
             replicated: false,
         },

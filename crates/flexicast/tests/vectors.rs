@@ -16,7 +16,7 @@ use flexicast::ack::PathAck;
 use flexicast::control::{
     Action, Anchor, Announce, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4,
     CAPABILITY_MULTICAST_IPV6, Control, ControlReader, Credential, Endpoint, Hello, Key, Refusal,
-    RungNotice, State, WelcomeChannel, Window,
+    RelayAddress, RelayHint, RungNotice, State, WelcomeChannel, Window,
 };
 use flexicast::frame::{self, Frame, Frames};
 use flexicast::protect::{Algorithm, FlowSecret};
@@ -100,6 +100,7 @@ fn announce() -> Announce {
         sequence: 1,
         withdrawn: false,
         endpoints: endpoints(),
+        relays: vec![],
         copies: true,
         ack_delay: 25 * MS,
         flow_index: 1,
@@ -345,6 +346,28 @@ const CHECKS: &[(&str, Check)] = &[
         };
         control(v, Control::Announce(expected));
     }),
+    ("fc-announce-relays", |v| {
+        let relay = |priority, address, port| RelayHint {
+            priority,
+            address,
+            port,
+        };
+        let v4 = RelayAddress::Ip("192.0.2.20".parse().unwrap());
+        let v6 = RelayAddress::Ip("2001:db8::20".parse().unwrap());
+        let name = RelayAddress::Name("relay.example.org".into());
+        let expected = Announce {
+            sequence: 5,
+            endpoints: endpoints()[..1].to_vec(),
+            relays: vec![
+                relay(0, v4, 2268),
+                relay(0, v6, 2268),
+                relay(10, name, 4000),
+            ],
+            copies: false,
+            ..announce()
+        };
+        control(v, Control::Announce(expected));
+    }),
     ("fc-announce-withdraw", |v| {
         control(
             v,
@@ -374,12 +397,26 @@ const CHECKS: &[(&str, Check)] = &[
     ("fc-state-leave-copies", |v| {
         state(v, 7, Action::Leave, 7, 2, None);
     }),
+    ("fc-state-join-amt", |v| {
+        state(v, 8, Action::Join, 6, 2, None)
+    }),
+    ("fc-state-relay-lost", |v| {
+        state(v, 9, Action::Leave, 6, 2, Some(Cause::RelayLost));
+    }),
+    ("fc-state-leave-amt", |v| {
+        state(v, 10, Action::Leave, 6, 2, None);
+    }),
     ("fc-key", |v| key(v, 1, 0, secret())),
     ("fc-key-next", |v| key(v, 2, NEXT_EPOCH, next_secret())),
     ("fc-rung-member", |v| {
         let (seq, offset) = (301, 0);
         let anchor = Some(Anchor { seq, offset });
         control(v, rung(1, 5, 7, Cause::Joined, anchor));
+    }),
+    ("fc-rung-member-amt", |v| {
+        let (seq, offset) = (301, 0);
+        let anchor = Some(Anchor { seq, offset });
+        control(v, rung(4, 6, 7, Cause::Joined, anchor));
     }),
     ("fc-rung-unicast", |v| {
         control(v, rung(2, 0, NEXT_EPOCH + 1, Cause::HeartbeatLost, None));

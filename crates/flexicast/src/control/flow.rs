@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use super::relay::RelayHint;
 use super::{MAX_FRAME, MAX_NAME};
 use crate::protect::FlowSecret;
 use crate::wire::{Put, Reader, WireError};
@@ -11,6 +12,7 @@ use crate::{Cause, FlowId, PathId};
 const TLV_FLOW_INDEX: u64 = 0x01;
 const TLV_CHANNEL: u64 = 0x02;
 const TLV_ENDPOINTS: u64 = 0x03;
+const TLV_RELAYS: u64 = 0x04;
 const TLV_HEARTBEAT: u64 = 0x05;
 const TLV_COPIES: u64 = 0x09;
 /// The most endpoints that one FC_ANNOUNCE lists.
@@ -36,6 +38,8 @@ pub struct Announce {
     pub withdrawn: bool,
     /// Where its packets can be had by multicast; empty for a flow that only exists as copies.
     pub endpoints: Vec<Endpoint>,
+    /// AMT relays that forward those groups, as far as the source knows; it may know none.
+    pub relays: Vec<RelayHint>,
     /// Whether the source copies the flow's packets to receivers that ask for it (rung 3).
     pub copies: bool,
     /// How long an acknowledgement may be held back.
@@ -81,6 +85,11 @@ impl Announce {
                 list.extend_from_slice(&endpoint.group.port().to_be_bytes());
             }
             put_tlv(out, TLV_ENDPOINTS, &list);
+            if !self.relays.is_empty() {
+                let mut list = Vec::new();
+                self.relays.iter().for_each(|relay| relay.put(&mut list));
+                put_tlv(out, TLV_RELAYS, &list);
+            }
         }
         put_tlv(
             out,
@@ -106,6 +115,7 @@ impl Announce {
             sequence,
             withdrawn: false,
             endpoints: Vec::new(),
+            relays: Vec::new(),
             copies: false,
             ack_delay,
             flow_index: 0,
@@ -123,6 +133,7 @@ impl Announce {
                     announce.heartbeat = Duration::from_millis(value.varint()?.clamp(10, 3_600_000))
                 }
                 TLV_COPIES => announce.copies = true,
+                TLV_RELAYS => RelayHint::read_list(&mut value, &mut announce.relays)?,
                 TLV_ENDPOINTS => {
                     listed = true;
                     while value.remaining() > 0 {
@@ -149,7 +160,10 @@ impl Announce {
         }
         match (listed, group.is_unspecified()) {
             (true, _) => {}
-            (false, true) => announce.withdrawn = true,
+            (false, true) => {
+                announce.withdrawn = true;
+                announce.relays.clear();
+            }
             (false, false) => announce.endpoints.push(Endpoint {
                 group: SocketAddr::new(group, port),
                 source: (!source.is_unspecified()).then_some(source),
@@ -397,14 +411,14 @@ fn flow(r: &mut Reader<'_>, what: &'static str) -> Result<FlowId, WireError> {
     Ok(FlowId(r.array()?))
 }
 
-fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
+pub(super) fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
     match ip {
         IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
         IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
     }
 }
 
-fn ip(r: &mut Reader<'_>, version: u8, what: &'static str) -> Result<IpAddr, WireError> {
+pub(super) fn ip(r: &mut Reader<'_>, version: u8, what: &'static str) -> Result<IpAddr, WireError> {
     match version {
         4 => Ok(Ipv4Addr::from(r.array::<4>()?).into()),
         6 => Ok(Ipv6Addr::from(r.array::<16>()?).into()),
@@ -412,7 +426,7 @@ fn ip(r: &mut Reader<'_>, version: u8, what: &'static str) -> Result<IpAddr, Wir
     }
 }
 
-fn version_of(ip: IpAddr) -> u8 {
+pub(super) fn version_of(ip: IpAddr) -> u8 {
     if ip.is_ipv4() { 4 } else { 6 }
 }
 

@@ -14,6 +14,8 @@ pub const CAPABILITY_MULTICAST_IPV4: u64 = 0x01;
 pub const CAPABILITY_MULTICAST_IPV6: u64 = 0x02;
 /// The receiver takes copies of flow packets on its own connection's path (rung 3).
 pub const CAPABILITY_COPIES: u64 = 0x03;
+/// The receiver can get flows through an AMT relay (rung 2).
+pub const CAPABILITY_AMT: u64 = 0x04;
 
 /// Bytes of an enrolment before its token: the receiver's credential and its instance.
 const ENROL_HEAD: usize = 32 + 8;

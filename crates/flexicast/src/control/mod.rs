@@ -2,16 +2,18 @@
 
 mod flow;
 mod hello;
+mod relay;
 
 use uuid::Uuid;
 use zeroize::{Zeroize, Zeroizing};
 
 pub use flow::{Action, Anchor, Announce, Endpoint, Key, RungNotice, State, Window};
 pub use hello::{
-    CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6, Credential, Hello,
-    Refusal, WelcomeChannel,
+    CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6,
+    Credential, Hello, Refusal, WelcomeChannel,
 };
 use hello::{count, cursor, put_cursor};
+pub use relay::{MAX_RELAYS, RelayAddress, RelayHint};
 
 use crate::Cursor;
 use crate::wire::{Put, Reader, WireError};

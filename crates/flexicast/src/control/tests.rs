@@ -62,6 +62,18 @@ pub(crate) fn samples() -> Vec<Control> {
                     source: None,
                 },
             ],
+            relays: vec![
+                RelayHint {
+                    priority: 0,
+                    address: RelayAddress::Ip([192, 0, 2, 7].into()),
+                    port: 2268,
+                },
+                RelayHint {
+                    priority: 10,
+                    address: RelayAddress::Name("relay.example.org".into()),
+                    port: 4000,
+                },
+            ],
             ack_delay: Duration::from_millis(25),
             flow_index: 3,
             channel: 1,
@@ -152,6 +164,7 @@ fn an_announce_without_endpoints_withdraws() {
         flow: FlowId([1; 8]),
         sequence: 9,
         endpoints: vec![],
+        relays: vec![],
         ack_delay: Duration::ZERO,
         flow_index: 0,
         channel: 1,
@@ -164,6 +177,54 @@ fn an_announce_without_endpoints_withdraws() {
         reader.next_frame().unwrap(),
         Some(Control::Announce(withdrawn))
     );
+}
+
+/// A relay that nobody could ask is a violation, not something to be skipped: the rest of the list would be guesswork.
+#[test]
+fn relays_that_cannot_be_are_violations() {
+    let good = RelayHint {
+        priority: 1,
+        address: RelayAddress::Name("relay.example.org".into()),
+        port: 2268,
+    };
+    let name = |text: String| RelayAddress::Name(text);
+    let with = |address| RelayHint {
+        address,
+        ..good.clone()
+    };
+    let bad = [
+        with(RelayAddress::Ip([0, 0, 0, 0].into())),
+        with(RelayAddress::Ip([239, 1, 1, 1].into())),
+        with(name(String::new())),
+        with(name("x".repeat(MAX_NAME + 1))),
+        RelayHint {
+            port: 0,
+            ..good.clone()
+        },
+    ];
+    let read = |relays: Vec<RelayHint>| {
+        let mut bytes = Vec::new();
+        let announce = samples().into_iter().find_map(|frame| match frame {
+            Control::Announce(announce) => Some(announce),
+            _ => None,
+        });
+        let announce = Announce {
+            relays,
+            ..announce.unwrap()
+        };
+        Control::Announce(announce.clone()).encode(&mut bytes);
+        let mut reader = ControlReader::new();
+        reader.push(&bytes);
+        let read = reader.next_frame();
+        read.map(|frame| assert_eq!(frame, Some(Control::Announce(announce))))
+    };
+    assert!(good.is_valid());
+    assert_eq!(read(vec![good.clone(); MAX_RELAYS]), Ok(()));
+    assert!(read(vec![good.clone(); MAX_RELAYS + 1]).is_err());
+    for hint in bad {
+        assert!(!hint.is_valid(), "{hint:?}");
+        assert!(read(vec![good.clone(), hint.clone()]).is_err(), "{hint:?}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use rand::RngExt;
 use zeroize::Zeroizing;
 
 use super::keys::Keys;
+use super::tunnel::{self, Tunnel};
 use super::{FlowInput, REJOIN_MAX, Receiver, ReceiverEvent};
 use crate::ack::AckTracker;
 use crate::control::{Action, Anchor, Announce, Control, Key, RungNotice, State, Window};
@@ -26,10 +27,10 @@ const MAX_FLOWS: usize = 256;
 /// Missed heartbeats that mean the flow is gone.
 const HEARTBEATS: u32 = 3;
 /// A join by which nothing arrives is made anew after this time, doubling up to the maximum.
-const REJOIN_FIRST: Duration = Duration::from_secs(3);
+pub(super) const REJOIN_FIRST: Duration = Duration::from_secs(3);
 
 /// Copies are asked for so long after the native join, so that they are not sent where that works.
-const STAGGER: Duration = Duration::from_secs(1);
+pub(super) const STAGGER: Duration = Duration::from_secs(1);
 /// Behind a fall-back the flow may come back by itself; copies are asked for after this time.
 const COPIES_AFTER_FALL_BACK: Duration = Duration::from_secs(3);
 /// Copies that do not arrive are asked for again after this time, doubling up to the maximum.
@@ -70,9 +71,10 @@ pub(super) struct Flow {
     pub(super) last_packet: Instant,
     pub(super) invalid: u64,
     /// It was left for good.
-    left: bool,
+    pub(super) left: bool,
     pub(super) rejoin_after: Duration,
     pub(super) rejoin_at: Option<Instant>,
+    pub(super) tunnel: Tunnel,
     /// When copies are asked for.
     copies_at: Option<Instant>,
     copies_after: Duration,
@@ -105,6 +107,7 @@ impl Flow {
             left: false,
             rejoin_after: REJOIN_FIRST,
             rejoin_at: None,
+            tunnel: Tunnel::new(),
             copies_at: None,
             copies_after: COPIES_AGAIN,
             asked: false,
@@ -120,7 +123,12 @@ impl Flow {
         self.trackers.values().filter_map(AckTracker::largest).max()
     }
 
-    fn rung(&self) -> Rung {
+    /// Copies are to be asked for later, and were not yet.
+    pub(super) fn awaits_copies(&self) -> bool {
+        self.copies_at.is_some() && !self.asked
+    }
+
+    pub(super) fn rung(&self) -> Rung {
         self.member.and_then(PathId::rung).unwrap_or(Rung::Unicast)
     }
 
@@ -131,7 +139,12 @@ impl Flow {
             self.member.and_then(ack),
             self.member.map(|_| silent_at(self)),
         ];
-        let own = [self.rejoin_at, self.copies_at, self.keys.deadline()];
+        let own = [
+            self.rejoin_at,
+            self.copies_at,
+            self.keys.deadline(),
+            self.tunnel.deadline(),
+        ];
         member.into_iter().chain(own).flatten().min()
     }
 
@@ -184,13 +197,12 @@ impl Receiver {
                 return Ok(());
             }
             let moved = known.announce.endpoints != announce.endpoints;
+            let relays = known.announce.relays != announce.relays;
             let offered = announce.copies && !known.announce.copies;
             known.announce = announce;
             if offered && !moved && known.member.is_none() {
                 self.want_copies(id, now + STAGGER);
-                return Ok(());
-            }
-            if moved && !known.left {
+            } else if moved && !known.left {
                 if std::mem::take(&mut known.joined) {
                     known.rejoin_at = None;
                     self.events.push_back(ReceiverEvent::Leave { flow: id });
@@ -200,6 +212,9 @@ impl Receiver {
                     }
                 }
                 self.join(id, joinable, now);
+            }
+            if relays && !moved {
+                self.announced_tunnel(id, now);
             }
             return Ok(());
         }
@@ -239,12 +254,18 @@ impl Receiver {
                 endpoints: flow.announce.endpoints.clone(),
             });
         }
-        let wait = if joinable { STAGGER } else { Duration::ZERO };
+        self.announced_tunnel(id, now);
+        let tunnel = self.flows.get(&id).and_then(|f| f.tunnel.deadline());
+        let wait = if joinable || tunnel.is_some() {
+            STAGGER
+        } else {
+            Duration::ZERO
+        };
         self.want_copies(id, now + wait);
     }
 
     /// Asks for copies at `at`, if nothing better comes before.
-    fn want_copies(&mut self, id: FlowId, at: Instant) {
+    pub(super) fn want_copies(&mut self, id: FlowId, at: Instant) {
         if let Some(flow) = self.flows.get_mut(&id)
             && flow.announce.copies
             && self.config.rungs.replicated
@@ -255,7 +276,8 @@ impl Receiver {
     }
 
     /// What follows from a flow that is gone.
-    pub(super) fn forget(&mut self, flow: Flow, cause: Cause) {
+    pub(super) fn forget(&mut self, mut flow: Flow, cause: Cause) {
+        self.events.extend(tunnel::forgotten(&mut flow));
         if flow.joined {
             let id = flow.announce.flow;
             self.events.push_back(ReceiverEvent::Leave { flow: id });
@@ -270,10 +292,12 @@ impl Receiver {
         }
     }
 
-    pub(super) fn on_key(&mut self, key: Key) {
+    pub(super) fn on_key(&mut self, key: Key, now: Instant) {
+        let id = key.flow;
         let Some(flow) = self.flows.get_mut(&key.flow) else {
             return;
         };
+        let first = flow.keys.is_empty();
         if flow.left || !flow.keys.insert(key) {
             return;
         }
@@ -282,6 +306,9 @@ impl Receiver {
         flow.ready_sent.clear();
         // The source waits for all members to say that they hold it before it uses it.
         confirm(flow, &mut self.control_out);
+        if first {
+            self.first_key(id, now);
+        }
     }
 
     pub(super) fn on_rung(&mut self, notice: RungNotice, now: Instant) {
@@ -300,7 +327,7 @@ impl Receiver {
         let Some(rung) = notice.path.rung() else {
             return;
         };
-        let was = flow.member;
+        let (was, was_on) = (flow.member, flow.rung());
         if rung == Rung::Unicast {
             flow.member = None;
             flow.proof_from = notice.first_pn;
@@ -336,6 +363,7 @@ impl Receiver {
                 tracker.owe(now, hold);
             }
         }
+        self.tunnel_after_move(notice.flow, was_on, now);
         let Some(flow) = self.flows.get(&notice.flow) else {
             return;
         };
@@ -504,15 +532,21 @@ impl Receiver {
             flow.invalid = 0;
         }
         channel.stats.copied_packets += u64::from(rung == Rung::Replicated);
+        channel.stats.tunnelled_packets += u64::from(rung == Rung::Amt);
         let owes = flow.member == Some(path);
         tracker.on_packet(packet.pn, now, hold, ack_eliciting, owes);
         if flow.member.is_none_or(|member| member == path) {
             flow.last_packet = now;
         }
-        if rung == Rung::Multicast {
-            let quiet = flow.announce.heartbeat * (HEARTBEATS + 1);
-            flow.rejoin_after = REJOIN_FIRST;
-            flow.rejoin_at = Some(now + REJOIN_FIRST.max(quiet));
+        let quiet = quiet_span(flow);
+        match rung {
+            Rung::Multicast => {
+                flow.rejoin_after = REJOIN_FIRST;
+                flow.rejoin_at = Some(now + REJOIN_FIRST.max(quiet));
+                flow.tunnel.native(owes, now);
+            }
+            Rung::Amt => flow.tunnel.works(quiet, now),
+            Rung::Replicated | Rung::Unicast => {}
         }
         if rung < flow.rung() && packet.pn >= flow.proof_from {
             let told = flow.ready_sent.get(&path);
@@ -533,6 +567,7 @@ impl Receiver {
         flow.left = true;
         flow.keys.clear();
         (flow.rejoin_at, flow.copies_at) = (None, None);
+        self.events.extend(tunnel::forgotten(flow));
         send_state(
             flow,
             &mut self.control_out,
@@ -559,10 +594,12 @@ impl Receiver {
 
     /// What is due for the flows: missed heartbeats, joins that brought nothing, copies, old keys.
     pub(super) fn flow_timeouts(&mut self, now: Instant) {
+        let mut silent = Vec::new();
         for (id, flow) in &mut self.flows {
             flow.keys.handle_timeout(now);
             if flow.member.is_some() && silent_at(flow) <= now {
                 // The source's FC_RUNG answers this; until then nothing is owed, for nothing arrives.
+                silent.push((*id, flow.rung()));
                 let path = flow.member.take().unwrap_or(PathId::UNICAST);
                 send_state(
                     flow,
@@ -598,6 +635,15 @@ impl Receiver {
                 }
             }
         }
+        for (id, was) in silent {
+            self.tunnel_after_move(id, was, now);
+        }
+        let due = |flow: &Flow| flow.tunnel.deadline().is_some_and(|at| at <= now);
+        let due = self.flows.iter().filter(|(_, flow)| due(flow));
+        let due: Vec<_> = due.map(|(id, _)| *id).collect();
+        for id in due {
+            self.tunnel_timeout(id, now);
+        }
     }
 
     /// The host's network changed: whatever did not work may work now, and is tried at once.
@@ -612,8 +658,15 @@ impl Receiver {
                 flow.rejoin_at = Some(now + REJOIN_FIRST);
                 self.events.push_back(ReceiverEvent::Rejoin { flow: id });
             }
-            if flow.member.is_none() {
-                let wait = if flow.joined { STAGGER } else { Duration::ZERO };
+            let (none, joined) = (flow.member.is_none(), flow.joined);
+            self.tunnel_anew(id, now);
+            if none {
+                let tunnel = self.flows.get(&id).and_then(|f| f.tunnel.deadline());
+                let wait = if joined || tunnel.is_some() {
+                    STAGGER
+                } else {
+                    Duration::ZERO
+                };
                 self.want_copies(id, now + wait);
             }
         }
@@ -630,6 +683,11 @@ struct Seen {
 
 fn is_datagram(event: &ReceiverEvent) -> bool {
     matches!(event, ReceiverEvent::Datagram { .. })
+}
+
+/// A flow that is silent for longer than this does not arrive.
+pub(super) fn quiet_span(flow: &Flow) -> Duration {
+    flow.announce.heartbeat * (HEARTBEATS + 1)
 }
 
 /// When a member that hears nothing more knows that the flow is gone: three heartbeats, and a quarter of one for their jitter on the way.
@@ -663,6 +721,7 @@ fn confirm(flow: &mut Flow, out: &mut Zeroizing<Vec<u8>>) {
     let copied = flow.asked || flow.rung() == Rung::Replicated;
     let path = match flow.joined {
         true => PathId::UNICAST,
+        false if flow.tunnel.is_open() => PathId::new(flow.announce.flow_index, Rung::Amt),
         false if copied => PathId::new(flow.announce.flow_index, Rung::Replicated),
         false => return,
     };

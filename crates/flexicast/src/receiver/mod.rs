@@ -5,6 +5,7 @@
 
 mod flow;
 mod keys;
+mod tunnel;
 mod types;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,8 +17,8 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::control::{
-    CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6, Control,
-    ControlReader, Hello, WelcomeChannel,
+    CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6,
+    Control, ControlReader, Hello, WelcomeChannel,
 };
 pub use crate::merge::Output;
 use crate::merge::{MAX_BUFFERED, Merge, Origin};
@@ -122,6 +123,7 @@ impl Receiver {
             (rungs.multicast_v4, CAPABILITY_MULTICAST_IPV4),
             (rungs.multicast_v6, CAPABILITY_MULTICAST_IPV6),
             (rungs.replicated, CAPABILITY_COPIES),
+            (rungs.amt_v4 || rungs.amt_v6, CAPABILITY_AMT),
         ];
         let has = all.into_iter().filter(|(can, _)| *can);
         has.map(|(_, capability)| capability).collect()
@@ -142,10 +144,11 @@ impl Receiver {
         self.control = ControlReader::new();
         self.control_out.clear();
         self.streams.clear();
-        for (id, flow) in std::mem::take(&mut self.flows) {
+        for (id, mut flow) in std::mem::take(&mut self.flows) {
             if flow.joined {
                 self.events.push_back(ReceiverEvent::Leave { flow: id });
             }
+            self.events.extend(tunnel::forgotten(&mut flow));
         }
         for channel in &mut self.channels {
             channel.number = None;
@@ -254,7 +257,7 @@ impl Receiver {
                     .events
                     .push_back(ReceiverEvent::Refused { code, reason }),
                 Control::Announce(announce) => self.on_announce(announce, now)?,
-                Control::Key(key) => self.on_key(key),
+                Control::Key(key) => self.on_key(key, now),
                 Control::Rung(notice) => self.on_rung(notice, now),
                 Control::Gap {
                     channel,

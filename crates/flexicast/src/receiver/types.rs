@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::control::{Credential, Endpoint};
+use crate::control::{Credential, Endpoint, RelayHint};
 use crate::{Cause, Cursor, FlowId, Rung};
 
 /// What a receiver is made with.
@@ -34,15 +34,29 @@ pub struct Rungs {
     pub multicast_v4: bool,
     /// Native multicast by IPv6.
     pub multicast_v6: bool,
+    /// IPv4 groups through an AMT relay. Whoever sets this minds [`ReceiverEvent::Tunnel`].
+    pub amt_v4: bool,
+    /// IPv6 groups through an AMT relay.
+    pub amt_v6: bool,
     /// Copies of the flow's packets on the connection's own path.
     pub replicated: bool,
 }
 
+impl Rungs {
+    /// Whether groups of this address family may come through a relay.
+    pub(super) fn tunnels(&self, v4: bool) -> bool {
+        if v4 { self.amt_v4 } else { self.amt_v6 }
+    }
+}
+
+/// Everything but relays, which need somebody to talk to them.
 impl Default for Rungs {
     fn default() -> Self {
         Rungs {
             multicast_v4: true,
             multicast_v6: true,
+            amt_v4: false,
+            amt_v6: false,
             replicated: true,
         }
     }
@@ -85,6 +99,26 @@ pub enum ReceiverEvent {
     },
     /// Stop listening to this flow.
     Leave {
+        /// The flow.
+        flow: FlowId,
+    },
+    /// Get this flow's packets through an AMT relay: one that is configured, one of these, or whatever else can be found. Hand in what comes as [`Rung::Amt`], and say
+    /// [`super::Receiver::relay_lost`] and [`super::Receiver::no_relay`]. Said again for a flow whose tunnel is open, it takes the place of what was said before.
+    Tunnel {
+        /// The flow.
+        flow: FlowId,
+        /// Where it can be had; one of them is enough.
+        endpoints: Vec<Endpoint>,
+        /// The relays that the source knows of.
+        relays: Vec<RelayHint>,
+    },
+    /// Nothing arrives through the relay any more, or yet: see whether it lives, and try the other relays and endpoints.
+    Retunnel {
+        /// The flow.
+        flow: FlowId,
+    },
+    /// This flow is not wanted through a relay any more.
+    EndTunnel {
         /// The flow.
         flow: FlowId,
     },
@@ -132,6 +166,8 @@ pub struct ChannelStats {
     pub flow_packets: u64,
     /// Those of them that came as copies on the connection's own path.
     pub copied_packets: u64,
+    /// Those of them that came through an AMT relay.
+    pub tunnelled_packets: u64,
     /// Flow packets for whose updates there was no room.
     pub no_room: u64,
     /// Key epochs that were learnt.

@@ -9,7 +9,7 @@ use super::recent::Recent;
 use super::types::ChannelConfig;
 use super::{ChannelIndex, SessionId, SourceEvent};
 use crate::Cause;
-use crate::control::{Announce, Endpoint};
+use crate::control::{Announce, Endpoint, RelayHint};
 use crate::flow::{FlowConfig, FlowSender};
 use crate::protect::KeyError;
 
@@ -40,6 +40,8 @@ pub(super) struct Channel {
     pub(super) head: u64,
     pub(super) first: u64,
     pub(super) endpoints: Vec<Endpoint>,
+    /// AMT relays that receivers are told of.
+    pub(super) relays: Vec<RelayHint>,
     pub(super) recent: Recent,
     pub(super) flow: Option<FlowSender>,
     pub(super) announce_sequence: u64,
@@ -98,6 +100,7 @@ impl Channel {
             head: 0,
             first: 1,
             endpoints: Vec::new(),
+            relays: Vec::new(),
             recent: Recent::new(1),
             flow: None,
             announce_sequence: 1,
@@ -145,6 +148,7 @@ impl Channel {
             sequence: self.announce_sequence,
             withdrawn: false,
             endpoints: self.endpoints.clone(),
+            relays: self.relays.clone(),
             copies: self.replicate,
             ack_delay: config.ack_delay,
             flow_index: self.flow_index,

@@ -21,7 +21,7 @@ const COPIES_PROVED: Duration = Duration::from_secs(12);
 const MAX_OWED: usize = 512;
 
 /// How long a rung that did not hold for the `count`th time in a row is not tried again, without jitter.
-fn backoff(count: u32) -> Duration {
+pub(super) fn backoff(count: u32) -> Duration {
     let doubled = 1 << count.saturating_sub(1).min(16);
     BACKOFF_FIRST.saturating_mul(doubled).min(BACKOFF_MAX)
 }
@@ -71,6 +71,7 @@ impl Source {
         self.settle(now);
         let channel = &self.channels[c];
         let copies = path == PathId::new(channel.flow_index, Rung::Replicated);
+        let tunnel = PathId::new(channel.flow_index, Rung::Amt);
         let full = channel.replicas.len() >= self.limits.copies;
         let offered = channel.replicate;
         let Some(session) = self.sessions.get_mut(&id) else {
@@ -96,6 +97,8 @@ impl Source {
                 self.alarms.insert((until, id, c, Alarm::Copies));
             }
             new
+        } else if path == tunnel {
+            !std::mem::replace(&mut subscription.tunnelled, true)
         } else {
             !std::mem::replace(&mut subscription.joined, true)
         };
@@ -154,25 +157,28 @@ impl Source {
             Cause::Joined | Cause::AckTimeout | Cause::RekeyMissed | Cause::Ejected => Cause::Left,
             cause => cause,
         };
-        let copies_only = state.path.rung() == Some(Rung::Replicated);
+        // By these two paths one leaves that path alone.
+        let one = state.path.rung();
+        let one = one.filter(|rung| matches!(rung, Rung::Amt | Rung::Replicated));
+        // Who misses heartbeats, or has lost its relay, goes on listening for the flow's return; anybody else is off it.
+        let listens_on = matches!(cause, Cause::HeartbeatLost | Cause::RelayLost);
         let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
             return;
         };
         let off_member = subscription.member.is_some()
-            && (subscription.member == Some(state.path) || !copies_only);
+            && (subscription.member == Some(state.path) || one.is_none());
         if off_member && let Some(flow) = &mut self.channels[c].flow {
-            if flow.config().fall_back_off && cause == Cause::HeartbeatLost {
+            if flow.config().fall_back_off && listens_on {
                 return;
             }
             if let Some(departure) = flow.dismiss(id) {
-                if cause == Cause::HeartbeatLost {
+                if listens_on {
                     self.channels[c].count_fall_back(cause, now);
                 }
                 self.fell_back(id, c, cause, departure, now);
             }
         }
-        // Who misses heartbeats goes on listening for the flow's return; anybody else is off it.
-        if cause == Cause::HeartbeatLost {
+        if listens_on {
             return;
         }
         let Some(session) = self.sessions.get_mut(&id) else {
@@ -182,11 +188,15 @@ impl Source {
         let Some(subscription) = session.subscription(c) else {
             return;
         };
-        subscription.copies = false;
-        if !copies_only {
-            subscription.joined = false;
+        match one {
+            Some(Rung::Amt) => subscription.tunnelled = false,
+            Some(_) => subscription.copies = false,
+            None => subscription.forget_ways(),
         }
-        subscription.ready = None;
+        let proved = subscription.ready.and_then(PathId::rung);
+        if proved.is_some_and(|rung| !subscription.listens_by(rung)) {
+            subscription.ready = None;
+        }
         if !subscription.listens() {
             // It has to ask for a key again, and gets the one that is in use then.
             let keyed = subscription.key_sent > 0;
@@ -452,56 +462,5 @@ impl Source {
             session.say(&Control::Rung(notice));
             self.dirty.insert(id);
         }
-    }
-
-    /// Nothing shows that the copies arrive: they end.
-    pub(super) fn end_unproved_copies(&mut self, id: SessionId, c: ChannelIndex, now: Instant) {
-        let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
-            return;
-        };
-        if subscription.copies_until.is_some_and(|until| until <= now) {
-            subscription.copies_until = None;
-            subscription.copies = false;
-            let flaps = &mut subscription.flaps[Rung::Replicated as usize];
-            flaps.count = flaps.count.saturating_add(1);
-            flaps.until = Some(now + backoff(flaps.count));
-            self.counters.copies_unproved += 1;
-            self.recount(id, c);
-        }
-    }
-
-    /// Whether the session's present address is validated. Copies are paused while it is not: they would hit whoever has that address.
-    pub fn set_validated(&mut self, id: SessionId, validated: bool, now: Instant) {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
-        if std::mem::replace(&mut session.validated, validated) == validated {
-            return;
-        }
-        let channels: Vec<_> = session.subscriptions.iter().map(|s| s.channel).collect();
-        for c in channels {
-            self.recount(id, c);
-            self.flow_events(c, now);
-        }
-    }
-
-    /// A copy could not be sent to its receiver: it gets no more of them. Others are not affected.
-    pub fn replica_failed(&mut self, id: SessionId, c: ChannelIndex, now: Instant) {
-        let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
-            return;
-        };
-        if !std::mem::replace(&mut subscription.copies, false) {
-            return;
-        }
-        subscription.copies_until = None;
-        self.counters.copies_failed += 1;
-        let by_copies = subscription.rung() == Rung::Replicated;
-        if by_copies
-            && let Some(flow) = &mut self.channels[c].flow
-            && let Some(departure) = flow.dismiss(id)
-        {
-            self.fell_back(id, c, Cause::NetworkChanged, departure, now);
-        }
-        self.recount(id, c);
     }
 }

@@ -8,6 +8,7 @@ mod admission;
 mod backlog;
 mod channel;
 mod control;
+mod copies;
 mod membership;
 mod offer;
 mod operate;
@@ -27,6 +28,7 @@ use rand::rngs::SmallRng;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use crate::control::RelayHint;
 use crate::flow::FlowSender;
 use crate::protect::KeyError;
 use crate::trace::{Outcome, PacketTrace, Tracer};
@@ -77,6 +79,8 @@ pub struct Source {
     /// The session of each receiver that is served.
     by_receiver: HashMap<Uuid, SessionId>,
     limits: Limits,
+    /// AMT relays that receivers are told of.
+    relays: Vec<RelayHint>,
     /// Newcomers whose id is taken.
     doubts: BTreeMap<SessionId, Doubt>,
     /// Who is sent updates on a catch-up stream, of which channel.
@@ -119,6 +123,7 @@ impl Source {
             sessions: BTreeMap::new(),
             by_receiver: HashMap::new(),
             limits: config.limits,
+            relays: Vec::new(),
             doubts: BTreeMap::new(),
             catching_up: BTreeSet::new(),
             dirty: BTreeSet::new(),

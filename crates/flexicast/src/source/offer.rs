@@ -35,6 +35,7 @@ impl Source {
         }
         let mut channel = Channel::new(own, self.next_flow_index)?;
         self.next_flow_index += 1;
+        channel.relays.clone_from(&self.relays);
         if let Some(flow) = &mut channel.flow {
             flow.set_tracing(self.tracer.is_on());
         }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::session::Session;
 use super::{ChannelIndex, SessionId, Source, close};
 use crate::Cause;
-use crate::control::{Announce, Control, Endpoint};
+use crate::control::{Announce, Control, Endpoint, MAX_RELAYS, RelayHint};
 use crate::flow::FlowConfig;
 use crate::protect::KeyError;
 
@@ -39,6 +39,26 @@ impl Source {
         self.announce(c);
     }
 
+    /// Tells receivers of these AMT relays from now on, at most [`MAX_RELAYS`]; those that cannot be announced ([`RelayHint::is_valid`]) are left out. Whoever gets
+    /// a flow by one that is not among them stays there as long as it works.
+    pub fn set_relays(&mut self, relays: Vec<RelayHint>, _now: Instant) {
+        let mut relays = relays;
+        relays.retain(RelayHint::is_valid);
+        relays.sort();
+        relays.dedup();
+        relays.truncate(MAX_RELAYS);
+        if relays == self.relays {
+            return;
+        }
+        self.relays = relays;
+        for c in 0..self.channels.len() {
+            let channel = &mut self.channels[c];
+            channel.relays.clone_from(&self.relays);
+            channel.announce_sequence += 1;
+            self.announce(c);
+        }
+    }
+
     /// Moves all members to their unicast paths and says that the flow is gone.
     fn end_flow(&mut self, c: ChannelIndex, now: Instant) {
         let Some(channel) = self.channels.get_mut(c) else {
@@ -51,6 +71,7 @@ impl Source {
         withdrawn.sequence = channel.announce_sequence;
         withdrawn.withdrawn = true;
         withdrawn.endpoints.clear();
+        withdrawn.relays.clear();
         let ids: Vec<_> = self.sessions.keys().copied().collect();
         for id in ids {
             let flow = self.channels[c].flow.as_mut();
@@ -120,7 +141,7 @@ impl Source {
             }
             // What is announced from here on is not for it.
             (subscription.key_sent, subscription.awaits_key) = (0, false);
-            (subscription.joined, subscription.copies) = (false, false);
+            subscription.forget_ways();
         }
         let channels: Vec<_> = session.subscriptions.iter().map(|s| s.channel).collect();
         for c in channels {

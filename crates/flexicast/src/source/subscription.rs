@@ -44,6 +44,8 @@ pub(super) struct Subscription {
     pub(super) cursor: Option<Cursor>,
     /// It asked to join and listens natively.
     pub(super) joined: bool,
+    /// It asked to join and listens through an AMT relay.
+    pub(super) tunnelled: bool,
     /// It asked for copies and gets them.
     pub(super) copies: bool,
     /// Whether it was counted as listening, and as getting copies.
@@ -86,6 +88,7 @@ impl Subscription {
             backlog: Backlog::default(),
             cursor: None,
             joined: false,
+            tunnelled: false,
             copies: false,
             counted: (false, false),
             copies_until: None,
@@ -118,14 +121,20 @@ impl Subscription {
     pub(super) fn listens_by(&self, rung: Rung) -> bool {
         match rung {
             Rung::Multicast => self.joined,
+            Rung::Amt => self.tunnelled,
             Rung::Replicated => self.copies,
-            Rung::Amt | Rung::Unicast => false,
+            Rung::Unicast => false,
         }
     }
 
     /// Whether it listens to the flow in any way.
     pub(super) fn listens(&self) -> bool {
-        self.joined || self.copies
+        self.joined || self.tunnelled || self.copies
+    }
+
+    /// It listens in no way any more.
+    pub(super) fn forget_ways(&mut self) {
+        (self.joined, self.tunnelled, self.copies) = (false, false, false);
     }
 
     pub(super) fn is_backing_off(&self, rung: Rung, now: Instant) -> bool {
@@ -135,7 +144,8 @@ impl Subscription {
 
     /// The flow that it was on, or on the way to, is gone.
     pub(super) fn forget_flow(&mut self) {
-        (self.joined, self.copies, self.copies_until) = (false, false, None);
+        self.forget_ways();
+        self.copies_until = None;
         (self.key_sent, self.awaits_key, self.confirmed) = (0, false, 0);
         self.ready = None;
         (self.state_sequence, self.window_sequence) = (None, None);

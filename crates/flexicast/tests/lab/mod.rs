@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use flexicast::control::{Control, ControlReader, Credential, Endpoint, Refusal};
+use flexicast::control::{Control, ControlReader, Credential, Endpoint, Refusal, RelayHint};
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
 use flexicast::receiver::{FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent, Rungs};
@@ -32,7 +32,7 @@ enum Event {
 enum Down {
     Control(Vec<u8>),
     Stream { id: u64, bytes: Vec<u8>, fin: bool },
-    Flow(Vec<u8>),
+    Flow(Rung, Vec<u8>),
 }
 
 #[derive(Debug)]
@@ -46,6 +46,10 @@ pub struct Node {
     pub connected: bool,
     /// Flow packets get through.
     pub multicast: bool,
+    /// A relay that brings flow packets can be reached.
+    pub relay: bool,
+    /// What its owner was asked about tunnels, and when.
+    pub asked: Vec<(Duration, Asked)>,
     /// Of flow packets, in percent.
     pub loss: u32,
     pub got: Vec<(u64, Via, Duration)>,
@@ -57,9 +61,18 @@ pub struct Node {
     /// Codes with which the source closed its connections; [`VIOLATION`] where it broke a rule.
     pub closes: Vec<u64>,
     joined: bool,
+    tunnel: bool,
     life: u64,
     next_stream: u64,
     catch_up: Option<u64>,
+}
+
+/// What a receiver wants of its owner as to relays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    Tunnel(Vec<RelayHint>),
+    Again,
+    End,
 }
 
 /// Stands among [`Node::closes`] for a connection that ended with a violation.
@@ -78,6 +91,8 @@ pub struct Lab {
     pub datagram_loss: u32,
     pub fetch_fails: bool,
     pub config: FlowConfig,
+    /// What receivers that are added from now on can do.
+    pub rungs: Rungs,
     /// Somebody forges or misbehaves here: packets that are not taken and connections that are closed are part of the test.
     pub hostile: bool,
     /// The flow's packets are kept in `recorded`.
@@ -139,6 +154,7 @@ impl Lab {
             datagram_loss: 0,
             fetch_fails: false,
             config,
+            rungs: Rungs::default(),
             hostile: false,
             recording: false,
             recorded: Vec::new(),
@@ -161,7 +177,7 @@ impl Lab {
             software: "lab".into(),
             credential: Credential::Token(b"t".to_vec()),
             channels: vec![(CHANNEL.into(), cursor)],
-            rungs: Rungs::default(),
+            rungs: self.rungs,
             seed: i as u64,
             dedupe_off: false,
         };
@@ -169,6 +185,8 @@ impl Lab {
             core: Receiver::new(config),
             connected: false,
             multicast: true,
+            relay: false,
+            asked: Vec::new(),
             loss: 0,
             got: Vec::new(),
             moves: Vec::new(),
@@ -176,6 +194,7 @@ impl Lab {
             says: None,
             closes: Vec::new(),
             joined: false,
+            tunnel: false,
             life: 0,
             next_stream: 3,
             catch_up: None,
@@ -332,14 +351,18 @@ impl Lab {
             let jitter = self.jitter.mul_f64(self.rng.random_range(0.0..1.0));
             let node = &self.nodes[i];
             let lost = node.loss > 0 && self.rng.random_range(0..100) < node.loss;
-            if node.joined && node.multicast && !lost {
-                let (at, life) = (self.now + self.delay + jitter, node.life);
+            let (at, life) = (self.now + self.delay + jitter, node.life);
+            let native = node.joined && node.multicast;
+            let relayed = node.tunnel && node.relay;
+            let ways = [(native, Rung::Multicast), (relayed, Rung::Amt)];
+            for (_, rung) in ways.into_iter().filter(|(on, _)| *on && !lost) {
+                let what = Down::Flow(rung, packet.to_vec());
                 self.schedule(
                     at,
                     Event::ToReceiver {
                         node: i,
                         life,
-                        what: Down::Flow(packet.to_vec()),
+                        what,
                     },
                 );
             }
@@ -450,6 +473,19 @@ impl Lab {
             match event {
                 ReceiverEvent::Join { .. } => node.joined = true,
                 ReceiverEvent::Leave { .. } => node.joined = false,
+                ReceiverEvent::Tunnel { relays, .. } => {
+                    node.tunnel = true;
+                    node.asked.push((elapsed, Asked::Tunnel(relays)));
+                }
+                ReceiverEvent::Retunnel { .. } => {
+                    assert!(node.tunnel, "there is no tunnel to be looked at");
+                    node.asked.push((elapsed, Asked::Again));
+                }
+                ReceiverEvent::EndTunnel { .. } => {
+                    assert!(node.tunnel, "there is no tunnel to be ended");
+                    node.tunnel = false;
+                    node.asked.push((elapsed, Asked::End));
+                }
                 ReceiverEvent::Moved { rung, cause, .. } => node.moves.push((elapsed, rung, cause)),
                 _ => {}
             }
@@ -492,6 +528,13 @@ impl Lab {
         busy
     }
 
+    /// The owner of a receiver has found out that its relay is gone.
+    pub fn relay_lost(&mut self, i: usize) {
+        let (flow, now) = (self.config.flow, self.now);
+        self.nodes[i].core.relay_lost(flow, now);
+        self.pump();
+    }
+
     /// Bytes that a receiver's own state machine would not say on its control stream.
     pub fn say(&mut self, i: usize, bytes: Vec<u8>) {
         self.send_up(i, Up::Control(bytes));
@@ -509,7 +552,7 @@ impl Lab {
 
     /// A datagram that reaches a receiver as if it were of the flow, whoever sent it.
     pub fn inject(&mut self, i: usize, packet: Vec<u8>) {
-        self.send_down(i, Down::Flow(packet));
+        self.send_down(i, Down::Flow(Rung::Multicast, packet));
     }
 
     /// Lets virtual time pass.
@@ -540,10 +583,8 @@ impl Lab {
                                 assert!(node.core.wants_unicast());
                                 node.core.on_unicast(id, &bytes, fin).unwrap();
                             }
-                            Down::Flow(mut packet) => {
-                                let input =
-                                    node.core
-                                        .on_flow_datagram(Rung::Multicast, &mut packet, now);
+                            Down::Flow(rung, mut packet) => {
+                                let input = node.core.on_flow_datagram(rung, &mut packet, now);
                                 assert!(
                                     self.hostile
                                         || !matches!(

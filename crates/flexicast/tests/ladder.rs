@@ -1,0 +1,260 @@
+//! Relays among the other ways to a flow: when one is asked, when it counts, and what its loss costs.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod lab;
+
+use std::time::Duration;
+
+use flexicast::control::{Action, Control, RelayAddress, RelayHint};
+use flexicast::receiver::Rungs;
+use flexicast::{Cause, PathId, Rung, Via};
+use lab::{Asked, Lab};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const AMT: (Rung, Cause) = (Rung::Amt, Cause::Joined);
+const NATIVE: (Rung, Cause) = (Rung::Multicast, Cause::Joined);
+
+/// Receivers that can use a relay, none of which hears native multicast.
+fn lab(seed: u64, nodes: usize) -> Lab {
+    let mut lab = Lab::new(seed, 0);
+    lab.rungs = Rungs {
+        amt_v4: true,
+        amt_v6: true,
+        ..Rungs::default()
+    };
+    for i in 0..nodes {
+        lab.add_node(i, None);
+        (lab.nodes[i].multicast, lab.nodes[i].relay) = (false, true);
+    }
+    lab
+}
+
+fn relayed(seed: u64, nodes: usize) -> Lab {
+    let mut lab = lab(seed, nodes);
+    (0..nodes).for_each(|i| lab.connect(i));
+    lab.run(SECOND * 2);
+    (0..nodes).for_each(|i| assert_eq!(lab.moves(i), [AMT], "receiver {i}"));
+    lab
+}
+
+fn stream(lab: &mut Lab, n: usize) {
+    for _ in 0..n {
+        lab.publish(700);
+        lab.run(10 * MS);
+    }
+}
+
+fn tunnels(lab: &Lab, i: usize) -> usize {
+    let opened = |(_, asked): &&(Duration, Asked)| matches!(asked, Asked::Tunnel(_));
+    lab.nodes[i].asked.iter().filter(opened).count()
+}
+
+#[test]
+fn without_multicast_a_relay_brings_everything() {
+    let mut lab = relayed(1, 3);
+    stream(&mut lab, 300);
+    lab.run(SECOND);
+    lab.assert_complete(1);
+    for node in &lab.nodes {
+        assert!(node.got.iter().all(|(_, via, _)| *via == Via::Flow));
+        let stats = node.core.stats(lab::CHANNEL).unwrap();
+        assert_eq!(stats.tunnelled_packets, stats.flow_packets);
+    }
+    let owed = lab.source.flow(0).unwrap().outstanding();
+    assert_eq!(owed, 0, "they acknowledge by the relay's path");
+}
+
+/// Also where the source is far away, so that the native join takes longer to show that it works than a relay is kept waiting.
+#[test]
+fn where_multicast_works_no_relay_is_bothered() {
+    for delay in [MS, 50 * MS, 100 * MS] {
+        let mut lab = lab(2, 2);
+        lab.delay = delay;
+        lab.nodes.iter_mut().for_each(|n| n.multicast = true);
+        (0..2).for_each(|i| lab.connect(i));
+        stream(&mut lab, 300);
+        lab.run(SECOND * 30);
+        for i in 0..2 {
+            assert_eq!(lab.moves(i), [NATIVE], "{delay:?}");
+            assert_eq!(lab.nodes[i].asked, [], "{delay:?}");
+        }
+        lab.assert_complete(1);
+    }
+}
+
+#[test]
+fn a_lost_relay_is_told_at_once_and_costs_nothing() {
+    for seed in 0..10 {
+        let mut lab = relayed(seed, 2);
+        stream(&mut lab, 50);
+        lab.nodes[0].relay = false;
+        lab.run(20 * MS);
+        lab.relay_lost(0);
+        lab.run(30 * MS);
+        let rungs: Vec<_> = lab.source.sessions().map(|s| s.channels[0].rung).collect();
+        assert_eq!(rungs, [Rung::Unicast, Rung::Amt], "seed {seed}");
+        stream(&mut lab, 50);
+        // Another relay.
+        lab.nodes[0].relay = true;
+        stream(&mut lab, 50);
+        lab.run(SECOND);
+        lab.assert_complete(1);
+        let lost = (Rung::Unicast, Cause::RelayLost);
+        assert_eq!(lab.moves(0), [AMT, lost, AMT], "seed {seed}");
+        assert_eq!(lab.moves(1), [AMT], "the others stay");
+    }
+}
+
+/// Nobody says that the relay is dead: the missing acknowledgements do, and its user is asked to look after it.
+#[test]
+fn a_relay_that_dies_silently_is_looked_after_at_once() {
+    let mut lab = relayed(3, 1);
+    stream(&mut lab, 50);
+    lab.nodes[0].relay = false;
+    let died = lab.elapsed();
+    stream(&mut lab, 50);
+    let fell = (Rung::Unicast, Cause::AckTimeout);
+    assert_eq!(lab.moves(0), [AMT, fell]);
+    let looked = lab.nodes[0].asked.last().unwrap();
+    assert_eq!(looked.1, Asked::Again);
+    assert!(looked.0 - died < 300 * MS, "{:?}", looked.0 - died);
+    lab.nodes[0].relay = true;
+    stream(&mut lab, 50);
+    lab.assert_complete(1);
+    assert_eq!(lab.moves(0), [AMT, fell, AMT]);
+}
+
+#[test]
+fn an_idle_flow_that_the_relay_brings_no_more_is_missed_by_its_heartbeats() {
+    let mut lab = relayed(4, 1);
+    lab.run(SECOND * 3);
+    lab.nodes[0].relay = false;
+    lab.run(SECOND * 6);
+    let fell = (Rung::Unicast, Cause::HeartbeatLost);
+    assert_eq!(lab.moves(0), [AMT, fell]);
+    assert_eq!(lab.nodes[0].asked.last().unwrap().1, Asked::Again);
+    lab.nodes[0].relay = true;
+    lab.run(SECOND * 2);
+    assert_eq!(lab.moves(0), [AMT, fell, AMT]);
+}
+
+/// What does not work is tried again at growing intervals.
+#[test]
+fn a_relay_that_brings_nothing_is_looked_after_ever_more_seldom() {
+    let mut lab = lab(5, 1);
+    lab.nodes[0].relay = false;
+    lab.connect(0);
+    lab.run(SECOND * 400);
+    assert_eq!(tunnels(&lab, 0), 1);
+    let times: Vec<_> = lab.nodes[0].asked.iter().map(|(at, _)| *at).collect();
+    assert!((6..11).contains(&times.len()), "{times:?}");
+    let last = times.len() - 1;
+    let (first, late) = (times[1] - times[0], times[last] - times[last - 1]);
+    assert!(late > first * 10, "{times:?}");
+    let before = lab.nodes[0].asked.len();
+    let now = lab.now;
+    lab.nodes[0].core.network_changed(now);
+    lab.run(MS);
+    assert!(
+        lab.nodes[0].asked.len() > before,
+        "at once in another network"
+    );
+}
+
+#[test]
+fn native_multicast_takes_over_and_the_tunnel_ends_after_a_while() {
+    let mut lab = relayed(6, 1);
+    stream(&mut lab, 100);
+    lab.nodes[0].multicast = true;
+    let began = lab.elapsed();
+    stream(&mut lab, 600);
+    assert_eq!(lab.moves(0), [AMT, NATIVE]);
+    assert_eq!(lab.nodes[0].asked.len(), 1, "it is held for a while");
+    stream(&mut lab, 600);
+    let (ended, asked) = lab.nodes[0].asked[1].clone();
+    assert_eq!(asked, Asked::End);
+    assert!(ended - began > SECOND * 9, "{:?}", ended - began);
+    // Native multicast fails: the relay is asked again, and soon.
+    lab.nodes[0].multicast = false;
+    stream(&mut lab, 200);
+    lab.run(SECOND);
+    lab.assert_complete(1);
+    let fell = (Rung::Unicast, Cause::AckTimeout);
+    assert_eq!(lab.moves(0), [AMT, NATIVE, fell, AMT]);
+    let repaired = lab.nodes[0]
+        .got
+        .iter()
+        .filter(|(_, via, _)| *via != Via::Flow);
+    let repaired = repaired.count();
+    assert!(repaired < 120, "{repaired} updates outside of the flow");
+}
+
+/// Native multicast comes back while the tunnel is held: it is not closed and opened, and so on.
+#[test]
+fn a_tunnel_that_is_held_takes_over_at_once() {
+    let mut lab = relayed(7, 1);
+    lab.nodes[0].multicast = true;
+    stream(&mut lab, 100);
+    assert_eq!(lab.moves(0), [AMT, NATIVE]);
+    lab.nodes[0].multicast = false;
+    let lost = lab.elapsed();
+    stream(&mut lab, 100);
+    let fell = (Rung::Unicast, Cause::AckTimeout);
+    assert_eq!(lab.moves(0), [AMT, NATIVE, fell, AMT]);
+    let back = lab.nodes[0].moves[3].0 - lost;
+    assert!(back < 400 * MS, "{back:?}");
+    assert_eq!(tunnels(&lab, 0), 1);
+    lab.run(SECOND * 30);
+    assert!(!lab.nodes[0].asked.iter().any(|(_, a)| *a == Asked::End));
+}
+
+/// Packets by a relay prove nothing if the receiver never said that it listens there, and their proof is of no other path.
+#[test]
+fn a_proof_counts_only_for_the_path_that_was_asked_for() {
+    let mut lab = lab(8, 1);
+    lab.nodes[0].says = Some(|frame| {
+        let join = |s: &flexicast::control::State| {
+            s.action == Action::Join && s.path == PathId::new(1, Rung::Amt)
+        };
+        !matches!(frame, Control::State(state) if join(state))
+    });
+    lab.connect(0);
+    stream(&mut lab, 200);
+    assert!(lab.nodes[0].core.stats(lab::CHANNEL).unwrap().flow_packets > 50);
+    assert!(lab.source.counters().proofs_ignored > 0);
+    assert_eq!(lab.moves(0), []);
+    lab.run(SECOND);
+    lab.assert_complete(1);
+}
+
+#[test]
+fn a_source_tells_its_receivers_of_relays() {
+    let hint = |priority, address, port| RelayHint {
+        priority,
+        address,
+        port,
+    };
+    let near = hint(1, RelayAddress::Ip([192, 0, 2, 9].into()), 2268);
+    let far = hint(2, RelayAddress::Name("relay.example.org".into()), 4000);
+    let bad = hint(0, RelayAddress::Ip([0, 0, 0, 0].into()), 2268);
+    let mut lab = lab(9, 1);
+    let now = lab.now;
+    lab.source
+        .set_relays(vec![far.clone(), bad, near.clone()], now);
+    lab.connect(0);
+    lab.run(SECOND * 2);
+    assert_eq!(lab.moves(0), [AMT]);
+    let both = Asked::Tunnel(vec![near.clone(), far.clone()]);
+    assert_eq!(lab.nodes[0].asked[0].1, both);
+    let now = lab.now;
+    lab.source.set_relays(vec![far.clone()], now);
+    lab.run(SECOND);
+    assert_eq!(lab.nodes[0].asked[1].1, Asked::Tunnel(vec![far]));
+    stream(&mut lab, 20);
+    assert_eq!(lab.moves(0), [AMT], "nobody leaves a relay for that");
+    lab.source.set_relays(Vec::new(), lab.now);
+    lab.run(SECOND);
+    assert_eq!(lab.nodes[0].asked[2].1, Asked::Tunnel(Vec::new()));
+    lab.assert_complete(1);
+}
