@@ -260,6 +260,7 @@ fn take(m: &mut Model, step: Step) {
                 } else {
                     vec![]
                 },
+                relays: vec![],
                 copies,
                 ack_delay: Duration::from_millis(ack_delay.into()),
                 flow_index: f as u64 + 1,

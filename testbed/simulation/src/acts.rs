@@ -74,6 +74,7 @@ impl World {
                 for node in &mut self.nodes {
                     node.multicast.cut(now + span);
                     node.copied.cut(now + span);
+                    node.relayed.cut(now + span);
                 }
             }
             Act::Partition { receiver, span } => self.partition(receiver, span),
@@ -174,9 +175,12 @@ impl World {
                 let node = &mut self.nodes[receiver];
                 if node.presence == Presence::Here && node.is_suspended(now).is_none() {
                     node.core.network_changed(now);
+                    self.doubt(receiver);
                     self.pump_receiver(receiver)?;
                 }
             }
+            Act::RelayFails { relay, span, told } => self.relay_fails(relay, span, told),
+            Act::CutRelay { receiver, span } => self.nodes[receiver].relayed.cut(now + span),
             Act::CopyFails { receiver } => self.nodes[receiver].copy_fails = true,
         }
         Ok(())

@@ -80,12 +80,14 @@ impl World {
         for node in &mut self.nodes {
             node.multicast.heal();
             node.copied.heal();
+            node.relayed.heal();
             node.unicast.heal();
             node.stalled_until = None;
             node.copy_fails = false;
             node.plan.bandwidth = 1_000_000_000;
             node.plan.reads_per_second = None;
         }
+        self.heal_relays();
         for receiver in 0..self.nodes.len() {
             let boot = self.nodes[receiver].boot;
             self.schedule(now, Event::Read { receiver, boot });
@@ -287,14 +289,23 @@ impl World {
                         node.plan.v6
                     }
                 });
+                let amt = !self.relays.is_empty()
+                    && endpoints.iter().any(|e| {
+                        if e.group.is_ipv4() {
+                            node.plan.amt_v4
+                        } else {
+                            node.plan.amt_v6
+                        }
+                    });
                 let copies = self.script.channels[channel].copies && node.plan.copies;
-                if !multicast && copies && self.script.copies < self.nodes.len() {
+                if !multicast && !amt && copies && self.script.copies < self.nodes.len() {
                     // There are not enough copies for everybody.
                     continue;
                 }
-                let best = match (flow, multicast, copies) {
-                    (true, true, _) => Rung::Multicast,
-                    (true, false, true) => Rung::Replicated,
+                let best = match (flow, multicast, amt, copies) {
+                    (true, true, _, _) => Rung::Multicast,
+                    (true, false, true, _) => Rung::Amt,
+                    (true, false, false, true) => Rung::Replicated,
                     _ => Rung::Unicast,
                 };
                 if subscription.rung != best {

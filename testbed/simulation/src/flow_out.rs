@@ -91,6 +91,13 @@ impl World {
                 arrivals.extend(at.into_iter().flatten().map(|at| (at, i, Rung::Multicast)));
             }
         }
+        for i in 0..self.nodes.len() {
+            let here = self.nodes[i].presence == Presence::Here;
+            if here && self.relayed(i, flow, &self.origin.endpoints[channel]) {
+                let at = self.nodes[i].relayed.arrivals(now, &mut self.rng);
+                arrivals.extend(at.into_iter().flatten().map(|at| (at, i, Rung::Amt)));
+            }
+        }
         let Some(core) = &mut self.origin.core else {
             return Ok(());
         };

@@ -16,6 +16,7 @@ mod node;
 mod origin;
 mod path;
 mod receiver_host;
+mod relays;
 pub mod runner;
 mod sabotage;
 mod scenario;

@@ -11,6 +11,7 @@ use flexicast::{Cursor, FlowId, Rung};
 use uuid::Uuid;
 
 use crate::link::Link;
+use crate::relays::Gateway;
 use crate::script::ReceiverPlan;
 use crate::store::Store;
 use crate::violation::{Broken, Promise, broken};
@@ -53,6 +54,8 @@ pub(crate) struct Node {
     pub(crate) boot: u64,
     pub(crate) path: Option<SessionId>,
     pub(crate) multicast: Link,
+    pub(crate) relayed: Link,
+    pub(crate) gateway: Gateway,
     pub(crate) copied: Link,
     pub(crate) unicast: Link,
     /// The groups that it asked for.
@@ -90,6 +93,8 @@ impl Node {
         Node {
             core: Receiver::new(config(id, &plan, &readings, seed, dedupe_off)),
             multicast: Link::new(plan.multicast),
+            relayed: Link::new(plan.relayed),
+            gateway: Gateway::default(),
             copied: Link::new(plan.copied),
             unicast: Link::new(plan.unicast),
             plan,
@@ -120,6 +125,7 @@ impl Node {
         self.path = None;
         self.joined.clear();
         self.wanted.clear();
+        self.gateway = Gateway::default();
         self.confirm_due = false;
         self.reads_at = None;
         self.held_packets = 0;
@@ -298,6 +304,8 @@ fn config(
         rungs: Rungs {
             multicast_v4: plan.v4,
             multicast_v6: plan.v6,
+            amt_v4: plan.amt_v4,
+            amt_v6: plan.amt_v6,
             replicated: plan.copies,
         },
         seed,

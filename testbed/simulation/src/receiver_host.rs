@@ -191,6 +191,13 @@ impl World {
                 node.wanted.remove(&flow);
                 node.joined.remove(&flow);
             }
+            ReceiverEvent::Tunnel {
+                flow, endpoints, ..
+            } => self.tunnel(i, flow, endpoints),
+            ReceiverEvent::Retunnel { .. } => self.doubt(i),
+            ReceiverEvent::EndTunnel { flow } => {
+                node.gateway.flows.remove(&flow);
+            }
             ReceiverEvent::Moved {
                 channel,
                 rung,
@@ -358,7 +365,11 @@ impl World {
         let mut buffer = std::mem::take(&mut self.scratch);
         buffer.clear();
         buffer.extend_from_slice(packet);
-        let input = node.core.on_flow_datagram(rung, &mut buffer, now);
+        let by = match self.sabotage {
+            Some(Sabotage::RelayedIsNative) if rung == Rung::Amt => Rung::Multicast,
+            _ => rung,
+        };
+        let input = node.core.on_flow_datagram(by, &mut buffer, now);
         self.scratch = buffer;
         if input == FlowInput::Invalid {
             return broken(

@@ -23,13 +23,17 @@ pub enum Sabotage {
     DeafTimers,
     /// A piece of a reliable stream gets lost.
     LossyStreams,
+    /// Packets that came through a relay are taken for native ones.
+    RelayedIsNative,
+    /// A gateway that has lost its relay never looks for another.
+    NoOtherRelay,
     /// Chance that does not come from the seed.
     Dice,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 11] = [
+    pub const ALL: [Sabotage; 13] = [
         Sabotage::RepairOff,
         Sabotage::DedupeOff,
         Sabotage::StoreCorrupts,
@@ -40,6 +44,8 @@ impl Sabotage {
         Sabotage::NeverClosed,
         Sabotage::DeafTimers,
         Sabotage::LossyStreams,
+        Sabotage::RelayedIsNative,
+        Sabotage::NoOtherRelay,
         Sabotage::Dice,
     ];
 }

@@ -35,7 +35,7 @@ impl Script {
         };
         let mut channels: Vec<_> = (0..channels).map(|_| channel(rng)).collect();
         let rough = [0.0, 0.5, 1.0][rng.random_range(0..3)];
-        let receivers: Vec<_> = (0..count)
+        let mut receivers: Vec<_> = (0..count)
             .map(|_| receiver(rng, channels.len(), duration, rough))
             .collect();
         let mut acts = traffic(rng, &channels, count, duration);
@@ -68,6 +68,7 @@ impl Script {
         if rng.random_bool(0.1) {
             flapping(rng, count, duration, &mut acts);
         }
+        let relays = relays(seed, &mut receivers, duration, rough, &mut acts);
         acts.sort_by_key(|(at, _)| *at);
         let patience = rng.random_range(1500..5000);
         Script {
@@ -82,6 +83,7 @@ impl Script {
             unicast_rate: rng
                 .random_bool(0.3)
                 .then(|| rng.random_range(2..50) * 1_000_000),
+            relays,
             copies: [1, 3, 2000][rng.random_range(0..3)],
             patient: count < 8 && rng.random_bool(0.1),
         }
@@ -165,10 +167,18 @@ fn receiver(rng: &mut SmallRng, channels: usize, duration: Duration, rough: f64)
         channels: wanted,
         v4,
         v6,
+        amt_v4: false,
+        amt_v6: false,
         copies: rng.random_bool(0.6),
         multicast: quality(rng, rough),
         copied: quality(rng, rough),
         unicast: quality(rng, rough),
+        relayed: Quality {
+            delay: MS,
+            jitter: MS,
+            loss: Loss::NONE,
+            duplicates: 0.0,
+        },
         bandwidth: [2, 10, 50, 1000][rng.random_range(0..4)] * 1_000_000,
         confirms_after: MS * rng.random_range(0..1500),
         reads_per_second: rng.random_bool(0.1).then(|| rng.random_range(20..200)),
@@ -215,6 +225,46 @@ fn traffic(
         }
     }
     acts
+}
+
+/// Relays, who can use them, and how they fail; by chance of their own, so that the rest of a scenario is the same without them.
+fn relays(
+    seed: u64,
+    receivers: &mut [ReceiverPlan],
+    duration: Duration,
+    rough: f64,
+    acts: &mut Vec<(Duration, Act)>,
+) -> usize {
+    let rng = &mut SmallRng::seed_from_u64(seed ^ 0x2268);
+    let relays = [0, 0, 1, 2, 3][rng.random_range(0..5)];
+    if relays == 0 {
+        return 0;
+    }
+    for receiver in receivers.iter_mut() {
+        receiver.relayed = quality(rng, rough);
+        (receiver.amt_v4, receiver.amt_v6) = [
+            (true, true),
+            (true, true),
+            (true, false),
+            (false, true),
+            (false, false),
+        ][rng.random_range(0..5)];
+    }
+    let failures = [0, 1, 3, 10][rng.random_range(0..4)];
+    for _ in 0..failures {
+        let at = duration.mul_f64(rng.random_range(0.05..0.98));
+        let relay = rng.random_range(0..relays);
+        let span = span(rng, 0.05, 8.0);
+        let told = rng.random_bool(0.5);
+        acts.push((at, Act::RelayFails { relay, span, told }));
+    }
+    for _ in 0..rng.random_range(0..4) {
+        let at = duration.mul_f64(rng.random_range(0.05..0.98));
+        let receiver = rng.random_range(0..receivers.len());
+        let span = span(rng, 0.05, 6.0);
+        acts.push((at, Act::CutRelay { receiver, span }));
+    }
+    relays
 }
 
 fn span(rng: &mut SmallRng, from: f64, to: f64) -> Duration {

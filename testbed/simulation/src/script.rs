@@ -25,6 +25,8 @@ pub struct Script {
     pub receiver_patience: Duration,
     /// All unicast sessions together, bit/s (see `SourceConfig::unicast_rate`).
     pub unicast_rate: Option<u64>,
+    /// AMT relays that everybody knows of.
+    pub relays: usize,
     /// Receivers that get copies of one channel at once (see `Limits::copies`).
     pub copies: usize,
     /// After healing, wait until everybody stands on the best rung that it can have: back-off may take minutes.
@@ -73,10 +75,16 @@ pub struct ReceiverPlan {
     pub v4: bool,
     /// Can join IPv6 groups.
     pub v6: bool,
+    /// Can get IPv4 groups through a relay.
+    pub amt_v4: bool,
+    /// Can get IPv6 groups through a relay.
+    pub amt_v6: bool,
     /// Takes copies (rung 3).
     pub copies: bool,
     /// By which the flow's packets come.
     pub multicast: Quality,
+    /// By which packets come through a relay.
+    pub relayed: Quality,
     /// By which copies come.
     pub copied: Quality,
     /// By which QUIC's packets go, both ways. What of it is lost shows as delay, but for DATAGRAM frames.
@@ -260,6 +268,22 @@ pub enum Act {
     NetworkChanged {
         /// Which.
         receiver: usize,
+    },
+    /// A relay dies and comes back without knowing anybody.
+    RelayFails {
+        /// Which.
+        relay: usize,
+        /// How long it is away.
+        span: Duration,
+        /// Gateways learn of it at once.
+        told: bool,
+    },
+    /// Nothing comes through to a receiver from its relay, which lives.
+    CutRelay {
+        /// Whose.
+        receiver: usize,
+        /// How long.
+        span: Duration,
     },
     /// The next copy to a receiver cannot be sent.
     CopyFails {

@@ -186,10 +186,10 @@ impl Watch {
                     }
                     standing.sessions.insert(session);
                 }
-                // It goes on listening: for the flow's return, or by multicast without copies.
+                // It goes on listening: for the flow's return, or by other paths.
                 Action::Leave
-                    if state.cause == Some(Cause::HeartbeatLost)
-                        || state.path.rung() == Some(Rung::Replicated) => {}
+                    if matches!(state.cause, Some(Cause::HeartbeatLost | Cause::RelayLost))
+                        || matches!(state.path.rung(), Some(Rung::Amt | Rung::Replicated)) => {}
                 Action::Leave => {
                     standing.sessions.remove(&session);
                     if standing.sessions.is_empty() {

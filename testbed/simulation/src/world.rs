@@ -13,6 +13,7 @@ use rand::{RngExt, SeedableRng};
 use crate::node::Node;
 use crate::origin::Origin;
 use crate::path::Path;
+use crate::relays::Relay;
 use crate::sabotage::Sabotage;
 use crate::script::{Act, Script};
 use crate::trace::{Kind, Trace};
@@ -97,6 +98,11 @@ pub(crate) enum Event {
         flow: flexicast::FlowId,
         endpoints: Vec<flexicast::control::Endpoint>,
     },
+    /// A receiver's gateway knows more of relays.
+    Gateway {
+        receiver: usize,
+        boot: u64,
+    },
     /// What an application handed over is on disk.
     Confirm {
         receiver: usize,
@@ -178,6 +184,7 @@ pub(crate) struct World {
     serial: u64,
     pub(crate) origin: Origin,
     pub(crate) nodes: Vec<Node>,
+    pub(crate) relays: Vec<Relay>,
     pub(crate) paths: BTreeMap<SessionId, Path>,
     pub(crate) next_session: SessionId,
     pub(crate) watch: Watch,
@@ -219,6 +226,7 @@ impl World {
             serial: 0,
             origin,
             nodes,
+            relays: (0..script.relays).map(|_| Relay::default()).collect(),
             paths: BTreeMap::new(),
             next_session: 1,
             watch,
@@ -344,6 +352,7 @@ impl World {
                 }
                 Ok(())
             }
+            Event::Gateway { receiver, boot } => self.gateway(receiver, boot),
             Event::Confirm { receiver, boot } => self.confirm(receiver, boot),
             Event::Read { receiver, boot } => {
                 if self.nodes[receiver].boot == boot {
@@ -378,6 +387,7 @@ impl World {
             Event::Packet { receiver, .. }
             | Event::Connect { receiver, .. }
             | Event::Handshaken { receiver, .. }
+            | Event::Gateway { receiver, .. }
             | Event::Confirm { receiver, .. }
             | Event::Read { receiver, .. } => Some(Host::Receiver(*receiver)),
             Event::Act(_) | Event::Joined { .. } | Event::Resume(_) | Event::Start(_) => None,

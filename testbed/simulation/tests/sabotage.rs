@@ -27,6 +27,7 @@ fn every_broken_promise_is_noticed() {
             Sabotage::NeverClosed => &[Promise::Memory],
             Sabotage::DeafTimers => &[Promise::Timers],
             Sabotage::LossyStreams => &[Promise::Protocol, Promise::Delivery],
+            Sabotage::RelayedIsNative | Sabotage::NoOtherRelay => &[Promise::Rung],
             Sabotage::Dice => &[Promise::Determinism],
         };
         let right = found.iter().any(|p| expected.contains(p));

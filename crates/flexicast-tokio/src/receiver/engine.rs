@@ -102,6 +102,7 @@ impl Engine {
                 multicast_v4: config.multicast,
                 multicast_v6: config.multicast,
                 replicated: config.replicated,
+                ..Rungs::default()
             },
             seed: rand::rng().random(),
             dedupe_off: config.sabotage_dedupe_off,

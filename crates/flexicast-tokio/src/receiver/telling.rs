@@ -46,6 +46,10 @@ impl Engine {
                 ReceiverEvent::Join { flow, endpoints } => self.groups.join(flow, endpoints),
                 ReceiverEvent::Rejoin { flow } => self.groups.rejoin(flow),
                 ReceiverEvent::Leave { flow } => self.groups.leave(flow),
+                // Never said: this receiver does not say that it can use relays.
+                ReceiverEvent::Tunnel { .. }
+                | ReceiverEvent::Retunnel { .. }
+                | ReceiverEvent::EndTunnel { .. } => {}
                 ReceiverEvent::Moved {
                     channel,
                     rung,

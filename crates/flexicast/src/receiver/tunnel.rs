@@ -186,6 +186,7 @@ impl Receiver {
         let endpoints = endpoints.filter(|e| rungs.tunnels(e.group.is_ipv4()));
         self.events.push_back(ReceiverEvent::Tunnel {
             flow: id,
+            channel: self.channels[flow.channel].name.clone(),
             endpoints: endpoints.copied().collect(),
             relays: flow.announce.relays.clone(),
         });

@@ -107,6 +107,8 @@ pub enum ReceiverEvent {
     Tunnel {
         /// The flow.
         flow: FlowId,
+        /// The name of its channel.
+        channel: String,
         /// Where it can be had; one of them is enough.
         endpoints: Vec<Endpoint>,
         /// The relays that the source knows of.

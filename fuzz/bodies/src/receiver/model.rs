@@ -88,6 +88,8 @@ impl Model {
             rungs: Rungs {
                 multicast_v4: kind & 1 == 0,
                 multicast_v6: kind & 2 == 0,
+                amt_v4: kind & 32 == 32,
+                amt_v6: kind & 32 == 32,
                 replicated: kind & 4 == 0,
             },
             seed: 1,

@@ -1,0 +1,164 @@
+//! AMT relays and the gateways of the receivers: which relay a receiver has, what it forwards, and when its loss is noticed. What RFC 7450 says between the two is
+//! modelled as the time that it takes.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use flexicast::FlowId;
+use flexicast::control::Endpoint;
+use rand::RngExt;
+
+use crate::node::Presence;
+use crate::sabotage::Sabotage;
+use crate::violation::Broken;
+use crate::world::{Event, World};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A relay.
+#[derive(Debug, Default)]
+pub(crate) struct Relay {
+    /// Until then it does nothing.
+    down_until: Option<Instant>,
+    /// Grows with each failure: what it knew of its gateways is gone then.
+    life: u64,
+}
+
+impl Relay {
+    fn is_up(&self, now: Instant) -> bool {
+        self.down_until.is_none_or(|until| until <= now)
+    }
+}
+
+/// The gateway in a receiver's process.
+#[derive(Debug, Default)]
+pub(crate) struct Gateway {
+    /// The flows that it is to get, and by which endpoints.
+    pub(crate) flows: BTreeMap<FlowId, Vec<Endpoint>>,
+    /// The relay that it has, in that life of it.
+    relay: Option<(usize, u64)>,
+    /// It is looking for a relay.
+    looking: bool,
+    /// It has asked its relay whether it lives.
+    asking: bool,
+}
+
+impl World {
+    fn forwards(&self, relay: (usize, u64)) -> bool {
+        let known = self.relays.get(relay.0);
+        known.is_some_and(|r| r.is_up(self.now) && r.life == relay.1)
+    }
+
+    /// Whether a packet that is sent to these endpoints comes to a receiver through its relay.
+    pub(crate) fn relayed(&self, i: usize, flow: FlowId, endpoints: &[Endpoint]) -> bool {
+        let gateway = &self.nodes[i].gateway;
+        let wanted = gateway.flows.get(&flow);
+        wanted.is_some_and(|w| w.iter().any(|e| endpoints.contains(e)))
+            && gateway.relay.is_some_and(|relay| self.forwards(relay))
+    }
+
+    /// A receiver wants a flow through a relay.
+    pub(crate) fn tunnel(&mut self, i: usize, flow: FlowId, endpoints: Vec<Endpoint>) {
+        self.nodes[i].gateway.flows.insert(flow, endpoints);
+        self.look(i, 200);
+    }
+
+    /// A receiver doubts its relay.
+    pub(crate) fn doubt(&mut self, i: usize) {
+        match self.nodes[i].gateway.relay {
+            None => self.look(i, 200),
+            Some(_) => self.notice_later(i, 600..900),
+        }
+    }
+
+    /// Looks for a relay, which takes up to so many milliseconds.
+    fn look(&mut self, i: usize, most: u64) {
+        let gateway = &mut self.nodes[i].gateway;
+        if gateway.relay.is_none() && !std::mem::replace(&mut gateway.looking, true) {
+            let at = self.now + MS * self.rng.random_range(10..most as u32);
+            let boot = self.nodes[i].boot;
+            self.schedule(at, Event::Gateway { receiver: i, boot });
+        }
+    }
+
+    fn notice_later(&mut self, i: usize, within: std::ops::Range<u32>) {
+        let gateway = &mut self.nodes[i].gateway;
+        if !std::mem::replace(&mut gateway.asking, true) {
+            let at = self.now + MS * self.rng.random_range(within);
+            let boot = self.nodes[i].boot;
+            self.schedule(at, Event::Gateway { receiver: i, boot });
+        }
+    }
+
+    /// A gateway has found a relay, or none, or has found out whether the one that it has lives.
+    pub(crate) fn gateway(&mut self, i: usize, boot: u64) -> Result<(), Broken> {
+        let now = self.now;
+        let node = &mut self.nodes[i];
+        if node.boot != boot || node.presence != Presence::Here {
+            return Ok(());
+        }
+        (node.gateway.looking, node.gateway.asking) = (false, false);
+        let flows: Vec<_> = node.gateway.flows.keys().copied().collect();
+        if let Some(relay) = node.gateway.relay {
+            if self.forwards(relay) {
+                return Ok(());
+            }
+            self.say(|| format!("receiver {i} has lost relay {}", relay.0));
+            self.count("relays lost");
+            if self.sabotage == Some(Sabotage::NoOtherRelay) {
+                return Ok(());
+            }
+            let node = &mut self.nodes[i];
+            node.gateway.relay = None;
+            flows.iter().for_each(|f| node.core.relay_lost(*f, now));
+            self.look(i, 500);
+            return self.pump_receiver(i).map(|_| ());
+        }
+        if flows.is_empty() {
+            return Ok(());
+        }
+        let up = self.relays.iter().enumerate();
+        let up: Vec<_> = up.filter(|(_, r)| r.is_up(now)).collect();
+        let chosen = match up.len() {
+            0 => None,
+            many => up.get(self.rng.random_range(0..many)),
+        };
+        match chosen.map(|(r, relay)| (*r, relay.life)) {
+            Some(relay) => {
+                self.nodes[i].gateway.relay = Some(relay);
+                self.say(|| format!("receiver {i} has relay {}", relay.0));
+            }
+            None => {
+                let node = &mut self.nodes[i];
+                flows.iter().for_each(|f| node.core.no_relay(*f, now));
+                self.look(i, 5000);
+            }
+        }
+        self.pump_receiver(i).map(|_| ())
+    }
+
+    /// A relay's process dies and starts again a while later, without knowing anybody. Gateways notice at once, for its host says so, or only by and by.
+    pub(crate) fn relay_fails(&mut self, relay: usize, span: Duration, told: bool) {
+        let until = self.now + span;
+        let Some(failed) = self.relays.get_mut(relay) else {
+            return;
+        };
+        failed.life += 1;
+        failed.down_until = failed.down_until.max(Some(until));
+        for i in 0..self.nodes.len() {
+            if self.nodes[i].gateway.relay.is_some_and(|r| r.0 == relay) {
+                self.notice_later(i, if told { 1..50 } else { 2000..9000 });
+            }
+        }
+    }
+
+    /// All relays work from now on; who had one that failed finds out.
+    pub(crate) fn heal_relays(&mut self) {
+        self.relays.iter_mut().for_each(|r| r.down_until = None);
+        for i in 0..self.nodes.len() {
+            if self.nodes[i].presence == Presence::Here {
+                self.doubt(i);
+            }
+        }
+    }
+}
