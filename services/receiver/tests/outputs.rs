@@ -6,6 +6,7 @@ mod hook_server;
 mod program;
 mod site;
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -470,6 +471,30 @@ async fn a_gap_and_a_new_store_are_told_to_who_listens() {
     );
     assert_eq!(listener.notes, []);
     stop(running);
+}
+
+/// Who reads a feed when the receiver is told to stop gets all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_cuts_no_answer_short() {
+    const LONG: usize = 24 << 20;
+    let site = Site::start().await;
+    let home = Home::new(site.link(), String::new());
+    let mut running = home.start();
+    site.publish(1).await;
+    home.cursor(1).await;
+    // More than the buffers between two sockets hold.
+    std::fs::write(home.data.join("lore.atom"), vec![b'.'; LONG]).unwrap();
+    let mut reader = std::net::TcpStream::connect(home.http).unwrap();
+    reader
+        .write_all(b"GET /feeds/lore.atom HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .unwrap();
+    let mut all = vec![0; 9];
+    reader.read_exact(&mut all).unwrap();
+    running.signal("-TERM");
+    running.wait_for("finishing what is in hand");
+    reader.read_to_end(&mut all).unwrap();
+    assert!(all.len() > LONG, "{}", all.len());
+    assert_eq!(running.exit_code(), Some(0));
 }
 
 /// A file system of its own, with little room.
