@@ -24,6 +24,8 @@ pub struct Binaries {
     pub delay: PathBuf,
     /// `flexfeed-stream`, which drives the transport without services.
     pub stream: PathBuf,
+    /// `flexfeed-tunnel`, which speaks AMT as an outsider.
+    pub tunnel: PathBuf,
 }
 
 impl Binaries {
@@ -62,6 +64,7 @@ impl Binaries {
             probe: required(&own, "flexfeed-probe")?,
             delay: required(&own, "flexfeed-delay")?,
             stream: required(&own, "flexfeed-stream")?,
+            tunnel: required(&own, "flexfeed-tunnel")?,
         })
     }
 
@@ -90,6 +93,7 @@ impl Binaries {
             probe: place(&self.probe)?,
             delay: place(&self.delay)?,
             stream: place(&self.stream)?,
+            tunnel: place(&self.tunnel)?,
         })
     }
 }

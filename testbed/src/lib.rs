@@ -19,5 +19,6 @@ pub mod sabotage;
 pub mod scenario;
 pub mod status;
 pub mod stream;
+pub mod tunnel;
 pub mod urgent;
 pub mod waiting;

@@ -47,13 +47,29 @@ impl Service {
     /// # Errors
     /// When the log cannot be opened or the program cannot be started.
     pub fn start(node: &Node, launch: &Launch, logs: &Path) -> Result<Service> {
+        Service::start_by(node.service_command(&launch.program)?, node, launch, logs)
+    }
+
+    /// The same with the rights of the lab's owner over the node's network, for programs that need raw sockets.
+    ///
+    /// # Errors
+    /// As [`Service::start`].
+    pub fn start_as_owner(node: &Node, launch: &Launch, logs: &Path) -> Result<Service> {
+        Service::start_by(node.owner_command(&launch.program)?, node, launch, logs)
+    }
+
+    fn start_by(
+        mut command: Command,
+        node: &Node,
+        launch: &Launch,
+        logs: &Path,
+    ) -> Result<Service> {
         let log = logs.join(format!("{}.log", launch.name));
         let out = File::options()
             .create(true)
             .append(true)
             .open(&log)
             .with_context(|| format!("opening the log {}", log.display()))?;
-        let mut command: Command = node.service_command(&launch.program)?;
         // Settings of whoever runs the tests must not reach the services.
         for (key, _) in std::env::vars_os() {
             if key.to_string_lossy().starts_with("FLEXFEED_") {
@@ -141,6 +157,22 @@ impl Service {
     pub fn wait_end(&mut self, bound: Duration) -> Result<ExitStatus> {
         let what = format!("the end of {}", self.name);
         wait_for(&what, bound, || self.ended())
+    }
+
+    /// How much memory of the machine the program has now, in KiB.
+    ///
+    /// # Errors
+    /// When it has ended, or the system does not tell.
+    pub fn resident_kib(&mut self) -> Result<u64> {
+        self.check_running()?;
+        let pid = self.program_pid()?.as_raw_nonzero();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+            .with_context(|| format!("reading the memory of {}", self.name))?;
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+            .with_context(|| format!("no VmRSS of {}", self.name))
     }
 
     /// Whether the log holds a text.

@@ -14,14 +14,33 @@ pub enum Families {
     Dual,
 }
 
-/// `10.77.0.host`.
-pub(super) fn address4(host: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 77, 0, host)
+/// One of a lab's networks, which has the addresses `10.N.0.host` and `fdN::host`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Net {
+    /// The switch, where there is multicast: 77.
+    Switch,
+    /// Behind the router that forwards none: 78.
+    Beyond,
 }
 
-/// `fd77::host`, where the digits of the host are the same as in the IPv4 address: 11 is `fd77::11`.
-pub(super) fn address6(host: u8) -> Ipv6Addr {
-    Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, as_digits(host))
+impl Net {
+    fn number(self) -> u8 {
+        match self {
+            Net::Switch => 77,
+            Net::Beyond => 78,
+        }
+    }
+
+    /// `10.77.0.host` or `10.78.0.host`.
+    pub(super) fn address4(self, host: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, self.number(), 0, host)
+    }
+
+    /// `fd77::host` or `fd78::host`, where the digits of the host are the same as in the IPv4 address: 11 is `fd77::11`.
+    pub(super) fn address6(self, host: u8) -> Ipv6Addr {
+        let net = 0xfd00 | as_digits(self.number());
+        Ipv6Addr::new(net, 0, 0, 0, 0, 0, 0, as_digits(host))
+    }
 }
 
 /// The number whose hexadecimal digits are a host's decimal ones.
@@ -48,10 +67,10 @@ impl Families {
 
     /// Lines of `ip -batch` that give an interface its addresses, ready at once: nobody else is on this network, so nothing is checked for duplicates (RFC 4862,
     /// section 5.4), which would take a second or two.
-    pub(super) fn address_lines(self, interface: &str, host: u8) -> String {
+    pub(super) fn address_lines(self, net: Net, interface: &str, host: u8) -> String {
         let mut lines = String::new();
         if self.v4() {
-            lines += &format!("addr add {}/24 dev {interface}\n", address4(host));
+            lines += &format!("addr add {}/24 dev {interface}\n", net.address4(host));
         }
         if self.v6() {
             // Link-local addresses, which MLD speaks from, would come by themselves, but with that check.
@@ -60,7 +79,7 @@ impl Families {
                  addr add fe80::{:x}/64 dev {interface} nodad\n\
                  addr add {}/64 dev {interface} nodad\n",
                 as_digits(host),
-                address6(host)
+                net.address6(host)
             );
         }
         lines
@@ -83,9 +102,15 @@ mod tests {
     #[test]
     fn both_addresses_of_a_host_have_the_same_digits() {
         for host in [1, 11, 99, 254] {
-            let v4 = address4(host).to_string();
-            let v6 = address6(host).to_string();
-            assert_eq!(v4.strip_prefix("10.77.0."), v6.strip_prefix("fd77::"));
+            for (net, prefix4, prefix6) in [
+                (Net::Switch, "10.77.0.", "fd77::"),
+                (Net::Beyond, "10.78.0.", "fd78::"),
+            ] {
+                let v4 = net.address4(host).to_string();
+                let v6 = net.address6(host).to_string();
+                assert_eq!(v4.strip_prefix(prefix4), v6.strip_prefix(prefix6));
+                assert!(v4.starts_with(prefix4));
+            }
         }
     }
 

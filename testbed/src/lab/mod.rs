@@ -6,6 +6,7 @@
 //! A multi-threaded process (a Rust test) cannot enter a user namespace, so each program is started through `nsenter`. As root no user namespace is made; as an
 //! ordinary user one is, by the same code, and inside it the user is root over the lab's networks and over nothing else.
 
+mod beyond;
 mod cable;
 mod families;
 mod holder;
@@ -26,8 +27,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::waiting::pause;
+pub use beyond::Beyond;
 pub use cable::Cable;
 pub use families::Families;
+use families::Net;
 use holder::Holder;
 pub use holder::child_of;
 pub use nat::{Nat, Rebinding};
@@ -84,8 +87,8 @@ impl Lab {
         let switch = Node {
             name: "switch".to_owned(),
             families,
-            address: families::address4(SWITCH),
-            address6: families::address6(SWITCH),
+            address: Net::Switch.address4(SWITCH),
+            address6: Net::Switch.address6(SWITCH),
             pid: init.pid(),
             rootless,
         };
@@ -98,7 +101,7 @@ impl Lab {
              {addresses}\
              link set br0 up\n\
              link set br0 type bridge mcast_querier 1\n",
-            addresses = families.address_lines("br0", SWITCH)
+            addresses = families.address_lines(Net::Switch, "br0", SWITCH)
         ))?;
         pause(SNOOPING_STARTS);
         Ok(Lab {
@@ -130,8 +133,8 @@ impl Lab {
         );
         let node = self.make_node(name, families)?;
         let node = Node {
-            address: families::address4(host),
-            address6: families::address6(host),
+            address: Net::Switch.address4(host),
+            address6: Net::Switch.address6(host),
             ..node
         };
         let port = port_name(name);
@@ -154,7 +157,7 @@ impl Lab {
              {addresses}\
              link set eth0 up\n\
              {routes}",
-            addresses = families.address_lines("eth0", host),
+            addresses = families.address_lines(Net::Switch, "eth0", host),
             routes = families.route_lines("eth0"),
         ))?;
         self.nodes.push(node.clone());
@@ -310,6 +313,54 @@ impl Node {
         }
         command.arg(program);
         Ok(command)
+    }
+
+    /// A long-lived program in this node with the rights of the lab's owner over this network: raw sockets, and sending from addresses of others.
+    ///
+    /// It dies with the lab, and is the only child of the process that the command starts.
+    ///
+    /// # Errors
+    /// When a tool is missing.
+    pub fn owner_command(&self, program: impl AsRef<OsStr>) -> Result<Command> {
+        let mut command = self.enter(true)?;
+        command.arg(program);
+        Ok(command)
+    }
+
+    /// What the kernel says in a file of `/proc` about this node's network.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read_kernel(&self, path: &str) -> Result<String> {
+        let mut command = self.command(&Tools::find()?.cat)?;
+        command.arg(path);
+        output_of(command, &format!("reading {path} in {}", self.name), "")
+    }
+
+    /// How many fragments of IP datagrams have arrived at this node, in both families.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn fragments(&self) -> Result<u64> {
+        let v4 = self.read_kernel("/proc/net/snmp")?;
+        let mut rows = v4.lines().filter_map(|line| line.strip_prefix("Ip:"));
+        let (names, values) = (rows.next(), rows.next());
+        let v4 = names
+            .zip(values)
+            .and_then(|(names, values)| {
+                let place = names
+                    .split_whitespace()
+                    .position(|name| name == "ReasmReqds")?;
+                values.split_whitespace().nth(place)?.parse::<u64>().ok()
+            })
+            .context("no count of fragments in /proc/net/snmp")?;
+        // A kernel without IPv6 has no such file.
+        let v6 = self.read_kernel("/proc/net/snmp6").unwrap_or_default();
+        let v6 = v6
+            .lines()
+            .find_map(|line| line.strip_prefix("Ip6ReasmReqds"))
+            .and_then(|count| count.trim().parse::<u64>().ok());
+        Ok(v4 + v6.unwrap_or(0))
     }
 
     /// Gives a file or folder to the user that services run as.

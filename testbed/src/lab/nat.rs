@@ -1,18 +1,19 @@
-//! A node behind a router that translates addresses (RFC 4787), and forgets its translations on command.
+//! Nodes behind a router that translates addresses (RFC 4787), and forgets its translations on command.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::families::{self, Families};
+use super::families::{Families, Net};
 use super::tools::Tools;
 use super::{Lab, Node, output_of};
 use crate::waiting::pause;
 
-/// The two ends of the network between router and node; each router has its own, so that all can be the same.
+/// The router's end of the network behind it; each router has its own, so that all can be the same.
 const ROUTER_INSIDE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
-const NODE_INSIDE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 2);
+/// The first node behind a router; the next one has the next address.
+const FIRST_INSIDE: u8 = 2;
 
 /// Each translation gets a port by chance: one that is made again is never the same.
 const TRANSLATE: &str = "table ip flexfeed {\n chain postrouting {\n  type nat hook postrouting priority 100; policy accept;\n  oifname \"eth0\" masquerade fully-random\n }\n}\n";
@@ -26,12 +27,25 @@ pub enum Rebinding {
     Address,
 }
 
-/// A router with one node behind it. It forwards no multicast.
+/// How a router is seen from outside.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Outside {
+    /// The network that it is on.
+    pub(super) net: Net,
+    /// Where what is not on that network goes, if it goes anywhere.
+    pub(super) way: Option<Ipv4Addr>,
+    /// Its address now.
+    pub(super) current: u8,
+    /// Its other address.
+    pub(super) other: u8,
+}
+
+/// A router with nodes behind it, all of them behind one outside address. It forwards no multicast.
 #[derive(Debug)]
 pub struct Nat {
     router: Node,
-    current: u8,
-    other: u8,
+    outside: Outside,
+    next: u8,
 }
 
 impl Lab {
@@ -45,45 +59,86 @@ impl Lab {
             "{name} cannot be behind a translation of IPv4 addresses in a lab without IPv4"
         );
         let router = self.add_node_with(&format!("nat-{name}"), first, Families::V4)?;
-        let node = Node {
-            address: NODE_INSIDE,
-            ..self.make_node(name, Families::V4)?
-        };
-        router.ip_batch(&format!(
-            "link add inside type veth peer name eth0 netns {pid}\n\
-             addr add {ROUTER_INSIDE}/24 dev inside\n\
-             link set inside up\n",
-            pid = node.pid
-        ))?;
-        node.set_kernel("net/ipv6/conf/all/disable_ipv6", "1")?;
-        node.ip_batch(&format!(
-            "link set lo up\n\
-             link set eth0 gso_max_segs 1\n\
-             addr add {NODE_INSIDE}/24 dev eth0\n\
-             link set eth0 up\n\
-             route add default via {ROUTER_INSIDE}\n"
-        ))?;
-        let mut nft = router.command(&Tools::find()?.nft)?;
-        nft.args(["-f", "-"]);
-        output_of(nft, "nft", TRANSLATE)?;
-        router.set_kernel("net/ipv4/ip_forward", "1")?;
-        self.nodes.push(node.clone());
-        let nat = Nat {
-            router,
+        let outside = Outside {
+            net: Net::Switch,
+            way: None,
             current: first,
             other: second,
         };
+        let mut nat = Nat::new(router, outside)?;
+        let node = nat.add_node(self, name)?;
         Ok((nat, node))
     }
 }
 
 impl Nat {
-    /// The address that the node is seen with now.
-    pub fn outside(&self) -> Ipv4Addr {
-        families::address4(self.current)
+    /// Makes a node that is on the network outside, by its interface `eth0`, a router for those to come behind it.
+    pub(super) fn new(router: Node, outside: Outside) -> Result<Nat> {
+        router.ip_batch(&format!(
+            "link add inside type bridge forward_delay 0 mcast_snooping 0\n\
+             addr add {ROUTER_INSIDE}/24 dev inside\n\
+             link set inside up\n"
+        ))?;
+        let mut nft = router.command(&Tools::find()?.nft)?;
+        nft.args(["-f", "-"]);
+        output_of(nft, "nft", TRANSLATE)?;
+        router.set_kernel("net/ipv4/ip_forward", "1")?;
+        Ok(Nat {
+            router,
+            outside,
+            next: FIRST_INSIDE,
+        })
     }
 
-    /// Forgets all translations and loses everything in both directions for a time; whatever the node sends afterwards has another outside port, or also another
+    /// Makes a further node behind this router.
+    ///
+    /// # Errors
+    /// When the name is taken or longer than 11 bytes, or the kernel refuses.
+    pub fn add_node(&mut self, lab: &mut Lab, name: &str) -> Result<Node> {
+        let [a, b, c, _] = ROUTER_INSIDE.octets();
+        let address = Ipv4Addr::new(a, b, c, self.next);
+        let node = Node {
+            address,
+            ..lab.make_node(name, Families::V4)?
+        };
+        let port = format!("in{}", self.next);
+        self.router.ip_batch(&format!(
+            "link add {port} type veth peer name eth0 netns {pid}\n\
+             link set {port} addrgenmode none\n\
+             link set {port} master inside\n\
+             link set {port} up\n",
+            pid = node.pid
+        ))?;
+        node.set_kernel("net/ipv6/conf/all/disable_ipv6", "1")?;
+        node.ip_batch(&format!(
+            "link set lo multicast on\n\
+             link set lo up\n\
+             link set eth0 gso_max_segs 1\n\
+             addr add {address}/24 dev eth0\n\
+             link set eth0 up\n\
+             route add default via {ROUTER_INSIDE}\n"
+        ))?;
+        lab.nodes.push(node.clone());
+        self.next += 1;
+        Ok(node)
+    }
+
+    /// The router itself.
+    pub fn router(&self) -> &Node {
+        &self.router
+    }
+
+    /// The router's address on the network behind it.
+    pub fn inside(&self) -> IpAddr {
+        ROUTER_INSIDE.into()
+    }
+
+    /// The address that the nodes are seen with now.
+    pub fn outside(&self) -> Ipv4Addr {
+        self.outside.net.address4(self.outside.current)
+    }
+
+    /// Forgets all translations and loses everything in both directions for a time; whatever the nodes send afterwards has another outside port, or also another
     /// address. What is sent to the old ones reaches nobody.
     ///
     /// # Errors
@@ -94,9 +149,13 @@ impl Nat {
             .ip_batch(&format!("addr del {}/24 dev eth0\n", self.outside()))?;
         pause(outage);
         if to == Rebinding::Address {
-            std::mem::swap(&mut self.current, &mut self.other);
+            std::mem::swap(&mut self.outside.current, &mut self.outside.other);
         }
-        self.router
-            .ip_batch(&format!("addr add {}/24 dev eth0\n", self.outside()))
+        let mut lines = format!("addr add {}/24 dev eth0\n", self.outside());
+        if let Some(way) = self.outside.way {
+            // Went with the address.
+            lines += &format!("route add default via {way}\n");
+        }
+        self.router.ip_batch(&lines)
     }
 }

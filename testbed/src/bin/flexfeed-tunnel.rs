@@ -1,0 +1,124 @@
+//! Speaks AMT with a relay as an outsider: gateways that do as they are told, forgeries, floods. Prints what came of it as one line of JSON.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use testbed::tunnel::{self, Flood, GatewaysPlan, Leave, Wanted, Wave};
+
+/// AMT from outside.
+#[derive(Debug, Parser)]
+#[command(name = "flexfeed-tunnel", version)]
+struct Arguments {
+    /// Where the relay is
+    #[arg(long, global = true)]
+    relay: Option<SocketAddr>,
+    #[command(flatten)]
+    wanted: WantedArguments,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Args)]
+struct WantedArguments {
+    /// The group and port to join
+    #[arg(long, global = true, default_value = "232.70.70.1:4434")]
+    group: SocketAddr,
+    /// Join (S,G) with this S; without it, (*,G)
+    #[arg(long, global = true)]
+    source: Option<IpAddr>,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Gateways that join and count what they get
+    Join {
+        /// How many
+        #[arg(long, default_value_t = 1)]
+        count: u32,
+        /// The address to send from [default: the kernel's choice]
+        #[arg(long)]
+        from: Option<IpAddr>,
+        /// How long, in milliseconds
+        #[arg(long, default_value_t = 2000)]
+        for_ms: u64,
+        /// The first one leaves after so many milliseconds, and goes on listening
+        #[arg(long)]
+        first_leaves_after_ms: Option<u64>,
+        /// How they leave
+        #[arg(long, value_enum, default_value = "teardown")]
+        leave: Leave,
+        /// Milliseconds between two Requests of a gateway
+        #[arg(long, default_value_t = 1000)]
+        again_ms: u64,
+    },
+    /// Reports and teardowns that a relay must not obey
+    Attack {
+        /// How long each part takes, in milliseconds
+        #[arg(long, default_value_t = 1000)]
+        each_ms: u64,
+    },
+    /// Many messages from many addresses
+    Flood {
+        /// What they are
+        #[arg(long, value_enum)]
+        wave: Wave,
+        /// The first address
+        #[arg(long)]
+        first: IpAddr,
+        /// How many addresses
+        #[arg(long, default_value_t = 1000)]
+        addresses: u32,
+        /// How many messages from each
+        #[arg(long, default_value_t = 1)]
+        each: u32,
+    },
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let relay = arguments.relay.context("--relay is missing")?;
+    let wanted = Wanted {
+        source: arguments.wanted.source,
+        group: arguments.wanted.group,
+    };
+    let line = match arguments.what {
+        What::Join {
+            count,
+            from,
+            for_ms,
+            first_leaves_after_ms,
+            leave,
+            again_ms,
+        } => serde_json::to_string(&tunnel::play(&GatewaysPlan {
+            relay,
+            from,
+            count,
+            wanted,
+            time: Duration::from_millis(for_ms),
+            first_leaves_after: first_leaves_after_ms.map(Duration::from_millis),
+            leave,
+            again: Duration::from_millis(again_ms),
+        })?)?,
+        What::Attack { each_ms } => {
+            let each = Duration::from_millis(each_ms);
+            serde_json::to_string(&tunnel::attack(relay, wanted, each)?)?
+        }
+        What::Flood {
+            wave,
+            first,
+            addresses,
+            each,
+        } => serde_json::to_string(&tunnel::flood(&Flood {
+            relay,
+            wave,
+            first,
+            addresses,
+            each,
+            wanted,
+        })?)?,
+    };
+    println!("{line}");
+    Ok(())
+}

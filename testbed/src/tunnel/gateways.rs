@@ -1,0 +1,190 @@
+//! Gateways that join, count what they get, and leave as they are told.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use amt::Message;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::Wanted;
+use super::outsider::Outsider;
+use crate::waiting::pause;
+
+/// How a gateway ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Leave {
+    /// It says nothing.
+    Vanish,
+    /// A report that leaves the group.
+    Update,
+    /// A Teardown of the tunnel.
+    Teardown,
+}
+
+/// What gateways do.
+#[derive(Debug, Clone)]
+pub struct GatewaysPlan {
+    /// Where the relay is.
+    pub relay: SocketAddr,
+    /// The address to send from; the kernel's choice if none is given.
+    pub from: Option<IpAddr>,
+    /// How many; each has a port of its own.
+    pub count: u32,
+    /// What they join.
+    pub wanted: Wanted,
+    /// How long all of it takes.
+    pub time: Duration,
+    /// When the first of them leaves, if it leaves before the others. It listens to the end.
+    pub first_leaves_after: Option<Duration>,
+    /// How the first leaves, and the others at the end.
+    pub leave: Leave,
+    /// The time between two Requests of a gateway: as if each query had asked for that.
+    pub again: Duration,
+}
+
+/// What the gateways saw.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Seen {
+    /// One by one.
+    pub gateways: Vec<SeenGateway>,
+}
+
+/// What one gateway saw.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SeenGateway {
+    /// Its own address.
+    pub local: SocketAddr,
+    /// As whom the relay saw it, where the relay said so.
+    pub seen_as: Option<SocketAddr>,
+    /// Membership Queries that came.
+    pub queries: u64,
+    /// Those of them by which the relay said that it takes nobody new.
+    pub limited: u64,
+    /// Data messages with what was asked for.
+    pub data: u64,
+    /// Different numbers in them.
+    pub distinct: u64,
+    /// The last of these.
+    pub last: Option<u32>,
+    /// Data messages with something else, or damaged.
+    pub wrong: u64,
+    /// Data messages that came more than a second after it had left.
+    pub after_leaving: u64,
+}
+
+struct Member {
+    outsider: Outsider,
+    requests: u32,
+    next_request: Instant,
+    left: Option<Instant>,
+    after_leaving: u64,
+}
+
+/// Lets gateways do what is planned.
+///
+/// # Errors
+/// When a socket cannot be opened.
+pub fn play(plan: &GatewaysPlan) -> Result<Seen> {
+    let begun = Instant::now();
+    let end = begun + plan.time;
+    let mut members = (0..plan.count)
+        .map(|_| {
+            Ok(Member {
+                outsider: Outsider::open(plan.relay, plan.from, plan.wanted)?,
+                requests: 0,
+                next_request: begun,
+                left: None,
+                after_leaving: 0,
+            })
+        })
+        .collect::<Result<Vec<_>>>()?;
+    while Instant::now() < end {
+        let now = Instant::now();
+        for member in &mut members {
+            member.turn(plan, now);
+        }
+        if let Some(after) = plan.first_leaves_after
+            && now >= begun + after
+            && let Some(first) = members.first_mut()
+        {
+            first.leave(plan, now);
+        }
+        pause(Duration::from_millis(2));
+    }
+    for member in &mut members {
+        member.leave(plan, end);
+    }
+    let gateways = members.iter().map(Member::seen).collect::<Result<_>>()?;
+    Ok(Seen { gateways })
+}
+
+impl Member {
+    fn turn(&mut self, plan: &GatewaysPlan, now: Instant) {
+        let before = self.outsider.arrived.data;
+        let queried = self.outsider.read();
+        if let Some(left) = self.left {
+            if now > left + Duration::from_secs(1) {
+                self.after_leaving += self.outsider.arrived.data - before;
+            }
+            return;
+        }
+        if queried
+            && let Some(answer) = self.outsider.answer
+            && !answer.limited
+        {
+            let packet = plan.wanted.state();
+            self.outsider.update(answer.mac, answer.nonce, &packet);
+        }
+        if now >= self.next_request {
+            self.requests += 1;
+            self.outsider.request(self.requests);
+            // Sooner while there is no answer.
+            let soon = Duration::from_millis(250);
+            let wait = self.outsider.answer.map_or(soon, |_| plan.again);
+            self.next_request = now + wait;
+        }
+    }
+
+    fn leave(&mut self, plan: &GatewaysPlan, now: Instant) {
+        if self.left.is_some() {
+            return;
+        }
+        self.left = Some(now);
+        let Some(answer) = self.outsider.answer else {
+            return;
+        };
+        match plan.leave {
+            Leave::Vanish => {}
+            Leave::Update => {
+                let packet = plan.wanted.report(false);
+                self.outsider.update(answer.mac, answer.nonce, &packet);
+            }
+            Leave::Teardown => {
+                let local = self.outsider.local().ok();
+                if let Some(gateway) = answer.seen_as.or(local) {
+                    self.outsider.send(Message::Teardown {
+                        mac: answer.mac,
+                        nonce: answer.nonce,
+                        gateway,
+                    });
+                }
+            }
+        }
+    }
+
+    fn seen(&self) -> Result<SeenGateway> {
+        let arrived = &self.outsider.arrived;
+        Ok(SeenGateway {
+            local: self.outsider.local()?,
+            seen_as: self.outsider.answer.and_then(|answer| answer.seen_as),
+            queries: arrived.queries,
+            limited: arrived.limited,
+            data: arrived.data,
+            distinct: u64::try_from(arrived.numbers.len()).context("numbers")?,
+            last: arrived.numbers.last().copied(),
+            wrong: arrived.wrong,
+            after_leaving: self.after_leaving,
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! AMT as an outsider sees it (RFC 7450): gateways that do as they are told, what attackers do to relays, and a relay and gateway that are not ours.
+
+mod attack;
+mod flood;
+mod gateways;
+mod outsider;
+mod peer;
+
+use std::net::{IpAddr, SocketAddr};
+
+use amt::report::{Record, RecordKind, write_report};
+use serde::{Deserialize, Serialize};
+
+pub use attack::{Attacked, attack};
+pub use flood::{Flood, Flooded, Wave, flood};
+pub use gateways::{GatewaysPlan, Leave, Seen, SeenGateway, play};
+pub use peer::Peer;
+
+/// What is asked of a relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// The only source, or any.
+    pub source: Option<IpAddr>,
+    /// The group and the port.
+    pub group: SocketAddr,
+}
+
+impl Wanted {
+    /// The IP packet with the report that joins it or leaves it.
+    fn report(&self, join: bool) -> Vec<u8> {
+        let (kind, sources) = match (self.source, join) {
+            (Some(source), true) => (RecordKind::Allow, vec![source]),
+            (Some(source), false) => (RecordKind::Block, vec![source]),
+            (None, true) => (RecordKind::ToEx, Vec::new()),
+            (None, false) => (RecordKind::ToIn, Vec::new()),
+        };
+        self.packet(kind, sources)
+    }
+
+    /// The IP packet with the report that answers a query.
+    fn state(&self) -> Vec<u8> {
+        match self.source {
+            Some(source) => self.packet(RecordKind::IsIn, vec![source]),
+            None => self.packet(RecordKind::IsEx, Vec::new()),
+        }
+    }
+
+    fn packet(&self, kind: RecordKind, sources: Vec<IpAddr>) -> Vec<u8> {
+        let group = self.group.ip();
+        let record = Record {
+            kind,
+            group,
+            sources,
+        };
+        let mut packet = Vec::new();
+        write_report(group.is_ipv6(), &[record], 1200, |report| {
+            packet = report.to_vec();
+        });
+        packet
+    }
+}
