@@ -1,1 +1,24 @@
 //! The AMT gateway over UDP sockets and tokio, and the discovery of relays by DNS.
+//!
+//! - [`Gateway`]: an [`amt::gateway::Gateway`] with its sockets and timers. It has no task and no
+//!   channel: the caller's task waits in [`Gateway::ready`] and then calls [`Gateway::receive`],
+//!   which hands out the packets of whole batches (`recvmmsg`, GRO) one by one.
+//! - [`RelayName`]: relays as people and sources name them, by address or by name.
+//! - [`probe()`]: whether a relay answers, for a health check.
+//!
+//! Needs no privilege: the sockets are ordinary ones on ports that the kernel chooses, and what
+//! comes out are the payloads of the datagrams inside the tunnel.
+
+mod finder;
+mod gateway;
+mod name;
+mod probe;
+mod sockets;
+
+#[cfg(test)]
+mod tests;
+
+pub use finder::{Lookup, NameStatus};
+pub use gateway::{Config, Gateway, Hint, Packet, Status};
+pub use name::{BadRelayName, RelayName};
+pub use probe::{Answer, ProbeError, probe};

@@ -1,0 +1,315 @@
+//! The candidates: names are looked up in the background, whenever a relay is needed.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use amt::gateway::{Candidate, Origin};
+use tokio::task::JoinSet;
+use tracing::debug;
+
+use crate::{Hint, RelayName};
+
+/// A name has to be found by then.
+const LOOKUP_WITHIN: Duration = Duration::from_secs(5);
+/// Addresses of one name that are tried.
+const MAX_ADDRESSES: usize = 8;
+/// Hints that are kept.
+const MAX_HINTS: usize = 32;
+/// First pause before names are looked up again; it doubles.
+const AGAIN_FIRST: Duration = Duration::from_secs(5);
+const AGAIN_MAX: Duration = Duration::from_secs(300);
+
+/// How a lookup stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// It has not ended yet.
+    UnderWay,
+    /// The addresses.
+    Found(Vec<SocketAddr>),
+    /// Why not.
+    Failed(String),
+}
+
+/// A relay's name, for a status page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameStatus {
+    /// The name.
+    pub name: RelayName,
+    /// How it became known.
+    pub origin: Origin,
+    /// What it was found to mean.
+    pub lookup: Lookup,
+}
+
+type Resolved = (RelayName, io::Result<Vec<SocketAddr>>);
+
+/// All ways to find relays.
+#[derive(Debug)]
+pub(crate) struct Finder {
+    relays: Vec<RelayName>,
+    hints: Vec<RelayName>,
+    anycast: bool,
+    known: BTreeMap<RelayName, Lookup>,
+    lookups: JoinSet<Resolved>,
+    again: Option<Instant>,
+    pause: Duration,
+    /// Hints of one priority are tried in another order by each gateway: the relays share them.
+    order: RandomState,
+}
+
+impl Finder {
+    pub(crate) fn new(relays: Vec<RelayName>, anycast: bool) -> Self {
+        Self {
+            anycast: anycast || relays.contains(&RelayName::Anycast),
+            relays,
+            hints: Vec::new(),
+            known: BTreeMap::new(),
+            lookups: JoinSet::new(),
+            again: None,
+            pause: AGAIN_FIRST,
+            order: RandomState::new(),
+        }
+    }
+
+    /// Replaces the hints; those that name no relay are left out.
+    pub(crate) fn set_hints(&mut self, hints: &[Hint]) {
+        let mut named: Vec<(u8, u64, RelayName)> = Vec::new();
+        for hint in hints.iter().take(MAX_HINTS) {
+            match RelayName::new(&hint.host, hint.port) {
+                Ok(name) => named.push((hint.priority, self.order.hash_one(&name), name)),
+                Err(error) => debug!("the source's hint is left out: {error}"),
+            }
+        }
+        named.sort();
+        self.hints = named.into_iter().map(|(_, _, name)| name).collect();
+        let wanted = |name: &RelayName| self.relays.contains(name) || self.hints.contains(name);
+        self.known.retain(|name, _| wanted(name));
+    }
+
+    /// Looks up the names that are not being looked up; true if addresses may come of it.
+    pub(crate) fn look_up(&mut self, all: bool) {
+        let names: Vec<RelayName> = self.relays.iter().chain(&self.hints).cloned().collect();
+        for name in names {
+            let RelayName::Host { host, port } = &name else {
+                continue;
+            };
+            match self.known.get(&name) {
+                Some(Lookup::UnderWay) => continue,
+                Some(Lookup::Found(_)) if !all => continue,
+                // What was found before goes on to be used meanwhile.
+                Some(Lookup::Found(_)) => {}
+                Some(Lookup::Failed(_)) | None => {
+                    self.known.insert(name.clone(), Lookup::UnderWay);
+                }
+            }
+            let (host, port) = (host.clone(), *port);
+            self.lookups.spawn(async move {
+                let found = tokio::net::lookup_host((host.as_str(), port));
+                let found = match tokio::time::timeout(LOOKUP_WITHIN, found).await {
+                    Ok(found) => found.map(|addresses| addresses.collect()),
+                    Err(_) => Err(io::Error::other("the name service does not answer")),
+                };
+                (name, found)
+            });
+        }
+    }
+
+    /// Waits for the end of a lookup; for ever if none is under way. Cancel safe.
+    pub(crate) async fn resolved(&mut self) {
+        loop {
+            match self.lookups.join_next().await {
+                Some(Ok((name, found))) => return self.take(name, found),
+                // A lookup that was aborted has nothing to say.
+                Some(Err(error)) => debug!(%error, "a lookup ended early"),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn take(&mut self, name: RelayName, found: io::Result<Vec<SocketAddr>>) {
+        let failure = match found {
+            Ok(found) if !found.is_empty() => {
+                self.known.insert(name, Lookup::Found(alternate(&found)));
+                return;
+            }
+            Ok(_) => "the name has no address".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        debug!(%name, failure, "a relay's name was not found");
+        // Addresses of before are better than none.
+        if !matches!(self.known.get(&name), Some(Lookup::Found(_))) {
+            self.known.insert(name, Lookup::Failed(failure));
+        }
+    }
+
+    /// All candidates that are known, the preferred ones first.
+    pub(crate) fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for (origin, name) in self.names() {
+            let found: &[SocketAddr] = match (name, self.known.get(name)) {
+                (RelayName::Address(address), _) => std::slice::from_ref(address),
+                (_, Some(Lookup::Found(found))) => found,
+                _ => &[],
+            };
+            candidates.extend(found.iter().map(|addr| Candidate {
+                addr: *addr,
+                discover: false,
+                origin,
+            }));
+        }
+        if self.anycast {
+            let anycast: [IpAddr; 2] = [amt::ANYCAST_V4.into(), amt::ANYCAST_V6.into()];
+            candidates.extend(anycast.map(|ip| Candidate {
+                addr: SocketAddr::new(ip, amt::PORT),
+                discover: true,
+                origin: Origin::Anycast,
+            }));
+        }
+        candidates
+    }
+
+    fn names(&self) -> impl Iterator<Item = (Origin, &RelayName)> {
+        let configured = self.relays.iter().map(|name| (Origin::Configured, name));
+        let hints = self.hints.iter().map(|name| (Origin::Hint, name));
+        configured.chain(hints)
+    }
+
+    /// No relay answers: names may mean something else by now.
+    pub(crate) fn needs_more(&mut self, now: Instant) {
+        if self.again.is_none() {
+            self.again = Some(now + self.pause);
+            self.pause = (self.pause * 2).min(AGAIN_MAX);
+        }
+    }
+
+    /// A relay answers.
+    pub(crate) fn settled(&mut self) {
+        self.again = None;
+        self.pause = AGAIN_FIRST;
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.again
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.again.is_some_and(|at| at <= now) {
+            self.again = None;
+            self.look_up(true);
+        }
+    }
+
+    pub(crate) fn status(&self) -> Vec<NameStatus> {
+        let hosts = self
+            .names()
+            .filter(|(_, name)| matches!(name, RelayName::Host { .. }));
+        hosts
+            .map(|(origin, name)| NameStatus {
+                name: name.clone(),
+                origin,
+                lookup: self.known.get(name).cloned().unwrap_or(Lookup::UnderWay),
+            })
+            .collect()
+    }
+}
+
+/// The families in turn, so that one that does not work costs little time (RFC 8305, section 4).
+fn alternate(found: &[SocketAddr]) -> Vec<SocketAddr> {
+    let first_is_v4 = found.first().is_some_and(SocketAddr::is_ipv4);
+    let (mut first, mut second): (Vec<_>, Vec<_>) = found
+        .iter()
+        .copied()
+        .partition(|a| a.is_ipv4() == first_is_v4);
+    first.reverse();
+    second.reverse();
+    let mut all = Vec::new();
+    while all.len() < MAX_ADDRESSES && !(first.is_empty() && second.is_empty()) {
+        all.extend(first.pop());
+        all.extend(second.pop());
+    }
+    all.truncate(MAX_ADDRESSES);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn addr(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    fn hint(host: &str, priority: u8) -> Hint {
+        Hint {
+            host: host.to_owned(),
+            port: 2268,
+            priority,
+        }
+    }
+
+    #[test]
+    fn families_take_turns() {
+        let found = ["[::1]:1", "[::2]:1", "[::3]:1", "192.0.2.1:1"].map(addr);
+        let turns = ["[::1]:1", "192.0.2.1:1", "[::2]:1", "[::3]:1"].map(addr);
+        assert_eq!(alternate(&found), turns);
+        let many: Vec<_> = (1..99).map(|n| addr(&format!("192.0.2.1:{n}"))).collect();
+        assert_eq!(alternate(&many).len(), MAX_ADDRESSES);
+        assert!(alternate(&[]).is_empty());
+    }
+
+    #[tokio::test]
+    async fn configured_ones_go_before_hints_and_anycast_is_last() {
+        let relays = ["192.0.2.1", "anycast", "localhost:7"];
+        let relays = relays.map(|r| r.parse().unwrap()).into();
+        let mut finder = Finder::new(relays, false);
+        finder.set_hints(&[
+            hint("192.0.2.30", 9),
+            hint("192.0.2.20", 1),
+            hint("not a name", 0),
+            hint("232.1.1.1", 0),
+        ]);
+        finder.look_up(false);
+        assert_eq!(finder.status()[0].lookup, Lookup::UnderWay);
+        finder.resolved().await;
+        let candidates = finder.candidates();
+        let origins: Vec<_> = candidates.iter().map(|c| c.origin).collect();
+        let local = candidates.iter().filter(|c| c.addr.port() == 7).count();
+        assert!(local >= 1, "the name is found");
+        assert_eq!(candidates[0].addr, addr("192.0.2.1:2268"));
+        let hints: Vec<_> = candidates
+            .iter()
+            .filter(|c| c.origin == Origin::Hint)
+            .collect();
+        assert_eq!(hints[0].addr, addr("192.0.2.20:2268"));
+        assert_eq!(hints.len(), 2);
+        assert!(origins.is_sorted(), "{origins:?}");
+        let anycast: Vec<_> = candidates.iter().filter(|c| c.discover).collect();
+        assert_eq!(anycast.len(), 2);
+        finder.set_hints(&[]);
+        assert!(finder.candidates().iter().all(|c| c.origin != Origin::Hint));
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_not_found_says_why_and_is_tried_again() {
+        let mut finder = Finder::new(vec!["relay.invalid".parse().unwrap()], false);
+        finder.look_up(false);
+        finder.resolved().await;
+        assert!(matches!(finder.status()[0].lookup, Lookup::Failed(_)));
+        assert!(finder.candidates().is_empty());
+        let now = Instant::now();
+        finder.needs_more(now);
+        let first = finder.poll_timeout().unwrap();
+        assert_eq!(first - now, AGAIN_FIRST);
+        finder.handle_timeout(first);
+        assert_eq!(finder.status()[0].lookup, Lookup::UnderWay);
+        finder.needs_more(first);
+        assert_eq!(finder.poll_timeout().unwrap() - first, AGAIN_FIRST * 2);
+        finder.settled();
+        assert_eq!(finder.poll_timeout(), None);
+    }
+}

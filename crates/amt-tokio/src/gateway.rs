@@ -1,0 +1,385 @@
+//! The gateway with its sockets.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use amt::gateway::{
+    CandidateStatus, Counters, Event, Gateway as Core, Input, RelayStatus, SubscribeError,
+    Subscription, SubscriptionId, Timing,
+};
+use netio::RecvBatch;
+use rand::RngExt;
+use tracing::{debug, trace};
+
+use crate::finder::{Finder, NameStatus};
+use crate::name::RelayName;
+use crate::sockets::{Sent, Sockets};
+
+/// A stop waits so long for room in the kernel's buffers.
+const STOP_WITHIN: Duration = Duration::from_millis(250);
+/// Events that wait to be taken; older ones go first.
+const MAX_EVENTS: usize = 64;
+/// Messages that one round sends; more of them at once are a fault.
+const MAX_SENT_AT_ONCE: usize = 1024;
+
+/// What a gateway is told at the start.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Relays to use before all others, the preferred ones first.
+    pub relays: Vec<RelayName>,
+    /// Whether any relay near here may be asked for, when all others fail (RFC 7450, section 7.1).
+    pub anycast: bool,
+    /// The durations that it goes by.
+    pub timing: Timing,
+}
+
+/// A relay that the source of a flow announces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// Its address or name.
+    pub host: String,
+    /// Its UDP port.
+    pub port: u16,
+    /// Lower ones are tried first.
+    pub priority: u8,
+}
+
+/// A packet of a flow.
+#[derive(Debug)]
+pub struct Packet<'a> {
+    /// Whose it is.
+    pub subscription: SubscriptionId,
+    /// Who sent it, inside the tunnel.
+    pub from: SocketAddr,
+    /// The payload of the UDP datagram; writable, because packet protection is removed in place.
+    pub data: &'a mut [u8],
+}
+
+/// How things stand, for a status page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    /// The relay in use.
+    pub relay: Option<RelayStatus>,
+    /// The known addresses of relays, in the order of preference.
+    pub candidates: Vec<CandidateStatus>,
+    /// The names that are looked up.
+    pub names: Vec<NameStatus>,
+    /// Different subscriptions.
+    pub subscriptions: usize,
+    /// What came in, went out and was dropped.
+    pub counters: Counters,
+    /// Messages that could not be sent, for want of a way.
+    pub refused: u64,
+}
+
+/// An AMT gateway inside a program, driven by one task.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use amt::gateway::Subscription;
+/// let config = amt_tokio::Config {
+///     relays: vec!["relay.example".parse()?],
+///     ..Default::default()
+/// };
+/// let mut gateway = amt_tokio::Gateway::start(config)?;
+/// gateway.subscribe(Subscription {
+///     source: Some("192.0.2.10".parse()?),
+///     group: "232.1.1.1".parse()?,
+///     port: 5000,
+/// })?;
+/// let mut batch = netio::RecvBatch::new();
+/// loop {
+///     gateway.ready().await;
+///     gateway.receive(&mut batch, |packet| println!("{} bytes", packet.data.len()))?;
+///     while let Some(event) = gateway.poll_event() {
+///         println!("{event}");
+///     }
+/// }
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Gateway {
+    core: Core,
+    finder: Finder,
+    sockets: Sockets,
+    /// A message for which there was no room yet.
+    unsent: Option<(SocketAddr, Vec<u8>)>,
+    events: VecDeque<Event>,
+    refused: u64,
+    /// Whether relays are being looked for: from the first subscription on.
+    begun: bool,
+    /// Names were found; the state machine does not know yet.
+    found: bool,
+}
+
+impl Gateway {
+    /// A gateway that does nothing before the first subscription.
+    ///
+    /// # Errors
+    /// This is not called inside a tokio runtime.
+    pub fn start(config: Config) -> io::Result<Self> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(io::Error::other(
+                "an AMT gateway must be started inside a tokio runtime",
+            ));
+        }
+        Ok(Self {
+            core: Core::new(config.timing, rand::rng().random()),
+            finder: Finder::new(config.relays, config.anycast),
+            sockets: Sockets::default(),
+            unsent: None,
+            events: VecDeque::new(),
+            refused: 0,
+            begun: false,
+            found: false,
+        })
+    }
+
+    /// Subscribes, and asks for the flow at once. Equal subscriptions have one id, and are counted.
+    ///
+    /// # Errors
+    /// No relay could serve it; see [`SubscribeError`].
+    pub fn subscribe(
+        &mut self,
+        subscription: Subscription,
+    ) -> Result<SubscriptionId, SubscribeError> {
+        let now = Instant::now();
+        if !self.begun {
+            self.begun = true;
+            self.finder.look_up(false);
+            self.core.set_candidates(self.finder.candidates(), now);
+        }
+        let id = self.core.subscribe(subscription, now)?;
+        self.drive(now);
+        Ok(id)
+    }
+
+    /// Takes one subscription back. With the last one, the relay is left.
+    pub fn unsubscribe(&mut self, id: SubscriptionId) {
+        let now = Instant::now();
+        self.core.unsubscribe(id, now);
+        self.drive(now);
+    }
+
+    /// The relays that the source announces; replaces those before. A relay that is in use stays
+    /// so while it works.
+    pub fn set_hints(&mut self, hints: &[Hint]) {
+        let now = Instant::now();
+        self.finder.set_hints(hints);
+        if self.begun {
+            self.finder.look_up(false);
+            self.core.set_candidates(self.finder.candidates(), now);
+            self.drive(now);
+        }
+    }
+
+    /// Packets are missing: the relay is asked at once whether it is there, and others as well if
+    /// it does not answer twice. May be called as often as one likes.
+    pub fn suspect(&mut self) {
+        let now = Instant::now();
+        self.core.suspect(now);
+        self.drive(now);
+    }
+
+    /// This machine's network has changed: the relay is told the new address, and everything that
+    /// failed is tried again.
+    pub fn network_changed(&mut self) {
+        let now = Instant::now();
+        if self.begun {
+            self.finder.look_up(true);
+        }
+        self.core.network_changed(now);
+        self.drive(now);
+    }
+
+    /// Waits until [`receive`](Self::receive) has something to do. Cancel safe; without
+    /// subscriptions it waits for ever.
+    pub async fn ready(&mut self) {
+        if self.found {
+            return;
+        }
+        let deadline = [self.core.poll_timeout(), self.finder.poll_timeout()];
+        let deadline = deadline.into_iter().flatten().min();
+        let unsent = self.unsent.as_ref().map(|(to, _)| *to);
+        tokio::select! {
+            () = self.sockets.readable() => {}
+            () = room(&self.sockets, unsent) => {}
+            () = until(deadline) => {}
+            () = self.finder.resolved() => self.found = true,
+        }
+    }
+
+    /// Reads what has come, hands out the packets of flows in the order of their arrival, and does
+    /// and sends what is due. Never waits. Returns how many packets there were.
+    ///
+    /// # Errors
+    /// A socket failed. The next call goes on with a new one.
+    pub fn receive(
+        &mut self,
+        batch: &mut RecvBatch,
+        mut each: impl FnMut(Packet<'_>),
+    ) -> io::Result<usize> {
+        let now = Instant::now();
+        let core = &mut self.core;
+        let mut packets = 0;
+        let received = self.sockets.receive(batch, |datagram| {
+            match core.handle(datagram.from, datagram.data, now) {
+                Input::Data {
+                    subscription,
+                    from,
+                    payload,
+                } => {
+                    if let Some(data) = datagram.data.get_mut(payload) {
+                        packets += 1;
+                        each(Packet {
+                            subscription,
+                            from,
+                            data,
+                        });
+                    }
+                }
+                Input::Control => trace!(relay = %datagram.from, "an AMT relay answered"),
+                Input::Dropped(why) => {
+                    trace!(from = %datagram.from, why = why.reason(), "dropped");
+                }
+            }
+        });
+        self.drive(now);
+        received.map(|()| packets)
+    }
+
+    /// [`ready`](Self::ready) and [`receive`](Self::receive) until there are packets or events.
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub async fn recv(
+        &mut self,
+        batch: &mut RecvBatch,
+        mut each: impl FnMut(Packet<'_>),
+    ) -> io::Result<usize> {
+        loop {
+            self.ready().await;
+            let packets = self.receive(batch, &mut each)?;
+            if packets > 0 || !self.events.is_empty() {
+                return Ok(packets);
+            }
+        }
+    }
+
+    /// What happened since the last call.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// How things stand.
+    pub fn status(&self) -> Status {
+        let core = self.core.status();
+        Status {
+            relay: core.relay,
+            candidates: core.candidates,
+            names: self.finder.status(),
+            subscriptions: core.subscriptions,
+            counters: core.counters,
+            refused: self.refused,
+        }
+    }
+
+    /// The counters of [`status`](Self::status) alone, at no cost.
+    pub fn counters(&self) -> &Counters {
+        self.core.counters()
+    }
+
+    /// Leaves all groups and the relay; waits a quarter of a second at most.
+    pub async fn stop(mut self) {
+        let end = tokio::time::Instant::now() + STOP_WITHIN;
+        self.core.stop();
+        self.flush(Instant::now());
+        while let Some((to, _)) = self.unsent {
+            let room = self.sockets.writable(to);
+            if tokio::time::timeout_at(end, room).await.is_err() {
+                return;
+            }
+            self.flush(Instant::now());
+        }
+    }
+
+    /// Timers, candidates, messages and events.
+    fn drive(&mut self, now: Instant) {
+        self.finder.handle_timeout(now);
+        if std::mem::take(&mut self.found) {
+            self.core.set_candidates(self.finder.candidates(), now);
+        }
+        if self.core.poll_timeout().is_some_and(|at| at <= now) {
+            self.core.handle_timeout(now);
+        }
+        self.flush(now);
+        while let Some(event) = self.core.poll_event() {
+            debug!("{event}");
+            match event {
+                Event::Connected { .. } | Event::Idle { .. } => self.finder.settled(),
+                Event::NoRelay { .. } => self.finder.needs_more(now),
+                Event::Lost { .. } => self.finder.look_up(true),
+                Event::AddressChanged { .. } | Event::Unanswered { .. } => {}
+            }
+            if self.events.len() >= MAX_EVENTS {
+                self.events.pop_front();
+            }
+            self.events.push_back(event);
+        }
+    }
+
+    fn flush(&mut self, now: Instant) {
+        let mut bytes = Vec::new();
+        for _ in 0..MAX_SENT_AT_ONCE {
+            let to = match self.unsent.take() {
+                Some((to, waiting)) => {
+                    bytes = waiting;
+                    to
+                }
+                None => match self.core.poll_transmit(&mut bytes) {
+                    Some(to) => to,
+                    None => return,
+                },
+            };
+            match self.sockets.send(to, &bytes) {
+                Sent::Gone => {}
+                Sent::NoWay => {
+                    self.refused += 1;
+                    self.core.unreachable(to, now);
+                }
+                Sent::Full => {
+                    self.unsent = Some((to, bytes));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Gateway {
+    /// Leaves as far as that is possible without waiting.
+    fn drop(&mut self) {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.core.stop();
+            self.flush(Instant::now());
+        }
+    }
+}
+
+async fn room(sockets: &Sockets, to: Option<SocketAddr>) {
+    match to {
+        Some(to) => sockets.writable(to).await,
+        None => pending().await,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => pending().await,
+    }
+}

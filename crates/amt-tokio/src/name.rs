@@ -1,0 +1,172 @@
+//! Relays as people name them.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use amt::PORT;
+
+/// Longest name of a host, in bytes (RFC 1035, section 2.3.4).
+const MAX_HOST: usize = 255;
+
+/// A relay as it is configured: `HOST[:PORT]`, `ADDRESS[:PORT]` or `anycast`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RelayName {
+    /// Where it is.
+    Address(SocketAddr),
+    /// A name that is looked up each time that a relay is needed.
+    Host {
+        /// The name.
+        host: String,
+        /// The UDP port.
+        port: u16,
+    },
+    /// The addresses that any relay may announce (RFC 7450, section 7.1).
+    Anycast,
+}
+
+/// A text that names no relay.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} names no AMT relay: {why}; write HOST, HOST:PORT, an address, [IPV6]:PORT, or `anycast`"
+)]
+pub struct BadRelayName {
+    text: String,
+    why: &'static str,
+}
+
+impl RelayName {
+    /// A relay by its address or name, as a source announces it.
+    ///
+    /// # Errors
+    /// The host is neither, or the port is 0.
+    pub fn new(host: &str, port: u16) -> Result<Self, BadRelayName> {
+        let bad = |why| BadRelayName {
+            text: format!("{host}:{port}"),
+            why,
+        };
+        if port == 0 {
+            return Err(bad("there is no port 0"));
+        }
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            if ip.is_unspecified() || ip.is_multicast() {
+                return Err(bad("a relay has a unicast address"));
+            }
+            return Ok(RelayName::Address(SocketAddr::new(ip.to_canonical(), port)));
+        }
+        let part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if host.is_empty() || host.len() > MAX_HOST || !host.chars().all(part) {
+            return Err(bad("that is neither an address nor a name of a host"));
+        }
+        // Nobody's name ends in a number; it is a mistyped address.
+        if host
+            .rsplit('.')
+            .next()
+            .is_some_and(|last| last.parse::<u64>().is_ok())
+        {
+            return Err(bad("that is no address"));
+        }
+        Ok(RelayName::Host {
+            host: host.to_owned(),
+            port,
+        })
+    }
+}
+
+impl FromStr for RelayName {
+    type Err = BadRelayName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let text = text.trim();
+        if text.eq_ignore_ascii_case("anycast") {
+            return Ok(RelayName::Anycast);
+        }
+        let bad = |why| BadRelayName {
+            text: text.to_owned(),
+            why,
+        };
+        let named = |host: &str, port: &str| {
+            let port = port
+                .parse()
+                .map_err(|_| bad("the port is no number of 1 to 65535"))?;
+            RelayName::new(host, port)
+        };
+        if let Some(rest) = text.strip_prefix('[') {
+            let (host, port) = rest.split_once(']').ok_or_else(|| bad("a ] is missing"))?;
+            if host.parse::<std::net::Ipv6Addr>().is_err() {
+                return Err(bad("in brackets stands an IPv6 address"));
+            }
+            return match port.strip_prefix(':') {
+                Some(port) => named(host, port),
+                None if port.is_empty() => RelayName::new(host, PORT),
+                None => Err(bad("behind the ] stands :PORT or nothing")),
+            };
+        }
+        if text.parse::<IpAddr>().is_ok() {
+            return RelayName::new(text, PORT);
+        }
+        match text.split_once(':') {
+            Some((host, port)) => named(host, port),
+            None => RelayName::new(text, PORT),
+        }
+    }
+}
+
+impl fmt::Display for RelayName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RelayName::Address(address) => address.fmt(f),
+            RelayName::Host { host, port } => write!(f, "{host}:{port}"),
+            RelayName::Anycast => f.write_str("anycast"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn all_forms_are_read_and_written_back() {
+        for (text, written) in [
+            ("relay.example", "relay.example:2268"),
+            ("relay.example:7000", "relay.example:7000"),
+            ("192.0.2.1", "192.0.2.1:2268"),
+            ("192.0.2.1:7000", "192.0.2.1:7000"),
+            ("2001:db8::1", "[2001:db8::1]:2268"),
+            ("[2001:db8::1]", "[2001:db8::1]:2268"),
+            ("[2001:db8::1]:7000", "[2001:db8::1]:7000"),
+            ("[::ffff:192.0.2.1]:7000", "192.0.2.1:7000"),
+            (" Anycast ", "anycast"),
+            ("relay", "relay:2268"),
+        ] {
+            let name: RelayName = text.parse().unwrap();
+            assert_eq!(name.to_string(), written);
+            assert_eq!(written.parse(), Ok(name), "{written}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_relay_is_refused_with_a_reason() {
+        for (text, why) in [
+            ("", "neither an address nor a name"),
+            ("relay.example:", "port"),
+            ("relay.example:0", "port 0"),
+            ("relay.example:70000", "1 to 65535"),
+            ("192.0.2.300", "no address"),
+            ("192.0.2.300:2268", "no address"),
+            ("[192.0.2.1]:1", "IPv6"),
+            ("[2001:db8::1", "]"),
+            ("[2001:db8::1]7000", ":PORT"),
+            ("0.0.0.0", "unicast"),
+            ("ff02::1", "unicast"),
+            ("a b", "neither an address nor a name"),
+            ("http://relay.example", "1 to 65535"),
+        ] {
+            let error = text.parse::<RelayName>().unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+        assert!(RelayName::new(&"a".repeat(256), 1).is_err());
+    }
+}

@@ -1,0 +1,167 @@
+//! Asking a relay whether it is there, without wanting anything of it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use amt::Message;
+use rand::RngExt;
+use tokio::net::UdpSocket;
+
+use crate::RelayName;
+
+/// An unanswered question is repeated after this time.
+const REPEAT: Duration = Duration::from_millis(500);
+/// Longest answer: a Query with its packet and address.
+const MAX_ANSWER: usize = 2048;
+
+/// A relay that answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its address.
+    pub relay: SocketAddr,
+    /// From the Request that it answered to the answer.
+    pub took: Duration,
+    /// Whether it takes no further gateways.
+    pub limited: bool,
+    /// Where it sees this machine, if it says so.
+    pub seen_at: Option<SocketAddr>,
+}
+
+/// Why a relay is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// Its name was not found.
+    #[error("the relay's name {name} was not found: {error}; check the name, or give an address")]
+    Name {
+        /// The name.
+        name: RelayName,
+        /// What the name service says.
+        error: io::Error,
+    },
+    /// Nothing can be sent there.
+    #[error("cannot ask the relay {relay}: {error}")]
+    Socket {
+        /// The address.
+        relay: SocketAddr,
+        /// What the kernel says.
+        error: io::Error,
+    },
+    /// No answer came in time.
+    #[error(
+        "the relay {name} did not answer within {within:?}: see that it runs, and that UDP port {port} is open on the way"
+    )]
+    Silence {
+        /// The name.
+        name: RelayName,
+        /// How long was waited.
+        within: Duration,
+        /// The port that was asked.
+        port: u16,
+    },
+}
+
+/// Sends Requests to all addresses of a relay until it answers one of them with a Query, or until
+/// `within` is over. `mld` asks for IPv6 groups. The relay keeps nothing of it (RFC 7450, section
+/// 5.3.3).
+///
+/// # Errors
+/// There is no answer; see [`ProbeError`].
+pub async fn probe(name: &RelayName, mld: bool, within: Duration) -> Result<Answer, ProbeError> {
+    let end = tokio::time::Instant::now() + within;
+    let silence = |port| ProbeError::Silence {
+        name: name.clone(),
+        within,
+        port,
+    };
+    let addresses: Vec<SocketAddr> = match name {
+        RelayName::Address(address) => vec![*address],
+        RelayName::Anycast => vec![
+            SocketAddr::from((amt::ANYCAST_V4, amt::PORT)),
+            SocketAddr::from((amt::ANYCAST_V6, amt::PORT)),
+        ],
+        RelayName::Host { host, port } => {
+            let found = tokio::net::lookup_host((host.as_str(), *port));
+            match tokio::time::timeout_at(end, found).await {
+                Ok(Ok(found)) => found.collect(),
+                Ok(Err(error)) => {
+                    let name = name.clone();
+                    return Err(ProbeError::Name { name, error });
+                }
+                Err(_) => return Err(silence(*port)),
+            }
+        }
+    };
+    let discover = *name == RelayName::Anycast;
+    let mut asking = tokio::task::JoinSet::new();
+    for relay in addresses.iter().take(8) {
+        asking.spawn(ask(*relay, discover, mld));
+    }
+    let port = addresses.first().map_or(amt::PORT, SocketAddr::port);
+    let mut failure = None;
+    loop {
+        match tokio::time::timeout_at(end, asking.join_next()).await {
+            Ok(Some(Ok(Ok(answer)))) => return Ok(answer),
+            Ok(Some(Ok(Err(error)))) => failure = Some(error),
+            Ok(Some(Err(_))) => {}
+            Ok(None) => return Err(failure.unwrap_or_else(|| silence(port))),
+            Err(_) => return Err(silence(port)),
+        }
+    }
+}
+
+/// Asks one address until it answers.
+async fn ask(relay: SocketAddr, discover: bool, mld: bool) -> Result<Answer, ProbeError> {
+    let failed = |error| ProbeError::Socket { relay, error };
+    let any = match relay {
+        SocketAddr::V4(_) => "0.0.0.0:0",
+        SocketAddr::V6(_) => "[::]:0",
+    };
+    let socket = UdpSocket::bind(any).await.map_err(failed)?;
+    let mut found = (!discover).then_some(relay);
+    let mut asked: Vec<(u32, Instant)> = Vec::new();
+    let mut buffer = [0; MAX_ANSWER];
+    loop {
+        let nonce = rand::rng().random();
+        let (to, message) = match found {
+            Some(to) => (to, Message::Request { nonce, mld }),
+            None => (relay, Message::Discovery { nonce }),
+        };
+        asked.push((nonce, Instant::now()));
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        socket.send_to(&bytes, to).await.map_err(failed)?;
+        let repeat = tokio::time::Instant::now() + REPEAT;
+        while let Ok(received) =
+            tokio::time::timeout_at(repeat, socket.recv_from(&mut buffer)).await
+        {
+            let (len, from) = received.map_err(failed)?;
+            let sent = |nonce| asked.iter().find(|(sent, _)| *sent == nonce);
+            match Message::parse(buffer.get(..len).unwrap_or_default()) {
+                Ok(Message::Advertisement { nonce, relay: at })
+                    if found.is_none() && from == relay && sent(nonce).is_some() =>
+                {
+                    found = Some(SocketAddr::new(at, relay.port()));
+                    break;
+                }
+                Ok(Message::Query {
+                    nonce,
+                    limited,
+                    gateway,
+                    ..
+                }) if found == Some(from) => {
+                    if let Some((_, at)) = sent(nonce) {
+                        return Ok(Answer {
+                            relay: from,
+                            took: at.elapsed(),
+                            limited,
+                            seen_at: gateway
+                                .map(|g| SocketAddr::new(g.ip().to_canonical(), g.port())),
+                        });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}

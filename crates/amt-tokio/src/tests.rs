@@ -1,0 +1,325 @@
+//! The driver against a scripted relay on loopback.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use amt::gateway::{Event, Lost, Subscription};
+use amt::ip::{Udp, write_udp};
+use amt::report::{GeneralQuery, write_query};
+use amt::{Mac, Message};
+use netio::RecvBatch;
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+
+use crate::{Config, Gateway, Hint, RelayName, probe};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the relay was sent.
+#[derive(Debug, PartialEq)]
+enum Heard {
+    Request,
+    Update(SocketAddr),
+    Teardown,
+}
+
+/// A relay that answers Requests, on a port of its own; it tells what it hears.
+struct Relay {
+    name: RelayName,
+    addr: SocketAddr,
+    socket: std::sync::Arc<UdpSocket>,
+    heard: mpsc::Receiver<Heard>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn relay(at: &str, limited: bool) -> Relay {
+    let socket = std::sync::Arc::new(UdpSocket::bind(at).await.unwrap());
+    let (tell, heard) = mpsc::channel(4096);
+    let addr = socket.local_addr().unwrap();
+    let own = socket.clone();
+    let task = tokio::spawn(async move {
+        let mut buffer = [0; 2048];
+        while let Ok((len, from)) = own.recv_from(&mut buffer).await {
+            let told = match Message::parse(&buffer[..len]).unwrap() {
+                Message::Request { nonce, mld } => {
+                    let (mut packet, mut out) = (Vec::new(), Vec::new());
+                    let us = if mld { "fe80::1" } else { "192.0.2.1" };
+                    write_query(
+                        mld,
+                        us.parse().unwrap(),
+                        &GeneralQuery::DEFAULT,
+                        &mut packet,
+                    );
+                    Message::Query {
+                        limited,
+                        mac: Mac([1; 6]),
+                        nonce,
+                        packet: &packet,
+                        gateway: Some(from),
+                    }
+                    .encode(&mut out);
+                    own.send_to(&out, from).await.unwrap();
+                    Heard::Request
+                }
+                Message::Update { .. } => Heard::Update(from),
+                Message::Teardown { gateway, .. } => {
+                    assert_eq!(gateway, from);
+                    Heard::Teardown
+                }
+                other => panic!("a relay got {other:?}"),
+            };
+            tell.try_send(told).unwrap();
+        }
+    });
+    Relay {
+        name: RelayName::Address(addr),
+        addr,
+        socket,
+        heard,
+        task,
+    }
+}
+
+impl Relay {
+    async fn hears(&mut self) -> Heard {
+        tokio::time::timeout(PATIENCE, self.heard.recv())
+            .await
+            .expect("nothing came")
+            .unwrap()
+    }
+
+    async fn update(&mut self) -> SocketAddr {
+        loop {
+            if let Heard::Update(from) = self.hears().await {
+                return from;
+            }
+        }
+    }
+
+    async fn send(&self, to: SocketAddr, source: &str, group: &str, payload: &[u8]) {
+        let (mut packet, mut out) = (Vec::new(), Vec::new());
+        let udp = Udp {
+            from: source.parse().unwrap(),
+            to: group.parse().unwrap(),
+            ttl: 9,
+            payload,
+        };
+        assert!(write_udp(&udp, 0, &mut packet));
+        Message::Data { packet: &packet }.encode(&mut out);
+        self.socket.send_to(&out, to).await.unwrap();
+    }
+}
+
+fn flow() -> Subscription {
+    Subscription {
+        source: Some("10.0.0.1".parse().unwrap()),
+        group: "232.1.1.1".parse().unwrap(),
+        port: 5000,
+    }
+}
+
+fn gateway(relays: &[&Relay]) -> Gateway {
+    let config = Config {
+        relays: relays.iter().map(|r| r.name.clone()).collect(),
+        ..Config::default()
+    };
+    Gateway::start(config).unwrap()
+}
+
+/// Runs the gateway until it has an event.
+async fn event(gateway: &mut Gateway) -> Event {
+    let mut batch = RecvBatch::new();
+    let next = async {
+        loop {
+            if let Some(event) = gateway.poll_event() {
+                return event;
+            }
+            gateway.recv(&mut batch, |_| {}).await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, next)
+        .await
+        .expect("no event")
+}
+
+/// Runs the gateway until packets came.
+async fn packets(gateway: &mut Gateway, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
+    let mut batch = RecvBatch::new();
+    let mut all = Vec::new();
+    let next = async {
+        while all.len() < count {
+            let each = |p: crate::Packet<'_>| all.push((p.from, p.data.to_vec()));
+            gateway.recv(&mut batch, each).await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, next)
+        .await
+        .expect("no packets");
+    all
+}
+
+#[tokio::test]
+async fn packets_come_out_over_both_families_outside() {
+    for at in ["127.0.0.1:0", "[::1]:0"] {
+        let mut relay = relay(at, false).await;
+        let mut gateway = gateway(&[&relay]);
+        let id = gateway.subscribe(flow()).unwrap();
+        let connected = event(&mut gateway).await;
+        assert!(matches!(connected, Event::Connected { relay: at, .. } if at == relay.addr));
+        let to = relay.update().await;
+        for n in 0..100_u8 {
+            relay
+                .send(to, "10.0.0.1:4000", "232.1.1.1:5000", &[n; 700])
+                .await;
+            relay
+                .send(to, "10.0.0.2:4000", "232.1.1.1:5000", b"another source")
+                .await;
+        }
+        let all = packets(&mut gateway, 100).await;
+        for (n, (from, bytes)) in all.iter().enumerate() {
+            assert_eq!(from.to_string(), "10.0.0.1:4000");
+            assert_eq!(*bytes, [n as u8; 700]);
+        }
+        let status = gateway.status();
+        assert_eq!(status.relay.unwrap().gateway, Some(to));
+        assert_eq!(status.counters.data, 100);
+        gateway.unsubscribe(id);
+        assert!(matches!(event(&mut gateway).await, Event::Idle { .. }));
+        assert!(gateway.status().relay.is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_stop_and_a_drop_leave_the_relay() {
+    for stop in [true, false] {
+        let mut relay = relay("127.0.0.1:0", false).await;
+        let mut gateway = gateway(&[&relay]);
+        gateway.subscribe(flow()).unwrap();
+        event(&mut gateway).await;
+        relay.update().await;
+        match stop {
+            true => gateway.stop().await,
+            false => drop(gateway),
+        }
+        while relay.hears().await != Heard::Teardown {}
+    }
+}
+
+#[tokio::test]
+async fn a_relay_that_ends_is_replaced_by_one_that_the_source_announces() {
+    let mut first = relay("127.0.0.1:0", false).await;
+    let mut second = relay("[::1]:0", false).await;
+    let mut gateway = gateway(&[&first]);
+    gateway.subscribe(flow()).unwrap();
+    event(&mut gateway).await;
+    first.update().await;
+    gateway.set_hints(&[Hint {
+        host: second.addr.ip().to_string(),
+        port: second.addr.port(),
+        priority: 0,
+    }]);
+    first.task.abort();
+    gateway.suspect();
+    let why = Lost::Timeout;
+    let relay = first.addr;
+    assert_eq!(event(&mut gateway).await, Event::Lost { relay, why });
+    let connected = event(&mut gateway).await;
+    assert!(matches!(connected, Event::Connected { relay, .. } if relay == second.addr));
+    let to = second.update().await;
+    second
+        .send(to, "10.0.0.1:4000", "232.1.1.1:5000", b"on")
+        .await;
+    assert_eq!(packets(&mut gateway, 1).await[0].1, b"on");
+}
+
+#[tokio::test]
+async fn a_name_is_looked_up_without_waiting_for_it() {
+    let mut relay = relay("127.0.0.1:0", false).await;
+    let port = relay.addr.port();
+    let config = Config {
+        relays: vec![
+            "relay.invalid".parse().unwrap(),
+            RelayName::new("localhost", port).unwrap(),
+        ],
+        ..Config::default()
+    };
+    let mut gateway = Gateway::start(config).unwrap();
+    gateway.subscribe(flow()).unwrap();
+    loop {
+        match event(&mut gateway).await {
+            Event::Connected { relay: at, .. } => {
+                assert_eq!(at, relay.addr);
+                break;
+            }
+            Event::NoRelay { .. } => {}
+            other => panic!("{other}"),
+        }
+    }
+    relay.update().await;
+    assert_eq!(gateway.status().names.len(), 2);
+}
+
+#[tokio::test]
+async fn a_wait_that_is_cancelled_loses_nothing() {
+    let mut relay = relay("127.0.0.1:0", false).await;
+    let mut gateway = gateway(&[&relay]);
+    gateway.subscribe(flow()).unwrap();
+    event(&mut gateway).await;
+    let to = relay.update().await;
+    let mut batch = RecvBatch::new();
+    let mut got = 0;
+    for _ in 0..200 {
+        relay
+            .send(to, "10.0.0.1:4000", "232.1.1.1:5000", b"packet")
+            .await;
+        tokio::select! {
+            biased;
+            () = tokio::task::yield_now() => {}
+            n = gateway.recv(&mut batch, |_| {}) => got += n.unwrap(),
+        }
+    }
+    while got < 200 {
+        let more = gateway.recv(&mut batch, |_| {});
+        got += tokio::time::timeout(PATIENCE, more)
+            .await
+            .expect("lost")
+            .unwrap();
+    }
+    assert_eq!(got, 200);
+}
+
+#[tokio::test]
+async fn without_subscriptions_it_sleeps() {
+    let mut relay = relay("127.0.0.1:0", false).await;
+    let mut gateway = gateway(&[&relay]);
+    let ready = tokio::time::timeout(Duration::from_millis(100), gateway.ready()).await;
+    assert!(ready.is_err(), "there is nothing to do");
+    assert!(relay.heard.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_probe_says_whether_a_relay_is_there() {
+    for limited in [false, true] {
+        let relay = relay("127.0.0.1:0", limited).await;
+        let answer = probe(&relay.name, false, PATIENCE).await.unwrap();
+        assert_eq!(answer.relay, relay.addr);
+        assert_eq!(answer.limited, limited);
+        assert!(answer.seen_at.is_some());
+    }
+    let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let name = RelayName::Address(silent.local_addr().unwrap());
+    let error = probe(&name, false, Duration::from_millis(50))
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("did not answer"), "{error}");
+    let name: RelayName = "relay.invalid".parse().unwrap();
+    let error = probe(&name, false, PATIENCE).await.unwrap_err();
+    assert!(error.to_string().contains("was not found"), "{error}");
+}
