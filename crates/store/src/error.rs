@@ -106,6 +106,16 @@ pub enum StoreError {
         /// The fence of the present holder.
         current: u64,
     },
+    /// The channel is another one of the same name.
+    #[error(
+        "channel {channel:?} in {url} has another incarnation by now: the database was restored, or another one is in its place"
+    )]
+    Incarnation {
+        /// The database.
+        url: String,
+        /// The channel.
+        channel: String,
+    },
     /// A text is longer than the database can look up.
     #[error("{what} is {bytes} bytes long: at most {limit} can be stored")]
     TooLong {

@@ -117,12 +117,20 @@ pub trait Store: Send + Sync {
     /// The name is empty or longer than 255 bytes, or the database fails.
     async fn open_channel(&self, name: &str) -> Result<Channel, StoreError>;
 
+    /// The channel of that name, if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownChannel`] if there is none, or the database fails.
+    async fn channel(&self, name: &str) -> Result<Channel, StoreError>;
+
     /// Gives a channel a new incarnation, whatever it holds: its receivers start over. For a
     /// database that has been set back, see [`HeadMark`].
     ///
+    /// With a `fence`, it is refused unless that is the channel's present one.
+    ///
     /// # Errors
-    /// The channel does not exist, or the database fails.
-    async fn renew_channel(&self, name: &str) -> Result<Channel, StoreError>;
+    /// The channel does not exist, the fence is an old one, or the database fails.
+    async fn renew_channel(&self, name: &str, fence: Option<u64>) -> Result<Channel, StoreError>;
 
     /// All channels, by name.
     ///
@@ -205,7 +213,8 @@ pub trait Store: Send + Sync {
         poll: &PollRecord,
     ) -> Result<(), StoreError>;
 
-    /// Records a gap, or what became of it if its `id` is known. Returns its id.
+    /// Records a gap, or what became of it if its `id` is known. Returns its id. Of each channel, the
+    /// last thousand are kept.
     ///
     /// # Errors
     /// The channel does not exist, or the database fails.
@@ -266,6 +275,34 @@ pub trait Store: Send + Sync {
         entry_ids: &[&str],
     ) -> Result<HashMap<String, Hash>, StoreError>;
 
+    /// The ids of a feed's entries of which a version was stored with a larger seq than `seq`, the
+    /// newest first: at most `limit`.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    async fn known_since(
+        &self,
+        channel: &str,
+        url: &str,
+        seq: u64,
+        limit: usize,
+    ) -> Result<Vec<String>, StoreError>;
+
+    /// Forgets what is known of a feed's entries, but for the `keep` newest ones, those that are
+    /// `present` in the feed, and those of which the channel still keeps an update. Should one of the
+    /// others come back, it is new. Returns how many were forgotten. Done in parts, between which
+    /// others can write.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    async fn forget_entries(
+        &self,
+        channel: &str,
+        url: &str,
+        keep: usize,
+        present: &[&str],
+    ) -> Result<u64, StoreError>;
+
     /// Stores new versions of entries, in the order given, and with them the feed's validators, in
     /// one durable transaction. Returns the updates that were stored, ascending and dense.
     ///
@@ -302,6 +339,20 @@ pub trait Store: Send + Sync {
     async fn updates(
         &self,
         channel: &str,
+        from: u64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<StoredUpdate>, StoreError>;
+
+    /// [`updates`](Self::updates), if the channel still has this incarnation: for who serves it
+    /// without looking whether the lease is theirs.
+    ///
+    /// # Errors
+    /// [`StoreError::Incarnation`] if it has another one; as `updates` otherwise.
+    async fn backlog(
+        &self,
+        channel: &str,
+        incarnation: Uuid,
         from: u64,
         limit: usize,
         max_bytes: usize,

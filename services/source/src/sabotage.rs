@@ -68,12 +68,17 @@ pub fn gap_fill_off() -> bool {
 
 /// [`HeadMark::adopt`], unless a database that was set back is to be served as if nothing had
 /// happened.
-pub async fn adopt(mark: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
+pub async fn adopt(
+    mark: &Path,
+    store: &dyn Store,
+    name: &str,
+    fence: Option<u64>,
+) -> Result<Adopted, StoreError> {
     #[cfg(feature = "sabotage")]
     if broken() == Some(Broken::Renewal) {
         return HeadMark::trust(mark, store, name).await;
     }
-    HeadMark::adopt(mark, store, name).await
+    HeadMark::adopt(mark, store, name, fence).await
 }
 
 /// What FLEXFEED_SABOTAGE says to the transport.

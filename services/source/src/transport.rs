@@ -12,6 +12,7 @@ use flexicast_tokio::source::{
 use store::{Applicant, HeadMark, Store, Verdict};
 use tokio::sync::Semaphore;
 use tracing::{error, info};
+use uuid::Uuid;
 
 use crate::data::enrolment::token_hash;
 use crate::metrics::Admissions;
@@ -21,6 +22,9 @@ use crate::sabotage;
 /// So many who ask to be let in are judged at the same time. Anybody may ask, and the database has
 /// leases to renew and updates to store meanwhile.
 const JUDGED_AT_ONCE: usize = 8;
+
+/// So many wait for that; the others are told to come again. A receiver tries for minutes.
+const WAITING: usize = 1024;
 
 /// What the service needs of the running transport; the tests put a recorder in its place.
 #[async_trait]
@@ -56,18 +60,24 @@ pub struct Open {
 
 #[derive(Clone)]
 struct Published {
+    incarnation: Uuid,
     mark: HeadMark,
     tenure: Tenure,
 }
 
 impl Open {
     /// A channel may be asked for from now on, as far as its mark allows.
-    pub fn open(&self, name: &str, mark: HeadMark, tenure: Tenure) {
+    pub fn open(&self, name: &str, incarnation: Uuid, mark: HeadMark, tenure: Tenure) {
         let mut channels = self
             .channels
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        channels.insert(name.to_owned(), Published { mark, tenure });
+        let published = Published {
+            incarnation,
+            mark,
+            tenure,
+        };
+        channels.insert(name.to_owned(), published);
     }
 
     /// It is not ours any more.
@@ -95,6 +105,8 @@ pub struct StoreBacklog {
     admissions: Admissions,
     /// To be had for a question about who may be let in.
     turns: Semaphore,
+    /// To be had for waiting for that.
+    queue: Semaphore,
 }
 
 impl StoreBacklog {
@@ -105,6 +117,7 @@ impl StoreBacklog {
             open,
             admissions: Admissions::default(),
             turns: Semaphore::new(JUDGED_AT_ONCE),
+            queue: Semaphore::new(WAITING),
         }
     }
 
@@ -133,7 +146,10 @@ impl Backlog for StoreBacklog {
             return Err(format!("the channel {channel:?} is not published here").into());
         };
         let published = open.mark.seq();
-        let updates = self.store.updates(channel, from, limit, max_bytes).await?;
+        let updates = self
+            .store
+            .backlog(channel, open.incarnation, from, limit, max_bytes)
+            .await?;
         Ok(updates
             .into_iter()
             .filter(|update| update.seq <= published)
@@ -162,8 +178,16 @@ impl Backlog for StoreBacklog {
                 ));
             }
         };
+        let Ok(place) = self.queue.try_acquire() else {
+            self.admissions.too_many();
+            return Err(Denied::Unavailable(
+                "too many receivers ask this source to be let in at the moment; it will be tried again"
+                    .into(),
+            ));
+        };
         // It is never closed.
         let _turn = self.turns.acquire().await;
+        drop(place);
         if let Some(channel) = self.lapsed(&request.channels) {
             self.admissions.unavailable();
             return Err(Denied::Unavailable(format!(
@@ -253,7 +277,6 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
     use store::{Draft, Holder, Kind, NewToken};
-    use uuid::Uuid;
 
     async fn store(folder: &Path) -> Arc<dyn Store> {
         store::open_file(&folder.join("flexfeed.db")).await.unwrap()
@@ -307,8 +330,10 @@ mod tests {
     async fn updates_are_shown_up_to_the_mark_and_of_published_channels_only() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path()).await;
+        store.open_channel("lore").await.unwrap();
         let mark = folder.path().join("lore.head");
-        let mark = HeadMark::adopt(&mark, &*store, "lore").await.unwrap().mark;
+        let adopted = HeadMark::adopt(&mark, &*store, "lore", None).await.unwrap();
+        let (mark, incarnation) = (adopted.mark, adopted.channel.incarnation);
         let drafts: Vec<Draft> = (0..5u8)
             .map(|n| Draft {
                 entry_id: format!("entry {n}"),
@@ -326,7 +351,7 @@ mod tests {
         let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
         assert!(backlog.updates("lore", 1, 9, 999).await.is_err());
         let tenure = tenure(&*store, Terms::default()).await;
-        open.open("lore", mark.clone(), tenure);
+        open.open("lore", incarnation, mark.clone(), tenure);
 
         // Stored and not marked yet: not to be seen.
         assert_eq!(backlog.updates("lore", 1, 9, 999).await.unwrap(), []);
@@ -341,6 +366,10 @@ mod tests {
         assert_eq!(updates, expected);
         assert_eq!(backlog.updates("lore", 1, 100, 25).await.unwrap().len(), 2);
         assert_eq!(backlog.updates("lore", 6, 100, 1000).await.unwrap(), []);
+        // A database that was set back and renewed by another source holds nothing of it.
+        store.renew_channel("lore", None).await.unwrap();
+        let refused = backlog.updates("lore", 2, 3, 1000).await.unwrap_err();
+        assert!(refused.to_string().contains("restored"), "{refused}");
         open.shut("lore");
         assert!(backlog.updates("lore", 1, 9, 999).await.is_err());
     }
@@ -409,8 +438,10 @@ mod tests {
     async fn nobody_is_taken_in_while_the_lease_is_in_doubt() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path()).await;
+        store.open_channel("lore").await.unwrap();
         let mark = folder.path().join("lore.head");
-        let mark = HeadMark::adopt(&mark, &*store, "lore").await.unwrap().mark;
+        let adopted = HeadMark::adopt(&mark, &*store, "lore", None).await.unwrap();
+        let (mark, incarnation) = (adopted.mark, adopted.channel.incarnation);
         let token = Token::make().unwrap();
         store.add_token(&new_token(&token)).await.unwrap();
         let open = Open::default();
@@ -419,13 +450,23 @@ mod tests {
             ttl: Duration::ZERO,
             ..Terms::default()
         };
-        open.open("lore", mark.clone(), tenure(&*store, over).await);
+        open.open(
+            "lore",
+            incarnation,
+            mark.clone(),
+            tenure(&*store, over).await,
+        );
         let request = admission(&presented(&token), Uuid::new_v4(), [1; 32]);
         match backlog.authorise(&request).await {
             Err(Denied::Unavailable(text)) => assert!(text.contains("\"lore\""), "{text}"),
             other => panic!("{other:?}"),
         }
-        open.open("lore", mark, tenure(&*store, Terms::default()).await);
+        open.open(
+            "lore",
+            incarnation,
+            mark,
+            tenure(&*store, Terms::default()).await,
+        );
         assert_eq!(backlog.authorise(&request).await, Ok(()));
     }
 
@@ -439,7 +480,14 @@ mod tests {
         let turns = backlog.turns.acquire_many(all).await.unwrap();
         let early = tokio::time::timeout(Duration::from_millis(500), backlog.authorise(&request));
         assert!(early.await.is_err(), "it was judged out of turn");
-        drop(turns);
+        // Beyond a bound, nobody even waits.
+        let places = backlog.queue.acquire_many(WAITING as u32).await.unwrap();
+        match backlog.authorise(&request).await {
+            Err(Denied::Unavailable(text)) => assert!(text.contains("too many"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(backlog.admissions.counted("too-many"), 1);
+        drop((turns, places));
         assert!(matches!(
             backlog.authorise(&request).await,
             Err(Denied::Token(_))

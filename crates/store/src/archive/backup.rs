@@ -355,7 +355,7 @@ async fn gaps(session: &mut Session, output: &mut Output) -> Result<(), Failure>
         let rows = session
             .rows(
                 sql!(
-                    "SELECT id, channel_id, url, noticed_at, state, detail, entries FROM gaps
+                    "SELECT id, channel_id, url, noticed_at, state, detail, entries, after_seq FROM gaps
                      WHERE id > $1 ORDER BY id LIMIT $2"
                 ),
                 values![after, ROWS],
@@ -373,6 +373,7 @@ async fn gaps(session: &mut Session, output: &mut Output) -> Result<(), Failure>
                 state: session.get(row, 4)?,
                 detail: session.get(row, 5)?,
                 entries: session.get(row, 6)?,
+                after: session.get(row, 7)?,
             };
             output.put(&record, &[]).await?;
             output.contents.gaps += 1;

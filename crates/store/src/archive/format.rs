@@ -86,6 +86,8 @@ pub(super) enum Record {
         state: String,
         detail: String,
         entries: i64,
+        #[serde(default)]
+        after: Option<i64>,
     },
     /// Its bytes are the hash.
     Token {

@@ -226,15 +226,17 @@ impl Restore<'_> {
                 state,
                 detail,
                 entries,
+                after,
             } => {
                 let channel = self.new_key(&self.channels, channel)?;
                 self.session
                     .execute(
                         sql!(
-                            "INSERT INTO gaps (channel_id, url, noticed_at, state, detail, entries)
-                             VALUES ($1, $2, $3, $4, $5, $6)"
+                            "INSERT INTO gaps (channel_id, url, noticed_at, state, detail, entries,
+                                 after_seq)
+                             VALUES ($1, $2, $3, $4, $5, $6, $7)"
                         ),
-                        values![channel, &url, at, &state, &detail, entries],
+                        values![channel, &url, at, &state, &detail, entries, after],
                     )
                     .await?;
                 self.progress.done.gaps += 1;
@@ -268,8 +270,8 @@ impl Restore<'_> {
             .scalar(
                 sql!(
                     "INSERT INTO channels (name, incarnation, head, created_at, groups, rate_bps,
-                         private, keep_count, keep_age, origin, active)
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING id"
+                         private, keep_count, keep_age, origin, active, fence)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, " NOW ") RETURNING id"
                 ),
                 values![
                     &name,

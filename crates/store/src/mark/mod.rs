@@ -17,7 +17,7 @@
 //! | … and was renewed in between | the incarnations differ | renewed |
 //! | the database came without the mark, or the mark is damaged | no mark, channel not new | renewed |
 //! | both came from a backup of the folder | the mark's file is younger than it says | renewed |
-//! | the database was made anew | the channel is new | it has a new incarnation already |
+//! | the database was made anew | the incarnations differ | renewed |
 //!
 //! What cannot be seen from here is a whole disk that is set back, as by a virtual machine's
 //! snapshot: then receivers that are ahead still notice it by themselves.
@@ -122,11 +122,18 @@ pub struct Adopted {
 impl HeadMark {
     /// Opens the channel `name` for publishing: gives it a new incarnation if `store` has been set
     /// back since the mark in the file `path` was raised last, and marks what it has as published.
+    /// The `fence` is that of the channel's lease, if one is held: see [`Store::renew_channel`].
     ///
     /// # Errors
-    /// The store fails, or the file cannot be read or written.
-    pub async fn adopt(path: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
-        Self::open(path, store, name, judge).await
+    /// There is no such channel, somebody else has its lease, the store fails, or the file cannot be
+    /// read or written.
+    pub async fn adopt(
+        path: &Path,
+        store: &dyn Store,
+        name: &str,
+        fence: Option<u64>,
+    ) -> Result<Adopted, StoreError> {
+        Self::open(path, store, name, fence, judge).await
     }
 
     /// Has the mark say what the channel `name` has now, without judging it: for a source that stands
@@ -141,36 +148,38 @@ impl HeadMark {
     /// # Errors
     /// As [`HeadMark::adopt`].
     pub async fn follow(path: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
-        Self::open(path, store, name, |_, found| match found {
+        Self::open(path, store, name, None, |_, found| match found {
             Found::Mark(mark) => Judged::Follow(mark),
             _ => Judged::Sound,
         })
         .await
     }
 
-    /// Opens the channel `name` as it is, even if `store` has been set back: only for tests, which have to notice what [`HeadMark::adopt`] prevents.
+    /// Opens the channel `name` as it is, even if `store` has been set back: only for tests, which
+    /// have to notice what [`HeadMark::adopt`] prevents.
     ///
     /// # Errors
     /// As [`HeadMark::adopt`].
     #[cfg(feature = "sabotage")]
     pub async fn trust(path: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
-        Self::open(path, store, name, |_, _| Judged::Sound).await
+        Self::open(path, store, name, None, |_, _| Judged::Sound).await
     }
 
     async fn open(
         path: &Path,
         store: &dyn Store,
         name: &str,
+        fence: Option<u64>,
         judge: fn(&Channel, Found) -> Judged,
     ) -> Result<Adopted, StoreError> {
-        let mut channel = store.open_channel(name).await?;
+        let mut channel = store.channel(name).await?;
         let place = path.to_owned();
         let found = blocking(path, move || MarkFile::find(&place)).await?;
         let judged = judge(&channel, found);
         if let Judged::Renew(_) = &judged {
             // A crash after this and before the mark is written renews it once more: nobody has
             // seen this incarnation by then.
-            channel = store.renew_channel(name).await?;
+            channel = store.renew_channel(name, fence).await?;
         }
         let present = Record {
             incarnation: channel.incarnation,
@@ -191,7 +200,11 @@ impl HeadMark {
         Ok(Adopted {
             // Nobody can have seen anything of a channel without updates: that is no news.
             renewal: renewal.filter(|renewal| {
-                channel.head > 0 || !matches!(renewal, Renewal::Missing | Renewal::Damaged { .. })
+                let is_of_nothing = matches!(
+                    renewal,
+                    Renewal::Missing | Renewal::Damaged { .. } | Renewal::Other { .. }
+                );
+                channel.head > 0 || !is_of_nothing
             }),
             channel,
             mark: HeadMark {
@@ -240,9 +253,6 @@ enum Judged {
 
 /// Whether a channel has to be renewed, and why.
 fn judge(channel: &Channel, found: Found) -> Judged {
-    if channel.is_new {
-        return Judged::Sound;
-    }
     Judged::Renew(match found {
         Found::Nothing => Renewal::Missing,
         Found::Damaged(reason) => Renewal::Damaged { reason },

@@ -48,7 +48,8 @@ impl Place {
 
     async fn start(&self) -> Life {
         let store = open_file(&self.database()).await.unwrap();
-        let adopted = HeadMark::adopt(&self.mark(), &*store, "lore")
+        store.open_channel("lore").await.unwrap();
+        let adopted = HeadMark::adopt(&self.mark(), &*store, "lore", None)
             .await
             .unwrap();
         Life { store, adopted }
@@ -312,7 +313,7 @@ async fn a_mark_that_cannot_be_used_is_an_error_and_no_renewal() {
     fs::remove_file(place.mark()).unwrap();
     fs::create_dir(place.mark()).unwrap();
     let store = open_file(&place.database()).await.unwrap();
-    let error = HeadMark::adopt(&place.mark(), &*store, "lore")
+    let error = HeadMark::adopt(&place.mark(), &*store, "lore", None)
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Mark { .. }), "{error}");
@@ -339,7 +340,7 @@ async fn who_stood_by_takes_over_without_a_renewal_unless_the_database_was_set_b
     life.end().await;
     first.back_up("flexfeed.db");
 
-    let taken = HeadMark::adopt(&second.mark(), &*store, "lore")
+    let taken = HeadMark::adopt(&second.mark(), &*store, "lore", None)
         .await
         .unwrap();
     assert_eq!(taken.renewal, None);
@@ -353,7 +354,7 @@ async fn who_stood_by_takes_over_without_a_renewal_unless_the_database_was_set_b
 
     first.restore("flexfeed.db");
     let store = open_file(&first.database()).await.unwrap();
-    let taken = HeadMark::adopt(&second.mark(), &*store, "lore")
+    let taken = HeadMark::adopt(&second.mark(), &*store, "lore", None)
         .await
         .unwrap();
     let behind = Renewal::Behind {
@@ -385,7 +386,7 @@ async fn who_stands_by_does_not_follow_a_database_that_was_set_back() {
     first.restore("flexfeed.db");
     let store = open_file(&first.database()).await.unwrap();
     assert_eq!(follow(&store).await, 8, "a mark is not lowered");
-    let taken = HeadMark::adopt(&second.mark(), &*store, "lore").await;
+    let taken = HeadMark::adopt(&second.mark(), &*store, "lore", None).await;
     let taken = taken.unwrap();
     let behind = Renewal::Behind {
         head: 5,
@@ -400,8 +401,60 @@ async fn who_stands_by_does_not_follow_a_database_that_was_set_back() {
     first.restore("flexfeed.db");
     let store = open_file(&first.database()).await.unwrap();
     follow(&store).await;
-    let taken = HeadMark::adopt(&second.mark(), &*store, "lore").await;
+    let taken = HeadMark::adopt(&second.mark(), &*store, "lore", None).await;
     let other = Renewal::Other { published: renewed };
     assert_eq!(taken.unwrap().renewal, Some(other));
     store.close().await;
+}
+
+/// Another source takes the channel between the look at it and its renewal.
+#[tokio::test]
+async fn who_lost_the_lease_renews_nothing() {
+    let place = Place::new();
+    let life = place.start().await;
+    life.publish(5).await;
+    let holder = |name: &str| crate::Holder {
+        id: Uuid::new_v4(),
+        name: name.into(),
+    };
+    let take = async |name: &str| {
+        let holder = holder(name);
+        let asked = life.store.take_lease("lore", &holder, Duration::ZERO);
+        match asked.await.unwrap() {
+            crate::Leased::Held(lease) => lease.fence,
+            other => panic!("{other:?}"),
+        }
+    };
+    let old = take("a").await;
+    let new = take("b").await;
+    // Without a mark, it would be renewed.
+    let elsewhere = Place::new();
+    let mark = elsewhere.mark();
+    let refused = HeadMark::adopt(&mark, &*life.store, "lore", Some(old)).await;
+    assert!(refused.unwrap_err().is_fenced());
+    let present = life.store.channel("lore").await.unwrap();
+    assert_eq!(present.incarnation, life.incarnation());
+    let renewed = HeadMark::adopt(&mark, &*life.store, "lore", Some(new)).await;
+    assert_eq!(renewed.unwrap().renewal, Some(Renewal::Missing));
+}
+
+#[tokio::test]
+async fn a_channel_that_was_removed_does_not_come_back() {
+    let place = Place::new();
+    let life = place.start().await;
+    life.publish(5).await;
+    assert!(life.store.remove_channel("lore").await.unwrap());
+    let version = life.store.version().await.unwrap();
+    for _ in 0..2 {
+        let followed = HeadMark::follow(&place.mark(), &*life.store, "lore").await;
+        let error = followed.unwrap_err();
+        assert!(
+            matches!(error, StoreError::UnknownChannel { .. }),
+            "{error}"
+        );
+        let adopted = HeadMark::adopt(&place.mark(), &*life.store, "lore", None).await;
+        assert!(adopted.is_err());
+    }
+    assert!(life.store.channels().await.unwrap().is_empty());
+    assert_eq!(life.store.version().await.unwrap(), version);
 }

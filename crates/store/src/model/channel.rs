@@ -94,4 +94,6 @@ pub struct ChannelRow {
     pub created_ms: i64,
     /// Who publishes it, if somebody does.
     pub lease: Option<LeaseRow>,
+    /// The [`Holder::id`](crate::Holder::id) of who has its lease, or had it last.
+    pub last_holder: Option<Uuid>,
 }

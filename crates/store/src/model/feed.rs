@@ -123,4 +123,7 @@ pub struct GapRecord {
     pub detail: String,
     /// How many entries were found.
     pub entries: u64,
+    /// The channel's head when it was noticed: entries with a larger seq came after it, or were found
+    /// in it. `None` if an earlier version noticed it. Does not change any more.
+    pub after: Option<u64>,
 }

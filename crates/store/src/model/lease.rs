@@ -5,7 +5,7 @@ use uuid::Uuid;
 /// A process that publishes, or would.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Made anew at each start of a process.
+    /// Of its own for each place that a process can run in.
     pub id: Uuid,
     /// What people know it by, such as the host's name.
     pub name: String,
@@ -17,7 +17,8 @@ pub struct Lease {
     /// The channel.
     pub channel: String,
     /// Grows whenever the lease goes to somebody: what an older holder still tries to append with
-    /// its smaller number is refused.
+    /// its smaller number is refused. It begins with the time at which the channel was made or
+    /// restored, so that a lease on a database that was replaced does not fit the new one.
     pub fence: u64,
 }
 

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::retention::PART;
-use super::{SqlStore, cut, grow_version, to_i64};
+use super::{SqlStore, check_fence, cut, grow_version, to_i64};
 use crate::StoreError;
 use crate::database::{Row, Session, sql, values};
 use crate::model::{Channel, ChannelRow, ChannelSettings, LeaseRow, Origin, Retention};
@@ -23,7 +23,7 @@ macro_rules! select_channels {
                  (SELECT MIN(u.seq) FROM updates u WHERE u.channel_id = c.id),
                  (SELECT MAX(u.seq) FROM updates u WHERE u.channel_id = c.id),
                  c.groups, c.rate_bps, c.private, c.keep_count, c.keep_age, c.origin, c.active,
-                 c.created_at, c.holder_name, c.lease_until - " NOW ", c.lease_ttl, c.fence
+                 c.created_at, c.holder_name, c.lease_until - " NOW ", c.lease_ttl, c.fence, c.holder
              FROM channels c " $where
         )
     };
@@ -64,6 +64,13 @@ fn read_row(session: &Session, row: &Row) -> Result<ChannelRow, StoreError> {
         }),
         _ => None,
     };
+    let last_holder: Option<String> = session.get(row, 17)?;
+    let last_holder = last_holder.map(|id| id.parse()).transpose();
+    let last_holder = last_holder.map_err(|error| {
+        session.damaged(format!(
+            "the holder of channel {name:?} has no number: {error}"
+        ))
+    })?;
     Ok(ChannelRow {
         channel: Channel {
             name,
@@ -85,6 +92,7 @@ fn read_row(session: &Session, row: &Row) -> Result<ChannelRow, StoreError> {
         active: session.get(row, 11)?,
         created_ms: session.get(row, 12)?,
         lease,
+        last_holder,
     })
 }
 
@@ -96,13 +104,14 @@ async fn read_channel(session: &mut Session, name: &str) -> Result<ChannelRow, S
     read_row(session, &row)
 }
 
-/// Whether the channel had to be made.
+/// Whether the channel had to be made. Its leases are numbered from the present time on: should the
+/// database be made anew while a source still believes that it has the lease, the numbers differ.
 async fn ensure_channel(session: &mut Session, name: &str) -> Result<bool, StoreError> {
     let made = session
         .execute(
             sql!(
-                "INSERT INTO channels (name, incarnation, head, created_at)
-                 VALUES ($1, $2, 0, " NOW ") ON CONFLICT (name) DO NOTHING"
+                "INSERT INTO channels (name, incarnation, head, created_at, fence)
+                 VALUES ($1, $2, 0, " NOW ", " NOW ") ON CONFLICT (name) DO NOTHING"
             ),
             values![name, &Uuid::new_v4().to_string()],
         )
@@ -135,8 +144,26 @@ impl SqlStore {
         })
     }
 
-    pub(super) async fn change_incarnation(&self, name: &str) -> Result<Channel, StoreError> {
+    pub(super) async fn find_channel(&self, name: &str) -> Result<Channel, StoreError> {
+        let mut session = self.database.read("look up a channel").await?;
+        let row = read_channel(&mut session, name).await?;
+        Ok(row.channel)
+    }
+
+    pub(super) async fn change_incarnation(
+        &self,
+        name: &str,
+        fence: Option<u64>,
+    ) -> Result<Channel, StoreError> {
         let mut session = self.database.write("renew a channel").await?;
+        let row = session
+            .row(
+                sql!("SELECT fence FROM channels WHERE name = $1" LOCK),
+                values![name],
+            )
+            .await?
+            .ok_or_else(|| session.unknown_channel(name))?;
+        check_fence(&session, name, fence, session.count(&row, 0)?)?;
         session
             .execute(
                 sql!("UPDATE channels SET incarnation = $1 WHERE name = $2"),

@@ -11,6 +11,9 @@ use crate::model::{FeedRow, FeedSettings, GapRecord, GapState, Origin, PollRecor
 const MAX_STATE: usize = 64;
 const MAX_TEXT: usize = 1024;
 
+/// So many gaps of a channel are kept, the last ones.
+const MAX_GAPS: i64 = 1000;
+
 /// Longest address, with its credentials, in bytes.
 const MAX_ADDRESS: usize = 8192;
 
@@ -82,7 +85,7 @@ async fn find(
     row.map(|row| read_row(session, &row)).transpose()
 }
 
-async fn channel_id(session: &mut Session, channel: &str) -> Result<i64, StoreError> {
+pub(super) async fn channel_id(session: &mut Session, channel: &str) -> Result<i64, StoreError> {
     let row = session
         .row(
             sql!("SELECT id FROM channels WHERE name = $1"),
@@ -258,8 +261,9 @@ impl SqlStore {
                 session
                     .row(
                         sql!(
-                            "INSERT INTO gaps (channel_id, url, noticed_at, state, detail, entries)
-                             VALUES ($1, $2, $3, $4, $5, $6) RETURNING id"
+                            "INSERT INTO gaps (channel_id, url, noticed_at, state, detail, entries,
+                                 after_seq)
+                             VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id"
                         ),
                         values![
                             channel_id,
@@ -267,12 +271,23 @@ impl SqlStore {
                             gap.at_ms,
                             state,
                             detail,
-                            entries
+                            entries,
+                            gap.after.map(to_i64),
                         ],
                     )
                     .await?
             }
         };
+        session
+            .execute(
+                sql!(
+                    "DELETE FROM gaps WHERE channel_id = $1 AND id <= (
+                         SELECT id FROM gaps WHERE channel_id = $1
+                         ORDER BY id DESC LIMIT 1 OFFSET $2)"
+                ),
+                values![channel_id, MAX_GAPS],
+            )
+            .await?;
         let row = row.ok_or_else(|| session.failed(sqlx::Error::RowNotFound))?;
         let id = session.get(&row, 0)?;
         session.commit().await?;
@@ -290,7 +305,7 @@ impl SqlStore {
         let rows = session
             .rows(
                 sql!(
-                    "SELECT id, url, noticed_at, state, detail, entries FROM gaps
+                    "SELECT id, url, noticed_at, state, detail, entries, after_seq FROM gaps
                      WHERE channel_id = $1 ORDER BY id DESC LIMIT $2"
                 ),
                 values![id, to_i64(limit as u64)],
@@ -304,6 +319,7 @@ fn read_gap(session: &Session, row: &Row) -> Result<GapRecord, StoreError> {
     let state: String = session.get(row, 3)?;
     let state = GapState::from_word(&state)
         .ok_or_else(|| session.damaged(format!("the state of a gap is {state:?}")))?;
+    let after: Option<i64> = session.get(row, 6)?;
     Ok(GapRecord {
         id: session.get(row, 0)?,
         url: session.get(row, 1)?,
@@ -311,5 +327,6 @@ fn read_gap(session: &Session, row: &Row) -> Result<GapRecord, StoreError> {
         state,
         detail: session.get(row, 4)?,
         entries: session.count(row, 5)?,
+        after: after.map(|after| session.unsigned(after)).transpose()?,
     })
 }

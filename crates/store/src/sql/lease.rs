@@ -81,7 +81,8 @@ impl SqlStore {
             .execute(
                 sql!(
                     "UPDATE channels SET lease_ttl = $4, lease_until = " NOW " + $4
-                     WHERE name = $1 AND fence = $2 AND holder = $3"
+                     WHERE name = $1 AND fence = $2 AND holder = $3
+                         AND lease_until IS NOT NULL"
                 ),
                 values![
                     &lease.channel,
@@ -95,13 +96,13 @@ impl SqlStore {
         Ok(renewed > 0)
     }
 
+    /// Who had it stays on record.
     pub(super) async fn end_lease(&self, lease: &Lease) -> Result<(), StoreError> {
         let mut session = self.database.write("release a lease").await?;
         session
             .execute(
                 sql!(
-                    "UPDATE channels SET holder = NULL, holder_name = NULL, lease_until = NULL,
-                         lease_ttl = NULL
+                    "UPDATE channels SET lease_until = NULL, lease_ttl = NULL
                      WHERE name = $1 AND fence = $2"
                 ),
                 values![&lease.channel, super::to_i64(lease.fence)],

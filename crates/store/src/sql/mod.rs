@@ -53,6 +53,24 @@ pub(crate) async fn grow_version(session: &mut Session) -> Result<(), StoreError
         .map(|_| ())
 }
 
+/// Refuses what somebody asks for whose lease another one has by now.
+pub(crate) fn check_fence(
+    session: &Session,
+    channel: &str,
+    fence: Option<u64>,
+    current: u64,
+) -> Result<(), StoreError> {
+    match fence.filter(|&fence| fence != current) {
+        Some(fence) => Err(StoreError::Fenced {
+            url: session.url.to_string(),
+            channel: channel.to_owned(),
+            fence,
+            current,
+        }),
+        None => Ok(()),
+    }
+}
+
 /// A list of names as it is stored.
 pub(crate) fn names_to_json(names: &[String]) -> String {
     serde_json::Value::from(names).to_string()
@@ -81,8 +99,12 @@ impl Store for SqlStore {
         self.make_channel(name).await
     }
 
-    async fn renew_channel(&self, name: &str) -> Result<Channel, StoreError> {
-        self.change_incarnation(name).await
+    async fn channel(&self, name: &str) -> Result<Channel, StoreError> {
+        self.find_channel(name).await
+    }
+
+    async fn renew_channel(&self, name: &str, fence: Option<u64>) -> Result<Channel, StoreError> {
+        self.change_incarnation(name, fence).await
     }
 
     async fn channels(&self) -> Result<Vec<ChannelRow>, StoreError> {
@@ -186,6 +208,26 @@ impl Store for SqlStore {
         self.read_known(channel, url, entry_ids).await
     }
 
+    async fn known_since(
+        &self,
+        channel: &str,
+        url: &str,
+        seq: u64,
+        limit: usize,
+    ) -> Result<Vec<String>, StoreError> {
+        self.read_known_since(channel, url, seq, limit).await
+    }
+
+    async fn forget_entries(
+        &self,
+        channel: &str,
+        url: &str,
+        keep: usize,
+        present: &[&str],
+    ) -> Result<u64, StoreError> {
+        self.delete_entries(channel, url, keep, present).await
+    }
+
     async fn append(
         &self,
         channel: &str,
@@ -206,7 +248,20 @@ impl Store for SqlStore {
         limit: usize,
         max_bytes: usize,
     ) -> Result<Vec<StoredUpdate>, StoreError> {
-        self.read_updates(channel, from, limit, max_bytes).await
+        self.read_updates(channel, None, from, limit, max_bytes)
+            .await
+    }
+
+    async fn backlog(
+        &self,
+        channel: &str,
+        incarnation: Uuid,
+        from: u64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<StoredUpdate>, StoreError> {
+        self.read_updates(channel, Some(incarnation), from, limit, max_bytes)
+            .await
     }
 
     async fn retain(

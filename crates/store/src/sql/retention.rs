@@ -2,11 +2,22 @@
 
 use super::{SqlStore, to_i64};
 use crate::StoreError;
-use crate::database::{sql, values};
+use crate::database::{Sql, sql, values};
 use crate::model::Retention;
 
 /// Updates are deleted in transactions of at most this many.
 pub(super) const PART: i64 = 1000;
+
+/// Forgets at most `$4` entries of feed `$1` up to the seq `$2` whose ids are not among `$3`. One that
+/// changes meanwhile has another seq then, and stays.
+const OLD_ENTRIES: Sql = Sql {
+    sqlite: "DELETE FROM entries WHERE feed_id = $1 AND seq <= $2 AND entry_id IN (
+                 SELECT entry_id FROM entries WHERE feed_id = $1 AND seq <= $2
+                     AND entry_id NOT IN (SELECT value FROM json_each($3)) LIMIT $4)",
+    postgres: "DELETE FROM entries WHERE feed_id = $1 AND seq <= $2 AND entry_id IN (
+                   SELECT entry_id FROM entries WHERE feed_id = $1 AND seq <= $2
+                       AND entry_id <> ALL ($3::TEXT[]) LIMIT $4)",
+};
 
 impl SqlStore {
     pub(super) async fn delete_updates(
@@ -70,6 +81,54 @@ impl SqlStore {
                 )
                 .await?;
             session.commit().await?;
+        }
+    }
+
+    /// In parts, between which others can write. Which entries it is about, a reader finds out: that
+    /// may take a look at all of them.
+    pub(super) async fn delete_entries(
+        &self,
+        channel: &str,
+        url: &str,
+        keep: usize,
+        present: &[&str],
+    ) -> Result<u64, StoreError> {
+        let mut session = self.database.read("look for old entries").await?;
+        let row = session
+            .row(
+                sql!(
+                    "SELECT f.id, c.head,
+                         (SELECT MIN(u.seq) FROM updates u WHERE u.channel_id = c.id),
+                         (SELECT e.seq FROM entries e WHERE e.feed_id = f.id
+                             ORDER BY e.seq DESC LIMIT 1 OFFSET $3)
+                     FROM channels c LEFT JOIN feeds f ON f.channel_id = c.id AND f.url = $2
+                     WHERE c.name = $1"
+                ),
+                values![channel, url, to_i64(keep as u64)],
+            )
+            .await?
+            .ok_or_else(|| session.unknown_channel(channel))?;
+        let feed_id: Option<i64> = session.get(&row, 0)?;
+        let head: i64 = session.get(&row, 1)?;
+        let oldest: Option<i64> = session.get(&row, 2)?;
+        let last: Option<i64> = session.get(&row, 3)?;
+        drop(session);
+        let (Some(feed_id), Some(last)) = (feed_id, last) else {
+            return Ok(0);
+        };
+        // While an update is kept, so is what is known of its entry.
+        let last = last.min(oldest.map_or(head, |oldest| oldest - 1));
+        let mut all = 0;
+        loop {
+            let mut session = self.database.write("forget old entries").await?;
+            let deleted = session
+                .execute(OLD_ENTRIES, values![feed_id, last, present, PART])
+                .await?;
+            session.commit().await?;
+            all += deleted;
+            if deleted < PART.unsigned_abs() {
+                return Ok(all);
+            }
         }
     }
 

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{SqlStore, to_i64};
+use uuid::Uuid;
+
+use super::feed::channel_id;
+use super::{SqlStore, check_fence, to_i64};
 use crate::StoreError;
 use crate::database::{Session, Sql, Value, sql, storable, values};
 use crate::model::{Draft, EncodeUpdate, Hash, StoredUpdate, Validators};
@@ -135,9 +138,34 @@ impl SqlStore {
             .collect())
     }
 
+    pub(super) async fn read_known_since(
+        &self,
+        channel: &str,
+        url: &str,
+        seq: u64,
+        limit: usize,
+    ) -> Result<Vec<String>, StoreError> {
+        let mut session = self.database.read("look up new entries").await?;
+        channel_id(&mut session, channel).await?;
+        let rows = session
+            .rows(
+                sql!(
+                    "SELECT e.entry_id FROM entries e
+                     JOIN feeds f ON f.id = e.feed_id
+                     JOIN channels c ON c.id = f.channel_id
+                     WHERE c.name = $1 AND f.url = $2 AND e.seq > $3
+                     ORDER BY e.seq DESC LIMIT $4"
+                ),
+                values![channel, url, to_i64(seq), to_i64(limit as u64)],
+            )
+            .await?;
+        rows.iter().map(|row| session.get(row, 0)).collect()
+    }
+
     pub(super) async fn read_updates(
         &self,
         channel: &str,
+        incarnation: Option<Uuid>,
         from: u64,
         limit: usize,
         max_bytes: usize,
@@ -148,12 +176,19 @@ impl SqlStore {
         let mut session = self.database.read("read updates").await?;
         let row = session
             .row(
-                sql!("SELECT id FROM channels WHERE name = $1"),
+                sql!("SELECT id, incarnation FROM channels WHERE name = $1"),
                 values![channel],
             )
             .await?
             .ok_or_else(|| session.unknown_channel(channel))?;
         let id: i64 = session.get(&row, 0)?;
+        let present: String = session.get(&row, 1)?;
+        if incarnation.is_some_and(|wanted| wanted.to_string() != present) {
+            return Err(StoreError::Incarnation {
+                url: session.url.to_string(),
+                channel: channel.to_owned(),
+            });
+        }
         updates_of(&mut session, id, from, limit, max_bytes).await
     }
 }
@@ -242,14 +277,7 @@ async fn target(
         .await?
         .ok_or_else(|| session.unknown_channel(channel))?;
     let current = session.count(&row, 2)?;
-    if let Some(fence) = fence.filter(|&fence| fence != current) {
-        return Err(StoreError::Fenced {
-            url: session.url.to_string(),
-            channel: channel.to_owned(),
-            fence,
-            current,
-        });
-    }
+    check_fence(session, channel, fence, current)?;
     let channel_id = session.get(&row, 0)?;
     let feed_id: Option<i64> = session.get(&row, 3)?;
     Ok(Target {

@@ -93,6 +93,7 @@ async fn full(site: &Site) -> Arc<dyn Store> {
         state: GapState::Partly,
         detail: "some".to_owned(),
         entries: 4,
+        after: Some(1690),
     };
     store.record_gap("lore", &gap).await.unwrap();
     store.add_token(&token(9, "revoked")).await.unwrap();
@@ -204,6 +205,8 @@ async fn is_the_same(store: &Arc<dyn Store>, restored: &Arc<dyn Store>) {
         assert_eq!(after.lease, None);
         after.channel.incarnation = before.channel.incarnation;
         after.lease.clone_from(&before.lease);
+        assert_eq!(after.last_holder, None);
+        after.last_holder = before.last_holder;
         assert_eq!(before, after);
         let name = &before.channel.name;
         assert_eq!(

@@ -48,7 +48,8 @@ async fn victim() {
         return;
     };
     let store = store::open(&url).await.unwrap();
-    let adopted = HeadMark::adopt(Path::new(&mark), &*store, "lore")
+    store.open_channel("lore").await.unwrap();
+    let adopted = HeadMark::adopt(Path::new(&mark), &*store, "lore", None)
         .await
         .unwrap();
     let mut head = adopted.channel.head;
@@ -107,7 +108,8 @@ async fn kill_9_in_mid_append_leaves_whole_appends(site: Site) {
         }
 
         let store = site.open().await;
-        let adopted = HeadMark::adopt(&mark, &*store, "lore").await.unwrap();
+        store.open_channel("lore").await.unwrap();
+        let adopted = HeadMark::adopt(&mark, &*store, "lore", None).await.unwrap();
         assert_eq!(adopted.renewal, None, "a kill is no restored backup");
         let channel = adopted.channel;
         assert_eq!(

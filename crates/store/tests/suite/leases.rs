@@ -15,6 +15,9 @@ use crate::site::{Site, URL, draft, encode, on_both};
 on_both! {
     a_lease_goes_from_one_to_the_other_when_it_ends,
     an_append_with_an_old_fence_is_refused,
+    only_the_holder_renews_a_channel,
+    a_lease_does_not_fit_a_database_that_was_replaced,
+    who_had_a_lease_last_stays_known,
     of_many_who_ask_at_once_one_gets_it,
     a_frozen_holder_stores_nothing_after_its_successor_has,
     appends_of_several_processes_are_dense,
@@ -54,14 +57,15 @@ async fn a_lease_goes_from_one_to_the_other_when_it_ends(site: Site) {
     let (a, b) = (holder("attic"), holder("basement"));
     assert_eq!(store.channels().await.unwrap()[0].lease, None);
     let held = take(&store, &a, LONG).await.unwrap();
-    assert_eq!((held.channel.as_str(), held.fence), ("lore", 1));
+    let first = held.fence;
+    assert_eq!(held.channel.as_str(), "lore");
     let Leased::Other { name, for_ms } = second.take_lease("lore", &b, LONG).await.unwrap() else {
         panic!("both have it");
     };
     assert_eq!(name, "attic");
     assert!((3_500_000..=3_600_000).contains(&for_ms), "{for_ms}");
     let shown = second.channels().await.unwrap().remove(0).lease.unwrap();
-    assert_eq!((shown.name.as_str(), shown.fence), ("attic", 1));
+    assert_eq!((shown.name.as_str(), shown.fence), ("attic", first));
     // Its holder may take it again, or renew it, and it stays the same one.
     assert_eq!(take(&store, &a, LONG).await.unwrap(), held);
     assert!(store.renew_lease(&held, &a, LONG).await.unwrap());
@@ -69,7 +73,7 @@ async fn a_lease_goes_from_one_to_the_other_when_it_ends(site: Site) {
 
     store.release_lease(&held).await.unwrap();
     let next = take(&second, &b, SHORT).await.unwrap();
-    assert_eq!(next.fence, 2);
+    assert_eq!(next.fence, first + 1);
     assert!(!store.renew_lease(&held, &a, LONG).await.unwrap());
     // What is not its own any more it cannot give back.
     store.release_lease(&held).await.unwrap();
@@ -77,7 +81,7 @@ async fn a_lease_goes_from_one_to_the_other_when_it_ends(site: Site) {
 
     // It is not renewed, and goes to who asks.
     let third = take_soon(&store, &a).await;
-    assert_eq!(third.fence, 3);
+    assert_eq!(third.fence, first + 2);
     assert!(!second.renew_lease(&next, &b, LONG).await.unwrap());
 
     // One that expired is still its holder's, until somebody takes it.
@@ -110,11 +114,8 @@ async fn an_append_with_an_old_fence_is_refused(site: Site) {
     assert!(
         matches!(
             error,
-            StoreError::Fenced {
-                fence: 1,
-                current: 2,
-                ..
-            }
+            StoreError::Fenced { fence, current, .. }
+                if (fence, current) == (old.fence, new.fence)
         ),
         "{error:?}"
     );
@@ -129,9 +130,64 @@ async fn an_append_with_an_old_fence_is_refused(site: Site) {
     assert_eq!(store.open_channel("lore").await.unwrap().head, 3);
 }
 
+async fn only_the_holder_renews_a_channel(site: Site) {
+    let store = site.lore().await;
+    let old = take(&store, &holder("attic"), Duration::ZERO)
+        .await
+        .unwrap();
+    let new = take(&store, &holder("basement"), LONG).await.unwrap();
+    let before = store.channel("lore").await.unwrap();
+    let refused = store.renew_channel("lore", Some(old.fence)).await;
+    assert!(refused.unwrap_err().is_fenced());
+    assert_eq!(store.channel("lore").await.unwrap(), before);
+    let renewed = store.renew_channel("lore", Some(new.fence)).await.unwrap();
+    assert_ne!(renewed.incarnation, before.incarnation);
+    let again = store.renew_channel("lore", None).await.unwrap();
+    assert_ne!(again.incarnation, renewed.incarnation);
+    assert!(store.renew_channel("nope", None).await.is_err());
+}
+
+/// A holder that goes on while its database is made anew, or restored, and taken by another one.
+async fn a_lease_does_not_fit_a_database_that_was_replaced(site: Site) {
+    let store = site.lore().await;
+    let old = take(&store, &holder("attic"), LONG).await.unwrap();
+    let backup = site.path("backup");
+    store.backup(&backup).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let (anew, restored) = (site.another(), site.another());
+    store::restore(&restored.url, &backup, &mut |_| {})
+        .await
+        .unwrap();
+    for other in [anew.lore().await, restored.open().await] {
+        let lease = take(&other, &holder("basement"), LONG).await.unwrap();
+        assert_ne!(lease.fence, old.fence);
+        let late = [draft("late", 1)];
+        let refused = other.append("lore", URL, Some(old.fence), &late, None, &encode);
+        assert!(refused.await.unwrap_err().is_fenced());
+    }
+}
+
+async fn who_had_a_lease_last_stays_known(site: Site) {
+    let store = site.lore().await;
+    let last = async || store.channels().await.unwrap()[0].last_holder;
+    assert_eq!(last().await, None);
+    let attic = holder("attic");
+    let lease = take(&store, &attic, LONG).await.unwrap();
+    assert_eq!(last().await, Some(attic.id));
+    store.release_lease(&lease).await.unwrap();
+    let row = store.channels().await.unwrap().remove(0);
+    assert_eq!((row.lease, row.last_holder), (None, Some(attic.id)));
+    // What was given back does not come back by a renewal that was late.
+    assert!(!store.renew_lease(&lease, &attic, LONG).await.unwrap());
+    let next = holder("basement");
+    take(&store, &next, LONG).await.unwrap();
+    assert_eq!(last().await, Some(next.id));
+}
+
 async fn of_many_who_ask_at_once_one_gets_it(site: Site) {
     let (store, second) = (site.lore().await, site.open().await);
-    for round in 1..=5_u64 {
+    let mut last = 0;
+    for _ in 0..5 {
         let asking: Vec<_> = (0..16)
             .map(|n| {
                 let store = if n % 2 == 0 { &store } else { &second }.clone();
@@ -143,7 +199,8 @@ async fn of_many_who_ask_at_once_one_gets_it(site: Site) {
             leases.extend(asked.await.unwrap());
         }
         assert_eq!(leases.len(), 1, "{leases:?}");
-        assert_eq!(leases[0].fence, round);
+        assert!(leases[0].fence > last);
+        last = leases[0].fence;
         store.release_lease(&leases[0]).await.unwrap();
     }
 }

@@ -7,13 +7,14 @@ use sqlx::migrate::Migrator;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, SqliteConnection};
-use store::{Applicant, ChannelSettings, Store, StoreError, Validators, Verdict};
+use store::{Applicant, ChannelSettings, GapState, Store, StoreError, Validators, Verdict};
 use uuid::Uuid;
 
 use crate::site::{Site, URL, draft, drafts, encode, on_both, texts};
 
 on_both! {
     a_database_of_version_1_is_brought_up_to_date_with_what_is_in_it,
+    a_database_of_version_2_is_brought_up_to_date_with_what_is_in_it,
     many_open_a_new_database_at_once,
     many_open_an_old_database_at_once,
     a_newer_database_is_refused_and_left_alone,
@@ -179,6 +180,34 @@ async fn a_database_of_version_1_is_brought_up_to_date_with_what_is_in_it(site: 
     assert_eq!(store.open_channel("lore").await.unwrap().head, 4);
 }
 
+/// As version 1, and what came with version 2: a lease, a gap, a token that has a number.
+async fn a_database_of_version_2_is_brought_up_to_date_with_what_is_in_it(site: Site) {
+    version_1(&site).await;
+    let mut raw = Raw::to(&site.url).await;
+    raw.migrate_to(2).await;
+    let holder = Uuid::from_u128(7);
+    raw.run(&format!(
+        "UPDATE channels SET fence = 3, holder = '{holder}', holder_name = 'attic';
+         INSERT INTO gaps (channel_id, url, noticed_at, state, detail, entries)
+             VALUES (5, '{URL}', 1005, 'suspected', 'none of 25', 0);"
+    ))
+    .await;
+    raw.close().await;
+    let store = site.open().await;
+    is_version_1_brought_up_to_date(&store).await;
+    let row = store.channels().await.unwrap().remove(0);
+    assert_eq!((row.lease, row.last_holder), (None, Some(holder)));
+    let mut gap = store.gaps("lore", 9).await.unwrap().remove(0);
+    assert_eq!((gap.state, gap.after), (GapState::Suspected, None));
+    gap.state = GapState::Open;
+    assert_eq!(store.record_gap("lore", &gap).await.unwrap(), gap.id);
+    let stored = store
+        .append("lore", URL, Some(3), &drafts(0, 1), None, &encode)
+        .await
+        .unwrap();
+    assert_eq!(stored[0].seq, 4);
+}
+
 async fn open_many(site: &Site) -> Vec<Arc<dyn Store>> {
     let opening: Vec<_> = (0..8)
         .map(|_| {
@@ -223,7 +252,7 @@ async fn a_newer_database_is_refused_and_left_alone(site: Site) {
         "{error:?}"
     );
     assert!(error.to_string().contains("upgrade the program"), "{error}");
-    assert_eq!(raw.count("SELECT COUNT(*) FROM _sqlx_migrations").await, 3);
+    assert_eq!(raw.count("SELECT COUNT(*) FROM _sqlx_migrations").await, 4);
     assert_eq!(raw.count("SELECT COUNT(*) FROM channels").await, 1);
 }
 

@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use store::{Retention, Store};
 
 use crate::migrations::Raw;
-use crate::site::{Site, URL, drafts, encode, keep, on_both};
+use crate::site::{Site, URL, draft, drafts, encode, keep, on_both};
 
 on_both! {
     what_is_too_old_goes_and_the_stricter_limit_decides,
     a_clock_that_was_set_back_keeps_too_much_rather_than_too_little,
     what_is_not_published_yet_stays,
     old_updates_go_while_others_append_and_read,
+    what_is_known_of_entries_goes_after_their_updates,
+    what_came_after_a_seq_is_listed,
 }
 
 const HOUR: i64 = 3_600_000;
@@ -143,4 +145,69 @@ async fn old_updates_go_while_others_append_and_read(site: Site) {
     let first = store.retain("lore", &keep(KEEP), u64::MAX).await;
     assert_eq!(first.unwrap(), count - KEEP + 1);
     assert_eq!(store.open_channel("lore").await.unwrap().head, count);
+}
+
+async fn what_is_known_of_entries_goes_after_their_updates(site: Site) {
+    let store = site.lore().await;
+    store
+        .append("lore", URL, None, &drafts(0, 3000), None, &encode)
+        .await
+        .unwrap();
+    let other = "https://example.org/other.atom";
+    store
+        .append("lore", other, None, &drafts(0, 2), None, &encode)
+        .await
+        .unwrap();
+    let known = async |url: &str| {
+        let ids: Vec<_> = (0..3000).map(|n| format!("e{n}")).collect();
+        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+        let known = store.known("lore", url, &ids).await.unwrap();
+        let mut known: Vec<usize> = known.keys().map(|id| id[1..].parse().unwrap()).collect();
+        known.sort_unstable();
+        known
+    };
+    let forget = async |keep: usize, present: &[&str]| {
+        let forgotten = store.forget_entries("lore", URL, keep, present).await;
+        forgotten.unwrap()
+    };
+    assert_eq!(forget(10, &[]).await, 0, "their updates are kept");
+    store.retain("lore", &keep(502), 3002).await.unwrap();
+    assert_eq!(forget(3000, &[]).await, 0, "not more than are to be kept");
+    // In several parts; what is in the feed stays, and what has an update.
+    assert_eq!(forget(10, &["e7", "e2999"]).await, 2499);
+    let left: Vec<usize> = std::iter::once(7).chain(2500..3000).collect();
+    assert_eq!(known(URL).await, left);
+    assert_eq!(known(other).await, [0, 1], "of other feeds nothing goes");
+    store.retain("lore", &keep(0), 3002).await.unwrap();
+    assert_eq!(forget(10, &["e7"]).await, 490);
+    assert_eq!(known(URL).await.len(), 11);
+    assert_eq!(
+        store
+            .forget_entries("lore", "http://none/", 0, &[])
+            .await
+            .unwrap(),
+        0
+    );
+    assert!(store.forget_entries("nope", URL, 0, &[]).await.is_err());
+    // One that was forgotten is new when it comes back.
+    let again = drafts(0, 8);
+    let stored = store.append("lore", URL, None, &again, None, &encode).await;
+    assert_eq!(stored.unwrap().len(), 7);
+}
+
+async fn what_came_after_a_seq_is_listed(site: Site) {
+    let store = site.lore().await;
+    for part in [drafts(0, 5), vec![draft("e1", 2)]] {
+        let stored = store.append("lore", URL, None, &part, None, &encode).await;
+        stored.unwrap();
+    }
+    let since = async |url: &str, seq, limit| {
+        let listed = store.known_since("lore", url, seq, limit).await;
+        listed.unwrap()
+    };
+    assert_eq!(since(URL, 3, 99).await, ["e1", "e4", "e3"]);
+    assert_eq!(since(URL, 3, 2).await, ["e1", "e4"]);
+    assert!(since(URL, 6, 9).await.is_empty());
+    assert!(since("http://none/", 0, 9).await.is_empty());
+    assert!(store.known_since("nope", URL, 0, 9).await.is_err());
 }

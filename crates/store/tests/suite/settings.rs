@@ -199,6 +199,7 @@ async fn gaps_are_recorded_and_change(site: Site) {
         state: GapState::Suspected,
         detail: "none of 25 entries was there before".to_owned(),
         entries: 0,
+        after: Some(7),
     };
     gap.id = store.record_gap("lore", &gap).await.unwrap();
     let mut second = gap.clone();
@@ -210,8 +211,19 @@ async fn gaps_are_recorded_and_change(site: Site) {
     assert_eq!(store.record_gap("lore", &gap).await.unwrap(), gap.id);
     let gaps = store.gaps("lore", 10).await.unwrap();
     assert_eq!(gaps, [second.clone(), gap]);
-    assert_eq!(store.gaps("lore", 1).await.unwrap(), [second]);
+    assert_eq!(store.gaps("lore", 1).await.unwrap(), [second.clone()]);
     assert!(store.gaps("nope", 1).await.is_err());
+    // Of many, the last ones stay.
+    for n in 0..1005 {
+        second.id = 0;
+        second.entries = n;
+        store.record_gap("lore", &second).await.unwrap();
+    }
+    let gaps = store.gaps("lore", 9999).await.unwrap();
+    assert_eq!(
+        (gaps.len(), gaps[0].entries, gaps[999].entries),
+        (1000, 1004, 5)
+    );
 }
 
 async fn the_version_grows_with_what_matters_and_nothing_else(site: Site) {

@@ -363,11 +363,11 @@ async fn a_renewed_channel_keeps_everything_but_its_incarnation(site: Site) {
         .await
         .unwrap();
     let before = store.open_channel("lore").await.unwrap();
-    let renewed = store.renew_channel("lore").await.unwrap();
+    let renewed = store.renew_channel("lore", None).await.unwrap();
     assert_ne!(renewed.incarnation, before.incarnation);
     assert_eq!((renewed.head, renewed.first), (2, 1));
     store.close().await;
     let store = site.lore().await;
     assert_eq!(store.open_channel("lore").await.unwrap(), renewed);
-    assert!(store.renew_channel("nope").await.is_err());
+    assert!(store.renew_channel("nope", None).await.is_err());
 }

@@ -13,7 +13,7 @@ mod settings;
 mod values;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

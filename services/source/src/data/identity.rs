@@ -104,6 +104,14 @@ impl Files {
         flexicast_tokio::spki_pin(&pem.contents).ok_or_else(|| damaged(&"its key cannot be read"))
     }
 
+    /// When the certificate ends, in Unix seconds; `None` if it cannot be read.
+    pub fn end(&self) -> Option<i64> {
+        let cert = read(&self.cert).ok()??;
+        let pem = first_pem(&cert).ok()?;
+        let parsed = pem.parse_x509().ok()?;
+        Some(parsed.validity().not_after.timestamp())
+    }
+
     /// What certificate and key are at the moment, to notice that they have changed; `None` if they
     /// cannot be read.
     pub fn fingerprint(&self) -> Option<[u8; 32]> {

@@ -1,12 +1,14 @@
 //! What was fetched and is not stored yet.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use feed::Entry;
 use feed::gap::Way;
 use jiff::Timestamp;
 use store::{GapRecord, Hash, Validators};
 
+use super::bounds::{Memory, Share};
 use super::prepare::News;
 
 /// While the store fails, polling goes on until this much is held, in bytes, and stops then.
@@ -102,14 +104,24 @@ pub(super) fn size(entry: &Entry) -> usize {
 
 /// The documents that are not stored yet, the oldest first. More than one only while the store
 /// fails.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pending {
     documents: VecDeque<Document>,
+    /// What they take, and one that is being stored.
+    share: Share,
     /// The last version of each entry in them; kept only while the store fails.
     latest: HashMap<String, Hash>,
 }
 
 impl Pending {
+    pub(super) fn new(memory: Arc<Memory>) -> Self {
+        Self {
+            documents: VecDeque::new(),
+            share: Share::new(memory),
+            latest: HashMap::new(),
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.documents.is_empty()
     }
@@ -119,9 +131,13 @@ impl Pending {
         self.documents.iter().map(Document::held).sum()
     }
 
-    /// Whether another document may come. One always may.
+    /// Whether another document may come.
     pub(super) fn has_room(&self) -> bool {
-        self.documents.iter().map(Document::bytes).sum::<usize>() < ROOM
+        self.bytes() < ROOM && self.share.has_room()
+    }
+
+    fn bytes(&self) -> usize {
+        self.documents.iter().map(Document::bytes).sum()
     }
 
     /// Takes the newest document. What is held already is not held twice.
@@ -140,9 +156,10 @@ impl Pending {
             }
         }
         self.documents.push_back(document);
+        self.share.set(self.bytes());
     }
 
-    /// The oldest one, to be stored.
+    /// The oldest one, to be stored. It takes memory until it is [`stored`](Self::stored).
     pub(super) fn pop(&mut self) -> Option<Document> {
         let document = self.documents.pop_front();
         if self.documents.is_empty() {
@@ -161,6 +178,12 @@ impl Pending {
             self.latest = hashes.chain(drafts).collect();
         }
         self.documents.push_front(document);
+        self.share.set(self.bytes());
+    }
+
+    /// What was taken out is stored.
+    pub(super) fn stored(&mut self) {
+        self.share.set(self.bytes());
     }
 }
 
@@ -209,7 +232,7 @@ mod tests {
 
     /// A pending list whose first document could not be stored.
     fn failing(first: Document) -> Pending {
-        let mut pending = Pending::default();
+        let mut pending = Pending::new(Arc::default());
         pending.push(first);
         let first = pending.pop().unwrap();
         pending.put_back(first);
@@ -240,9 +263,9 @@ mod tests {
 
     #[test]
     fn room_is_bounded() {
-        let mut pending = Pending::default();
+        let pending = Pending::new(Arc::default());
         assert!(pending.has_room());
-        pending = failing(document(vec![entry("a", "x")], "1"));
+        let mut pending = failing(document(vec![entry("a", "x")], "1"));
         let mut count = 1;
         while pending.has_room() {
             count += 1;
@@ -251,6 +274,27 @@ mod tests {
             pending.push(document(vec![entry(&format!("e{count}"), &text)], "2"));
         }
         assert_eq!(count, 9);
+    }
+
+    #[test]
+    fn what_all_feeds_hold_together_is_bounded() {
+        let memory = Arc::new(Memory::of(10_000));
+        let mut one = Pending::new(Arc::clone(&memory));
+        let mut other = Pending::new(Arc::clone(&memory));
+        one.push(document(vec![entry("a", &"x".repeat(20_000))], "1"));
+        assert!(!one.has_room() && !other.has_room());
+        // While it is being stored, it is there still.
+        let taken = one.pop().unwrap();
+        assert!(!other.has_room());
+        one.put_back(taken);
+        assert!(!other.has_room());
+        drop(one.pop());
+        one.stored();
+        assert!(other.has_room() && memory.used() == 0);
+        other.push(document(vec![entry("a", "x")], "1"));
+        assert!(memory.used() > 0);
+        drop(other);
+        assert_eq!(memory.used(), 0);
     }
 
     #[test]

@@ -11,19 +11,23 @@ use jiff::Timestamp;
 use store::{GapRecord, GapState, StoreError};
 use tracing::{debug, info, warn};
 
-use super::document::{Before, Document};
+use super::bounds::Share;
+use super::document::{Before, Document, size};
 use super::finding::{End, Found};
 use super::{Ended, GapStatus, History, Ingest, now_ms};
 
-/// So many of a channel's last gaps are looked at for one of this feed.
-pub(super) const LAST_GAPS: usize = 100;
+/// So many of a channel's last gaps are looked at for those of this feed: all that are kept.
+pub(super) const LAST_GAPS: usize = 1000;
 
 /// A gap is looked into so often if that fails, with twice as many polls before each time as before
 /// the last one.
-const ATTEMPTS: u32 = 8;
+pub(super) const ATTEMPTS: u32 = 8;
 
 /// From so many of a channel's last updates it is seen what was last in the feed, after a restart.
 const LAST_UPDATES: u64 = 200;
+
+/// If none of them is of this feed, it is looked so often in as many before them.
+const LOOKS: usize = 10;
 const LAST_BYTES: usize = 16 << 20;
 
 /// So many of them count: about what a document has.
@@ -41,15 +45,17 @@ pub(super) struct Hole {
     /// The ids of entries that came after it, or were found in it.
     pub(super) newer: HashSet<String>,
     /// What was found and could not be stored yet.
-    unstored: Option<Unstored>,
-    attempts: u32,
+    pub(super) unstored: Option<Unstored>,
+    /// The memory that it takes.
+    pub(super) share: Share,
+    pub(super) attempts: u32,
     /// So many polls are waited before the next attempt.
-    wait: u32,
+    pub(super) wait: u32,
 }
 
 /// What an attempt found. It counts as found only once it is stored.
 #[derive(Debug)]
-struct Unstored {
+pub(super) struct Unstored {
     /// Newest first.
     entries: Vec<Entry>,
     /// What is to be recorded of the gap then.
@@ -67,7 +73,11 @@ impl Ingest {
     /// Records that a document shares no entry with the one before, and adds to its entries what
     /// came and went in between, and what has come since.
     pub(super) async fn look_into(&mut self, document: &mut Document) -> Result<(), StoreError> {
-        let before = self.before().await?;
+        // One that an earlier ingest left is part of this one, and had other entries before it.
+        let (before, mut newer) = match &self.left {
+            Some(gap) => self.around(gap).await?,
+            None => (self.before().await?, HashSet::new()),
+        };
         if before.never {
             // It was read, and empty.
             return Ok(());
@@ -100,24 +110,20 @@ impl Ingest {
                              with a shorter longest time between polls"
                     .into();
             document.gap = Some(record);
+            self.left = None;
             return Ok(());
         };
         if !self.settings.fill_gaps {
             record.state = GapState::Open;
             record.detail = "it is not looked into".into();
             document.gap = Some(record);
+            self.left = None;
             return Ok(());
         }
-        let mut hole = Hole {
-            record,
-            way,
-            before,
-            newer: document.seen.ids.clone(),
-            unstored: None,
-            attempts: 0,
-            wait: 0,
-        };
+        newer.extend(document.seen.ids.iter().cloned());
+        let mut hole = self.hole_of(record, way, before, newer);
         let (found, record) = self.find_into(&mut hole).await?;
+        self.left = None;
         let Found { entries, later, .. } = found;
         // The document keeps them until they are stored, and nothing is looked for before that.
         let both = entries.iter().chain(&later);
@@ -137,11 +143,15 @@ impl Ingest {
 
     /// Tries again to find what could not be found because something failed, and stores it.
     pub(super) async fn fill_again(&mut self) -> Result<(), Ended> {
+        if let Err(error) = self.go_on_with_gap().await {
+            return self.end_or_wait(&error);
+        }
         let Some(mut hole) = self.hole.take() else {
             return Ok(());
         };
         hole.wait = hole.wait.saturating_sub(1);
-        if !self.pending.is_empty() || (hole.wait > 0 && hole.unstored.is_none()) {
+        let is_time = hole.wait == 0 && hole.share.has_room();
+        if !self.pending.is_empty() || !(is_time || hole.unstored.is_some()) {
             self.hole = Some(hole);
             return self.look_whether_the_store_works().await;
         }
@@ -174,6 +184,7 @@ impl Ingest {
             let (found, record) = self.find_into(hole).await?;
             let mut entries = found.later;
             entries.extend(found.entries);
+            hole.share.set(entries.iter().map(size).sum());
             hole.unstored = Some(Unstored { entries, record });
         }
         self.store_unstored(hole).await
@@ -206,6 +217,7 @@ impl Ingest {
             }
         }
         hole.unstored = None;
+        hole.share.set(0);
         Ok(())
     }
 
@@ -255,19 +267,19 @@ impl Ingest {
     /// Counts, logs and records a gap that was just noticed.
     async fn notice(&self, document: &Document) -> Result<GapRecord, StoreError> {
         let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
-        // One that was being looked into when the source ended is this one.
-        let gaps = self.store.gaps(channel, LAST_GAPS).await?;
-        let mut unfinished = gaps.into_iter().filter(|gap| {
-            gap.url == *url && gap.state == GapState::Suspected && self.hole.is_none()
-        });
-        let mut record = unfinished.next().unwrap_or_else(|| GapRecord {
-            id: 0,
-            url: url.clone(),
-            at_ms: i64::try_from(now_ms()).unwrap_or(i64::MAX),
-            state: GapState::Suspected,
-            detail: String::new(),
-            entries: 0,
-        });
+        let mut record = match &self.left {
+            Some(gap) => gap.clone(),
+            None => GapRecord {
+                id: 0,
+                url: url.clone(),
+                at_ms: i64::try_from(now_ms()).unwrap_or(i64::MAX),
+                state: GapState::Suspected,
+                detail: String::new(),
+                entries: 0,
+                after: Some(self.store.channel(channel).await?.head),
+            },
+        };
+        record.state = GapState::Suspected;
         record.detail = format!(
             "none of its {} entries was in the document before",
             document.entries.len()
@@ -322,29 +334,53 @@ impl Ingest {
 
     /// The same by what is stored.
     async fn before_restart(&self, at: Option<Timestamp>) -> Result<Before, StoreError> {
+        let head = self.store.channel(&self.settings.channel).await?.head;
+        self.stored_up_to(head, at).await
+    }
+
+    /// What was last stored of the feed up to a seq.
+    pub(super) async fn stored_up_to(
+        &self,
+        last: u64,
+        at: Option<Timestamp>,
+    ) -> Result<Before, StoreError> {
         let channel = &self.settings.channel;
-        let head = self.store.open_channel(channel).await?.head;
-        let from = head.saturating_sub(LAST_UPDATES) + 1;
-        let limit = usize::try_from(LAST_UPDATES).unwrap_or(usize::MAX);
-        let updates = self.store.updates(channel, from, limit, LAST_BYTES).await?;
-        let url = self.settings.feed.url.clone();
-        let last = tokio::task::spawn_blocking(move || {
-            let updates = updates.iter().rev();
-            let updates = updates.filter_map(|update| payload::decode(&update.encoded).ok());
-            let ours = updates.filter(|update| update.feed_url == url);
-            let ours: Vec<Entry> = ours.take(LAST_ENTRIES).map(|update| update.entry).collect();
-            Before {
-                never: ours.is_empty() && head <= LAST_UPDATES,
-                ..Before::of(&ours, at)
+        let mut last = last;
+        for _ in 0..LOOKS {
+            let from = last.saturating_sub(LAST_UPDATES) + 1;
+            let limit = usize::try_from(last + 1 - from).unwrap_or(usize::MAX);
+            let mut updates = self.store.updates(channel, from, limit, LAST_BYTES).await?;
+            // Some may have been let go of, so that what was read reaches further.
+            updates.retain(|update| update.seq <= last);
+            let url = self.settings.feed.url.clone();
+            let ours = tokio::task::spawn_blocking(move || {
+                let updates = updates.iter().rev();
+                let updates = updates.filter_map(|update| payload::decode(&update.encoded).ok());
+                let ours = updates.filter(|update| update.feed_url == url);
+                let ours = ours.take(LAST_ENTRIES).map(|update| update.entry);
+                ours.collect::<Vec<Entry>>()
+            });
+            // Should it fail, nothing is known of it but the time.
+            let Ok(ours) = ours.await else {
+                return Ok(Before::of([], at));
+            };
+            if !ours.is_empty() {
+                return Ok(Before::of(&ours, at));
             }
-        });
-        // Should it fail, nothing is known of it but the time.
-        Ok(last.await.unwrap_or_else(|_| Before::of([], at)))
+            if from == 1 {
+                return Ok(Before {
+                    never: true,
+                    ..Before::of([], at)
+                });
+            }
+            last = from - 1;
+        }
+        Ok(Before::of([], at))
     }
 }
 
 /// What a gap is of which so many entries were found, and no more will be.
-fn some(entries: u64) -> GapState {
+pub(super) fn some(entries: u64) -> GapState {
     if entries > 0 {
         GapState::Partly
     } else {

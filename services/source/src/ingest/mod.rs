@@ -4,9 +4,11 @@
 //! **Invariant:** a document's validators are stored with the last of its entries, so what was
 //! fetched and could not be stored is fetched again.
 
+mod bounds;
 mod document;
 mod filling;
 mod finding;
+mod leftover;
 mod pause;
 mod polling;
 mod prepare;
@@ -14,7 +16,7 @@ mod status;
 mod storing;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,17 +25,21 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use feed::fetch::{FetchConfig, Fetcher};
 use feed::schedule::{self, Schedule};
 use jiff::Timestamp;
-use store::{FeedRow, FeedSettings, Store};
+use store::{FeedRow, FeedSettings, GapRecord, Store};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use uuid::Uuid;
 
 use crate::metrics::ChannelMetrics;
+pub use bounds::{Bounds, Memory};
 use document::{Before, Pending};
 use filling::Hole;
 use pause::Pause;
 pub use status::{FeedState, GapStatus, IngestStatus};
+
+/// While all feeds together hold too much, it is looked this often whether that is over.
+const ROOM: Duration = Duration::from_secs(1);
 
 /// What an ingest is for.
 #[derive(Debug, Clone)]
@@ -56,6 +62,8 @@ pub struct IngestSettings {
     pub store_retry: Duration,
     /// Whether what a suspected gap hides is looked for.
     pub fill_gaps: bool,
+    /// How much is kept.
+    pub bounds: Bounds,
 }
 
 /// Why an ingest ended.
@@ -95,12 +103,20 @@ pub struct Ingest {
     history: History,
     /// A gap whose filling failed and is tried again.
     hole: Option<Hole>,
+    /// A gap that an earlier ingest of the feed left unfilled.
+    left: Option<GapRecord>,
+    /// How to get entries that are older than those of the last document.
+    way: Option<feed::gap::Way>,
+    /// When it was looked last for entries that need not be known any more.
+    tidied: Instant,
     /// The last trouble that was logged, while it lasts.
     trouble: Option<(FeedState, String)>,
     /// What could not be read in the last document.
     unreadable: Vec<String>,
     /// Ids and hashes of entries in the last document that are too large.
     oversized: HashSet<(String, [u8; 32])>,
+    /// Ids of entries among the last ones that this program has a mistake with.
+    broken: HashSet<String>,
     /// When and how the state of the feed was last recorded.
     recorded: Option<(Instant, FeedState)>,
 }
@@ -139,14 +155,18 @@ impl Ingest {
             schedule: Schedule::new(intervals(&settings), None, rand::random()),
             asked: feed::fetch::Validators::default(),
             validators: store::Validators::default(),
-            pending: Pending::default(),
+            pending: Pending::new(Arc::clone(&settings.bounds.memory)),
             storing: Pause::new(settings.store_retry),
             retry_at: Instant::now(),
             history: History::None,
             hole: None,
+            left: None,
+            way: None,
+            tidied: Instant::now(),
             trouble: None,
             unreadable: Vec::new(),
             oversized: HashSet::new(),
+            broken: HashSet::new(),
             recorded: None,
             settings,
         }
@@ -197,7 +217,8 @@ impl Ingest {
             let retry_at = (!self.pending.is_empty()).then_some(self.retry_at);
             let poll_at = self.pending.has_room().then_some(poll_at);
             let next = retry_at.into_iter().chain(poll_at).min();
-            tokio::time::sleep_until(next.unwrap_or(now).into()).await;
+            // Where there is neither, others use up the memory.
+            tokio::time::sleep_until(next.unwrap_or(now + ROOM).into()).await;
         }
     }
 
@@ -238,8 +259,7 @@ impl Ingest {
         let interval = interval.map(Duration::from_millis);
         self.schedule = Schedule::new(intervals(&self.settings), interval, rand::random());
         self.moved = row.moved_to.clone().filter(|to| *to != url);
-        let gap = self.store.gaps(&channel, filling::LAST_GAPS).await.ok();
-        let gap = gap.and_then(|gaps| gaps.into_iter().find(|gap| gap.url == url));
+        let gap = self.take_up_gap().await;
         self.status.send_modify(|status| {
             status.last_success_ms = last_success.and_then(|ms| u64::try_from(ms).ok());
             status.moved_to.clone_from(&row.moved_to);

@@ -69,6 +69,7 @@ impl Ingest {
                 info!("the feed at {url} is back after {failures} failed polls: {detail}");
             }
             self.fill_again().await?;
+            self.tidy().await;
         } else {
             self.name_trouble(state, &detail, pause);
         }
@@ -165,8 +166,9 @@ impl Ingest {
         Ok(Polled::Document(Box::new(document), hints, ttl))
     }
 
-    fn document(&self, parsed: ParsedFeed) -> Document {
+    fn document(&mut self, parsed: ParsedFeed) -> Document {
         let way = Way::of(self.address(), &parsed);
+        self.way.clone_from(&way);
         if let Some(title) = &parsed.title {
             self.status.send_if_modified(|status| {
                 let news = status.title.as_ref() != Some(title);

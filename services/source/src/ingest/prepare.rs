@@ -1,6 +1,7 @@
 //! What has to be worked out about a document's entries before any of them is stored.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use feed::detect::{Draft, detect};
 use feed::{Entry, Kind, payload};
@@ -23,6 +24,8 @@ pub(super) struct News {
     pub(super) drafts: Vec<Draft>,
     /// What is too large to be sent.
     pub(super) oversized: Vec<Draft>,
+    /// The ids of entries that this program has a mistake with.
+    pub(super) broken: Vec<String>,
 }
 
 impl News {
@@ -42,10 +45,37 @@ pub(super) fn prepare(
     url: &str,
     incarnation: Uuid,
 ) -> News {
-    let (oversized, drafts) = detect(entries, known)
-        .into_iter()
-        .partition(|draft| !fits(draft, url, incarnation));
-    News { drafts, oversized }
+    sort_out(entries, known, |draft| fits(draft, url, incarnation))
+}
+
+/// One by one, so that an entry that makes this panic takes no other one with it.
+fn sort_out(
+    entries: Vec<Entry>,
+    known: &HashMap<String, [u8; 32]>,
+    fits: impl Fn(&Draft) -> bool,
+) -> News {
+    let (mut news, mut seen) = (News::default(), HashSet::new());
+    for entry in entries {
+        // Of several with one id the first is the newest.
+        if !seen.insert(entry.id.clone()) {
+            continue;
+        }
+        let id = entry.id.clone();
+        let judge = || {
+            let draft = detect(vec![entry], known).pop();
+            draft.map(|draft| (fits(&draft), draft))
+        };
+        // Nothing is left half done: the entry is given up as a whole.
+        match catch_unwind(AssertUnwindSafe(judge)) {
+            Ok(Some((true, draft))) => news.drafts.push(draft),
+            Ok(Some((false, draft))) => news.oversized.push(draft),
+            Ok(None) => {}
+            Err(_) => news.broken.push(id),
+        }
+    }
+    // Feeds have the newest first.
+    news.drafts.reverse();
+    news
 }
 
 /// Whether an update is small enough, whatever seq it gets. This is decided before it has one,
@@ -117,6 +147,21 @@ mod tests {
                 assert!(encoded.len() <= MAX_UPDATE, "{}", draft.entry.id);
             }
         }
+    }
+
+    #[test]
+    fn an_entry_that_breaks_the_program_takes_no_other_with_it() {
+        let entries = ["d", "poison", "b", "a", "d"].map(|id| entry(id, "x".into()));
+        let fits = |draft: &Draft| {
+            assert_ne!(draft.entry.id, "poison", "wanted by this test");
+            true
+        };
+        let known = HashMap::from([("b".to_owned(), entries[2].content_hash())]);
+        let news = sort_out(entries.to_vec(), &known, fits);
+        let ids: Vec<&str> = news.drafts.iter().map(|d| d.entry.id.as_str()).collect();
+        assert_eq!(ids, ["a", "d"]);
+        assert_eq!(news.broken, ["poison"]);
+        assert!(news.oversized.is_empty());
     }
 
     #[test]

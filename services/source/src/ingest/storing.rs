@@ -38,6 +38,7 @@ impl Ingest {
         while let Some(mut document) = self.pending.pop() {
             match self.take_in(&mut document).await {
                 Ok(taken) => {
+                    self.pending.stored();
                     all.created += taken.created;
                     all.changed += taken.changed;
                     all.gap |= taken.gap;
@@ -151,7 +152,7 @@ impl Ingest {
     }
 
     pub(super) async fn news(
-        &self,
+        &mut self,
         entries: Vec<Entry>,
         known: HashMap<String, Hash>,
     ) -> Option<News> {
@@ -159,12 +160,28 @@ impl Ingest {
         let incarnation = self.settings.incarnation;
         let work = move || prepare(entries, &known, &url, incarnation);
         match tokio::task::spawn_blocking(work).await {
-            Ok(news) => Some(news),
+            Ok(news) => {
+                self.name_broken(&news.broken);
+                Some(news)
+            }
             Err(failure) => {
                 error!("the feed's news could not be worked out: {failure}");
                 None
             }
         }
+    }
+
+    /// Counts and logs entries that are passed over because of a mistake of this program.
+    fn name_broken(&mut self, ids: &[String]) {
+        for id in ids.iter().filter(|id| !self.broken.contains(*id)) {
+            self.metrics.breakdowns.inc();
+            error!(
+                "the entry {id:?} of the feed at {} is passed over: a mistake of this program, of which \
+                 the lines before this one say more",
+                self.settings.feed.url
+            );
+        }
+        self.broken = ids.iter().cloned().collect();
     }
 
     /// Counts and logs entries that are too large, once per version.
@@ -245,6 +262,29 @@ impl Ingest {
             .await?;
         self.wake.notify_one();
         Ok(())
+    }
+
+    /// Forgets entries that left the feed long ago, now and then.
+    pub(super) async fn tidy(&mut self) {
+        let History::Seen(Before { ids, .. }) = &self.history else {
+            return;
+        };
+        let bounds = &self.settings.bounds;
+        if self.tidied.elapsed() < bounds.tidy || self.storing.fails() || self.hole.is_some() {
+            return;
+        }
+        self.tidied = Instant::now();
+        let present: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
+        let forgotten = self
+            .store
+            .forget_entries(channel, url, bounds.known, &present);
+        match forgotten.await {
+            Ok(0) => {}
+            Ok(count) => debug!("{count} old entries of the feed at {url} need not be known"),
+            // They take room, and go the next time.
+            Err(error) => debug!("old entries of the feed at {url} stay known for now: {error}"),
+        }
     }
 
     /// Says that the store fails, once until it works again. Returns the wait before the next

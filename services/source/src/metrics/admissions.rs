@@ -9,11 +9,13 @@ use super::labels::ResultLabels;
 
 /// The database did not answer, or it is not clear who publishes.
 const UNAVAILABLE: &str = "unavailable";
+/// Too many asked at the same time.
+const TOO_MANY: &str = "too-many";
 /// No credential of its own was shown.
 const NO_CREDENTIAL: &str = "no-credential";
 
 /// All words.
-pub(super) const RESULTS: [&str; 11] = [
+pub(super) const RESULTS: [&str; 12] = [
     "enrolled",
     "known",
     "unknown-token",
@@ -25,6 +27,7 @@ pub(super) const RESULTS: [&str; 11] = [
     "in-use",
     NO_CREDENTIAL,
     UNAVAILABLE,
+    TOO_MANY,
 ];
 
 /// Counts them.
@@ -70,6 +73,11 @@ impl Admissions {
     /// One could not be judged at the moment.
     pub fn unavailable(&self) {
         self.count(UNAVAILABLE);
+    }
+
+    /// One came when too many waited already.
+    pub fn too_many(&self) {
+        self.count(TOO_MANY);
     }
 
     fn count(&self, result: &'static str) {

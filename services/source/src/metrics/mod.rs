@@ -92,6 +92,8 @@ pub struct Metrics {
     gap_entries: Counters,
     open_gaps: Counters,
     store_failures: Counters,
+    breakdowns: Counters,
+    certificate_end: Moment,
     places: Places,
     admissions: Admissions,
     flows: Flows,
@@ -123,6 +125,8 @@ pub struct ChannelMetrics {
     pub open_gaps: Counter,
     /// Failed attempts to store something.
     pub store_failures: Counter,
+    /// Times that a mistake of this program made it pass an entry over, or begin a feed anew.
+    pub breakdowns: Counter,
     polls: Family<PollLabels, Counter>,
 }
 
@@ -176,6 +180,8 @@ impl Default for Metrics {
             gap_entries: Family::default(),
             open_gaps: Family::default(),
             store_failures: Family::default(),
+            breakdowns: Family::default(),
+            certificate_end: Moment::default(),
             places: Places::default(),
             admissions: Admissions::default(),
             flows: Flows::default(),
@@ -217,6 +223,12 @@ impl Metrics {
         r.register("open_gaps", help, self.open_gaps.clone());
         let help = "Failed attempts to store updates";
         r.register("store_failures", help, self.store_failures.clone());
+        let help =
+            "Times that a mistake of this program made it pass an entry over, or begin a feed anew";
+        r.register("breakdowns", help, self.breakdowns.clone());
+        let help = "Unix time of the end of the certificate that receivers are shown";
+        let (name, end) = ("certificate_not_after_timestamp", &self.certificate_end);
+        r.register_with_unit(name, help, Unit::Seconds, end.clone());
     }
 
     fn register_transport(&mut self) {
@@ -256,6 +268,7 @@ impl Metrics {
             gap_entries: self.gap_entries.get_or_create_owned(&labels),
             open_gaps: self.open_gaps.get_or_create_owned(&labels),
             store_failures: self.store_failures.get_or_create_owned(&labels),
+            breakdowns: self.breakdowns.get_or_create_owned(&labels),
             polls: self.polls.clone(),
         }
     }
@@ -342,6 +355,12 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
+    }
+
+    /// The certificate that receivers are shown is valid until then, in Unix seconds.
+    pub fn certificate_ends(&self, unix_s: i64) {
+        let ms = u64::try_from(unix_s).unwrap_or_default();
+        self.certificate_end.set(Some(ms.saturating_mul(1000)));
     }
 
     /// What counts the receivers that ask to be let in.

@@ -177,6 +177,7 @@ fn the_document_lists_every_metric_as_it_is() {
     let metrics = Metrics::default();
     metrics.observe(&everything());
     metrics.channel("lore").polled(FeedState::Ok);
+    metrics.certificate_ends(4_000_000_000);
     let ingest = IngestStatus {
         last_poll_ms: Some(1500),
         last_success_ms: Some(500),
@@ -199,6 +200,12 @@ fn the_document_lists_every_metric_as_it_is() {
 fn times_are_absent_until_they_are_known() {
     let metrics = Metrics::default();
     let poll = "flexfeed_source_last_poll_timestamp_seconds{channel=\"lore\"}";
+    let end = "flexfeed_source_certificate_not_after_timestamp_seconds";
+    let text = metrics.text(&seen(&IngestStatus::default())).unwrap();
+    assert_eq!(value(&text, end), None);
+    metrics.certificate_ends(4_000_000_000);
+    let text = metrics.text(&seen(&IngestStatus::default())).unwrap();
+    assert_eq!(value(&text, end), Some(4e9));
     let success = "flexfeed_source_feed_last_success_timestamp_seconds{channel=\"lore\"}";
     let mut ingest = IngestStatus::default();
     let text = metrics.text(&seen(&ingest)).unwrap();

@@ -64,6 +64,8 @@ pub struct Publisher {
     last: Option<Bytes>,
     status: watch::Sender<PublishStatus>,
     tidied: Option<Instant>,
+    /// It was begun to delete old updates, and is not known how far that went.
+    is_tidying: bool,
 }
 
 /// A snapshot of a publisher.
@@ -137,6 +139,7 @@ impl Publisher {
             last: None,
             status: watch::Sender::new(status),
             tidied: None,
+            is_tidying: false,
             channel,
         }
     }
@@ -204,6 +207,11 @@ impl Publisher {
                 .store
                 .updates(name, from, READ_UPDATES, READ_BYTES)
                 .await?;
+            if !self.works.tenure.holds() {
+                // It took so long that somebody else may have the channel, and do with it as they
+                // like: what was read says nothing about our own work.
+                continue;
+            }
             self.compare(&mut updates).map_err(Obstacle::Ended)?;
             if updates.is_empty() {
                 return Ok(());
@@ -214,7 +222,7 @@ impl Publisher {
 
     /// Makes sure that what was read goes on after what was published, and leaves only that.
     fn compare(&mut self, updates: &mut Vec<StoredUpdate>) -> Result<(), Ended> {
-        let is_kept = self.status.borrow().first <= self.published;
+        let is_kept = self.status.borrow().first <= self.published && !self.is_tidying;
         match updates.first() {
             Some(first) if first.seq == self.published => {
                 let first = Bytes::from(updates.remove(0).encoded);
@@ -274,18 +282,23 @@ impl Publisher {
         if !self.works.tenure.holds() || (counted <= oldest && !aged) {
             return;
         }
-        if aged {
-            self.tidied = Some(Instant::now());
-        }
         let (name, transport) = (&self.channel.name, &self.works.transport);
         if counted > oldest {
             // The transport asks for nothing before it from now on, so nobody misses what is deleted.
             transport.set_first(name, counted).await;
         }
-        match self.works.store.retain(name, &keep, self.published).await {
+        // By age, the last one may go as well; whether it did, only an answer tells.
+        self.is_tidying |= aged;
+        let retained = self.works.store.retain(name, &keep, self.published).await;
+        if aged {
+            self.tidied = Some(Instant::now());
+        }
+        match retained {
             Ok(first) => {
-                transport.set_first(name, first).await;
+                // Both at once: this may be dropped where it waits.
                 self.status.send_modify(|status| status.first = first);
+                self.is_tidying = false;
+                transport.set_first(name, first).await;
             }
             // They take room, and are deleted with the next ones.
             Err(error) => {

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::*;
+use crate::ingest::tests::faults::{Fault, Faulty};
 use crate::metrics::Metrics;
 
 /// For everything that should happen soon.
@@ -151,7 +152,9 @@ impl Site {
 
     async fn publisher(&self, tenure: Tenure) -> Publisher {
         let mark = self.folder.path().join("lore.head");
-        let adopted = HeadMark::adopt(&mark, &*self.store, "lore").await.unwrap();
+        let adopted = HeadMark::adopt(&mark, &*self.store, "lore", None)
+            .await
+            .unwrap();
         let works = Works {
             store: Arc::clone(&self.store),
             transport: Arc::<Recorder>::clone(&self.transport),
@@ -386,4 +389,69 @@ async fn a_database_that_is_set_back_under_the_publisher_is_noticed() {
     let found = timeout(SOON, publisher.publish_all(&stop)).await.unwrap();
     assert_eq!(found, Ended::SetBack, "others under the same numbers");
     assert_eq!(site.transport.seqs(), [3, 4, 5]);
+}
+
+/// By age, the last update that was published goes as well; the answer does not come.
+#[tokio::test]
+async fn an_interrupted_retention_is_no_database_that_was_set_back() {
+    let mut site = Site::start().await;
+    let tenure = take(&*site.store, &holder("a"), Terms::default()).await;
+    let mut publisher = site.publisher(tenure).await;
+    site.grow(5, None).await.unwrap();
+    let stop = CancellationToken::new();
+    let by_age = Retention {
+        count: None,
+        age_ms: Some(-1),
+    };
+    site.keep.send_replace(by_age);
+    // As if it had been dropped between the deletion and the answer.
+    publisher.publish_stored().await.ok().unwrap();
+    let deleting = publisher.forget_old();
+    drop(timeout(Duration::ZERO, deleting).await);
+    assert!(publisher.is_tidying, "it has begun");
+    site.store.retain("lore", &by_age, 5).await.unwrap();
+    assert_eq!(publisher.status.borrow().first, 1);
+    let going = timeout(Duration::from_millis(300), publisher.publish_all(&stop)).await;
+    assert!(going.is_err(), "{going:?}");
+    assert!(!publisher.is_tidying);
+    assert_eq!(publisher.status.borrow().first, 6);
+    // And afterwards, it is noticed.
+    site.grow(1, None).await.unwrap();
+    site.transport.until(5).await;
+}
+
+/// A store whose answers take so long that the lease is over by then, and the channel another's.
+#[tokio::test]
+async fn what_is_read_after_the_lease_was_over_is_not_judged() {
+    let mut site = Site::start().await;
+    let a = holder("a");
+    let old = take(&*site.store, &a, short()).await;
+    let mut publisher = site.publisher(old.clone()).await;
+    site.grow(3, None).await.unwrap();
+    publisher.publish_stored().await.ok().unwrap();
+    let late = Faulty::new(Arc::clone(&site.store));
+    late.set(Fault::Late);
+    publisher.works.store = Arc::<Faulty>::clone(&late);
+    let reading = tokio::spawn(async move {
+        let ended = publisher.publish_stored().await;
+        ended.is_err()
+    });
+    late.asked.notified().await;
+    while old.holds() {
+        sleep(Duration::from_millis(20)).await;
+    }
+    // The next holder lets go of what the old one published last.
+    let next = site.store.retain(
+        "lore",
+        &Retention {
+            count: Some(0),
+            age_ms: None,
+        },
+        3,
+    );
+    next.await.unwrap();
+    late.go_on.notify_one();
+    // It waits for a lease that it does not get any more.
+    let waits = timeout(Duration::from_millis(500), reading).await;
+    assert!(waits.is_err(), "it took the other's doing for its own");
 }

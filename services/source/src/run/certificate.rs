@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use flexicast_tokio::source::SourceHandle;
 use sd_notify::NotifyState;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
@@ -11,6 +12,7 @@ use tracing::{error, info, warn};
 
 use super::service;
 use crate::data::identity::Files;
+use crate::metrics::Metrics;
 
 /// The files are looked at this often.
 pub(super) const LOOK: Duration = Duration::from_secs(30);
@@ -22,11 +24,23 @@ pub(super) trait Shows: Send + Sync {
     async fn show(&self, files: &Files) -> Result<(), String>;
 }
 
+/// Shows it by the transport, and its end by the metrics.
+pub(super) struct Shown {
+    pub(super) handle: SourceHandle,
+    pub(super) metrics: Arc<Metrics>,
+}
+
 #[async_trait::async_trait]
-impl Shows for flexicast_tokio::source::SourceHandle {
+impl Shows for Shown {
     async fn show(&self, files: &Files) -> Result<(), String> {
-        let shown = self.reload_certificate(files.cert.clone(), files.key.clone());
-        shown.await.map_err(|error| error.to_string())
+        let shown = self
+            .handle
+            .reload_certificate(files.cert.clone(), files.key.clone());
+        shown.await.map_err(|error| error.to_string())?;
+        if let Some(end) = files.end() {
+            self.metrics.certificate_ends(end);
+        }
+        Ok(())
     }
 }
 

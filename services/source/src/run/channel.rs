@@ -85,7 +85,8 @@ impl Channel {
     /// Adopts a channel whose lease was got, and lets receivers have it.
     ///
     /// # Errors
-    /// The store fails, or the flow cannot be made. The lease is the caller's to give back.
+    /// The store fails, another source has taken the lease ([`StoreError::Fenced`](store::StoreError)),
+    /// or the flow cannot be made. The lease is the caller's to give back.
     pub(super) async fn begin(
         context: Arc<Context>,
         name: &str,
@@ -94,7 +95,13 @@ impl Channel {
     ) -> Result<Self> {
         let settings = wanted.borrow_and_update().settings.clone();
         let sending = Sending::of(&context.config, &settings)?;
-        let adopted = sabotage::adopt(&context.mark(name), &*context.store, name).await?;
+        let adopted = sabotage::adopt(
+            &context.mark(name),
+            &*context.store,
+            name,
+            tenure.shown_fence(),
+        )
+        .await?;
         if let Some(renewal) = &adopted.renewal {
             warn!(
                 "channel {name:?} gets a new incarnation ({}), so its receivers start over: {renewal}. \
@@ -136,7 +143,7 @@ impl Channel {
             context,
         };
         let open = &channel.context.open;
-        open.open(name, mark, channel.tenure.clone());
+        open.open(name, incarnation, mark, channel.tenure.clone());
         if let Err(error) = channel.announce().await {
             channel.context.open.shut(name);
             return Err(error);
@@ -268,7 +275,8 @@ impl Channel {
     /// Gives a channel whose database was set back a new incarnation, before anybody else can take
     /// it for what it was.
     async fn renew(&self) -> Ended {
-        match self.context.store.renew_channel(&self.name).await {
+        let fence = self.tenure.shown_fence();
+        match self.context.store.renew_channel(&self.name, fence).await {
             Ok(channel) => {
                 error!(
                     "channel {:?} gets a new incarnation ({}), so its receivers start over: {}",
@@ -278,6 +286,8 @@ impl Channel {
                 );
                 Ended::Anew
             }
+            // Who has it by now has judged the database for themselves.
+            Err(failure) if failure.is_fenced() => Ended::Lost(Lost::Taken),
             Err(failure) => {
                 warn!("channel {:?} cannot be renewed yet: {failure}", self.name);
                 Ended::SetBack

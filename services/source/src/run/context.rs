@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::board::Board;
 use crate::config::Config;
 use crate::data::DataFolder;
+use crate::ingest::Bounds;
 use crate::metrics::Metrics;
 use crate::publish::Terms;
 use crate::transport::Open;
@@ -36,6 +37,8 @@ pub(super) struct Context {
     /// Of all requests to feeds' servers.
     pub(super) limits: Arc<Limits>,
     pub(super) first_polls: Spread,
+    /// What feeds may keep; their memory is one for all.
+    pub(super) bounds: Bounds,
 }
 
 impl Context {

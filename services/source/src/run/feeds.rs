@@ -1,18 +1,20 @@
-//! The feeds of one channel, for as long as it is published here.
+//! The feeds of one channel, for as long as it is published here. The ingest of one that breaks
+//! down is begun anew, ever more rarely: the others, and what it knew, are not touched by that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use store::{FeedRow, FeedSettings};
-use tokio::sync::Notify;
-use tokio::task::{JoinError, JoinSet};
+use tokio::sync::{Notify, watch};
+use tokio::task::{self, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};
 use uuid::Uuid;
 
 use super::context::Context;
-use crate::ingest::{Ended, Ingest, IngestSettings};
+use crate::ingest::{Ended, FeedState, Ingest, IngestSettings, IngestStatus};
 use crate::metrics::ChannelMetrics;
 use crate::sabotage;
 
@@ -21,6 +23,13 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 
 /// What is under way when an ingest is stopped may take this long.
 const LAST_WORK: Duration = Duration::from_secs(2);
+
+/// Before a feed is begun anew whose ingest broke down; twice as long each time that it does so again.
+const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(300);
+
+/// One that ran for so long broke down for the first time.
+const SOUND: Duration = Duration::from_secs(600);
 
 /// The ingests of a channel's feeds.
 pub(super) struct Feeds {
@@ -31,18 +40,25 @@ pub(super) struct Feeds {
     wake: Arc<Notify>,
     metrics: ChannelMetrics,
     known: BTreeMap<String, Known>,
-    tasks: JoinSet<(String, u64, Ended)>,
+    tasks: JoinSet<Ended>,
+    /// The URLs and numbers of those that run.
+    running: HashMap<task::Id, (String, u64)>,
     /// Of the last ingest that was started.
     number: u64,
 }
 
 /// A feed that is polled, or was until it ended by itself.
 struct Known {
-    settings: FeedSettings,
+    row: FeedRow,
     stop: CancellationToken,
     number: u64,
     /// It ended because the feed is gone for good.
     gone: bool,
+    began: Instant,
+    /// How often it broke down in a row.
+    breakdowns: u32,
+    /// When it is begun anew after that.
+    again: Option<Instant>,
 }
 
 impl Feeds {
@@ -63,6 +79,7 @@ impl Feeds {
             metrics,
             known: BTreeMap::new(),
             tasks: JoinSet::new(),
+            running: HashMap::new(),
             number: 0,
         }
     }
@@ -80,7 +97,7 @@ impl Feeds {
             // One that was gone is polled again once it was put again. Should the row be from
             // before, the ingest finds out by itself.
             let again = row.is_some_and(|row| known.gone && row.gone_ms.is_none());
-            let stays = row.is_some_and(|row| row.settings == known.settings) && !again;
+            let stays = row.is_some_and(|row| row.settings == known.row.settings) && !again;
             if !stays {
                 known.stop.cancel();
                 board.set_ingest(&self.channel, url, None);
@@ -89,12 +106,12 @@ impl Feeds {
         });
         for (url, row) in wanted {
             if !self.known.contains_key(url) {
-                self.start(row);
+                self.start(row, 0);
             }
         }
     }
 
-    fn start(&mut self, row: &FeedRow) {
+    fn start(&mut self, row: &FeedRow, breakdowns: u32) {
         let context = &self.context;
         let feed = FeedSettings {
             local: row.settings.local || context.config.allow_private_feed,
@@ -112,6 +129,7 @@ impl Feeds {
             first_poll: context.first_polls.wait().min(schedule.min),
             store_retry: STORE_RETRY,
             fill_gaps: !sabotage::gap_fill_off(),
+            bounds: context.bounds.clone(),
         };
         let ingest = Ingest::new(
             settings,
@@ -126,29 +144,47 @@ impl Feeds {
         let number = self.number;
         let stop = CancellationToken::new();
         let known = Known {
-            settings: row.settings.clone(),
+            row: row.clone(),
             stop: stop.clone(),
             number,
             gone: false,
+            began: Instant::now(),
+            breakdowns,
+            again: None,
         };
         self.known.insert(url.clone(), known);
-        self.tasks
-            .spawn(async move { (url, number, ingest.run(stop).await) });
+        let task = self.tasks.spawn(ingest.run(stop));
+        self.running.insert(task.id(), (url, number));
     }
 
-    /// Waits for a feed that ends by itself, and for ever if none does.
+    /// Waits for a feed that ends by itself, or is to be begun anew, and for ever if none is.
     pub(super) async fn ended(&mut self) {
-        match self.tasks.join_next().await {
-            Some(ended) => self.note(ended),
-            None => std::future::pending().await,
+        let again = self.known.values().filter_map(|known| known.again).min();
+        let again = async {
+            match again {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some(ended) = self.tasks.join_next_with_id() => self.note(ended),
+            () = again => self.begin_anew(),
         }
     }
 
-    fn note(&mut self, ended: Result<(String, u64, Ended), JoinError>) {
+    fn note(&mut self, ended: Result<(task::Id, Ended), JoinError>) {
+        let id = match &ended {
+            Ok((id, _)) => *id,
+            Err(failure) => failure.id(),
+        };
+        let Some((url, number)) = self.running.remove(&id) else {
+            return;
+        };
+        let known = self.known.get_mut(&url);
+        let known = known.filter(|known| known.number == number);
         match ended {
-            Ok((url, number, Ended::Gone)) => {
-                let known = self.known.get_mut(&url);
-                if let Some(known) = known.filter(|known| known.number == number) {
+            Ok((_, Ended::Gone)) => {
+                if let Some(known) = known {
                     info!(
                         "the feed at {url} is gone for good and polled no more; to try again: \
                          flexfeed-source feed add {} {url}",
@@ -158,12 +194,47 @@ impl Feeds {
                 }
             }
             // The lease tells the rest.
-            Ok((url, _, ended)) => debug!("the ingest of {url} ended: {ended:?}"),
+            Ok((_, ended)) => debug!("the ingest of {url} ended: {ended:?}"),
             Err(failure) if failure.is_cancelled() => {}
-            Err(failure) => error!(
-                "the ingest of a feed of channel {:?} broke down and is not started again: {failure}",
-                self.channel
-            ),
+            Err(failure) => {
+                self.metrics.breakdowns.inc();
+                let Some(known) = known else { return };
+                if known.began.elapsed() >= SOUND {
+                    known.breakdowns = 0;
+                }
+                let pause = AGAIN * 2_u32.saturating_pow(known.breakdowns.min(16));
+                let pause = pause.min(AGAIN_AT_MOST);
+                known.breakdowns += 1;
+                known.again = Some(Instant::now() + pause);
+                let detail = format!(
+                    "the reading of the feed at {url} broke down ({failure}), which is a mistake of this \
+                     program; it is begun anew in {} s",
+                    pause.as_secs()
+                );
+                error!("{detail}");
+                let shown = IngestStatus {
+                    state: FeedState::Error,
+                    detail,
+                    ..IngestStatus::default()
+                };
+                // It shows the last value although nobody changes it any more.
+                let (_, shown) = watch::channel(shown);
+                let board = &self.context.board;
+                board.set_ingest(&self.channel, &url, Some(shown));
+            }
+        }
+    }
+
+    /// Begins feeds anew whose time has come.
+    fn begin_anew(&mut self) {
+        let now = Instant::now();
+        let is_due = |known: &&Known| known.again.is_some_and(|at| at <= now);
+        let due = self.known.values().filter(is_due);
+        let due: Vec<_> = due
+            .map(|known| (known.row.clone(), known.breakdowns))
+            .collect();
+        for (row, breakdowns) in due {
+            self.start(&row, breakdowns);
         }
     }
 
@@ -174,9 +245,111 @@ impl Feeds {
             self.context.board.set_ingest(&self.channel, url, None);
         }
         self.known.clear();
+        self.running.clear();
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(LAST_WORK, all).await.is_err() {
             self.tasks.shutdown().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::super::board::{Board, Shown};
+    use super::super::context::Spread;
+    use super::*;
+    use crate::data::DataFolder;
+    use crate::data::identity::Identity;
+    use crate::ingest::tests::faults::{Fault, Faulty};
+    use crate::metrics::Metrics;
+    use crate::publish::Terms;
+    use crate::transport::{Open, StoreBacklog};
+
+    /// For everything that should happen soon.
+    const SOON: Duration = Duration::from_secs(20);
+
+    async fn context(folder: &std::path::Path, store: Arc<Faulty>) -> Arc<Context> {
+        let url = "http://127.0.0.1:9/feed";
+        let wanted = ["--feed", url, "--allow-private-feed", "--group", ""];
+        let ports = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+        let config = crate::config::tests::config(&[wanted.as_slice(), &ports].concat()).unwrap();
+        let folder = DataFolder::open(folder).unwrap();
+        let identity = Identity::load_or_make(&folder, "localhost", None).unwrap();
+        let open = Open::default();
+        let backlog = StoreBacklog::new(Arc::<Faulty>::clone(&store), open.clone());
+        let source = super::super::bind(&config, &identity, backlog)
+            .await
+            .unwrap();
+        Arc::new(Context {
+            terms: Terms::default(),
+            handle: source.handle(),
+            folder,
+            store,
+            open,
+            board: Arc::new(Board::default()),
+            metrics: Arc::new(Metrics::default()),
+            limits: Arc::default(),
+            first_polls: Spread::default(),
+            bounds: crate::ingest::Bounds::default(),
+            config,
+        })
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_feed_whose_ingest_broke_down_is_begun_anew_and_shown() {
+        let outer = tempfile::tempdir().unwrap();
+        let inner = store::open_file(&outer.path().join("flexfeed.db"))
+            .await
+            .unwrap();
+        inner.open_channel("lore").await.unwrap();
+        let feed = FeedSettings {
+            url: "http://127.0.0.1:9/feed".into(),
+            address: "http://127.0.0.1:9/feed".into(),
+            local: true,
+            ..FeedSettings::default()
+        };
+        let row = inner.put_feed("lore", &feed).await.unwrap();
+        let store = Faulty::new(inner);
+        store.set(Fault::Panic);
+        let context = context(&outer.path().join("data"), Arc::clone(&store)).await;
+        let board = Arc::clone(&context.board);
+        board.show("lore", Shown::default());
+        board.set_feeds("lore", [(feed.url.clone(), None)]);
+        let metrics = context.metrics.channel("lore");
+        let mut feeds = Feeds::new(
+            context,
+            "lore",
+            Uuid::nil(),
+            None,
+            Arc::default(),
+            metrics.clone(),
+        );
+        feeds.set(std::slice::from_ref(&row));
+        let shown = || {
+            let channel = board.snapshot().channels.remove(0);
+            channel.feeds[0].ingest.clone().unwrap().feed()
+        };
+        let next =
+            async |feeds: &mut Feeds| tokio::time::timeout(SOON, feeds.ended()).await.unwrap();
+        next(&mut feeds).await;
+        let (state, detail) = shown();
+        assert_eq!((state, metrics.breakdowns.get()), (FeedState::Error, 1));
+        assert!(detail.contains("begun anew in 1 s"), "{detail}");
+        // It is begun anew, and breaks down again.
+        next(&mut feeds).await;
+        next(&mut feeds).await;
+        assert_eq!(metrics.breakdowns.get(), 2);
+        assert!(shown().1.contains("in 2 s"), "{}", shown().1);
+        // Other feeds would go on meanwhile, and this one does once it can.
+        store.set(Fault::None);
+        next(&mut feeds).await;
+        let polled = async {
+            while !shown().1.contains("cannot") {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(SOON, polled).await.unwrap();
+        feeds.stop().await;
     }
 }

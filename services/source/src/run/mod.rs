@@ -8,6 +8,7 @@ mod ejecting;
 mod ending;
 mod feeds;
 mod flow;
+mod following;
 mod link;
 pub(crate) mod readiness;
 mod service;
@@ -31,6 +32,7 @@ use crate::config::{Config, PublicAddress};
 use crate::data::DataFolder;
 use crate::data::identity::Identity;
 use crate::http::{Pages, View};
+use crate::ingest::Bounds;
 use crate::metrics::Metrics;
 use crate::publish::Terms;
 use crate::transport::{Open, StoreBacklog};
@@ -87,7 +89,8 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
         id: folder.holder()?,
         name: config.holder_name.clone(),
     };
-    startup::put_settings(&config, &*store, &holder).await?;
+    let is_withheld =
+        startup::put_settings(&config, &*store, &holder, startup::Moment::Start).await?;
     let open = Open::default();
     let metrics = Arc::new(Metrics::default());
     let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
@@ -110,10 +113,12 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
         metrics,
         limits: Arc::new(Limits::default()),
         first_polls: Spread::default(),
+        bounds: Bounds::default(),
         config,
     });
     let (pin, pins) = watch::channel(identity.pin);
     let mut supervisor = Supervisor::new(Arc::clone(&context), holder, link, pins);
+    supervisor.withhold(is_withheld);
     let transport = tokio::spawn(source.run());
     let (served, ways) = supervisor.begin().await?;
     let pages = Arc::new(Pages {
@@ -122,7 +127,13 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
         view: View::new(Arc::new(context.handle.clone())),
     });
     let mut parts = Parts::start(Arc::clone(&context), transport, supervisor, listener, pages);
-    let shows = Arc::new(context.handle.clone());
+    if let Some(end) = identity.files.end() {
+        context.metrics.certificate_ends(end);
+    }
+    let shows = Arc::new(certificate::Shown {
+        handle: context.handle.clone(),
+        metrics: Arc::clone(&context.metrics),
+    });
     parts.also(certificate::keep_up(
         identity.files,
         certificate::LOOK,

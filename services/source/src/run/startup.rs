@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use sd_notify::NotifyState;
-use store::{ChannelSettings, FeedSettings, Holder, Leased, Origin, Retention, Store, StoreError};
+use store::{
+    ChannelRow, ChannelSettings, FeedSettings, Holder, Leased, Origin, Retention, Store, StoreError,
+};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -58,12 +60,28 @@ pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<A
     }
 }
 
+/// For so long nobody else can take a channel that is being changed.
+const GUARD: Duration = Duration::from_secs(2);
+
 fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
 }
 
+/// When settings are put into the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// The process starts.
+    Start,
+    /// It publishes from now on, and did not when it started.
+    TakeOver,
+}
+
 /// Puts the channels and feeds of the command line, the environment and the configuration file into
 /// the database, and takes out those that were given so once and are not any more.
+///
+/// What another source publishes stays as it is: the settings of who publishes count. Returns
+/// whether something had to stay that is set otherwise here. Nothing is taken out that another source
+/// published last, for it may only be between two starts; nor at a take-over.
 ///
 /// # Errors
 /// The store fails.
@@ -71,19 +89,36 @@ pub(super) async fn put_settings(
     config: &Config,
     store: &dyn Store,
     holder: &Holder,
-) -> Result<(), StoreError> {
+    moment: Moment,
+) -> Result<bool, StoreError> {
     let rows = store.channels().await?;
+    let mut had_to_stay = false;
     for channel in &config.channels {
-        let settings = settings(channel);
         let present = rows.iter().find(|row| row.channel.name == channel.name);
-        if !present.is_some_and(|row| row.active && row.settings == settings) {
-            store.put_channel(&channel.name, &settings).await?;
+        let changes = Changes::of(config, store, holder, channel, present, moment).await?;
+        if changes.are_none() {
+            continue;
         }
-        put_feeds(config, store, channel).await?;
+        let Some(row) = present else {
+            changes.make(store, &channel.name).await?;
+            continue;
+        };
+        let name = &channel.name;
+        if let Some(other) = alone(store, holder, row, changes.make(store, name)).await? {
+            had_to_stay = true;
+            if moment == Moment::TakeOver {
+                continue;
+            }
+            warn!(
+                "channel {name:?} is set otherwise here than by the source {other:?}, which publishes \
+                 it: that stays until this source publishes it; to change it at once: \
+                 flexfeed-source channel set, feed add or feed remove"
+            );
+        }
     }
-    if config.channels.is_empty() {
+    if config.channels.is_empty() || moment == Moment::TakeOver {
         // A source that is told nothing takes the database as it is: it may be the second one.
-        return Ok(());
+        return Ok(had_to_stay);
     }
     for row in &rows {
         let name = &row.channel.name;
@@ -91,61 +126,139 @@ pub(super) async fn put_settings(
         if is_given || !row.active || row.settings.origin != Origin::Flags {
             continue;
         }
-        match store
-            .take_lease(name, holder, Duration::from_secs(1))
-            .await?
-        {
-            Leased::Held(lease) => {
-                store.set_channel_active(name, false).await?;
-                store.release_lease(&lease).await?;
-                info!(
-                    "channel {name:?} is not given any more and not published; what it has is kept"
-                );
-            }
-            Leased::Other { name: other, .. } => warn!(
+        if !is_ours(row, holder) {
+            warn!(
+                "channel {name:?} is not given here, but another source published it last: it stays; \
+                 to end it: flexfeed-source channel remove {name}"
+            );
+            continue;
+        }
+        let off = async { store.set_channel_active(name, false).await.map(|_| ()) };
+        match alone(store, holder, row, off).await? {
+            None => info!(
+                "channel {name:?} is not given any more and not published; what it has is kept"
+            ),
+            Some(other) => warn!(
                 "channel {name:?} is not given here, but the source {other:?} publishes it: it stays; \
                  to end it: flexfeed-source channel remove {name}"
             ),
         }
     }
-    Ok(())
+    Ok(had_to_stay)
 }
 
-async fn put_feeds(
-    config: &Config,
+/// Whether nobody else has published a channel since we did.
+fn is_ours(row: &ChannelRow, holder: &Holder) -> bool {
+    row.last_holder.is_none_or(|last| last == holder.id)
+}
+
+/// Does something to a channel while nobody else can begin to publish it. Returns who publishes it
+/// already, if it was not done.
+async fn alone(
     store: &dyn Store,
-    channel: &config::ChannelSettings,
-) -> Result<(), StoreError> {
-    let rows = store.feeds(Some(&channel.name)).await?;
-    let mut given = BTreeSet::new();
-    for feed in &channel.feeds {
-        let url = &feed.address.shown;
-        given.insert(url.as_str());
-        let present = rows.iter().find(|row| row.settings.url == *url);
-        let settings = FeedSettings {
-            url: url.clone(),
-            address: feed.address.secret.clone(),
-            local: feed.local || config.allow_private_feed,
-            min_interval_ms: feed.min_interval.map(millis),
-            max_interval_ms: feed.max_interval.map(millis),
-            title: present.and_then(|row| row.settings.title.clone()),
-            origin: Origin::Flags,
-        };
-        let same = present.is_some_and(|row| row.active && row.settings == settings);
-        // Who gives a feed that was gone wants it to be tried again.
-        let gone = present.is_some_and(|row| row.gone_ms.is_some());
-        if !same || gone {
-            store.put_feed(&channel.name, &settings).await?;
-        }
+    holder: &Holder,
+    row: &ChannelRow,
+    work: impl Future<Output = Result<(), StoreError>>,
+) -> Result<Option<String>, StoreError> {
+    if row.lease.is_some() && row.last_holder == Some(holder.id) {
+        // This source publishes it, or did so a moment ago.
+        work.await?;
+        return Ok(None);
     }
-    for row in rows {
-        let FeedSettings { url, origin, .. } = &row.settings;
-        if row.active && *origin == Origin::Flags && !given.contains(url.as_str()) {
-            store.set_feed_active(&channel.name, url, false).await?;
+    match store.take_lease(&row.channel.name, holder, GUARD).await? {
+        Leased::Held(lease) => {
+            let done = work.await;
+            store.release_lease(&lease).await?;
+            done.map(|()| None)
+        }
+        Leased::Other { name, .. } => Ok(Some(name)),
+    }
+}
+
+/// What has to be changed about a channel that is given.
+struct Changes {
+    channel: Option<ChannelSettings>,
+    feeds: Vec<FeedSettings>,
+    /// The URLs of feeds that are not given any more.
+    off: Vec<String>,
+}
+
+impl Changes {
+    async fn of(
+        config: &Config,
+        store: &dyn Store,
+        holder: &Holder,
+        channel: &config::ChannelSettings,
+        present: Option<&ChannelRow>,
+        moment: Moment,
+    ) -> Result<Self, StoreError> {
+        let wanted = settings(channel);
+        let same = present.is_some_and(|row| row.active && row.settings == wanted);
+        let rows = match present {
+            Some(_) => store.feeds(Some(&channel.name)).await?,
+            None => Vec::new(),
+        };
+        let mut changes = Self {
+            channel: (!same).then_some(wanted),
+            feeds: Vec::new(),
+            off: Vec::new(),
+        };
+        let mut given = BTreeSet::new();
+        for feed in &channel.feeds {
+            let url = &feed.address.shown;
+            given.insert(url.as_str());
+            let row = rows.iter().find(|row| row.settings.url == *url);
+            let wanted = FeedSettings {
+                url: url.clone(),
+                address: feed.address.secret.clone(),
+                local: feed.local || config.allow_private_feed,
+                min_interval_ms: feed.min_interval.map(millis),
+                max_interval_ms: feed.max_interval.map(millis),
+                title: row.and_then(|row| row.settings.title.clone()),
+                origin: Origin::Flags,
+            };
+            let same = row.is_some_and(|row| row.active && row.settings == wanted);
+            // Who gives a feed that was gone wants it to be tried again.
+            let gone = row.is_some_and(|row| row.gone_ms.is_some()) && moment == Moment::Start;
+            if !same || gone {
+                changes.feeds.push(wanted);
+            }
+        }
+        let rows = rows.into_iter().filter(|row| row.active);
+        let others = rows
+            .map(|row| row.settings)
+            .filter(|feed| feed.origin == Origin::Flags && !given.contains(feed.url.as_str()));
+        if moment == Moment::Start && present.is_some_and(|row| is_ours(row, holder)) {
+            changes.off = others.map(|feed| feed.url).collect();
+        } else if moment == Moment::Start {
+            for FeedSettings { url, .. } in others {
+                info!(
+                    "the feed {url} is not given here, but another source may: it is polled; to end \
+                     that: flexfeed-source feed remove {} {url}",
+                    channel.name
+                );
+            }
+        }
+        Ok(changes)
+    }
+
+    fn are_none(&self) -> bool {
+        self.channel.is_none() && self.feeds.is_empty() && self.off.is_empty()
+    }
+
+    async fn make(&self, store: &dyn Store, name: &str) -> Result<(), StoreError> {
+        if let Some(settings) = &self.channel {
+            store.put_channel(name, settings).await?;
+        }
+        for feed in &self.feeds {
+            store.put_feed(name, feed).await?;
+        }
+        for url in &self.off {
+            store.set_feed_active(name, url, false).await?;
             info!("the feed {url} is not given any more and not polled");
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn settings(channel: &config::ChannelSettings) -> ChannelSettings {

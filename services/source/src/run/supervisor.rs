@@ -10,20 +10,21 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result, anyhow};
 use flexicast_tokio::source::Absence;
-use store::{ChannelRow, FeedRow, HeadMark, Holder, StoreError};
+use store::{ChannelRow, FeedRow, Holder, StoreError};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
-use uuid::Uuid;
 
 use super::board::Shown;
 use super::channel::{Channel, Ended, Wanted, give_back};
 use super::context::Context;
 use super::ejecting::Ejecting;
+use super::following::Following;
 use super::link::Link;
-use crate::publish::{Taken, Tenure};
+use super::startup::{Moment, put_settings};
+use crate::publish::{Lost, Taken, Tenure};
 
 /// How often the database is looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -53,17 +54,19 @@ pub(super) struct Supervisor {
     failed: BTreeMap<String, Instant>,
     /// Channels whose database was set back while they were published.
     set_back: BTreeSet<String>,
-    /// How far the marks of other sources' channels were brought.
-    followed: BTreeMap<String, (Uuid, u64)>,
+    following: Following,
     ejecting: Ejecting,
+    /// Settings of this process wait until it publishes: who did when it started had others.
+    is_withheld: bool,
 }
 
 /// A channel that is published here.
 struct Leading {
     wanted: watch::Sender<Wanted>,
     stop: CancellationToken,
-    /// Answers once it is served, with the ways that it goes; only at the start somebody waits.
-    begun: Option<oneshot::Receiver<Result<String>>>,
+    /// Answers once it is served, with the ways that it goes, or that another source was faster;
+    /// only at the start somebody waits.
+    begun: Option<oneshot::Receiver<Result<Option<String>>>>,
 }
 
 impl Supervisor {
@@ -86,9 +89,15 @@ impl Supervisor {
             tasks: JoinSet::new(),
             failed: BTreeMap::new(),
             set_back: BTreeSet::new(),
-            followed: BTreeMap::new(),
+            following: Following::default(),
             ejecting: Ejecting::default(),
+            is_withheld: false,
         }
+    }
+
+    /// Whether settings of this process are still to be put into the database, once it publishes.
+    pub(super) fn withhold(&mut self, is_withheld: bool) {
+        self.is_withheld = is_withheld;
     }
 
     /// Looks for the first time, and waits until everything is served that can be. Returns in words
@@ -102,7 +111,9 @@ impl Supervisor {
         for (name, leading) in &mut self.leading {
             if let Some(begun) = leading.begun.take() {
                 let ended = |_| anyhow!("channel {name:?} could not be begun");
-                served.push((name.clone(), begun.await.map_err(ended)??));
+                if let Some(ways) = begun.await.map_err(ended)?? {
+                    served.push((name.clone(), ways));
+                }
             }
         }
         self.has_begun = true;
@@ -138,8 +149,11 @@ impl Supervisor {
                     self.ended(name, ended).await;
                 }
             }
-            let seen = self.look().await;
-            self.judge_database(seen.err());
+            // A lease that is being taken at this moment ends by itself.
+            match stop.run_until_cancelled(self.look()).await {
+                Some(seen) => self.judge_database(seen.err()),
+                None => break,
+            }
         }
         for leading in self.leading.values() {
             leading.stop.cancel();
@@ -280,7 +294,7 @@ impl Supervisor {
         context.open.shut(name);
         context.board.forget(name);
         self.failed.remove(name);
-        self.followed.remove(name);
+        self.following.forget(name);
         info!("channel {name:?} is not published any more");
     }
 
@@ -302,6 +316,12 @@ impl Supervisor {
             if let Some(other) = self.take(&first).await? {
                 return self.stand_by(other).await;
             }
+        }
+        if self.is_withheld && self.leading.contains_key(&first) {
+            let context = &self.context;
+            let (config, store) = (&context.config, &*context.store);
+            let putting = put_settings(config, store, &self.holder, Moment::TakeOver);
+            self.is_withheld = answer(putting).await?;
         }
         let names: Vec<String> = self.rows.keys().cloned().collect();
         for name in names {
@@ -357,14 +377,20 @@ impl Supervisor {
             Taken::Other { name } => return Ok(Some(name)),
         };
         if self.set_back.remove(name) {
-            let renewed = answer(context.store.renew_channel(name)).await;
-            let channel = renewed.inspect_err(|_| {
-                self.set_back.insert(name.to_owned());
-            })?;
-            warn!(
-                "channel {name:?} gets a new incarnation ({}), so its receivers start over",
-                channel.incarnation
-            );
+            let renewed = context.store.renew_channel(name, tenure.shown_fence());
+            let renewed = answer(renewed).await;
+            match renewed {
+                Ok(channel) => warn!(
+                    "channel {name:?} gets a new incarnation ({}), so its receivers start over",
+                    channel.incarnation
+                ),
+                // Another source was faster, and judges for itself.
+                Err(error) if error.is_fenced() => return Ok(None),
+                Err(error) => {
+                    self.set_back.insert(name.to_owned());
+                    return Err(error);
+                }
+            }
         }
         let Some(row) = self.rows.get(name) else {
             return Ok(None);
@@ -378,7 +404,7 @@ impl Supervisor {
             begun: (!self.has_begun).then_some(begun),
         };
         self.leading.insert(name.to_owned(), leading);
-        self.followed.remove(name);
+        self.following.forget(name);
         let name = name.to_owned();
         self.tasks.spawn(async move {
             let channel = Channel::begin(Arc::clone(&context), &name, tenure.clone(), present);
@@ -386,8 +412,12 @@ impl Supervisor {
                 Ok(channel) => {
                     let ways = channel.ways();
                     info!(fence = tenure.fence(), "channel {name:?} is published here");
-                    let _ = begin.send(Ok(ways));
+                    let _ = begin.send(Ok(Some(ways)));
                     channel.run(stop).await
+                }
+                Err(error) if is_fenced(&error) => {
+                    let _ = begin.send(Ok(None));
+                    Ended::Lost(Lost::Taken)
                 }
                 Err(error) => {
                     give_back(&context, &tenure).await;
@@ -435,24 +465,22 @@ impl Supervisor {
         }
     }
 
-    /// Brings the marks of what others publish up to what they have published, so that a take-over
-    /// is no restart from a backup.
+    /// Brings the marks of what others publish up to what they have published.
     async fn follow(&mut self) {
         for (name, row) in &self.rows {
-            let seen = (row.channel.incarnation, row.channel.head);
             let is_others = row.lease.is_some() && !self.leading.contains_key(name);
-            if !is_others || self.followed.get(name) == Some(&seen) {
-                continue;
-            }
-            let mark = self.context.mark(name);
-            match HeadMark::follow(&mark, &*self.context.store, name).await {
-                Ok(_) => {
-                    self.followed.insert(name.clone(), seen);
-                }
-                Err(error) => debug!("the head mark of {name:?} is behind: {error}"),
+            if is_others && !self.following.follow(&self.context, row).await {
+                return;
             }
         }
     }
+}
+
+/// Whether another source took a channel before it could be begun.
+fn is_fenced(error: &Error) -> bool {
+    error
+        .downcast_ref::<StoreError>()
+        .is_some_and(StoreError::is_fenced)
 }
 
 /// The database's answer, if it comes in time.

@@ -44,6 +44,14 @@ async fn a_certificate_is_replaced_while_receivers_stay() {
     command.args(["--next-pin", shown(&coming).trim_start_matches("pin=")]);
     let mut running = Running::start(command);
     assert!(!data.join("cert.pem").exists());
+    let end = |running: &Running| -> f64 {
+        let metrics = running.page("/metrics").1;
+        let name = "flexfeed_source_certificate_not_after_timestamp_seconds ";
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().parse().unwrap()
+    };
+    // 4096-01-01, as it is where nothing is said.
+    assert_eq!(end(&running), 67_090_118_400.0);
     let both = format!("?{}&{}&ch=lore", shown(&present), shown(&coming));
     assert!(link(&data).contains(&both), "{}", link(&data));
     let old = link(&data).replace(&format!("&{}", shown(&coming)), "");

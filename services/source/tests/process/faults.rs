@@ -8,6 +8,7 @@ use postgres::Postgres;
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::Value;
 
+use crate::pipe::Pipe;
 use crate::receiving::{Listening, configuration};
 use crate::running::{Feed, Running, source};
 
@@ -74,6 +75,62 @@ async fn a_database_that_goes_away_pauses_and_comes_back() {
 
     let (code, log, _) = running.terminate();
     assert_eq!(code.code(), Some(0), "{log}");
+}
+
+/// The way to the server is cut without a word: what is asked is never answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_hangs_pauses_and_recovers() {
+    let folder = tempfile::tempdir().unwrap();
+    let feed = Feed::with(3);
+    let server = Postgres::start().unwrap();
+    let pipe = Pipe::to(([127, 0, 0, 1], server.port()).into());
+    let url = server.create("hangs").unwrap();
+    let behind = format!(":{}/", server.port());
+    assert!(url.contains(&behind), "{url}");
+    let url = url.replace(&behind, &format!(":{}/", pipe.address.port()));
+    let mut command = source(folder.path(), &feed);
+    command.args(["--database-url", &url]);
+    let mut running = Running::start(command);
+    let mut receiver = Listening::start(configuration(folder.path()));
+    receiver.update(3).await;
+    running.until("ready", |running| running.page("/readyz").0 == 200);
+
+    pipe.hang(true);
+    feed.grow(2);
+    running.until("it says so", |running| {
+        let (code, page) = running.page("/readyz");
+        code == 503 && page.contains("answer")
+    });
+    running.until("it publishes no more", |running| {
+        status(running)["role"] == "lapsed"
+    });
+    stays_connected(&mut receiver, Duration::from_secs(8)).await;
+    assert_eq!(receiver.seqs, [1, 2, 3]);
+    // Nothing that is asked of itself waits for the database.
+    assert_eq!(running.page("/healthz").0, 200);
+    let metrics = running.page("/metrics").1;
+    assert!(
+        metrics.contains("flexfeed_source_database_up 0\n"),
+        "{metrics}"
+    );
+    assert_eq!(status(&running)["receivers"].as_array().unwrap().len(), 1);
+
+    pipe.hang(false);
+    receiver.update(5).await;
+    running.until("ready again", |running| running.page("/readyz").0 == 200);
+    feed.grow(1);
+    receiver.update(6).await;
+    assert_eq!(receiver.seqs, [1, 2, 3, 4, 5, 6]);
+    let log = running.log();
+    assert!(log.contains("the database is back"), "{log}");
+    assert!(!log.contains("not published here any more"), "{log}");
+
+    // While it hangs, a signal ends it all the same, soon.
+    pipe.hang(true);
+    running.until("it says so", |running| running.page("/readyz").0 == 503);
+    let (code, log, _) = running.terminate();
+    assert_eq!(code.code(), Some(0), "{log}");
+    assert!(!log.contains("not everything was closed"), "{log}");
 }
 
 #[test]

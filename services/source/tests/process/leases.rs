@@ -46,11 +46,11 @@ impl Site {
 
     /// The second one shows the certificate of the first.
     fn command(&self, which: usize) -> Command {
-        let mut command = source_at(
-            &self.listen[which].to_string(),
-            &self.data(which),
-            &self.feed,
-        );
+        self.with_feed(which, &self.feed)
+    }
+
+    fn with_feed(&self, which: usize, feed: &Feed) -> Command {
+        let mut command = source_at(&self.listen[which].to_string(), &self.data(which), feed);
         command.args(["--database-url", &self.database]);
         command.args(["--holder-name", ["a", "b"][which]]);
         if let Some(sabotage) = self.sabotage {
@@ -98,6 +98,83 @@ fn stands_by(running: &Running) -> bool {
         && page["standby"] == true
         && status(running)["role"] == "standby"
         && running.page("/readyz?standby=ok").0 == 200
+}
+
+/// The URLs of the feeds that are polled, and the rate of the channel `lore`.
+async fn set_up(site: &Site) -> (Vec<String>, Option<u64>) {
+    let store = store::open(&site.database).await.unwrap();
+    let feeds = store.feeds(None).await.unwrap();
+    let feeds = feeds.into_iter().filter(|feed| feed.active);
+    let mut feeds: Vec<String> = feeds.map(|feed| feed.settings.url).collect();
+    feeds.sort();
+    let channels = store.channels().await.unwrap();
+    let lore = channels.iter().find(|row| row.channel.name == "lore");
+    let rate = lore.unwrap().settings.rate_bps;
+    store.close().await;
+    (feeds, rate)
+}
+
+/// Two sources that are told different things: what the one that publishes was told counts.
+async fn settings_of_who_publishes_count(site: Site) {
+    let (second, third) = (Feed::with(2), Feed::with(2));
+    let mut first = site.command(0);
+    let net = format!("net,feed={}", third.url);
+    first.args(["--rate", "1M", "--channel-spec", &net]);
+    let mut a = Running::start(first);
+    a.until("it publishes", publishes);
+    let mut feeds = vec![site.feed.url.clone(), third.url.clone()];
+    feeds.sort();
+    let before = set_up(&site).await;
+    assert_eq!(before.0, feeds);
+
+    let other = || {
+        let mut other = site.with_feed(1, &second);
+        other.args(["--rate", "2M"]);
+        other
+    };
+    let mut b = Running::start(other());
+    b.until("it stands by", stands_by);
+    assert_eq!(set_up(&site).await, before);
+    let log = b.log();
+    assert!(
+        log.contains("is set otherwise here than by the source \"a\""),
+        "{log}"
+    );
+    assert!(log.contains("\"net\" is not given here"), "{log}");
+
+    // While the first one is away for a moment, the second one starts: nothing is taken out.
+    b.terminate();
+    a.terminate();
+    let mut b = Running::start(other());
+    b.until("it publishes", publishes);
+    let (feeds, rate) = set_up(&site).await;
+    assert_eq!(feeds.len(), 3, "{feeds:?}");
+    assert_ne!(rate, before.1);
+    b.terminate();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_of_who_publishes_count_on_sqlite() {
+    settings_of_who_publishes_count(Site::new(None, None)).await;
+}
+
+/// A standby whose settings were not taken has them taken when it publishes.
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_of_a_standby_count_when_it_takes_over() {
+    let site = Site::new(None, None);
+    let second = Feed::with(2);
+    let mut a = site.start(0);
+    a.until("it publishes", publishes);
+    let mut b = Running::start(site.with_feed(1, &second));
+    b.until("it stands by", stands_by);
+    assert_eq!(set_up(&site).await.0, [site.feed.url.clone()]);
+    a.terminate();
+    b.until("it publishes", publishes);
+    b.until("its feed is polled", |running| {
+        running.page("/status.json").1.contains(&second.url)
+    });
+    assert_eq!(set_up(&site).await.0.len(), 2, "nothing is taken out");
+    b.terminate();
 }
 
 async fn one_publishes_and_the_other_takes_over(site: Site) {

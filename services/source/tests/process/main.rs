@@ -9,6 +9,7 @@ mod commands;
 mod enrolment;
 mod faults;
 mod leases;
+mod pipe;
 mod receiving;
 mod relay;
 mod restored;

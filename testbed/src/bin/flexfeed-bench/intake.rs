@@ -16,7 +16,7 @@ use axum::routing::get;
 use bytes::Bytes;
 use feed::fetch::FetchConfig;
 use feed::{Entry, Kind, payload, schedule};
-use flexfeed_source::ingest::{Ingest, IngestSettings};
+use flexfeed_source::ingest::{Bounds, Ingest, IngestSettings};
 use flexfeed_source::metrics::Metrics;
 use flexfeed_source::publish::{Publisher, Taken, Tenure, Terms, Works};
 use flexfeed_source::transport::Transport;
@@ -134,6 +134,7 @@ async fn take_in(url: &str) -> Result<f64> {
         first_poll: Duration::ZERO,
         store_retry: Duration::from_secs(1),
         fill_gaps: true,
+        bounds: Bounds::default(),
     };
     let metrics = Metrics::default().channel(CHANNEL);
     let ingest = Ingest::new(settings, Arc::clone(&store), Arc::default(), metrics);
@@ -209,7 +210,7 @@ async fn publish(url: &str, folder: &Path, batch: usize) -> Result<f64> {
     };
     let fence = Some(tenure.fence());
     let mark = folder.join(format!("{}.head", Uuid::new_v4()));
-    let adopted = HeadMark::adopt(&mark, &*store, CHANNEL).await?;
+    let adopted = HeadMark::adopt(&mark, &*store, CHANNEL, fence).await?;
     let incarnation = adopted.channel.incarnation;
     let counter = Arc::new(Counter::default());
     let wake = Arc::new(Notify::new());

@@ -19,7 +19,7 @@ fn read(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Config, String
         .map_err(|mistakes| mistakes.join("\n"))
 }
 
-fn config(arguments: &[&str]) -> Result<Config, String> {
+pub(crate) fn config(arguments: &[&str]) -> Result<Config, String> {
     read(arguments, &[])
 }
 

@@ -262,8 +262,10 @@ async fn archive(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     let n: usize = parameter(&uri, "n").unwrap().parse().unwrap();
     let page = shared.pages.fetch_add(1, Ordering::SeqCst);
     let shelf = shared.shelf.lock().unwrap();
-    if shelf.habit == Habit::Breaks && page > 0 {
-        return StatusCode::BAD_GATEWAY.into_response();
+    match shelf.habit {
+        Habit::Challenge => return StatusCode::FORBIDDEN.into_response(),
+        Habit::Breaks if page > 0 => return StatusCode::BAD_GATEWAY.into_response(),
+        _ => {}
     }
     if shelf.habit == Habit::Endless {
         let made: Vec<Mail> = (0..ARCHIVE)

@@ -16,7 +16,7 @@ use super::*;
 
 /// How a store fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// Nothing is wrong.
     None,
     /// Nothing is written: the disk is full.
@@ -27,26 +27,35 @@ pub(super) enum Fault {
     Reading,
     /// It is full after so many more appends.
     FullAfter(usize),
+    /// Updates are read only when they may be.
+    Late,
+    /// Who asks for a feed panics.
+    Panic,
 }
 
 /// A real store that fails on command.
-pub(super) struct Faulty {
+pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
     fault: Mutex<Fault>,
     /// Calls that failed.
     failed: AtomicUsize,
+    /// Somebody waits for updates, and may have them.
+    pub(crate) asked: Notify,
+    pub(crate) go_on: Notify,
 }
 
 impl Faulty {
-    pub(super) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self {
             inner,
             fault: Mutex::new(Fault::None),
             failed: AtomicUsize::new(0),
+            asked: Notify::new(),
+            go_on: Notify::new(),
         })
     }
 
-    pub(super) fn set(&self, fault: Fault) {
+    pub(crate) fn set(&self, fault: Fault) {
         *self.fault.lock().unwrap() = fault;
     }
 
@@ -60,7 +69,7 @@ impl Faulty {
         StoreError::Full { url }
     }
 
-    pub(super) fn failed(&self) -> usize {
+    pub(crate) fn failed(&self) -> usize {
         self.failed.load(Ordering::Relaxed)
     }
 }
@@ -70,8 +79,11 @@ impl Store for Faulty {
     async fn open_channel(&self, name: &str) -> Result<Channel, StoreError> {
         self.inner.open_channel(name).await
     }
-    async fn renew_channel(&self, name: &str) -> Result<Channel, StoreError> {
-        self.inner.renew_channel(name).await
+    async fn channel(&self, name: &str) -> Result<Channel, StoreError> {
+        self.inner.channel(name).await
+    }
+    async fn renew_channel(&self, name: &str, fence: Option<u64>) -> Result<Channel, StoreError> {
+        self.inner.renew_channel(name, fence).await
     }
     async fn channels(&self) -> Result<Vec<ChannelRow>, StoreError> {
         self.inner.channels().await
@@ -93,6 +105,7 @@ impl Store for Faulty {
         self.inner.feeds(channel).await
     }
     async fn feed(&self, channel: &str, url: &str) -> Result<Option<FeedRow>, StoreError> {
+        assert!(!self.is(&[Fault::Panic]), "wanted by the test");
         self.inner.feed(channel, url).await
     }
     async fn put_feed(
@@ -163,6 +176,24 @@ impl Store for Faulty {
         }
         self.inner.known(channel, url, entry_ids).await
     }
+    async fn known_since(
+        &self,
+        channel: &str,
+        url: &str,
+        seq: u64,
+        limit: usize,
+    ) -> Result<Vec<String>, StoreError> {
+        self.inner.known_since(channel, url, seq, limit).await
+    }
+    async fn forget_entries(
+        &self,
+        channel: &str,
+        url: &str,
+        keep: usize,
+        present: &[&str],
+    ) -> Result<u64, StoreError> {
+        self.inner.forget_entries(channel, url, keep, present).await
+    }
     async fn append(
         &self,
         channel: &str,
@@ -197,7 +228,23 @@ impl Store for Faulty {
         if self.is(&[Fault::Reading]) {
             return Err(self.full());
         }
+        if self.is(&[Fault::Late]) {
+            self.asked.notify_one();
+            self.go_on.notified().await;
+        }
         self.inner.updates(channel, from, limit, max_bytes).await
+    }
+    async fn backlog(
+        &self,
+        channel: &str,
+        incarnation: Uuid,
+        from: u64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<StoredUpdate>, StoreError> {
+        self.inner
+            .backlog(channel, incarnation, from, limit, max_bytes)
+            .await
     }
     async fn retain(
         &self,

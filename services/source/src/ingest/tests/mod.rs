@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod archive_server;
-mod faults;
+pub(crate) mod faults;
 mod feed_server;
 mod gaps;
 mod growing;
@@ -68,6 +68,7 @@ fn settings(url: String) -> IngestSettings {
         first_poll: Duration::ZERO,
         store_retry: Duration::from_millis(30),
         fill_gaps: true,
+        bounds: Bounds::default(),
     }
 }
 

@@ -1,0 +1,143 @@
+//! Gaps that an earlier ingest of the feed noticed and could not fill: the source was restarted, or
+//! another one had the channel. They are looked into again.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use feed::gap::Way;
+use jiff::Timestamp;
+use store::{GapRecord, GapState, StoreError};
+use tracing::{debug, info};
+
+use super::bounds::Share;
+use super::document::Before;
+use super::filling::{ATTEMPTS, Hole, LAST_GAPS, some};
+use super::{History, Ingest, now_ms};
+
+/// A gap that was filled in part is looked into once more if it is younger than this, in
+/// milliseconds.
+const YOUNG: i64 = 7 * 24 * 3600 * 1000;
+
+/// If more entries than these came after a gap, it is too late to look into it.
+const MUCH_SINCE: usize = 20_000;
+
+impl Ingest {
+    /// Looks whether the feed's last gap still has to be filled. Returns that gap, as it is to be
+    /// shown.
+    pub(super) async fn take_up_gap(&mut self) -> Option<GapRecord> {
+        let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
+        let gaps = match self.store.gaps(channel, LAST_GAPS).await {
+            Ok(gaps) => gaps,
+            Err(error) => {
+                debug!("the gaps of the feed at {url} cannot be read: {error}");
+                return None;
+            }
+        };
+        let mut ours = gaps.into_iter().filter(|gap| gap.url == *url);
+        let mut last = ours.next();
+        // Only one is looked into at a time, and the last one began first.
+        let older = ours.filter(|gap| gap.state == GapState::Suspected);
+        for mut gap in older.collect::<Vec<_>>() {
+            gap.state = some(gap.entries);
+            gap.detail.push_str("; there was another gap after that");
+            self.settle(gap).await;
+        }
+        let gap = last.as_mut()?;
+        let now = i64::try_from(now_ms()).unwrap_or(i64::MAX);
+        let is_young = now.saturating_sub(gap.at_ms) < YOUNG;
+        match (gap.state, gap.after) {
+            (GapState::Suspected, None) => {
+                gap.state = some(gap.entries);
+                gap.detail
+                    .push_str("; the source ended before it was filled");
+                self.settle(gap.clone()).await;
+            }
+            (GapState::Suspected, Some(_)) => self.left = Some(gap.clone()),
+            (GapState::Partly, Some(_)) if is_young => self.left = Some(gap.clone()),
+            _ => {}
+        }
+        if self.left.is_some() {
+            // The document says where older entries are: "unchanged" is not enough.
+            self.asked = feed::fetch::Validators::default();
+        }
+        last
+    }
+
+    /// Once a document has come, has the gap looked into that an earlier ingest left.
+    pub(super) async fn go_on_with_gap(&mut self) -> Result<(), StoreError> {
+        let (Some(gap), History::Seen(seen)) = (&self.left, &self.history) else {
+            return Ok(());
+        };
+        if self.hole.is_some() || !self.pending.is_empty() {
+            return Ok(());
+        }
+        let mut gap = gap.clone();
+        let seen = seen.ids.clone();
+        let (before, mut newer) = self.around(&gap).await?;
+        newer.extend(seen);
+        let way = self.way.clone().filter(|_| self.settings.fill_gaps);
+        let why = match &way {
+            None => Some("the feed offers no way to entries that have left it"),
+            Some(_) if newer.len() > MUCH_SINCE => Some("too many entries have come since"),
+            Some(_) => None,
+        };
+        self.left = None;
+        match (way, why) {
+            (Some(way), None) => {
+                let url = &self.settings.feed.url;
+                info!(
+                    "the gap in the feed at {url} is looked into again: {}",
+                    gap.detail
+                );
+                let was_settled = gap.state != GapState::Suspected;
+                gap.state = GapState::Suspected;
+                let mut hole = self.hole_of(gap, way, before, newer);
+                if was_settled {
+                    // One more attempt, at each start.
+                    hole.attempts = ATTEMPTS - 1;
+                }
+                self.hole = Some(hole);
+            }
+            (_, why) => {
+                gap.state = some(gap.entries);
+                gap.detail.push_str("; ");
+                gap.detail.push_str(why.unwrap_or("it is not looked into"));
+                self.settle(gap).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was stored of the feed before a gap, and the ids of what came after it.
+    pub(super) async fn around(
+        &self,
+        gap: &GapRecord,
+    ) -> Result<(Before, HashSet<String>), StoreError> {
+        let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
+        let after = gap.after.unwrap_or_default();
+        let at = Timestamp::from_millisecond(gap.at_ms).ok();
+        let before = self.stored_up_to(after, at).await?;
+        let newer = self.store.known_since(channel, url, after, MUCH_SINCE + 1);
+        Ok((before, newer.await?.into_iter().collect()))
+    }
+
+    /// A gap that was not looked into yet.
+    pub(super) fn hole_of(
+        &self,
+        record: GapRecord,
+        way: Way,
+        before: Before,
+        newer: HashSet<String>,
+    ) -> Hole {
+        Hole {
+            record,
+            way,
+            before,
+            newer,
+            unstored: None,
+            share: Share::new(Arc::clone(&self.settings.bounds.memory)),
+            attempts: 0,
+            wait: 0,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The head marks of channels that another source publishes are kept up with them here, so that a
+//! take-over is no restart from a backup.
+
+use std::collections::BTreeMap;
+
+use store::{ChannelRow, HeadMark};
+use tracing::debug;
+use uuid::Uuid;
+
+use super::context::Context;
+use super::supervisor::answer;
+
+/// How far the marks were brought.
+#[derive(Debug, Default)]
+pub(super) struct Following(BTreeMap<String, (Uuid, u64)>);
+
+impl Following {
+    /// Brings the mark of a channel up to what its row says. Returns whether the next one can be
+    /// gone on with: a database that does not answer would not answer for that one either.
+    pub(super) async fn follow(&mut self, context: &Context, row: &ChannelRow) -> bool {
+        let channel = &row.channel;
+        let seen = (channel.incarnation, channel.head);
+        if self.0.get(&channel.name) == Some(&seen) {
+            return true;
+        }
+        let mark = context.mark(&channel.name);
+        let following = HeadMark::follow(&mark, &*context.store, &channel.name);
+        match answer(following).await {
+            Ok(_) => {
+                self.0.insert(channel.name.clone(), seen);
+                true
+            }
+            Err(error) => {
+                debug!("the head mark of {:?} is behind: {error}", channel.name);
+                !error.is_unavailable()
+            }
+        }
+    }
+
+    /// It is published here, or by nobody.
+    pub(super) fn forget(&mut self, channel: &str) {
+        self.0.remove(channel);
+    }
+}
