@@ -1,12 +1,11 @@
 //! The candidates: names are looked up in the background, whenever a relay is needed.
 
 use std::collections::BTreeMap;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use amt::discovery::{Found, anycast, order};
 use amt::gateway::{Candidate, Origin};
 use tokio::task::JoinSet;
 use tracing::debug;
@@ -51,18 +50,19 @@ type Resolved = (RelayName, io::Result<Vec<SocketAddr>>);
 #[derive(Debug)]
 pub(crate) struct Finder {
     relays: Vec<RelayName>,
-    hints: Vec<RelayName>,
+    /// Each with its priority.
+    hints: Vec<(u8, RelayName)>,
     anycast: bool,
     known: BTreeMap<RelayName, Lookup>,
     lookups: JoinSet<Resolved>,
     again: Option<Instant>,
     pause: Duration,
-    /// Hints of one priority are tried in another order by each gateway: the relays share them.
-    order: RandomState,
+    /// Relays that are alike are tried in another order by each gateway, so that they share them.
+    seed: u64,
 }
 
 impl Finder {
-    pub(crate) fn new(relays: Vec<RelayName>, anycast: bool) -> Self {
+    pub(crate) fn new(relays: Vec<RelayName>, anycast: bool, seed: u64) -> Self {
         Self {
             anycast: anycast || relays.contains(&RelayName::Anycast),
             relays,
@@ -71,28 +71,29 @@ impl Finder {
             lookups: JoinSet::new(),
             again: None,
             pause: AGAIN_FIRST,
-            order: RandomState::new(),
+            seed,
         }
     }
 
     /// Replaces the hints; those that name no relay are left out.
     pub(crate) fn set_hints(&mut self, hints: &[Hint]) {
-        let mut named: Vec<(u8, u64, RelayName)> = Vec::new();
+        self.hints.clear();
         for hint in hints.iter().take(MAX_HINTS) {
             match RelayName::new(&hint.host, hint.port) {
-                Ok(name) => named.push((hint.priority, self.order.hash_one(&name), name)),
+                Ok(name) => self.hints.push((hint.priority, name)),
                 Err(error) => debug!("the source's hint is left out: {error}"),
             }
         }
-        named.sort();
-        self.hints = named.into_iter().map(|(_, _, name)| name).collect();
-        let wanted = |name: &RelayName| self.relays.contains(name) || self.hints.contains(name);
+        let relays = &self.relays;
+        let hints = &self.hints;
+        let wanted =
+            |name: &RelayName| relays.contains(name) || hints.iter().any(|(_, hint)| hint == name);
         self.known.retain(|name, _| wanted(name));
     }
 
-    /// Looks up the names that are not being looked up; true if addresses may come of it.
+    /// Looks up the names that are not known yet, or `all` of them.
     pub(crate) fn look_up(&mut self, all: bool) {
-        let names: Vec<RelayName> = self.relays.iter().chain(&self.hints).cloned().collect();
+        let names: Vec<RelayName> = self.names().map(|(_, _, name)| name.clone()).collect();
         for name in names {
             let RelayName::Host { host, port } = &name else {
                 continue;
@@ -132,8 +133,9 @@ impl Finder {
 
     fn take(&mut self, name: RelayName, found: io::Result<Vec<SocketAddr>>) {
         let failure = match found {
-            Ok(found) if !found.is_empty() => {
-                self.known.insert(name, Lookup::Found(alternate(&found)));
+            Ok(mut found) if !found.is_empty() => {
+                found.truncate(MAX_ADDRESSES);
+                self.known.insert(name, Lookup::Found(found));
                 return;
             }
             Ok(_) => "the name has no address".to_owned(),
@@ -148,34 +150,32 @@ impl Finder {
 
     /// All candidates that are known, the preferred ones first.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
-        let mut candidates = Vec::new();
-        for (origin, name) in self.names() {
+        let mut relays = Vec::new();
+        for (origin, preference, name) in self.names() {
             let found: &[SocketAddr] = match (name, self.known.get(name)) {
                 (RelayName::Address(address), _) => std::slice::from_ref(address),
                 (_, Some(Lookup::Found(found))) => found,
                 _ => &[],
             };
-            candidates.extend(found.iter().map(|addr| Candidate {
+            relays.extend(found.iter().map(|addr| Found {
                 addr: *addr,
                 discover: false,
                 origin,
+                preference,
             }));
         }
         if self.anycast {
-            let anycast: [IpAddr; 2] = [amt::ANYCAST_V4.into(), amt::ANYCAST_V6.into()];
-            candidates.extend(anycast.map(|ip| Candidate {
-                addr: SocketAddr::new(ip, amt::PORT),
-                discover: true,
-                origin: Origin::Anycast,
-            }));
+            relays.extend(anycast());
         }
-        candidates
+        order(relays, self.seed)
     }
 
-    fn names(&self) -> impl Iterator<Item = (Origin, &RelayName)> {
-        let configured = self.relays.iter().map(|name| (Origin::Configured, name));
-        let hints = self.hints.iter().map(|name| (Origin::Hint, name));
-        configured.chain(hints)
+    /// All names with their origin and preference in it.
+    fn names(&self) -> impl Iterator<Item = (Origin, u32, &RelayName)> {
+        let configured = self.relays.iter().zip(0..);
+        let configured = configured.map(|(name, place)| (Origin::Configured, place, name));
+        let hints = self.hints.iter();
+        configured.chain(hints.map(|(priority, name)| (Origin::Hint, (*priority).into(), name)))
     }
 
     /// No relay answers: names may mean something else by now.
@@ -206,33 +206,15 @@ impl Finder {
     pub(crate) fn status(&self) -> Vec<NameStatus> {
         let hosts = self
             .names()
-            .filter(|(_, name)| matches!(name, RelayName::Host { .. }));
+            .filter(|(_, _, name)| matches!(name, RelayName::Host { .. }));
         hosts
-            .map(|(origin, name)| NameStatus {
+            .map(|(origin, _, name)| NameStatus {
                 name: name.clone(),
                 origin,
                 lookup: self.known.get(name).cloned().unwrap_or(Lookup::UnderWay),
             })
             .collect()
     }
-}
-
-/// The families in turn, so that one that does not work costs little time (RFC 8305, section 4).
-fn alternate(found: &[SocketAddr]) -> Vec<SocketAddr> {
-    let first_is_v4 = found.first().is_some_and(SocketAddr::is_ipv4);
-    let (mut first, mut second): (Vec<_>, Vec<_>) = found
-        .iter()
-        .copied()
-        .partition(|a| a.is_ipv4() == first_is_v4);
-    first.reverse();
-    second.reverse();
-    let mut all = Vec::new();
-    while all.len() < MAX_ADDRESSES && !(first.is_empty() && second.is_empty()) {
-        all.extend(first.pop());
-        all.extend(second.pop());
-    }
-    all.truncate(MAX_ADDRESSES);
-    all
 }
 
 #[cfg(test)]
@@ -252,21 +234,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn families_take_turns() {
-        let found = ["[::1]:1", "[::2]:1", "[::3]:1", "192.0.2.1:1"].map(addr);
-        let turns = ["[::1]:1", "192.0.2.1:1", "[::2]:1", "[::3]:1"].map(addr);
-        assert_eq!(alternate(&found), turns);
-        let many: Vec<_> = (1..99).map(|n| addr(&format!("192.0.2.1:{n}"))).collect();
-        assert_eq!(alternate(&many).len(), MAX_ADDRESSES);
-        assert!(alternate(&[]).is_empty());
-    }
-
     #[tokio::test]
     async fn configured_ones_go_before_hints_and_anycast_is_last() {
         let relays = ["192.0.2.1", "anycast", "localhost:7"];
         let relays = relays.map(|r| r.parse().unwrap()).into();
-        let mut finder = Finder::new(relays, false);
+        let mut finder = Finder::new(relays, false, 1);
         finder.set_hints(&[
             hint("192.0.2.30", 9),
             hint("192.0.2.20", 1),
@@ -296,7 +268,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_is_not_found_says_why_and_is_tried_again() {
-        let mut finder = Finder::new(vec!["relay.invalid".parse().unwrap()], false);
+        let mut finder = Finder::new(vec!["relay.invalid".parse().unwrap()], false, 1);
         finder.look_up(false);
         finder.resolved().await;
         assert!(matches!(finder.status()[0].lookup, Lookup::Failed(_)));

@@ -7,14 +7,14 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use amt::gateway::{
-    CandidateStatus, Counters, Event, Gateway as Core, Input, RelayStatus, SubscribeError,
-    Subscription, SubscriptionId, Timing,
+    Candidate, CandidateStatus, Counters, Event, Gateway as Core, Input, RelayStatus,
+    SubscribeError, Subscription, SubscriptionId, Timing,
 };
 use netio::RecvBatch;
 use rand::RngExt;
 use tracing::{debug, trace};
 
-use crate::finder::{Finder, NameStatus};
+use crate::finder::{Finder, Lookup, NameStatus};
 use crate::name::RelayName;
 use crate::sockets::{Sent, Sockets};
 
@@ -75,6 +75,22 @@ pub struct Status {
     pub refused: u64,
 }
 
+impl Status {
+    /// What failed and why: a line for each name that was not found, and for each relay that
+    /// cannot be used.
+    pub fn failures(&self) -> Vec<String> {
+        let names = self.names.iter().filter_map(|known| match &known.lookup {
+            Lookup::Failed(why) => Some(format!("{}: {why}", known.name)),
+            Lookup::UnderWay | Lookup::Found(_) => None,
+        });
+        let candidates = self.candidates.iter().filter_map(|known| {
+            let Candidate { addr, origin, .. } = known.candidate;
+            known.failed.map(|why| format!("{addr} ({origin}): {why}"))
+        });
+        names.chain(candidates).collect()
+    }
+}
+
 /// An AMT gateway inside a program, driven by one task.
 ///
 /// ```no_run
@@ -128,7 +144,7 @@ impl Gateway {
         }
         Ok(Self {
             core: Core::new(config.timing, rand::rng().random()),
-            finder: Finder::new(config.relays, config.anycast),
+            finder: Finder::new(config.relays, config.anycast, rand::rng().random()),
             sockets: Sockets::default(),
             unsent: None,
             events: VecDeque::new(),

@@ -57,6 +57,43 @@ pub(crate) fn no_such_address(ip: IpAddr) -> String {
     )
 }
 
+/// An address of the interface that `text` names, by its name (`eth0`) or by that address. Of
+/// several addresses of a family, one that others can reach goes before a link-local one.
+///
+/// # Errors
+/// There is no such interface, or it has no address of the family; the text says what to do.
+pub fn interface_address(text: &str, ipv4: bool) -> io::Result<IpAddr> {
+    let family = if ipv4 { 4 } else { 6 };
+    let wrong = |what: String| Err(io::Error::new(io::ErrorKind::AddrNotAvailable, what));
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        let ip = ip.to_canonical();
+        if ip.is_ipv4() != ipv4 {
+            return wrong(format!(
+                "{ip} is no IPv{family} address, as the group needs; name the interface instead"
+            ));
+        }
+        return index_of(ip).map(|_| ip);
+    }
+    let all = assigned()?;
+    let mut of_name = all.iter().filter(|one| one.name == text).peekable();
+    if of_name.peek().is_none() {
+        return wrong(format!(
+            "no interface named {text} has an address; choose one that `ip addr` lists"
+        ));
+    }
+    let is_link_local = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    let of_family = of_name.map(|one| one.ip).filter(|ip| ip.is_ipv4() == ipv4);
+    match of_family.min_by_key(is_link_local) {
+        Some(ip) => Ok(ip),
+        None => wrong(format!(
+            "the interface {text} has no IPv{family} address; give it one (`ip -{family} addr add`), or choose another"
+        )),
+    }
+}
+
 /// Every address of every interface.
 fn assigned() -> io::Result<Vec<Assigned>> {
     let list = List::get()?;
@@ -144,6 +181,21 @@ impl Drop for List {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+
+    #[test]
+    fn an_interface_has_an_address_of_the_family() {
+        let lo = IpAddr::from(Ipv4Addr::LOCALHOST);
+        assert_eq!(interface_address("lo", true).unwrap(), lo);
+        assert_eq!(interface_address("127.0.0.1", true).unwrap(), lo);
+        for (text, ipv4, why) in [
+            ("127.0.0.1", false, "no IPv6 address"),
+            ("nothing0", true, "no interface named nothing0"),
+            ("192.0.2.77", true, "no interface of this machine"),
+        ] {
+            let error = interface_address(text, ipv4).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
 
     #[test]
     fn the_loopback_interface_is_found_by_any_of_its_addresses() {

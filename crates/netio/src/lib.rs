@@ -23,6 +23,7 @@ mod udp;
 
 pub use address::{is_routable, route_source};
 pub use batch::{Datagram, RecvBatch};
+pub use interface::interface_address;
 pub use join::join;
 pub use loss::Counters;
 pub use multicast::MulticastSender;

@@ -1,0 +1,264 @@
+//! The command line.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use amt::gateway::Subscription;
+use amt_tokio::RelayName;
+use clap::Parser;
+
+const ABOUT: &str = "\
+Receives multicast groups through an AMT relay (RFC 7450) where the network has no multicast, and
+sends them on to the same group and port on this machine, for programs that join groups as usual.";
+
+const MORE: &str = "\
+Examples:
+  A group of one source, for the programs on this machine:
+    flexfeed-gateway --relay relay.example --source 10.0.0.1 --group 232.1.1.1 --port 5000
+
+  Two flows, one of them IPv6, for everybody on the network of eth1:
+    flexfeed-gateway --relay relay.example --out-interface eth1 --ttl 1 \\
+        --flow 10.0.0.1@232.1.1.1:5000 --flow '2001:db8::1@[ff3e::8000:1]:5000'
+
+How other programs receive what comes out:
+  The packets come from the address of the out interface (127.0.0.1 on the loopback interface), not
+  from the source: its address could be kept only by a program that may open raw sockets, which this
+  one does not. So programs join the group from any source, or from that address, on that interface:
+  in Python, IP_ADD_MEMBERSHIP with the group and 127.0.0.1.
+  IPv6 groups leave by the loopback interface only if it has a route for them:
+    ip -6 route add multicast ff00::/8 dev lo table local
+
+Every option is also a variable: FLEXFEED_GATEWAY_RELAY, FLEXFEED_GATEWAY_FLOW and so on; several
+values are separated by commas. SIGTERM and Ctrl-C leave the groups and end it.
+
+Exit codes:
+  0  it was ended
+  1  it cannot send on this machine
+  2  it was not called as it can be";
+
+/// What it is to do.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "flexfeed-gateway", version, about = ABOUT, after_help = MORE)]
+pub struct Options {
+    /// A relay: HOST, HOST:PORT, an address, [IPV6]:PORT, or `anycast` for any relay near here.
+    /// May be given several times; the first is preferred
+    #[arg(
+        long,
+        value_name = "RELAY",
+        required = true,
+        value_delimiter = ',',
+        env = "FLEXFEED_GATEWAY_RELAY"
+    )]
+    pub relay: Vec<RelayName>,
+
+    /// The group to receive
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        requires = "port",
+        env = "FLEXFEED_GATEWAY_GROUP"
+    )]
+    pub group: Option<IpAddr>,
+
+    /// The source of the group: its packets alone are received. Groups of 232.0.0.0/8 and
+    /// ff3x::/32 need it
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        requires = "group",
+        env = "FLEXFEED_GATEWAY_SOURCE"
+    )]
+    pub source: Option<IpAddr>,
+
+    /// The UDP port of the group
+    #[arg(
+        long,
+        value_name = "PORT",
+        requires = "group",
+        env = "FLEXFEED_GATEWAY_PORT"
+    )]
+    pub port: Option<u16>,
+
+    /// A flow as SOURCE@GROUP:PORT or GROUP:PORT, in place of --group, --source and --port. May be
+    /// given several times
+    #[arg(
+        long,
+        value_name = "FLOW",
+        required_unless_present = "group",
+        value_delimiter = ',',
+        env = "FLEXFEED_GATEWAY_FLOW"
+    )]
+    pub flow: Vec<Flow>,
+
+    /// Where the packets are sent on: an interface by its name or by one of its addresses
+    #[arg(
+        long,
+        value_name = "INTERFACE",
+        default_value = "lo",
+        env = "FLEXFEED_GATEWAY_OUT_INTERFACE"
+    )]
+    pub out_interface: String,
+
+    /// How far they go: 0 reaches the programs on this machine, 1 also the network of the
+    /// interface, more also what lies behind its routers
+    #[arg(
+        long,
+        value_name = "TTL",
+        default_value_t = 0,
+        env = "FLEXFEED_GATEWAY_TTL"
+    )]
+    pub ttl: u8,
+
+    /// Logs how it goes every so many seconds
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        default_missing_value = "10",
+        value_parser = clap::value_parser!(u64).range(1..),
+        env = "FLEXFEED_GATEWAY_STATUS"
+    )]
+    pub status: Option<u64>,
+
+    /// What is logged: error, warn, info, debug or trace
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        default_value = "info",
+        env = "FLEXFEED_GATEWAY_LOG_LEVEL"
+    )]
+    pub log_level: String,
+}
+
+impl Options {
+    /// Everything that is to be received.
+    pub fn flows(&self) -> Vec<Subscription> {
+        let single = self.group.zip(self.port).map(|(group, port)| Subscription {
+            source: self.source,
+            group,
+            port,
+        });
+        let several = self.flow.iter().map(|flow| flow.0);
+        single.into_iter().chain(several).collect()
+    }
+}
+
+/// A flow as it is written in one argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow(pub Subscription);
+
+/// A text that is no flow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0}; write SOURCE@GROUP:PORT or GROUP:PORT, with IPv6 groups in brackets, as in 10.0.0.1@232.1.1.1:5000 or 2001:db8::1@[ff3e::8000:1]:5000"
+)]
+pub struct BadFlow(String);
+
+impl FromStr for Flow {
+    type Err = BadFlow;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (source, group) = match text.split_once('@') {
+            Some((source, group)) => (Some(source), group),
+            None => (None, text),
+        };
+        let group: SocketAddr = group
+            .parse()
+            .map_err(|_| BadFlow(format!("{group:?} is no group with a port")))?;
+        let source = source.map(|source| {
+            let bare = source.trim_start_matches('[').trim_end_matches(']');
+            bare.parse()
+                .map_err(|_| BadFlow(format!("{source:?} is no address of a source")))
+        });
+        Ok(Flow(Subscription {
+            source: source.transpose()?,
+            group: group.ip(),
+            port: group.port(),
+        }))
+    }
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(source) = self.0.source {
+            write!(f, "{source}@")?;
+        }
+        SocketAddr::new(self.0.group, self.0.port).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, String> {
+        let words = std::iter::once("flexfeed-gateway").chain(line.split_whitespace());
+        Options::try_parse_from(words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flows_are_read_and_written_back() {
+        for text in [
+            "10.0.0.1@232.1.1.1:5000",
+            "239.1.1.1:5000",
+            "2001:db8::1@[ff3e::8000:1]:5000",
+        ] {
+            assert_eq!(text.parse::<Flow>().unwrap().to_string(), text);
+        }
+        for (text, why) in [
+            ("232.1.1.1", "no group with a port"),
+            ("ff3e::1:5000", "no group with a port"),
+            ("10.0.0@232.1.1.1:5000", "no address of a source"),
+        ] {
+            let error = text.parse::<Flow>().unwrap_err().to_string();
+            assert!(
+                error.contains(why) && error.contains("write SOURCE@"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn both_ways_to_name_flows_add_up() {
+        let line = "--relay a.example --relay [2001:db8::1]:7 --group 232.1.1.1 --source 10.0.0.1 --port 5000 --flow 239.1.1.1:1,239.1.1.2:2";
+        let options = parse(line).unwrap();
+        assert_eq!(options.relay.len(), 2);
+        let flows: Vec<_> = options.flows().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            flows,
+            [
+                "(10.0.0.1, 232.1.1.1) port 5000",
+                "(*, 239.1.1.1) port 1",
+                "(*, 239.1.1.2) port 2"
+            ]
+        );
+        assert_eq!((options.out_interface.as_str(), options.ttl), ("lo", 0));
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_named() {
+        for (line, what) in [
+            ("--flow 239.1.1.1:1", "--relay"),
+            ("--relay a.example", "--flow"),
+            ("--relay a.example --group 239.1.1.1", "--port"),
+            ("--relay a.example --flow 239.1.1.1:1 --ttl 256", "256"),
+            ("--relay 1.2.3.400 --flow 239.1.1.1:1", "names no AMT relay"),
+            ("--relay a.example --flow 239.1.1.1:1 --status 0", "status"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(what), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn help_says_what_becomes_of_the_source_address() {
+        let help = parse("--help").unwrap_err();
+        assert!(
+            help.contains("127.0.0.1 on the loopback interface"),
+            "{help}"
+        );
+        assert!(help.contains("raw sockets"), "{help}");
+    }
+}

@@ -1,0 +1,129 @@
+//! The program's loop.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use amt::gateway::Event;
+use amt_tokio::{Config, Gateway};
+use anyhow::Context;
+use netio::RecvBatch;
+use sd_notify::NotifyState;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{debug, info, warn};
+
+use crate::cli::Options;
+use crate::out::Outlet;
+
+/// The status is logged so often for who looks at everything.
+const DEBUG_STATUS: Duration = Duration::from_secs(10);
+
+/// Receives and sends on until a signal ends it.
+///
+/// # Errors
+/// A flow cannot be one, or the interface cannot send; the text says what to do.
+pub async fn run(options: &Options) -> anyhow::Result<()> {
+    let mut ends = [SignalKind::terminate(), SignalKind::interrupt()]
+        .into_iter()
+        .map(signal)
+        .collect::<Result<Vec<_>, _>>()
+        .context("cannot wait for signals")?;
+    let config = Config {
+        relays: options.relay.clone(),
+        ..Config::default()
+    };
+    let mut gateway = Gateway::start(config)?;
+    let mut groups = BTreeMap::new();
+    for flow in options.flows() {
+        let id = gateway
+            .subscribe(flow)
+            .with_context(|| format!("cannot receive {flow}"))?;
+        groups.insert(id, SocketAddr::new(flow.group, flow.port));
+        info!("asking for {flow}");
+    }
+    let mut outlet = Outlet::open(&options.out_interface, options.ttl, groups)
+        .await
+        .context("cannot send on (--out-interface)")?;
+    notify(&[NotifyState::Ready]);
+    let period = options.status.map_or(DEBUG_STATUS, Duration::from_secs);
+    let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+    let mut batch = RecvBatch::new();
+    let [terminated, interrupted] = ends.as_mut_slice() else {
+        anyhow::bail!("cannot wait for signals");
+    };
+    loop {
+        tokio::select! {
+            () = gateway.ready() => {
+                let received = gateway.receive(&mut batch, |packet| {
+                    outlet.push(packet.subscription, packet.data);
+                });
+                outlet.flush();
+                if let Err(error) = received {
+                    warn!("the socket towards the relay failed, and is opened again: {error}");
+                }
+                while let Some(event) = gateway.poll_event() {
+                    tell(&event, &gateway);
+                }
+            }
+            _ = tick.tick() => {
+                let line = line(&gateway, &outlet);
+                match options.status {
+                    Some(_) => info!("{line}"),
+                    None => debug!("{line}"),
+                }
+            }
+            _ = terminated.recv() => break,
+            _ = interrupted.recv() => break,
+        }
+    }
+    notify(&[NotifyState::Stopping]);
+    let last = line(&gateway, &outlet);
+    gateway.stop().await;
+    info!("ended; {last}");
+    Ok(())
+}
+
+/// Logs an event, and what can be done where something can be.
+fn tell(event: &Event, gateway: &Gateway) {
+    match event {
+        Event::NoRelay { .. } => {
+            let failures = gateway.status().failures().join("; ");
+            warn!(
+                "{event}: {failures}. Trying again; see that the relay runs, and that UDP to its port (2268 if none was given) is allowed"
+            );
+        }
+        Event::Lost { .. } | Event::Unanswered { .. } => warn!("{event}"),
+        Event::Connected { .. } | Event::AddressChanged { .. } | Event::Idle { .. } => {
+            info!("{event}");
+        }
+    }
+}
+
+/// How it goes, in one line.
+fn line(gateway: &Gateway, outlet: &Outlet) -> String {
+    let status = gateway.status();
+    let relay = match status.relay {
+        Some(relay) => format!("relay {} ({:.1?})", relay.addr, relay.rtt),
+        None => "no relay".to_owned(),
+    };
+    let sent = outlet.sent();
+    let dropped: Vec<String> = status
+        .counters
+        .dropped()
+        .filter(|(_, count)| *count > 0)
+        .map(|(reason, count)| format!(", {count} dropped ({reason})"))
+        .collect();
+    format!(
+        "{relay}: {} packets received, {} sent on, {} lost on the way out{}",
+        status.counters.data,
+        sent.packets,
+        sent.lost,
+        dropped.concat()
+    )
+}
+
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        debug!(%error, "systemd could not be told");
+    }
+}

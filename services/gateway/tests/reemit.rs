@@ -1,0 +1,242 @@
+//! The program as others use it: a relay, `flexfeed-gateway`, and a Python program that joins the
+//! group on the loopback interface and knows nothing of AMT.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use amt::ip::{Udp, write_udp};
+use amt::report::{GeneralQuery, RecordKind, parse_report, write_query};
+use amt::{Mac, Message};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Joins a group from any source and prints what comes, until it has so many packets.
+const READER: &str = r#"
+import socket, struct, sys
+group, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind((group, port))
+s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,
+             socket.inet_aton(group) + socket.inet_aton("127.0.0.1"))
+s.settimeout(30)
+print("joined", flush=True)
+for _ in range(count):
+    data, sender = s.recvfrom(65536)
+    print(sender[0], data.decode(), flush=True)
+"#;
+
+/// A program that ends with the test.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A relay for one gateway, on loopback: tells by which address the gateway wants what.
+struct Relay {
+    socket: UdpSocket,
+    addr: SocketAddr,
+}
+
+enum Heard {
+    Wants(SocketAddr, Vec<(RecordKind, String)>),
+    Teardown,
+}
+
+impl Relay {
+    fn new() -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let addr = socket.local_addr().unwrap();
+        Relay { socket, addr }
+    }
+
+    /// Answers Requests until something else comes.
+    fn hears(&self) -> Heard {
+        let mut buffer = [0; 2048];
+        loop {
+            let (len, from) = self.socket.recv_from(&mut buffer).expect("nothing came");
+            match Message::parse(&buffer[..len]).unwrap() {
+                Message::Request { nonce, mld } => {
+                    assert!(!mld);
+                    let (mut packet, mut out) = (Vec::new(), Vec::new());
+                    let own = "192.0.2.1".parse().unwrap();
+                    write_query(false, own, &GeneralQuery::DEFAULT, &mut packet);
+                    Message::Query {
+                        limited: false,
+                        mac: Mac([5; 6]),
+                        nonce,
+                        packet: &packet,
+                        gateway: Some(from),
+                    }
+                    .encode(&mut out);
+                    self.socket.send_to(&out, from).unwrap();
+                }
+                Message::Update { packet, .. } => {
+                    let records = parse_report(packet).unwrap();
+                    let wants = records.into_iter().map(|r| {
+                        let sources: Vec<_> = r.sources.iter().map(ToString::to_string).collect();
+                        (r.kind, format!("{} {}", sources.join(","), r.group))
+                    });
+                    return Heard::Wants(from, wants.collect());
+                }
+                Message::Teardown { .. } => return Heard::Teardown,
+                other => panic!("a relay got {other:?}"),
+            }
+        }
+    }
+
+    fn send(&self, to: SocketAddr, from: &str, group: &str, payload: &[u8]) {
+        let (mut packet, mut out) = (Vec::new(), Vec::new());
+        let udp = Udp {
+            from: from.parse().unwrap(),
+            to: group.parse().unwrap(),
+            ttl: 9,
+            payload,
+        };
+        assert!(write_udp(&udp, 0, &mut packet));
+        Message::Data { packet: &packet }.encode(&mut out);
+        self.socket.send_to(&out, to).unwrap();
+    }
+}
+
+fn gateway(relay: &Relay, more: &[&str]) -> Program {
+    let child = Command::new(env!("CARGO_BIN_EXE_flexfeed-gateway"))
+        .args(["--relay", &relay.addr.to_string()])
+        .args(more)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    Program(child)
+}
+
+/// Ends it by SIGTERM; gives the exit code and what it logged.
+fn end(mut program: Program) -> (Option<i32>, String) {
+    let pid = program.0.id().to_string();
+    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    let mut log = String::new();
+    let mut stderr = program.0.stderr.take().unwrap();
+    stderr.read_to_string(&mut log).unwrap();
+    (program.0.wait().unwrap().code(), log)
+}
+
+/// Lines of a program, which come while they are waited for.
+fn lines(program: &mut Program) -> mpsc::Receiver<String> {
+    let (tell, lines) = mpsc::sync_channel(1000);
+    let stdout = BufReader::new(program.0.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        for line in stdout.lines().map_while(Result::ok) {
+            if tell.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+#[test]
+fn a_python_program_reads_the_group_through_it() {
+    let relay = Relay::new();
+    let mut reader = Program(
+        Command::new("python3")
+            .args(["-c", READER, "232.77.1.1", "45107", "40"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 is needed for this test"),
+    );
+    let read = lines(&mut reader);
+    assert_eq!(read.recv_timeout(PATIENCE).unwrap(), "joined");
+    let flow = [
+        "--source",
+        "10.0.0.1",
+        "--group",
+        "232.77.1.1",
+        "--port",
+        "45107",
+    ];
+    let gateway = gateway(&relay, &flow);
+    let Heard::Wants(to, wants) = relay.hears() else {
+        panic!("no Update came first");
+    };
+    let expected = (RecordKind::IsIn, "10.0.0.1 232.77.1.1".to_owned());
+    assert_eq!(wants, [expected]);
+    for n in 0..40 {
+        relay.send(to, "10.0.0.2:4000", "232.77.1.1:45107", b"another source's");
+        // Lengths that make trains, and ends of trains.
+        let text = format!("{n}-{}", "x".repeat(if n % 7 == 6 { 300 } else { 700 }));
+        relay.send(to, "10.0.0.1:4000", "232.77.1.1:45107", text.as_bytes());
+    }
+    for n in 0..40 {
+        let line = read.recv_timeout(PATIENCE).expect("a packet is missing");
+        let (sender, text) = line.split_once(' ').unwrap();
+        assert_eq!(sender, "127.0.0.1", "as the help says");
+        assert!(text.starts_with(&format!("{n}-x")), "{text}");
+    }
+    let (code, log) = end(gateway);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(
+        log.contains(
+            "40 packets received, 40 sent on, 0 lost on the way out, 40 dropped (not-subscribed)"
+        ),
+        "{log}"
+    );
+    // It has left: everything, and then the tunnel.
+    let mut left = false;
+    while let Heard::Wants(_, wants) = relay.hears() {
+        left |= wants.iter().any(|(kind, _)| *kind == RecordKind::Block);
+    }
+    assert!(left);
+}
+
+#[test]
+fn without_a_relay_it_says_what_to_look_at_and_goes_on() {
+    let nobody = Relay::new();
+    let mut gateway = gateway(&nobody, &["--flow", "239.77.1.1:45108", "--status", "1"]);
+    let stderr = BufReader::new(gateway.0.stderr.take().unwrap());
+    let begun = Instant::now();
+    let mut lines = stderr.lines().map_while(Result::ok);
+    let complaint = lines.find(|line| line.contains("WARN")).unwrap();
+    assert!(begun.elapsed() < PATIENCE);
+    assert!(complaint.contains("it does not answer"), "{complaint}");
+    assert!(complaint.contains("see that the relay runs"), "{complaint}");
+    let status = lines
+        .find(|line| line.contains("packets received"))
+        .unwrap();
+    assert!(status.contains("no relay"), "{status}");
+    assert!(gateway.0.try_wait().unwrap().is_none(), "it still runs");
+}
+
+#[test]
+fn what_cannot_work_ends_it_with_a_reason() {
+    for (arguments, code, reason) in [
+        (&["--flow", "10.0.0.1:5000"][..], 1, "not a multicast group"),
+        (
+            &["--flow", "239.77.1.1:1", "--out-interface", "nothing0"],
+            1,
+            "no interface named nothing0",
+        ),
+        (&["--flow", "239.77.1.1"], 2, "write SOURCE@GROUP:PORT"),
+        (
+            &["--flow", "239.77.1.1:1", "--log-level", "a=b=c"],
+            2,
+            "no log level",
+        ),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_flexfeed-gateway"))
+            .args(["--relay", "127.0.0.1"])
+            .args(arguments)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        assert!(text.contains(reason), "{arguments:?}: {text}");
+    }
+}
