@@ -4,11 +4,13 @@
 //!   channel: the caller's task waits in [`Gateway::ready`] and then calls [`Gateway::receive`],
 //!   which hands out the packets of whole batches (`recvmmsg`, GRO) one by one.
 //! - [`RelayName`]: relays as people and sources name them, by address or by name.
+//! - [`discovery`]: the relays that a source publishes in the DNS (RFC 8777).
 //! - [`probe()`]: whether a relay answers, for a health check.
 //!
 //! Needs no privilege: the sockets are ordinary ones on ports that the kernel chooses, and what
 //! comes out are the payloads of the datagrams inside the tunnel.
 
+pub mod discovery;
 mod finder;
 mod gateway;
 mod name;

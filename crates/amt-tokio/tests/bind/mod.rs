@@ -1,0 +1,138 @@
+//! A real name server: `named` of bind9, on a port of the loopback interface, with zones that the
+//! test writes. Says so, and the test passes, where it is not installed.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The programs' places where a user without administration has no PATH to them.
+const NAMED: [&str; 3] = ["named", "/usr/sbin/named", "/usr/local/sbin/named"];
+
+/// A running server, which ends with this value.
+pub struct Named {
+    child: Child,
+    pub address: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that is free for UDP and TCP.
+fn free_port() -> u16 {
+    for _ in 0..100 {
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = udp.local_addr().unwrap().port();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port");
+}
+
+/// Starts the server with zones of (name, records). A zone without records is one whose file is
+/// missing: the server answers with SERVFAIL. `None` where there is no `named`.
+pub fn start(zones: &[(&str, &str)]) -> Option<Named> {
+    let program = NAMED.into_iter().find(|named| {
+        let mut command = Command::new(named);
+        command
+            .arg("-v")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    });
+    let Some(program) = program else {
+        eprintln!("SKIPPED: no named (install bind9); no real name server was asked");
+        return None;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let mut config = format!(
+        "options {{
+            directory \"{}\";
+            pid-file none;
+            session-keyfile none;
+            listen-on port {port} {{ 127.0.0.1; }};
+            listen-on-v6 {{ none; }};
+            recursion no;
+            max-udp-size 512;
+            minimal-responses yes;
+            dnssec-validation no;
+            empty-zones-enable no;
+        }};
+        controls {{ }};\n",
+        folder.path().display()
+    );
+    for (name, records) in zones {
+        let file = format!("{name}.zone");
+        config += &format!("zone \"{name}\" {{ type primary; file \"{file}\"; }};\n");
+        if !records.is_empty() {
+            let text = format!(
+                "$TTL 300\n@ IN SOA ns.{name}. admin.{name}. 1 3600 600 86400 77\n\
+                 @ IN NS ns.{name}.\nns IN A 127.0.0.1\n{records}\n"
+            );
+            fs::write(folder.path().join(file), text).unwrap();
+        }
+    }
+    fs::write(folder.path().join("named.conf"), config).unwrap();
+    let log = fs::File::create(folder.path().join("log")).unwrap();
+    let child = Command::new(program)
+        .args(["-g", "-n", "1", "-c", "named.conf"])
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let mut named = Named {
+        child,
+        address: SocketAddr::from(([127, 0, 0, 1], port)),
+        _folder: folder,
+    };
+    named.wait();
+    Some(named)
+}
+
+impl Named {
+    fn wait(&mut self) {
+        let started = Instant::now();
+        while self.ask("version.bind", 16, 3).is_none() {
+            let ended = self.child.try_wait().unwrap();
+            let path: &Path = self._folder.path();
+            let log = || fs::read_to_string(path.join("log")).unwrap_or_default();
+            assert!(ended.is_none(), "named ended: {}", log());
+            let patience = Duration::from_secs(30);
+            assert!(
+                started.elapsed() < patience,
+                "named does not answer: {}",
+                log()
+            );
+        }
+    }
+
+    /// The answer to one question over UDP, or none within a short time.
+    pub fn ask(&self, name: &str, kind: u16, class: u16) -> Option<Vec<u8>> {
+        let mut query = vec![0x12, 0x34, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        for label in name.trim_end_matches('.').split('.') {
+            query.push(u8::try_from(label.len()).unwrap());
+            query.extend_from_slice(label.as_bytes());
+        }
+        query.push(0);
+        query.extend_from_slice(&kind.to_be_bytes());
+        query.extend_from_slice(&class.to_be_bytes());
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
+        socket.send_to(&query, self.address).unwrap();
+        let mut answer = vec![0; 4096];
+        let len = socket.recv(&mut answer).ok()?;
+        answer.truncate(len);
+        Some(answer)
+    }
+}
