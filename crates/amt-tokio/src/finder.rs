@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use amt::discovery::{Found, anycast, order};
@@ -10,6 +10,7 @@ use amt::gateway::{Candidate, Origin};
 use tokio::task::JoinSet;
 use tracing::debug;
 
+use crate::discovery::{self, DiscoveryError, Relays, Resolver};
 use crate::{Hint, RelayName};
 
 /// A name has to be found by then.
@@ -18,6 +19,8 @@ const LOOKUP_WITHIN: Duration = Duration::from_secs(5);
 const MAX_ADDRESSES: usize = 8;
 /// Hints that are kept.
 const MAX_HINTS: usize = 32;
+/// Sources whose relays are looked for in the DNS.
+const MAX_SOURCES: usize = 16;
 /// First pause before names are looked up again; it doubles.
 const AGAIN_FIRST: Duration = Duration::from_secs(5);
 const AGAIN_MAX: Duration = Duration::from_secs(300);
@@ -33,18 +36,31 @@ pub enum Lookup {
     Failed(String),
 }
 
-/// A relay's name, for a status page.
+/// Something that is looked up, for a status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameStatus {
-    /// The name.
-    pub name: RelayName,
+    /// The relay's name; of [`Origin::Dns`], the source whose relays are looked for.
+    pub name: String,
     /// How it became known.
     pub origin: Origin,
     /// What it was found to mean.
     pub lookup: Lookup,
 }
 
-type Resolved = (RelayName, io::Result<Vec<SocketAddr>>);
+/// The end of a lookup.
+#[derive(Debug)]
+enum Resolved {
+    Name(RelayName, io::Result<Vec<SocketAddr>>),
+    Source(IpAddr, Result<Relays, DiscoveryError>),
+}
+
+/// What the DNS says of a source's relays.
+#[derive(Debug)]
+enum Published {
+    UnderWay,
+    Known(Relays),
+    Failed(String),
+}
 
 /// All ways to find relays.
 #[derive(Debug)]
@@ -53,7 +69,11 @@ pub(crate) struct Finder {
     /// Each with its priority.
     hints: Vec<(u8, RelayName)>,
     anycast: bool,
+    dns: Option<discovery::Config>,
+    /// Made when it is needed, for it takes the name servers of that time.
+    resolver: Option<Resolver>,
     known: BTreeMap<RelayName, Lookup>,
+    sources: BTreeMap<IpAddr, Published>,
     lookups: JoinSet<Resolved>,
     again: Option<Instant>,
     pause: Duration,
@@ -62,8 +82,16 @@ pub(crate) struct Finder {
 }
 
 impl Finder {
-    pub(crate) fn new(relays: Vec<RelayName>, anycast: bool, seed: u64) -> Self {
+    pub(crate) fn new(
+        relays: Vec<RelayName>,
+        dns: Option<discovery::Config>,
+        anycast: bool,
+        seed: u64,
+    ) -> Self {
         Self {
+            dns,
+            resolver: None,
+            sources: BTreeMap::new(),
             anycast: anycast || relays.contains(&RelayName::Anycast),
             relays,
             hints: Vec::new(),
@@ -73,6 +101,51 @@ impl Finder {
             pause: AGAIN_FIRST,
             seed,
         }
+    }
+
+    /// A flow of this source is wanted; true if the DNS had not been asked for its relays.
+    pub(crate) fn wants(&mut self, source: IpAddr) -> bool {
+        let source = source.to_canonical();
+        let fresh = self.dns.is_some()
+            && self.sources.len() < MAX_SOURCES
+            && !self.sources.contains_key(&source);
+        if fresh {
+            self.discover(source);
+        }
+        fresh
+    }
+
+    /// Asks the DNS for the relays of a source.
+    fn discover(&mut self, source: IpAddr) {
+        let Some(config) = &self.dns else {
+            return;
+        };
+        if self.resolver.is_none() {
+            match Resolver::new(config) {
+                Ok(resolver) => self.resolver = Some(resolver),
+                Err(error) => {
+                    let failed = Published::Failed(error.to_string());
+                    self.sources.insert(source, failed);
+                    return;
+                }
+            }
+        }
+        let Some(resolver) = self.resolver.clone() else {
+            return;
+        };
+        let before = self.sources.get(&source);
+        // What was found before goes on to be used meanwhile.
+        if !matches!(before, Some(Published::Known(_))) {
+            self.sources.insert(source, Published::UnderWay);
+        }
+        self.lookups
+            .spawn(async move { Resolved::Source(source, resolver.relays(source).await) });
+    }
+
+    /// The network changed: other name servers may be near.
+    pub(crate) fn network_changed(&mut self) {
+        self.resolver = None;
+        self.look_up(true);
     }
 
     /// Replaces the hints; those that name no relay are left out.
@@ -114,8 +187,21 @@ impl Finder {
                     Ok(found) => found.map(|addresses| addresses.collect()),
                     Err(_) => Err(io::Error::other("the name service does not answer")),
                 };
-                (name, found)
+                Resolved::Name(name, found)
             });
+        }
+        let now = Instant::now();
+        let due = self
+            .sources
+            .iter()
+            .filter(|(_, published)| match published {
+                Published::UnderWay => false,
+                Published::Known(relays) => all && relays.valid_until <= now,
+                Published::Failed(_) => true,
+            });
+        let due: Vec<IpAddr> = due.map(|(source, _)| *source).collect();
+        for source in due {
+            self.discover(source);
         }
     }
 
@@ -123,7 +209,10 @@ impl Finder {
     pub(crate) async fn resolved(&mut self) {
         loop {
             match self.lookups.join_next().await {
-                Some(Ok((name, found))) => return self.take(name, found),
+                Some(Ok(Resolved::Name(name, found))) => return self.take(name, found),
+                Some(Ok(Resolved::Source(source, found))) => {
+                    return self.take_published(source, found);
+                }
                 // A lookup that was aborted has nothing to say.
                 Some(Err(error)) => debug!(%error, "a lookup ended early"),
                 None => std::future::pending().await,
@@ -148,6 +237,30 @@ impl Finder {
         }
     }
 
+    fn take_published(&mut self, source: IpAddr, found: Result<Relays, DiscoveryError>) {
+        let published = match found {
+            Ok(relays) => Published::Known(relays),
+            Err(error) => {
+                debug!(%source, "{error}");
+                // Relays of before are better than none.
+                if matches!(self.sources.get(&source), Some(Published::Known(_))) {
+                    return;
+                }
+                Published::Failed(error.to_string())
+            }
+        };
+        self.sources.insert(source, published);
+    }
+
+    fn published(&self) -> impl Iterator<Item = &Relays> {
+        self.sources
+            .values()
+            .filter_map(|published| match published {
+                Published::Known(relays) => Some(relays),
+                Published::UnderWay | Published::Failed(_) => None,
+            })
+    }
+
     /// All candidates that are known, the preferred ones first.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
         let mut relays = Vec::new();
@@ -164,7 +277,17 @@ impl Finder {
                 preference,
             }));
         }
-        if self.anycast {
+        for published in self.published() {
+            let in_order = published.candidates.iter().zip(0..);
+            relays.extend(in_order.map(|(candidate, preference)| Found {
+                addr: candidate.addr,
+                discover: candidate.discover,
+                origin: candidate.origin,
+                preference,
+            }));
+        }
+        // A source may forbid that others forward it (RFC 8777, section 4.3.1).
+        if self.anycast && !self.published().any(|relays| relays.refused) {
             relays.extend(anycast());
         }
         order(relays, self.seed)
@@ -207,13 +330,23 @@ impl Finder {
         let hosts = self
             .names()
             .filter(|(_, _, name)| matches!(name, RelayName::Host { .. }));
-        hosts
-            .map(|(origin, _, name)| NameStatus {
-                name: name.clone(),
-                origin,
-                lookup: self.known.get(name).cloned().unwrap_or(Lookup::UnderWay),
-            })
-            .collect()
+        let hosts = hosts.map(|(origin, _, name)| NameStatus {
+            name: name.to_string(),
+            origin,
+            lookup: self.known.get(name).cloned().unwrap_or(Lookup::UnderWay),
+        });
+        let sources = self.sources.iter().map(|(source, published)| NameStatus {
+            name: source.to_string(),
+            origin: Origin::Dns,
+            lookup: match published {
+                Published::UnderWay => Lookup::UnderWay,
+                Published::Known(relays) => {
+                    Lookup::Found(relays.candidates.iter().map(|c| c.addr).collect())
+                }
+                Published::Failed(why) => Lookup::Failed(why.clone()),
+            },
+        });
+        hosts.chain(sources).collect()
     }
 }
 
@@ -238,7 +371,7 @@ mod tests {
     async fn configured_ones_go_before_hints_and_anycast_is_last() {
         let relays = ["192.0.2.1", "anycast", "localhost:7"];
         let relays = relays.map(|r| r.parse().unwrap()).into();
-        let mut finder = Finder::new(relays, false, 1);
+        let mut finder = Finder::new(relays, None, false, 1);
         finder.set_hints(&[
             hint("192.0.2.30", 9),
             hint("192.0.2.20", 1),
@@ -267,8 +400,45 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_source_in_the_dns_is_asked_for_once_and_may_forbid_anycast() {
+        // Nobody answers there; the answers are put in by hand.
+        let nowhere = discovery::Config {
+            nameservers: vec![addr("127.0.0.1:9")],
+            timeout: Duration::from_millis(20),
+        };
+        let mut finder = Finder::new(Vec::new(), Some(nowhere), true, 1);
+        let source: IpAddr = "192.0.2.10".parse().unwrap();
+        assert!(finder.wants(source));
+        assert!(!finder.wants(source));
+        finder.resolved().await;
+        assert!(matches!(finder.status()[0].lookup, Lookup::Failed(_)));
+        assert_eq!(finder.candidates().len(), 2, "anycast is what is left");
+        let relays = |refused, candidates: &[&str]| Relays {
+            candidates: candidates
+                .iter()
+                .map(|at| Candidate {
+                    addr: addr(at),
+                    discover: true,
+                    origin: Origin::Dns,
+                })
+                .collect(),
+            refused,
+            unresolved: Vec::new(),
+            valid_until: Instant::now(),
+        };
+        let in_dns = ["192.0.2.9:2268", "192.0.2.3:2268"];
+        finder.take_published(source, Ok(relays(false, &in_dns)));
+        let candidates = finder.candidates();
+        assert_eq!(candidates[0].addr, addr(in_dns[0]), "the order of the DNS");
+        assert!(candidates[0].discover && candidates[0].origin == Origin::Dns);
+        assert_eq!(candidates.len(), 4);
+        finder.take_published(source, Ok(relays(true, &[])));
+        assert_eq!(finder.candidates(), []);
+    }
+
+    #[tokio::test]
     async fn a_name_that_is_not_found_says_why_and_is_tried_again() {
-        let mut finder = Finder::new(vec!["relay.invalid".parse().unwrap()], false, 1);
+        let mut finder = Finder::new(vec!["relay.invalid".parse().unwrap()], None, false, 1);
         finder.look_up(false);
         finder.resolved().await;
         assert!(matches!(finder.status()[0].lookup, Lookup::Failed(_)));

@@ -14,6 +14,7 @@ use netio::RecvBatch;
 use rand::RngExt;
 use tracing::{debug, trace};
 
+use crate::discovery;
 use crate::finder::{Finder, Lookup, NameStatus};
 use crate::name::RelayName;
 use crate::sockets::{Sent, Sockets};
@@ -26,14 +27,57 @@ const MAX_EVENTS: usize = 64;
 const MAX_SENT_AT_ONCE: usize = 1024;
 
 /// What a gateway is told at the start.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Relays to use before all others, the preferred ones first.
     pub relays: Vec<RelayName>,
+    /// Whether the DNS is asked for the relays of the sources that are subscribed to (RFC 8777),
+    /// and how. What is found for one source serves the others as well: whoever has flows of
+    /// several sources, with relays of their own, starts a gateway for each.
+    pub dns: Option<discovery::Config>,
     /// Whether any relay near here may be asked for, when all others fail (RFC 7450, section 7.1).
     pub anycast: bool,
     /// The durations that it goes by.
     pub timing: Timing,
+    /// Promises to break, for tests that have to notice.
+    pub sabotage: Sabotage,
+}
+
+impl Default for Config {
+    /// No relay but those that the DNS names.
+    fn default() -> Self {
+        Self {
+            relays: Vec::new(),
+            dns: Some(discovery::Config::default()),
+            anycast: false,
+            timing: Timing::default(),
+            sabotage: Sabotage::default(),
+        }
+    }
+}
+
+/// Promises that a gateway breaks when told so; all false otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sabotage {
+    /// Packets are taken from anybody, not from the relay alone.
+    pub source_check_off: bool,
+    /// That the relay sees this gateway at another address than before goes unnoticed.
+    pub rebind_unnoticed: bool,
+}
+
+impl Sabotage {
+    /// Makes of a datagram what this gateway is to see.
+    fn change(self, from: SocketAddr, data: &mut [u8], relay: Option<SocketAddr>) -> SocketAddr {
+        match data {
+            [6, ..] if self.source_check_off => relay.unwrap_or(from),
+            [4, flags, ..] if self.rebind_unnoticed => {
+                // Without G, there is no address.
+                *flags &= !1;
+                from
+            }
+            _ => from,
+        }
+    }
 }
 
 /// A relay that the source of a flow announces.
@@ -129,6 +173,7 @@ pub struct Gateway {
     begun: bool,
     /// Names were found; the state machine does not know yet.
     found: bool,
+    sabotage: Sabotage,
 }
 
 impl Gateway {
@@ -144,13 +189,19 @@ impl Gateway {
         }
         Ok(Self {
             core: Core::new(config.timing, rand::rng().random()),
-            finder: Finder::new(config.relays, config.anycast, rand::rng().random()),
+            finder: Finder::new(
+                config.relays,
+                config.dns,
+                config.anycast,
+                rand::rng().random(),
+            ),
             sockets: Sockets::default(),
             unsent: None,
             events: VecDeque::new(),
             refused: 0,
             begun: false,
             found: false,
+            sabotage: config.sabotage,
         })
     }
 
@@ -169,6 +220,9 @@ impl Gateway {
             self.core.set_candidates(self.finder.candidates(), now);
         }
         let id = self.core.subscribe(subscription, now)?;
+        if let Some(source) = subscription.source {
+            self.finder.wants(source);
+        }
         self.drive(now);
         Ok(id)
     }
@@ -205,7 +259,7 @@ impl Gateway {
     pub fn network_changed(&mut self) {
         let now = Instant::now();
         if self.begun {
-            self.finder.look_up(true);
+            self.finder.network_changed();
         }
         self.core.network_changed(now);
         self.drive(now);
@@ -239,10 +293,15 @@ impl Gateway {
         mut each: impl FnMut(Packet<'_>),
     ) -> io::Result<usize> {
         let now = Instant::now();
-        let core = &mut self.core;
+        let (core, sabotage) = (&mut self.core, self.sabotage);
+        let relay = match sabotage.source_check_off {
+            true => core.status().relay.map(|relay| relay.addr),
+            false => None,
+        };
         let mut packets = 0;
         let received = self.sockets.receive(batch, |datagram| {
-            match core.handle(datagram.from, datagram.data, now) {
+            let from = sabotage.change(datagram.from, datagram.data, relay);
+            match core.handle(from, datagram.data, now) {
                 Input::Data {
                     subscription,
                     from,

@@ -21,6 +21,6 @@ mod sockets;
 mod tests;
 
 pub use finder::{Lookup, NameStatus};
-pub use gateway::{Config, Gateway, Hint, Packet, Status};
+pub use gateway::{Config, Gateway, Hint, Packet, Sabotage, Status};
 pub use name::{BadRelayName, RelayName};
 pub use probe::{Answer, ProbeError, probe};

@@ -128,6 +128,7 @@ fn flow() -> Subscription {
 fn gateway(relays: &[&Relay]) -> Gateway {
     let config = Config {
         relays: relays.iter().map(|r| r.name.clone()).collect(),
+        dns: None,
         ..Config::default()
     };
     Gateway::start(config).unwrap()
@@ -248,6 +249,7 @@ async fn a_name_is_looked_up_without_waiting_for_it() {
             "relay.invalid".parse().unwrap(),
             RelayName::new("localhost", port).unwrap(),
         ],
+        dns: None,
         ..Config::default()
     };
     let mut gateway = Gateway::start(config).unwrap();
@@ -293,6 +295,38 @@ async fn a_wait_that_is_cancelled_loses_nothing() {
             .unwrap();
     }
     assert_eq!(got, 200);
+}
+
+/// The promise that the sabotage breaks, and the sabotage.
+#[tokio::test]
+async fn packets_of_others_than_the_relay_are_dropped() {
+    for source_check_off in [false, true] {
+        let mut first = relay("127.0.0.1:0", false).await;
+        let stranger = relay("127.0.0.1:0", false).await;
+        let config = Config {
+            relays: vec![first.name.clone()],
+            dns: None,
+            sabotage: crate::Sabotage {
+                source_check_off,
+                ..Default::default()
+            },
+            ..Config::default()
+        };
+        let mut gateway = Gateway::start(config).unwrap();
+        gateway.subscribe(flow()).unwrap();
+        event(&mut gateway).await;
+        let to = first.update().await;
+        stranger
+            .send(to, "10.0.0.1:4000", "232.1.1.1:5000", b"forged")
+            .await;
+        first
+            .send(to, "10.0.0.1:4000", "232.1.1.1:5000", b"good")
+            .await;
+        let count = if source_check_off { 2 } else { 1 };
+        let got = packets(&mut gateway, count).await;
+        let forged = got.iter().any(|(_, bytes)| bytes == b"forged");
+        assert_eq!(forged, source_check_off);
+    }
 }
 
 #[tokio::test]

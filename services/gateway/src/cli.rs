@@ -21,6 +21,9 @@ Examples:
     flexfeed-gateway --relay relay.example --out-interface eth1 --ttl 1 \\
         --flow 10.0.0.1@232.1.1.1:5000 --flow '2001:db8::1@[ff3e::8000:1]:5000'
 
+  A flow whose source publishes its relays in the DNS:
+    flexfeed-gateway --dns --flow 192.0.2.10@232.1.1.1:5000
+
 How other programs receive what comes out:
   The packets come from the address of the out interface (127.0.0.1 on the loopback interface), not
   from the source: its address could be kept only by a program that may open raw sockets, which this
@@ -46,11 +49,15 @@ pub struct Options {
     #[arg(
         long,
         value_name = "RELAY",
-        required = true,
+        required_unless_present = "dns",
         value_delimiter = ',',
         env = "FLEXFEED_GATEWAY_RELAY"
     )]
     pub relay: Vec<RelayName>,
+
+    /// Also takes the relays that the sources publish in the DNS (RFC 8777)
+    #[arg(long, env = "FLEXFEED_GATEWAY_DNS")]
+    pub dns: bool,
 
     /// The group to receive
     #[arg(
@@ -241,6 +248,7 @@ mod tests {
     fn what_is_missing_or_wrong_is_named() {
         for (line, what) in [
             ("--flow 239.1.1.1:1", "--relay"),
+            ("--dns", "--flow"),
             ("--relay a.example", "--flow"),
             ("--relay a.example --group 239.1.1.1", "--port"),
             ("--relay a.example --flow 239.1.1.1:1 --ttl 256", "256"),

@@ -7,3 +7,5 @@
 pub mod cli;
 pub mod out;
 pub mod run;
+#[cfg(feature = "sabotage")]
+pub mod sabotage;

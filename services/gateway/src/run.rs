@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use amt::gateway::Event;
-use amt_tokio::{Config, Gateway};
+use amt_tokio::{Config, Gateway, discovery};
 use anyhow::Context;
 use netio::RecvBatch;
 use sd_notify::NotifyState;
@@ -30,6 +30,9 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
         .context("cannot wait for signals")?;
     let config = Config {
         relays: options.relay.clone(),
+        dns: options.dns.then(discovery::Config::default),
+        #[cfg(feature = "sabotage")]
+        sabotage: crate::sabotage::from_environment()?,
         ..Config::default()
     };
     let mut gateway = Gateway::start(config)?;

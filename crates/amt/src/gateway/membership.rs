@@ -345,6 +345,13 @@ fn check(subscription: Subscription) -> Result<Subscription, SubscribeError> {
     if stays {
         return Err(SubscribeError::LinkLocal(group));
     }
+    let needs_source = match group {
+        IpAddr::V4(ip) => ip.octets()[0] == 232,
+        IpAddr::V6(ip) => matches!(ip.segments(), [0xff30..=0xff3f, 0, ..]),
+    };
+    if source.is_none() && needs_source {
+        return Err(SubscribeError::NeedsSource(group));
+    }
     if let Some(sender) = source {
         if sender.is_ipv4() != group.is_ipv4() {
             return Err(SubscribeError::MixedFamilies { sender, group });

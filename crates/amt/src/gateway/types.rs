@@ -127,6 +127,9 @@ pub enum SubscribeError {
     /// The source cannot be one.
     #[error("{0} cannot be the source of a flow; give the address that the sender sends from")]
     BadSource(IpAddr),
+    /// The group is one of a single source (RFC 4607), and none was given.
+    #[error("{0} is a group of a single source (232.0.0.0/8, ff3x::/32): name its source")]
+    NeedsSource(IpAddr),
     /// One is IPv4, the other IPv6.
     #[error("source {sender} and group {group} are of different address families")]
     MixedFamilies {

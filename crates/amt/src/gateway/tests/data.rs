@@ -18,20 +18,20 @@ fn connected(wanted: &[Subscription]) -> (World, Vec<SubscriptionId>) {
 #[test]
 fn packets_of_all_flows_come_out_with_their_sender() {
     let wanted = [
-        ssm("10.0.0.1", "232.1.1.1", 5000),
+        ssm("10.0.0.1", "239.2.2.2", 5000),
         asm("239.1.1.1", 5000),
         ssm("2001:db8::5", "ff3e::8000:1", 5001),
         asm("ff1e::1", 5002),
-        asm("232.1.1.1", 5000),
+        asm("239.2.2.2", 5000),
     ];
     let (mut world, ids) = connected(&wanted);
     for (source, group, payload, id) in [
-        ("10.0.0.1:4000", "232.1.1.1:5000", "a source's own", 0),
+        ("10.0.0.1:4000", "239.2.2.2:5000", "a source's own", 0),
         ("10.0.0.9:4001", "239.1.1.1:5000", "from any", 1),
         ("[2001:db8::5]:9", "[ff3e::8000:1]:5001", "", 2),
         ("[2001:db8::77]:9", "[ff1e::1]:5002", "six", 3),
-        ("10.0.0.7:4000", "232.1.1.1:5000", "another one's", 4),
-        ("10.0.0.1:4000", "232.1.1.1:5000", "again", 0),
+        ("10.0.0.7:4000", "239.2.2.2:5000", "another one's", 4),
+        ("10.0.0.1:4000", "239.2.2.2:5000", "again", 0),
     ] {
         world.send_data(A, source, group, payload.as_bytes());
         world.run(ms(30));

@@ -243,6 +243,8 @@ fn what_no_relay_could_serve_is_refused() {
         (asm("224.0.0.251", 1), "single link"),
         (asm("ff02::fb", 1), "single link"),
         (asm("ff31::1", 1), "single link"),
+        (asm("232.1.1.1", 1), "name its source"),
+        (asm("ff3e::8000:1", 1), "name its source"),
         (
             ssm("2001:db8::1", "232.1.1.1", 1),
             "different address families",
