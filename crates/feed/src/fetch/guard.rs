@@ -4,7 +4,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::pin::Pin;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -14,6 +14,10 @@ use super::error::not_public;
 /// What Azure gives its machines to ask for their settings: the one such address of a cloud that
 /// looks like a public one.
 const AZURE_PLATFORM: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+
+/// Addresses for documentation (RFC 5737, RFC 3849), which nobody has.
+const NOBODYS_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const NOBODYS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
 /// A name that leads only to addresses that are not public.
 #[derive(Debug)]
@@ -50,7 +54,11 @@ impl Guard {
             lookup: |host| {
                 Box::pin(async move { Ok(tokio::net::lookup_host((host, 0)).await?.collect()) })
             },
-            allowed: if allow_private { |_| true } else { is_public },
+            allowed: if allow_private {
+                |_| true
+            } else {
+                |address| is_public(address) && !is_own(address)
+            },
         }
     }
 
@@ -91,6 +99,18 @@ fn allowed(
         return Err(Forbidden { host, address }.into());
     }
     Ok(allowed)
+}
+
+/// Whether an address is this machine's own: what is sent there does not leave it, and passes by the
+/// firewall that keeps others out. Only an own address can be sent from.
+pub(super) fn is_own(address: IpAddr) -> bool {
+    let can_send_from = |address: IpAddr| UdpSocket::bind((address, 0)).is_ok();
+    // Where the system lets anything be sent from, this says nothing.
+    let nobodys = match address {
+        IpAddr::V4(_) => IpAddr::V4(NOBODYS_V4),
+        IpAddr::V6(_) => IpAddr::V6(NOBODYS_V6),
+    };
+    can_send_from(address) && !can_send_from(nobodys)
 }
 
 /// Whether an address is an ordinary one of the public internet, by the special-purpose address
@@ -153,6 +173,23 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
+
+    #[test]
+    fn own_addresses_are_told_from_others() {
+        assert!(is_own(Ipv4Addr::LOCALHOST.into()));
+        for other in [
+            "192.0.2.1",
+            "1.1.1.1",
+            "2001:db8::1",
+            "2606:4700:4700::1111",
+        ] {
+            assert!(!is_own(other.parse().unwrap()), "{other}");
+        }
+        // As public as it may look.
+        let own = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let refused = allowed("own".into(), vec![own], |address| !is_own(address));
+        assert!(refused.is_err());
+    }
 
     #[test]
     fn private_addresses_are_told_from_public_ones() {

@@ -21,6 +21,10 @@ use super::filling::Hole;
 /// One gap costs the feed's server at most so many requests at a time.
 const PAGES: usize = 100;
 
+/// And the gaps of one feed at most so many in an hour: where the pages are is said by the feed, and
+/// may be a server that has nothing to do with it.
+pub(super) const PAGES_PER_HOUR: usize = 300;
+
 /// What is found in one gap is held in memory until it is stored: at most so many entries and
 /// bytes.
 const ENTRIES: usize = 5000;
@@ -220,6 +224,10 @@ impl Walk<'_> {
             return Err(Stop::End(End::Bound(bound)));
         }
         self.pages += 1;
+        if !self.ingest.pages.take() {
+            let why = format!("more than {PAGES_PER_HOUR} pages are not asked for in an hour");
+            return Err(Stop::End(End::Failed(why)));
+        }
         let page = match self.fetcher.get(address).await {
             Ok(page) => page,
             Err(error) => {

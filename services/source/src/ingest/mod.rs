@@ -8,6 +8,7 @@ mod bounds;
 mod document;
 mod filling;
 mod finding;
+mod hourly;
 mod leftover;
 mod pause;
 mod polling;
@@ -35,6 +36,7 @@ use crate::metrics::ChannelMetrics;
 pub use bounds::{Bounds, Memory};
 use document::{Before, Pending};
 use filling::Hole;
+use hourly::Hourly;
 use pause::Pause;
 pub use status::{FeedState, GapStatus, IngestStatus};
 
@@ -107,6 +109,8 @@ pub struct Ingest {
     left: Option<GapRecord>,
     /// How to get entries that are older than those of the last document.
     way: Option<feed::gap::Way>,
+    /// Requests for pages with older entries.
+    pages: Hourly,
     /// When it was looked last for entries that need not be known any more.
     tidied: Instant,
     /// The last trouble that was logged, while it lasts.
@@ -162,6 +166,7 @@ impl Ingest {
             hole: None,
             left: None,
             way: None,
+            pages: Hourly::new(finding::PAGES_PER_HOUR),
             tidied: Instant::now(),
             trouble: None,
             unreadable: Vec::new(),

@@ -11,13 +11,17 @@ use jiff::Timestamp;
 use store::{Hash, StoreError};
 use tracing::{debug, error, info, warn};
 
-use super::document::{Before, Document};
+use super::document::{Before, Document, size};
 use super::prepare::{News, prepare};
 use super::{Ended, History, Ingest};
 
 /// News are stored in parts of at most this many, so that the first ones of a large document leave
 /// before the last ones are on disk.
 pub(super) const PART: usize = 64;
+
+/// And of about this many bytes, but of one at least: updates are encoded while the database keeps
+/// others from writing, renewals of leases among them.
+const PART_BYTES: usize = 1 << 20;
 
 /// What documents brought.
 #[derive(Debug, Default, Clone, Copy)]
@@ -216,7 +220,7 @@ impl Ingest {
         } else {
             let rows = rows(&news.drafts);
             while document.stored < rows.len() {
-                let end = rows.len().min(document.stored + PART);
+                let end = part_end(&news.drafts, document.stored);
                 let part = rows.get(document.stored..end).unwrap_or_default();
                 let last = if end == rows.len() { validators } else { None };
                 self.append(&news.drafts, part, last).await?;
@@ -232,8 +236,12 @@ impl Ingest {
 
     /// Stores entries that belong to no document of the feed.
     pub(super) async fn store_found(&mut self, drafts: &[Draft]) -> Result<(), StoreError> {
-        for part in rows(drafts).chunks(PART) {
+        let (rows, mut stored) = (rows(drafts), 0);
+        while stored < rows.len() {
+            let end = part_end(drafts, stored);
+            let part = rows.get(stored..end).unwrap_or_default();
             self.append(drafts, part, None).await?;
+            stored = end;
         }
         Ok(())
     }
@@ -333,6 +341,17 @@ impl Ingest {
     }
 }
 
+/// The end of the part that begins at `from`.
+fn part_end(drafts: &[Draft], from: usize) -> usize {
+    let mut bytes = 0_usize;
+    let part = drafts.iter().skip(from).take(PART);
+    let fits = part.enumerate().take_while(|(n, draft)| {
+        bytes += size(&draft.entry);
+        *n == 0 || bytes <= PART_BYTES
+    });
+    from + fits.count()
+}
+
 fn rows(drafts: &[Draft]) -> Vec<store::Draft> {
     let rows = drafts.iter().enumerate();
     rows.map(|(index, draft)| store::Draft {
@@ -345,4 +364,39 @@ fn rows(drafts: &[Draft]) -> Vec<store::Draft> {
         index,
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_bounded_by_number_and_by_bytes() {
+        let drafts = |bytes: &[usize]| -> Vec<Draft> {
+            let draft = |bytes: &usize| Draft {
+                kind: Kind::Created,
+                hash: [0; 32],
+                entry: Entry {
+                    xml: "x".repeat(*bytes),
+                    ..Entry::default()
+                },
+            };
+            bytes.iter().map(draft).collect()
+        };
+        let parts = |bytes: &[usize]| {
+            let drafts = drafts(bytes);
+            let (mut ends, mut from) = (Vec::new(), 0);
+            while from < drafts.len() {
+                from = part_end(&drafts, from);
+                ends.push(from);
+            }
+            ends
+        };
+        assert_eq!(parts(&[10; 130]), [64, 128, 130]);
+        let third = PART_BYTES / 3;
+        assert_eq!(parts(&[third, third, third, 1]), [2, 4]);
+        let large = 4 * PART_BYTES;
+        assert_eq!(parts(&[1, large, large, 1, 1]), [1, 2, 3, 5]);
+        assert!(parts(&[]).is_empty());
+    }
 }
