@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 
 use crate::entry::{Entry, Fields};
-use crate::feed_file::Form;
+use crate::feed_file::{Content, Form};
 pub use crate::feed_file::{
     Damaged, FeedFile, FeedMeta, FileError, KEEP, MAX_FILE_BYTES, Upserted,
 };
@@ -73,9 +73,9 @@ impl Form for Atom {
         out.write_all(b"</feed>\n")
     }
 
-    fn read(text: &str) -> Result<Vec<Slot>, String> {
+    fn read(text: &str) -> Result<Content, String> {
         check(text, check::Form::Document)?;
-        reread::slots(text)
+        reread::content(text)
     }
 }
 

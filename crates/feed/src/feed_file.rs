@@ -28,7 +28,8 @@ pub struct FeedMeta {
     pub id: String,
     /// Its title for people.
     pub title: String,
-    /// The address of the original feed; where `None`, that of the first update is taken.
+    /// The address of the original feed; where `None`, the one that the file names, and otherwise
+    /// that of the first update.
     pub link: Option<String>,
     /// Where this file itself can be had, if it is served anywhere: Atom's `self` link, JSON
     /// Feed's `feed_url`.
@@ -93,7 +94,15 @@ pub(crate) trait Form {
         out: &mut impl Write,
     ) -> io::Result<()>;
     /// Reads what [`Form::write`] wrote, or says what is wrong with it.
-    fn read(text: &str) -> Result<Vec<Slot>, String>;
+    fn read(text: &str) -> Result<Content, String>;
+}
+
+/// What a file holds.
+pub(crate) struct Content {
+    /// The address of the original feed, if it names one.
+    pub link: Option<String>,
+    /// Newest first.
+    pub slots: Vec<Slot>,
 }
 
 /// The file of one channel, in memory and on disk.
@@ -129,7 +138,10 @@ impl<F: Form> FeedFile<F> {
         };
         match read::<F>(path) {
             // Also where the limits are lower than when it was written.
-            Ok(Some(slots)) => file.dirty = file.window.fill(slots),
+            Ok(Some(Content { link, slots })) => {
+                file.meta.link = file.meta.link.or(link);
+                file.dirty = file.window.fill(slots);
+            }
             Ok(None) => {}
             Err(Unreadable::Io(source)) => {
                 return Err(FileError {
@@ -253,8 +265,8 @@ enum Unreadable {
     Damaged(String),
 }
 
-/// The entries of the file at `path`, or `None` if there is no file.
-fn read<F: Form>(path: &Path) -> Result<Option<Vec<Slot>>, Unreadable> {
+/// What is in the file at `path`, or `None` if there is no file.
+fn read<F: Form>(path: &Path) -> Result<Option<Content>, Unreadable> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),

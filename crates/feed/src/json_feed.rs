@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::entry::Entry;
-use crate::feed_file::Form;
+use crate::feed_file::{Content, Form};
 pub use crate::feed_file::{
     Damaged, FeedFile, FeedMeta, FileError, KEEP, MAX_FILE_BYTES, Upserted,
 };
@@ -68,7 +68,15 @@ struct HeadExtension<'a> {
 #[derive(Deserialize)]
 struct Document {
     version: String,
+    #[serde(default, rename = "_flexfeed")]
+    extension: Option<DocumentExtension>,
     items: Vec<Item<Origin>>,
+}
+
+#[derive(Deserialize)]
+struct DocumentExtension {
+    #[serde(default)]
+    source: Option<String>,
 }
 
 impl Form for Json {
@@ -112,13 +120,13 @@ impl Form for Json {
         out.write_all(b"\n]}\n")
     }
 
-    fn read(text: &str) -> Result<Vec<Slot>, String> {
+    fn read(text: &str) -> Result<Content, String> {
         let document: Document = serde_json::from_str(text).map_err(|e| e.to_string())?;
         if document.version != VERSION {
             return Err(format!("the version is not {VERSION}"));
         }
         let mut ids = std::collections::HashSet::new();
-        document
+        let slots: Result<Vec<Slot>, String> = document
             .items
             .into_iter()
             .map(|item| {
@@ -127,7 +135,11 @@ impl Form for Json {
                 }
                 slot(item)
             })
-            .collect()
+            .collect();
+        Ok(Content {
+            link: document.extension.and_then(|own| own.source),
+            slots: slots?,
+        })
     }
 }
 

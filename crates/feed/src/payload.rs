@@ -4,6 +4,9 @@
 //! in structured JSON, whose `data` is a JSON Feed 1.1 item with the entry's XML under
 //! `_flexfeed.xml`. `id` is "INCARNATION/SEQ".
 
+mod glance;
+
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::Read;
 
@@ -15,6 +18,7 @@ use zstd::bulk::{Compressor, Decompressor};
 
 use crate::entry::{Entry, Kind};
 use crate::item::Item;
+pub use glance::{Glance, glance};
 
 /// The longest event, after decompression, that [`decode`] takes, in bytes.
 pub const MAX_EVENT_BYTES: usize = 16 << 20;
@@ -160,11 +164,7 @@ pub fn encode(
 /// # Errors
 /// [`PayloadError`] for anything but what [`encode`] makes, a later version's extra members aside.
 pub fn decode(encoded: &[u8]) -> Result<Update, PayloadError> {
-    let event: Event = match encoded.split_first() {
-        // Without a copy.
-        Some((&IDENTITY, body)) if body.len() <= MAX_EVENT_BYTES => serde_json::from_slice(body)?,
-        _ => serde_json::from_slice(&event_json(encoded)?)?,
-    };
+    let event: Event = parse(&plain(encoded)?)?;
     if event.specversion != "1.0" {
         return Err(bad("specversion", &event.specversion));
     }
@@ -173,11 +173,7 @@ pub fn decode(encoded: &[u8]) -> Result<Update, PayloadError> {
         UPDATED => Kind::Updated,
         other => return Err(bad("type", other)),
     };
-    let (incarnation, seq) = event
-        .id
-        .split_once('/')
-        .and_then(|(i, s)| Some((i.parse().ok()?, s.parse().ok()?)))
-        .ok_or_else(|| bad("id", &event.id))?;
+    let (incarnation, seq) = numbers(&event.id)?;
     let time = event.time.parse().map_err(|_| bad("time", &event.time))?;
     let mut item = event.data;
     if item.id.is_empty() || item.id != event.subject {
@@ -195,6 +191,30 @@ pub fn decode(encoded: &[u8]) -> Result<Update, PayloadError> {
         time,
         entry: item.into_entry(xml),
     })
+}
+
+/// `INCARNATION/SEQ`.
+fn numbers(id: &str) -> Result<(Uuid, u64), PayloadError> {
+    id.split_once('/')
+        .and_then(|(i, s)| Some((i.parse().ok()?, s.parse().ok()?)))
+        .ok_or_else(|| bad("id", id))
+}
+
+/// Reads JSON. Text that is known to be UTF-8 as a whole need not be looked at string by string.
+fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, serde_json::Error> {
+    match std::str::from_utf8(json) {
+        Ok(text) => serde_json::from_str(text),
+        // It says where.
+        Err(_) => serde_json::from_slice(json),
+    }
+}
+
+/// As [`event_json`], without a copy where there is nothing to decompress.
+fn plain(encoded: &[u8]) -> Result<Cow<'_, [u8]>, PayloadError> {
+    match encoded.split_first() {
+        Some((&IDENTITY, body)) if body.len() <= MAX_EVENT_BYTES => Ok(Cow::Borrowed(body)),
+        _ => event_json(encoded).map(Cow::Owned),
+    }
 }
 
 /// The event of an update as the source wrote it: the JSON after the encoding byte, decompressed,
@@ -256,210 +276,4 @@ fn bad(member: &'static str, value: &str) -> PayloadError {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use super::*;
-    use crate::entry::{Attachment, Author};
-    use proptest::prelude::*;
-
-    fn time() -> Timestamp {
-        "2025-09-05T09:49:57.123Z".parse().unwrap()
-    }
-
-    fn entry(id: &str, html: &str) -> Entry {
-        Entry {
-            id: id.into(),
-            title: Some("T".into()),
-            content_html: Some(html.into()),
-            xml: format!("<entry><id>{id}</id></entry>"),
-            ..Entry::default()
-        }
-    }
-
-    fn body(encoded: &[u8]) -> serde_json::Value {
-        let plain = match encoded[0] {
-            ZSTD => decompress(&encoded[1..]).unwrap(),
-            _ => encoded[1..].to_vec(),
-        };
-        serde_json::from_slice(&plain).unwrap()
-    }
-
-    #[test]
-    fn the_event_is_what_the_contract_says() {
-        let incarnation = Uuid::from_u128(7);
-        let now = "2025-09-05T09:49:57.1239Z".parse().unwrap();
-        let event = body(&encode(
-            &entry("urn:x", "<p>"),
-            Kind::Updated,
-            "https://example.org/f",
-            incarnation,
-            42,
-            now,
-        ));
-        assert_eq!(event["specversion"], "1.0");
-        assert_eq!(event["type"], "org.flexfeed.entry.updated.v1");
-        assert_eq!(event["source"], "https://example.org/f");
-        assert_eq!(event["id"], format!("{incarnation}/42"));
-        assert_eq!(event["time"], "2025-09-05T09:49:57.123Z");
-        assert_eq!(event["subject"], "urn:x");
-        assert_eq!(event["datacontenttype"], "application/json");
-        assert_eq!(event["data"]["id"], "urn:x");
-        assert_eq!(event["data"]["content_html"], "<p>");
-        assert_eq!(
-            event["data"]["_flexfeed"]["xml"],
-            "<entry><id>urn:x</id></entry>"
-        );
-    }
-
-    #[test]
-    fn whole_seconds_have_milliseconds_too() {
-        let now = "2025-09-05T09:49:57Z".parse().unwrap();
-        let event = body(&encode(
-            &entry("a", ""),
-            Kind::Created,
-            "u",
-            Uuid::nil(),
-            1,
-            now,
-        ));
-        assert_eq!(event["time"], "2025-09-05T09:49:57.000Z");
-    }
-
-    #[test]
-    fn both_ways_of_decompressing_agree() {
-        let words = |n: usize| "word ".repeat(n).into_bytes();
-        for plain in [words(0), words(1), words(1000), words(SHORT / 5 + 1)] {
-            let packed = zstd::bulk::compress(&plain, ZSTD_LEVEL).unwrap();
-            assert_eq!(decompress(&packed).unwrap(), plain);
-            assert_eq!(decompress_any(&packed).unwrap(), plain);
-            assert_eq!(decompress_short(&packed).is_some(), plain.len() <= SHORT);
-            // A frame that does not say its length, two frames, and damaged ones.
-            let unknown = zstd::stream::encode_all(plain.as_slice(), 3).unwrap();
-            assert_eq!(decompress(&unknown).unwrap(), plain);
-            let twice = [packed.as_slice(), &packed].concat();
-            assert_eq!(
-                decompress(&twice).unwrap(),
-                [plain.as_slice(), &plain].concat()
-            );
-            for cut in 0..packed.len().min(60) {
-                assert!(decompress(&packed[..cut]).is_err() || cut == 0);
-            }
-            // And the context is as good as new after each of them.
-            assert_eq!(decompress(&packed).unwrap(), plain);
-        }
-    }
-
-    #[test]
-    fn compression_is_used_where_it_helps_and_bounded() {
-        let long = encode(
-            &entry("a", &"word ".repeat(1000)),
-            Kind::Created,
-            "u",
-            Uuid::nil(),
-            1,
-            time(),
-        );
-        assert_eq!(long[0], ZSTD);
-        assert!(long.len() < 1000);
-        let bomb = zstd::bulk::compress(&vec![b' '; MAX_EVENT_BYTES + 1], 3).unwrap();
-        assert!(bomb.len() < 10_000);
-        let bomb = [&[ZSTD], bomb.as_slice()].concat();
-        assert!(matches!(decode(&bomb), Err(PayloadError::TooLong)));
-    }
-
-    #[test]
-    fn what_is_no_update_is_refused() {
-        assert!(matches!(decode(&[]), Err(PayloadError::Empty)));
-        assert!(matches!(
-            decode(&[9, 1]),
-            Err(PayloadError::UnknownEncoding(9))
-        ));
-        assert!(matches!(decode(&[0]), Err(PayloadError::Json(_))));
-        assert!(matches!(
-            decode(&[1, 2, 3]),
-            Err(PayloadError::Decompress(_))
-        ));
-        let good = encode(&entry("a", ""), Kind::Created, "u", Uuid::nil(), 1, time());
-        for (member, value) in [
-            ("specversion", "2.0"),
-            ("type", "x"),
-            ("id", "1/1"),
-            ("time", "yesterday"),
-            ("subject", "other"),
-        ] {
-            let mut event = body(&good);
-            event[member] = value.into();
-            let mut bytes = vec![IDENTITY];
-            bytes.extend(event.to_string().bytes());
-            match decode(&bytes) {
-                Err(PayloadError::Member { member: m, .. }) => assert_eq!(m, member),
-                other => panic!("{member}: {other:?}"),
-            }
-        }
-    }
-
-    prop_compose! {
-        fn any_entry()(
-            id in "\\PC{1,20}",
-            texts in proptest::collection::vec(proptest::option::of("(?s).{1,40}"), 5),
-            names in proptest::collection::vec(proptest::option::of("\\PC{1,9}"), 0..4),
-            tags in proptest::collection::vec("\\PC{0,9}", 0..3),
-            ms in proptest::option::of(-62_000_000_000_000i64..253_000_000_000_000),
-            size in proptest::option::of(any::<u64>()),
-            xml in "(?s).{0,200}",
-        ) -> Entry {
-            let when = ms.and_then(|ms| Timestamp::from_millisecond(ms).ok());
-            Entry {
-                id,
-                title: texts[0].clone(),
-                url: texts[1].clone(),
-                content_html: texts[2].clone(),
-                content_text: texts[3].clone(),
-                summary: texts[4].clone(),
-                authors: names.into_iter()
-                    .map(|name| Author { url: name.clone().map(|n| format!("mailto:{n}")), name })
-                    .collect(),
-                attachments: tags.iter()
-                    .map(|t| Attachment { url: t.clone(), mime_type: t.clone(), size })
-                    .collect(),
-                tags,
-                language: texts[4].clone(),
-                published: when,
-                updated: when,
-                xml,
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_encoded_is_decoded(entry in any_entry(), seq in any::<u64>(), i in any::<u128>()) {
-            let encoded = encode(&entry, Kind::Created, "https://f/", Uuid::from_u128(i), seq, time());
-            let update = decode(&encoded).unwrap();
-            prop_assert_eq!(update.entry, entry);
-            prop_assert_eq!((update.seq, update.incarnation), (seq, Uuid::from_u128(i)));
-            prop_assert_eq!(update.time, time());
-            prop_assert_eq!(update.kind, Kind::Created);
-        }
-
-        #[test]
-        fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = decode(&bytes);
-        }
-
-        #[test]
-        fn damaged_updates_are_answered(
-            at in any::<proptest::sample::Index>(),
-            byte in any::<u8>(),
-            cut in any::<proptest::sample::Index>(),
-            long in any::<bool>(),
-        ) {
-            let html = if long { "word ".repeat(500) } else { "x".into() };
-            let mut bytes = encode(&entry("a", &html), Kind::Created, "u", Uuid::nil(), 1, time());
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-            bytes.truncate(cut.index(bytes.len()) + 1);
-            let _ = decode(&bytes);
-        }
-    }
-}
+mod tests;

@@ -72,8 +72,6 @@ struct State {
     connected: bool,
     /// Why there is no connection.
     connection_error: Option<String>,
-    /// Why nothing can be put out.
-    storage_error: Option<String>,
     http: Option<SocketAddr>,
     leaving: bool,
     channels: Vec<ChannelState>,
@@ -101,6 +99,8 @@ struct ChannelState {
     moves: VecDeque<Move>,
     /// All moves since the start, by the rung that they led to.
     moved: BTreeMap<String, u64>,
+    /// Why it cannot be put out.
+    storage_error: Option<String>,
 }
 
 impl Board {
@@ -131,6 +131,7 @@ impl Board {
             gaps: VecDeque::new(),
             moves: VecDeque::new(),
             moved: BTreeMap::new(),
+            storage_error: None,
         });
         Self {
             identity,
@@ -139,7 +140,6 @@ impl Board {
                 address: None,
                 connected: false,
                 connection_error: None,
-                storage_error: None,
                 http: None,
                 leaving: false,
                 channels: channels.collect(),
@@ -274,8 +274,8 @@ impl Board {
     /// A batch is in the outputs.
     pub fn delivered(&self, channel: &str, outcome: &Outcome) {
         let mut state = self.lock();
-        state.storage_error = None;
         if let Some(channel) = state.channel(channel) {
+            channel.storage_error = None;
             for (record, live) in &outcome.delivered {
                 *match record.via {
                     Via::Flow => &mut channel.paths.flow,
@@ -299,11 +299,13 @@ impl Board {
         self.changed.notify_one();
     }
 
-    /// The outputs cannot be written.
-    pub fn storage_failed(&self, error: String) {
+    /// The outputs of a channel cannot be written.
+    pub fn storage_failed(&self, channel: &str, error: String) {
         let mut state = self.lock();
-        state.storage_error = Some(error);
         state.counts.storage_failures += 1;
+        if let Some(channel) = state.channel(channel) {
+            channel.storage_error = Some(error);
+        }
         drop(state);
         self.changed.notify_one();
     }
@@ -369,8 +371,11 @@ impl Board {
     #[must_use]
     pub fn status(&self) -> Status {
         let state = self.lock();
-        let errors = [&state.storage_error, &state.connection_error];
-        let errors: Vec<&str> = errors.into_iter().flatten().map(String::as_str).collect();
+        let storage = state.channels.iter().map(|channel| &channel.storage_error);
+        let errors = storage.chain([&state.connection_error]).flatten();
+        let mut errors: Vec<&str> = errors.map(String::as_str).collect();
+        // What is wrong with all channels is said once.
+        errors.dedup();
         Status {
             version: VERSION,
             pid: std::process::id(),

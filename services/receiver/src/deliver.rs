@@ -3,10 +3,14 @@
 //! **Invariant:** the cursor is written after the outputs are durable. A crash in between makes the
 //! source send the batch again, which changes nothing in an output; the other order would lose it.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
-use feed::payload;
+use feed::feed_file::KEEP;
+use feed::payload::{self, Glance};
 use flexicast::{Cursor, Via};
-use tracing::{error, warn};
+use jiff::Timestamp;
+use tracing::{debug, error, warn};
 use uuid::Uuid;
 
 use crate::delivery_log::Record;
@@ -44,6 +48,23 @@ pub enum What {
     },
 }
 
+/// How far somebody is who was at `cursor` and has this item.
+pub(crate) fn after(cursor: Option<Cursor>, item: &Item) -> Cursor {
+    let before = cursor
+        .filter(|c| c.incarnation == item.incarnation)
+        .map_or(0, |c| c.seq);
+    Cursor {
+        incarnation: item.incarnation,
+        seq: match item.what {
+            // An update that came twice does not take it back.
+            What::Update(_) | What::Gap { .. } => before.max(item.seq),
+            // Where the source says that delivery begins counts, also before where it was: a store
+            // that was restored from an older backup gives its numbers again.
+            What::Begins { .. } => item.seq,
+        },
+    }
+}
+
 /// An update as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
@@ -75,6 +96,9 @@ pub enum Step {
     #[cfg(feature = "sabotage")]
     Pause,
 }
+
+/// A long batch is looked at by so many threads at most.
+const MAX_THREADS: usize = 4;
 
 /// The order that loses nothing.
 pub const ORDER: &[Step] = &[
@@ -112,21 +136,9 @@ impl Delivery {
     /// A batch in order; `cursor` is how far the outputs are before it.
     #[must_use]
     pub fn new(items: Vec<Item>, cursor: Option<Cursor>, order: &'static [Step]) -> Self {
-        let cursor = items.iter().fold(cursor, |cursor, item| {
-            let before = cursor
-                .filter(|c| c.incarnation == item.incarnation)
-                .map_or(0, |c| c.seq);
-            Some(Cursor {
-                incarnation: item.incarnation,
-                seq: match item.what {
-                    // An update that came twice does not take it back.
-                    What::Update(_) | What::Gap { .. } => before.max(item.seq),
-                    // Where the source says that delivery begins counts, also before where it was:
-                    // a store that was restored from an older backup gives its numbers again.
-                    What::Begins { .. } => item.seq,
-                },
-            })
-        });
+        let cursor = items
+            .iter()
+            .fold(cursor, |cursor, item| Some(after(cursor, item)));
         Self {
             items,
             order,
@@ -178,7 +190,8 @@ impl Delivery {
 
     /// Decodes one after the other, so that never more than one decoded update is held.
     fn take(&mut self, sink: &mut impl Sink) {
-        for item in &self.items {
+        let mut passing = passing(&self.items);
+        for (n, item) in self.items.iter().enumerate() {
             let received = match &item.what {
                 What::Update(received) => received,
                 What::Begins { resync } => {
@@ -194,16 +207,23 @@ impl Delivery {
                     continue;
                 }
             };
+            let record = |id: &str, stored: Timestamp| Record {
+                seq: item.seq,
+                id: Record::id_of(id),
+                via: received.via,
+                at_ms: 0.0,
+                // Until it is stamped: when it was stored.
+                latency_ms: stored.as_millisecond() as f64,
+            };
+            if let Some(seen) = passing.get_mut(n).and_then(Option::take) {
+                sink.pass(item.incarnation, seen.seq, &received.encoded);
+                let record = record(&seen.entry_id, seen.time);
+                self.outcome.delivered.push((record, received.live));
+                continue;
+            }
             let reason = match payload::decode(&received.encoded) {
                 Ok(update) if update.seq == item.seq => {
-                    let record = Record {
-                        seq: item.seq,
-                        id: Record::id_of(&update.entry.id),
-                        via: received.via,
-                        at_ms: 0.0,
-                        // Until it is stamped: when it was stored.
-                        latency_ms: update.time.as_millisecond() as f64,
-                    };
+                    let record = record(&update.entry.id, update.time);
                     sink.take(item.incarnation, update, &received.encoded);
                     self.outcome.delivered.push((record, received.live));
                     continue;
@@ -234,6 +254,69 @@ impl Delivery {
         let records = self.outcome.delivered.iter();
         records.map(|(record, _)| record.clone()).collect()
     }
+}
+
+/// What is known of those updates of a long batch that no feed file will show, since later ones of
+/// the batch push them out: to decode them would be in vain. `None` for all others.
+fn passing(items: &[Item]) -> Vec<Option<Glance>> {
+    if items.len() <= KEEP {
+        return Vec::new();
+    }
+    let mut seen = glances(items);
+    let mut later = HashSet::new();
+    let mut shown = false;
+    for (item, place) in items.iter().zip(&mut seen).rev() {
+        // What an entry's number means changes here.
+        shown |= matches!(item.what, What::Begins { .. });
+        let full = later.len() >= KEEP;
+        *place = match place.take() {
+            Some(glance) if full && !shown => Some(glance),
+            Some(glance) if !full => {
+                later.insert(glance.entry_id);
+                None
+            }
+            _ => None,
+        };
+    }
+    seen
+}
+
+/// A look at each update that makes sense, on all processors: most of the time that a receiver needs
+/// to catch up goes here.
+fn glances(items: &[Item]) -> Vec<Option<Glance>> {
+    let look = |item: &Item| match &item.what {
+        What::Update(received) => payload::glance(&received.encoded)
+            .ok()
+            .filter(|glance| glance.seq == item.seq),
+        What::Begins { .. } | What::Gap { .. } => None,
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = items.len().div_ceil(threads.min(MAX_THREADS)).max(1);
+    let mut seen = vec![None; items.len()];
+    std::thread::scope(|scope| {
+        let look = &look;
+        let mut shares = items.chunks(share).zip(seen.chunks_mut(share));
+        let own = shares.next();
+        for (items, places) in shares {
+            let builder = std::thread::Builder::new().name("decode".to_owned());
+            let beside = builder.spawn_scoped(scope, move || {
+                for (item, place) in items.iter().zip(places) {
+                    *place = look(item);
+                }
+            });
+            // What is not looked at is decoded, as if it were shown.
+            if let Err(error) = beside {
+                debug!("cannot start a thread to decode with: {error}");
+            }
+        }
+        for (item, place) in own
+            .into_iter()
+            .flat_map(|(items, places)| items.iter().zip(places))
+        {
+            *place = look(item);
+        }
+    });
+    seen
 }
 
 /// Whether a failure that stays the same is logged again at this attempt: each time after twice as

@@ -6,6 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use flexicast::Via;
 use serde::Serialize;
@@ -17,6 +18,9 @@ const MAX_TORN: u64 = 64 << 10;
 
 /// So much is looked through at once, in bytes.
 const PART: u64 = 4 << 10;
+
+/// Held by the channel that writes: all of a process have one file.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// What each line begins with.
 const OPENING: &[u8] = b"{\"seq\":";
@@ -105,6 +109,8 @@ impl DeliveryLog {
             serde_json::to_writer(&mut lines, &line)?;
             lines.push(b'\n');
         }
+        // What another channel is just writing is no unfinished line, and not to be cut off.
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = !self.path.exists();
         let mut file = OpenOptions::new()
             .read(true)

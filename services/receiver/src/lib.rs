@@ -3,7 +3,7 @@
 //!
 //! `cli`, `config` and `link` say what to do, `data` is the folder to do it in, with the receiver's
 //! `credential` and whether that was let in (`admission`). `run` joins the transport
-//! (`flexicast-tokio`) to the outputs: `receive` is the loop between the two, `deliver` the order
+//! (`flexicast-tokio`, by `transport`) to the outputs: `receive` is the loop between the two, `deliver` the order
 //! of one batch's steps, `sink` the files of a channel (with `cursor` and `delivery_log`), `journal`
 //! what happened, from which `http` tells it to clients and `hooks` to webhooks and commands;
 //! `board` and `status` what can be seen of it all, `notify` what systemd is told, `doctor` what is
@@ -36,3 +36,4 @@ pub mod run;
 pub mod sabotage;
 pub mod sink;
 pub mod status;
+pub mod transport;

@@ -124,7 +124,7 @@ mod tests {
             line(&board.status()),
             "connected to h:4433: lore by unicast, 7 behind"
         );
-        board.storage_failed(format!("disk\n full {}", "x".repeat(400)));
+        board.storage_failed("lore", format!("disk\n full {}", "x".repeat(400)));
         let line = line(&board.status());
         assert!(line.starts_with("disk  full"), "{line}");
         assert_eq!(line.chars().count(), MAX_LINE + 1);

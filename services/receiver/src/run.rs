@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use flexicast_tokio::receiver::{Receiver, ReceiverConfig};
+use flexicast_tokio::receiver::ReceiverConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -25,6 +25,7 @@ use crate::notify;
 use crate::receive::{Backoff, End, Loop, Outlet};
 use crate::sink::{ChannelFiles, Layout};
 use crate::status::file as status_file;
+use crate::transport::Transport;
 
 /// How long the goodbye to the source may take.
 const GOODBYE: Duration = Duration::from_secs(3);
@@ -180,7 +181,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         data.receiver_id(),
         link.proof(&settings.verify)
     );
-    let (handle, mut events) = Receiver::start(ReceiverConfig {
+    let config = ReceiverConfig {
         server: source.clone(),
         verify: settings.verify.clone(),
         token: link.token.as_bytes().to_vec(),
@@ -194,11 +195,14 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         replicated: settings.replicate,
         qlog: settings.qlog.clone(),
         sabotage_dedupe_off: promises.dedupe_off,
-    });
+    };
+    let (transport, mut events) = Transport::start(config);
     let end = Loop {
         outlets,
-        confirm: &|channel, cursor| handle.confirm(channel, cursor),
+        confirm: &|channel, cursor| transport.confirm(channel, cursor),
+        again: &|cursors| Box::pin(transport.again(cursors)),
         board: &board,
+        batch: layout.journal.batch(),
         backoff: Backoff::default(),
         order: promises.order,
         gaps_untold: promises.gaps_untold,
@@ -211,7 +215,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     drop(events);
     board.leave();
     let (goodbye, hooks_end) = tokio::join!(
-        tokio::time::timeout(GOODBYE, handle.shutdown()),
+        tokio::time::timeout(GOODBYE, transport.shutdown()),
         tokio::time::timeout(LAST_HOOKS, hooks.stop()),
     );
     if goodbye.is_err() {

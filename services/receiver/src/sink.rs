@@ -31,6 +31,9 @@ pub trait Sink: Send + 'static {
     /// again changes nothing. `encoded` may name another one: a source that was restored sends what
     /// it kept as it was stored.
     fn take(&mut self, incarnation: Uuid, update: Update, encoded: &Bytes);
+    /// Takes an update in that no feed file will show: updates of as many other entries as a file
+    /// keeps follow before the files are written.
+    fn pass(&mut self, incarnation: Uuid, seq: u64, encoded: &Bytes);
     /// The updates `from` to `to` are missing.
     fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing);
     /// Makes the journal of what was taken in durable. Nobody reads it before
@@ -305,6 +308,10 @@ impl Sink for ChannelFiles {
         }
     }
 
+    fn pass(&mut self, incarnation: Uuid, seq: u64, encoded: &Bytes) {
+        self.journal.take(incarnation, seq, encoded);
+    }
+
     fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing) {
         self.journal.miss(incarnation, from, to, why);
     }
@@ -356,7 +363,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::deliver::tests::encoded;
-    use crate::deliver::{Delivery, Item, Received, Step, What};
+    use crate::deliver::{Delivery, Item, ORDER, Received, Step, What};
     use feed::payload;
     use uuid::Uuid;
 
@@ -450,17 +457,22 @@ mod tests {
         for batch in [1500, 40] {
             let folder = tempfile::tempdir().unwrap();
             let (mut files, _) = files(folder.path(), true);
-            let updates: Vec<Bytes> = (1..=1500).map(entry).collect();
-            for updates in updates.chunks(batch) {
-                for encoded in updates {
-                    files.take(
-                        at(0).incarnation,
-                        payload::decode(encoded).unwrap(),
-                        encoded,
-                    );
-                }
-                files.write_output().unwrap();
+            let items: Vec<Item> = (1..=1500)
+                .map(|seq| Item {
+                    incarnation: at(0).incarnation,
+                    seq,
+                    what: What::Update(Received {
+                        encoded: entry(seq),
+                        via: flexicast::Via::Unicast,
+                        live: false,
+                    }),
+                })
+                .collect();
+            for items in items.chunks(batch) {
+                let mut delivery = Delivery::new(items.to_vec(), None, ORDER);
+                delivery.attempt(&mut files, || 0.0).unwrap();
             }
+            assert_eq!(files.tape().updates_from(0), 1500);
             let read = |kind: &str| std::fs::read(folder.path().join(format!("lore.{kind}")));
             found.push((read("atom").unwrap(), read("json").unwrap()));
         }

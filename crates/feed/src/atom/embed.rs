@@ -69,7 +69,8 @@ fn repaired(xml: &str, element: Element, entry: &Entry, time: Timestamp) -> (Str
         };
         if !is_date(&child.text) {
             let mut right = String::new();
-            if let Some(date) = date {
+            let own = child.text.trim().parse().ok();
+            if let Some(date) = own.or(date) {
                 synthesise::element(&mut right, &format!("{prefix}{name}"), &date.to_string());
             }
             edits.push((child.range.clone(), right));
@@ -100,9 +101,32 @@ fn is_date(text: &str) -> bool {
         10 => b == b'T',
         13 | 16 => b == b':',
         0..19 => b.is_ascii_digit(),
-        _ => b.is_ascii_digit() || matches!(b, b'.' | b'Z' | b'+' | b'-' | b':'),
+        _ => b.is_ascii(),
     });
-    form && text.parse::<Timestamp>().is_ok()
+    form && text.get(19..).is_some_and(ends_as_a_date) && text.parse::<Timestamp>().is_ok()
+}
+
+/// What may follow the seconds: a fraction, and `Z` or an offset with its colon. The parser takes
+/// offsets like `+0000` as well, which readers need not.
+fn ends_as_a_date(rest: &str) -> bool {
+    let zone = match rest.strip_prefix('.') {
+        Some(fraction) => {
+            let zone = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
+            if zone.len() == fraction.len() {
+                return false;
+            }
+            zone
+        }
+        None => rest,
+    };
+    match zone.as_bytes() {
+        [b'Z'] => true,
+        [b'+' | b'-', offset @ ..] => match offset {
+            [h, hh, b':', m, mm] => [h, hh, m, mm].iter().all(|b| b.is_ascii_digit()),
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 /// What RFC 4287 section 4.1.2 demands and the original lacks goes in before the end tag.

@@ -5,16 +5,18 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 use uuid::Uuid;
 
+use crate::feed_file::Content;
 use crate::window::{Body, Slot};
 use crate::xml::ATOM_NS;
 use crate::xml::check::{Form, check};
-use crate::xml::element::outline;
+use crate::xml::element::{attributes, find, outline};
 
-/// Cuts the entries out of a document that is known to be well-formed.
-pub(super) fn slots(text: &str) -> Result<Vec<Slot>, String> {
+/// Cuts the entries out of a document that is known to be well-formed, and finds the feed's own
+/// link.
+pub(super) fn content(text: &str) -> Result<Content, String> {
     let mut reader = Reader::from_str(text);
     let mut slots = Vec::new();
-    let mut origin = None;
+    let (mut link, mut origin) = (None, None);
     let mut inside = false;
     loop {
         let start = position(&reader);
@@ -42,10 +44,17 @@ pub(super) fn slots(text: &str) -> Result<Vec<Slot>, String> {
                     slots.push(slot(xml, origin.take())?);
                 }
             }
+            Event::Empty(tag) if link.is_none() && tag.name().as_ref() == "link" => {
+                let attributes = attributes(&tag);
+                let named = find(&attributes, "rel") == Some("alternate");
+                link = find(&attributes, "href")
+                    .filter(|_| named)
+                    .map(str::to_owned);
+            }
             Event::PI(pi) if pi.target() == "flexfeed" => {
                 origin = Some(parse_origin(pi.content()).ok_or("an unknown <?flexfeed …?>")?);
             }
-            Event::Eof => return Ok(slots),
+            Event::Eof => return Ok(Content { link, slots }),
             _ => {}
         }
     }

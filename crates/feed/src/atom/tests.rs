@@ -183,6 +183,37 @@ fn what_rfc_4287_forbids_is_put_right_and_the_rest_kept() {
 }
 
 #[test]
+fn dates_that_only_some_readers_take_are_put_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = open(&path(&folder));
+    for (seq, given, expected) in [
+        (1, "2025-09-05T09:49:57+0000", "2025-09-05T09:49:57Z"),
+        (2, "2025-09-05T09:49:57-05", "2025-09-05T14:49:57Z"),
+        (3, "2025-09-05T09:49:57.5+0200", "2025-09-05T07:49:57.5Z"),
+        (4, "2025-09-05T09:49:57-05:00", "2025-09-05T09:49:57-05:00"),
+        (5, "2025-09-05T09:49:57.25Z", "2025-09-05T09:49:57.25Z"),
+    ] {
+        let id = format!("q{seq}");
+        let xml = format!(
+            "<entry xmlns='{ATOM_NS}'><id>{id}</id><title>T</title><updated>{given}</updated>\
+             <published>{given}</published><link href='https://a/'/></entry>"
+        );
+        file.upsert(&update(seq, &id, &xml));
+        file.settle();
+        let slots = file.window.slots();
+        let entry = slots
+            .iter()
+            .map(|slot| slot.text())
+            .find(|t| t.contains(&id));
+        let entry = entry.unwrap();
+        for name in ["updated", "published"] {
+            let right = format!("<{name}>{expected}</{name}>");
+            assert!(entry.contains(&right), "{entry}");
+        }
+    }
+}
+
+#[test]
 fn what_is_there_many_times_is_removed_in_one_go() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = open(&path(&folder));
@@ -366,4 +397,26 @@ fn numbers_that_are_given_again_replace_what_had_them() {
     assert_eq!(file.upsert(&good(4, "urn:new")), Upserted::Added);
     assert_eq!(ids(&file), ["urn:new", "urn:4", "urn:3", "urn:2", "urn:1"]);
     assert_eq!(file.upsert(&good(3, "urn:4")), Upserted::Unchanged);
+}
+
+#[test]
+fn the_feed_that_the_file_names_stays_the_same_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path(&folder);
+    let write = |seq: u64, feed: &str| {
+        let mut file = open(&path);
+        let mut update = update(seq, &format!("urn:{seq}"), "");
+        update.feed_url = feed.to_owned();
+        file.upsert(&update);
+        file.write().unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let (_, rest) = text.split_once("<link rel=\"alternate\" href=\"").unwrap();
+        rest.split_once('"').unwrap().0.to_owned()
+    };
+    assert_eq!(
+        write(1, "https://a/?x=1&y='<"),
+        "https://a/?x=1&amp;y='&lt;"
+    );
+    assert_eq!(write(2, "https://b/"), "https://a/?x=1&amp;y='&lt;");
+    assert_eq!(write(3, "https://c/"), "https://a/?x=1&amp;y='&lt;");
 }

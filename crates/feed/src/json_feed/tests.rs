@@ -214,3 +214,17 @@ proptest! {
         prop_assert_eq!(again.upsert(&odd), Upserted::Unchanged);
     }
 }
+
+#[test]
+fn the_feed_that_the_file_names_stays_the_same_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path(&folder);
+    for (seq, feed) in [(1, "https://a/"), (2, "https://b/"), (3, "https://c/")] {
+        let mut file = open(&path);
+        let mut update = update(seq, &format!("urn:{seq}"));
+        update.feed_url = feed.to_owned();
+        file.upsert(&update);
+        file.write().unwrap();
+        assert_eq!(json(&path)["_flexfeed"]["source"], "https://a/");
+    }
+}

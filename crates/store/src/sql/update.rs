@@ -13,6 +13,14 @@ use crate::model::{Draft, EncodeUpdate, Hash, StoredUpdate, Validators};
 /// Most updates of one read, whatever the caller asks for.
 const MAX_UPDATES_PER_READ: usize = 65_536;
 
+/// About as long as most updates are, in bytes: so many are looked at first as fit by this into what is asked for. To look at the sizes of many more than go out would
+/// take longer than to read those that do.
+const TYPICAL_BYTES: usize = 2048;
+
+/// At least so many are looked at, and then each time so many times more than before.
+const FIRST_LOOK: usize = 16;
+const MORE: usize = 4;
+
 /// The most bytes of one read that more time is given for.
 const MAX_EXPECTED: usize = 64 << 20;
 
@@ -220,25 +228,42 @@ pub(crate) async fn updates_of(
     max_bytes: usize,
 ) -> Result<Vec<StoredUpdate>, StoreError> {
     session.expect(max_bytes.min(MAX_EXPECTED) as u64);
-    let rows = session
-        .rows(
-            updates_within!("seq, encoded"),
-            values![
-                channel_id,
-                from,
-                to_i64(limit.min(MAX_UPDATES_PER_READ) as u64),
-                i64::try_from(max_bytes).unwrap_or(i64::MAX),
-            ],
-        )
-        .await?;
-    rows.iter()
-        .map(|row| {
-            Ok(StoredUpdate {
-                seq: session.count(row, 0)?,
-                encoded: session.get(row, 1)?,
-            })
-        })
-        .collect()
+    let limit = limit.min(MAX_UPDATES_PER_READ);
+    let (mut next, mut room) = (from, max_bytes);
+    let mut look = (max_bytes / TYPICAL_BYTES).max(FIRST_LOOK);
+    let mut updates: Vec<StoredUpdate> = Vec::new();
+    loop {
+        let count = look.min(limit - updates.len());
+        let rows = session
+            .rows(
+                updates_within!("seq, encoded"),
+                values![
+                    channel_id,
+                    next,
+                    to_i64(count as u64),
+                    i64::try_from(room).unwrap_or(i64::MAX),
+                ],
+            )
+            .await?;
+        for (n, row) in rows.iter().enumerate() {
+            let seq = session.count(row, 0)?;
+            let encoded: Vec<u8> = session.get(row, 1)?;
+            // Each look gives at least one, also where there is no room for it. And retention may
+            // have let go of something since the look before: nothing is to be missing within.
+            if let (0, Some(last)) = (n, updates.last())
+                && (encoded.len() > room || seq != last.seq + 1)
+            {
+                return Ok(updates);
+            }
+            room = room.saturating_sub(encoded.len());
+            next = to_i64(seq).saturating_add(1);
+            updates.push(StoredUpdate { seq, encoded });
+        }
+        if rows.len() < count || updates.len() >= limit || room == 0 {
+            return Ok(updates);
+        }
+        look = look.saturating_mul(MORE);
+    }
 }
 
 /// Refuses what no index could hold.

@@ -188,7 +188,7 @@ fn the_head_is_what_the_source_says_even_below_the_cursor() {
 #[test]
 fn both_kinds_of_errors_are_told() {
     let board = board();
-    board.storage_failed("disk full".into());
+    board.storage_failed(LORE, "disk full".into());
     board.apply(&lost("gone"));
     assert_eq!(board.status().error.as_deref(), Some("disk full; gone"));
     board.delivered(LORE, &Outcome::default());

@@ -12,6 +12,7 @@ use super::*;
 pub(crate) enum Call {
     Begin(u64),
     Take(u64),
+    Pass(u64),
     Miss(u64, u64),
     Journal,
     Output,
@@ -64,6 +65,10 @@ impl Sink for FakeSink {
     fn take(&mut self, _: Uuid, update: Update, sent: &Bytes) {
         assert_eq!(*sent, encoded(update.seq));
         self.note(Call::Take(update.seq));
+    }
+    fn pass(&mut self, _: Uuid, seq: u64, sent: &Bytes) {
+        assert_eq!(*sent, encoded(seq));
+        self.note(Call::Pass(seq));
     }
     fn miss(&mut self, _: Uuid, from: u64, to: u64, _: Missing) {
         self.note(Call::Miss(from, to));
@@ -202,6 +207,53 @@ fn what_does_not_decode_is_passed_over() {
     // Who reads along is told.
     let missed = |seq| Call::Miss(seq, seq);
     assert_eq!(sink.calls()[1..4], [missed(4), missed(5), missed(6)]);
+}
+
+#[test]
+fn of_a_long_batch_only_what_files_can_show_is_decoded() {
+    let keep = KEEP as u64;
+    let mut items: Vec<Item> = (1..=keep + 20).map(item).collect();
+    items[7] = garbled(8);
+    items[keep as usize + 9] = garbled(keep + 10);
+    items[keep as usize].what = items[keep as usize + 1].what.clone();
+    let mut sink = FakeSink::default();
+    let mut delivery = Delivery::new(items.clone(), at(0), ORDER);
+    delivery.attempt(&mut sink, || 0.0).unwrap();
+    let of = |seq| match seq {
+        8 => Call::Miss(8, 8),
+        // Two that make no sense, one of which calls itself by another number.
+        n if n == keep + 1 || n == keep + 10 => Call::Miss(n, n),
+        n if n <= 18 => Call::Pass(n),
+        n => Call::Take(n),
+    };
+    let expected: Vec<Call> = (1..=keep + 20).map(of).collect();
+    assert_eq!(sink.calls()[..expected.len()], expected);
+    let outcome = delivery.into_outcome();
+    assert_eq!(outcome.undecodable, 3);
+    let ids: Vec<&str> = outcome
+        .delivered
+        .iter()
+        .map(|(r, _)| r.id.as_str())
+        .collect();
+    assert_eq!(
+        (ids.len(), ids[0], ids[9]),
+        (keep as usize + 17, "urn:1", "urn:11")
+    );
+    // Where numbers begin anew, what went before is taken as it came.
+    let begin = Item {
+        what: What::Begins { resync: true },
+        ..item(keep + 20)
+    };
+    items.push(begin);
+    let mut sink = FakeSink::default();
+    let mut delivery = Delivery::new(items, at(0), ORDER);
+    delivery.attempt(&mut sink, || 0.0).unwrap();
+    assert!(
+        !sink
+            .calls()
+            .iter()
+            .any(|call| matches!(call, Call::Pass(_)))
+    );
 }
 
 #[test]

@@ -562,7 +562,7 @@ async fn readiness_tells_what_is_in_the_way() {
         },
     );
     assert_eq!(reasons(&bench).await.0, 200);
-    bench.board.storage_failed("disk full".into());
+    bench.board.storage_failed("lore", "disk full".into());
     let (code, why) = reasons(&bench).await;
     assert_eq!(code, 503);
     assert!(why.contains("disk full"), "{why}");

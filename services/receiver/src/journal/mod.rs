@@ -23,7 +23,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use crate::durable::FileError;
-pub use record::{Kind, Mark, Missing, Record};
+pub use record::{Kind, Mark, Missing, OVERHEAD, Record};
 pub use tape::{Guard, Place, Resume, Tape};
 pub use writer::{Journal, Opened};
 
@@ -32,7 +32,7 @@ pub use writer::{Journal, Opened};
 pub struct Limits {
     /// The most records.
     pub updates: usize,
-    /// The most bytes.
+    /// The most bytes, as they are in the files.
     pub bytes: u64,
 }
 
@@ -46,7 +46,8 @@ impl Default for Limits {
 }
 
 /// Into how many segments a full journal is divided: it holds between seven eighths of its limits
-/// and all of them.
+/// and all of them, if what is written at once is no more than [`Limits::batch`]. Where two updates are longer than that,
+/// they are kept all the same.
 const SEGMENTS: u64 = 8;
 
 impl Limits {
@@ -56,6 +57,17 @@ impl Limits {
 
     fn segment_bytes(self) -> u64 {
         (self.bytes / SEGMENTS).max(1)
+    }
+
+    /// The most that may be written before it is announced, in records and bytes: what was not
+    /// announced cannot leave, so more would be more than the journal is to hold.
+    #[must_use]
+    pub fn batch(self) -> Self {
+        Self {
+            updates: self.updates.saturating_sub(self.segment_updates()).max(1),
+            // Far from all of it: the last update of a batch may be long.
+            bytes: self.bytes / 2,
+        }
     }
 }
 

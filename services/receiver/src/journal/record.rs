@@ -16,6 +16,9 @@ const CHECK: usize = 8;
 /// A body without an encoded update.
 const FIXED: usize = 1 + 16 + 8 + 8;
 
+/// What a record takes in a file beside its update, in bytes.
+pub const OVERHEAD: usize = PREFIX + FIXED;
+
 /// No body is longer: an update is refused before it comes here.
 const MAX_BODY: usize = FIXED + MAX_EVENT_BYTES + 1;
 
@@ -88,7 +91,7 @@ impl Record {
     /// Its length in a file.
     #[must_use]
     pub fn size(&self) -> usize {
-        PREFIX + FIXED + self.encoded.len()
+        OVERHEAD + self.encoded.len()
     }
 
     /// Appends it, as the record of this position.

@@ -11,8 +11,8 @@ use crate::durable::{FileError, sync_folder_of};
 /// What a file begins with, before the position of its first record.
 const MAGIC: &[u8] = b"flexfeed journal 1\n";
 
-/// The length of that.
-const HEADER: u64 = MAGIC.len() as u64 + 8;
+/// The length of that, in bytes.
+pub(super) const HEADER: u64 = MAGIC.len() as u64 + 8;
 
 const SUFFIX: &str = ".log";
 
@@ -42,8 +42,13 @@ impl Segment {
         self.marks.get(at)
     }
 
-    /// Makes a new file, durably, and returns it open for writing.
-    pub(super) fn create(folder: &Path, first: u64) -> Result<(Self, File), FileError> {
+    /// Makes a new file that begins with these records, as they stand in a file, durably; returns it
+    /// open for writing. The records count only when they are noted by [`Segment::push`].
+    pub(super) fn create(
+        folder: &Path,
+        first: u64,
+        records: &[u8],
+    ) -> Result<(Self, File), FileError> {
         let path = folder.join(format!("{first:020}{SUFFIX}"));
         let create = || -> io::Result<File> {
             let mut file = OpenOptions::new()
@@ -54,14 +59,17 @@ impl Segment {
                 .mode(0o600)
                 .open(&path)?;
             file.write_all(&[MAGIC, &first.to_be_bytes()].concat())?;
+            file.write_all(records)?;
             file.sync_all()?;
             Ok(file)
         };
-        let file = create().map_err(|error| {
+        let made = create().map_err(|error| FileError::of("write", &path)(error));
+        let made = made.and_then(|file| sync_folder_of(&path).map(|()| file));
+        let file = made.inspect_err(|_| {
+            // On a full disk the half of it takes room that others need; and whole, it would be read
+            // at the next start beside what is written in its stead.
             let _ = fs::remove_file(&path);
-            FileError::of("write", &path)(error)
         })?;
-        sync_folder_of(&path)?;
         let segment = Self {
             first,
             path,

@@ -320,22 +320,31 @@ fn bounds_hold_and_everything_that_leaves_is_told_first() {
         journal.tape().guard(witness.clone());
         let mut next = 1;
         for _ in 0..150 {
-            let batch = rng.random_range(1..12);
-            for seq in next..next + batch {
+            // As much at once as is allowed.
+            let most = limits.batch();
+            let (mut records, mut bytes) = (0, 0);
+            while records < most.updates.min(60) && bytes < most.bytes.max(1) {
                 let size = rng.random_range(0..1000);
-                journal.take(inc(1), seq, &Bytes::from(vec![7; size]));
+                journal.take(inc(1), next, &Bytes::from(vec![7; size]));
+                (records, bytes) = (records + 1, bytes + (OVERHEAD + size) as u64);
+                next += 1;
             }
-            next += batch;
             journal.write().unwrap();
             journal.announce();
             let kept = all(&journal.tape()).len();
-            // A batch that is larger than all of it is kept, with what was in its file already.
+            assert!(kept <= limits.updates, "{kept}, {limits:?}");
+            let all = size(folder.path());
+            let longest = 1000 + OVERHEAD as u64;
+            // Two updates have room in any case: the last one that there was, and the next.
             assert!(
-                kept <= limits.updates.max(limits.updates / 8 + 24),
-                "{kept}"
+                all <= limits.bytes.max(2 * longest + 100),
+                "{all}, {limits:?}"
             );
-            let most = limits.bytes + limits.bytes / 8 + 24 * 1100;
-            assert!(size(folder.path()) <= most, "{}", size(folder.path()));
+            // And no more leaves than has to, once there was enough.
+            let eighth = limits.updates.div_ceil(8);
+            let full = kept + eighth >= limits.updates;
+            let full = full || all + limits.bytes / 8 + longest >= limits.bytes;
+            assert!(full || kept as u64 == next - 1, "{kept}, {all}, {limits:?}");
         }
         let mut known = witness.seen.lock().unwrap().clone();
         assert!(!known.is_empty());

@@ -10,7 +10,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::record::{Kind, Mark, Missing, Record};
-use super::segment::{Segment, list};
+use super::segment::{HEADER, Segment, list};
 use super::tape::{Index, Tape};
 use super::{JournalError, Limits};
 use crate::board::now_ms;
@@ -172,42 +172,74 @@ impl Journal {
     /// for the disk.
     ///
     /// # Errors
-    /// What failed; nothing was written then, and it can be tried again.
+    /// What failed. It can be tried again; a part may be written then, and is not written twice.
     pub fn write(&mut self) -> Result<(), JournalError> {
-        if self.pending.is_empty() {
-            return Ok(());
+        while !self.pending.is_empty() {
+            self.write_part()?;
         }
-        self.make_room()?;
-        let full = self.tape.index().segments.back().is_none_or(|segment| {
-            segment.marks.len() >= self.limits.segment_updates()
-                || segment.len >= self.limits.segment_bytes()
-        });
-        let end = self.tape.index().segments.back().map_or(0, Segment::end);
-        let file = match &self.file {
-            Some(file) if !full => file,
-            _ => {
-                let (segment, file) = Segment::create(&self.folder, end)?;
-                self.tape.index().segments.push_back(segment);
-                self.file.insert(file)
-            }
-        };
-        let mut bytes = Vec::new();
-        for (record, position) in self.pending.iter().zip(end..) {
-            record.write(position, &mut bytes);
-        }
+        // The file that was written to before has ended by now, and may leave as well.
+        self.make_room(0, 0)
+    }
+
+    /// Writes as much of what is pending as one file takes: an old one's rest, or a new one.
+    fn write_part(&mut self) -> Result<(), JournalError> {
+        let most = (self.limits.segment_updates(), self.limits.segment_bytes());
         // Only this writer changes the segments, so nothing moves while the lock is not held; a
         // disk that hangs must not hold readers up.
-        let (path, len) = match self.tape.index().segments.back() {
-            Some(segment) => (segment.path.clone(), segment.len),
-            None => return Ok(()),
+        let back = {
+            let index = self.tape.index();
+            let back = index.segments.back();
+            back.map(|s| (s.path.clone(), s.marks.len(), s.len, s.end()))
         };
-        super::segment::append(file, &path, len, &bytes)?;
-        if let Some(segment) = self.tape.index().segments.back_mut() {
-            for record in self.pending.drain(..) {
+        let end = back.as_ref().map_or(0, |(_, _, _, end)| *end);
+        let back = back.filter(|_| self.file.is_some());
+        let (old, count) = match back {
+            Some((path, records, len, _)) => {
+                let count = self.fitting(most.0.saturating_sub(records), most.1, len);
+                (Some((path, len)).filter(|_| count > 0), count)
+            }
+            None => (None, 0),
+        };
+        let count = match old {
+            Some(_) => count,
+            // What is too long for any file gets one for itself.
+            None => self.fitting(most.0, most.1, HEADER).max(1),
+        };
+        let mut bytes = Vec::new();
+        for (record, position) in self.pending.iter().take(count).zip(end..) {
+            record.write(position, &mut bytes);
+        }
+        let header = if old.is_some() { 0 } else { HEADER };
+        self.make_room(count, bytes.len() as u64 + header)?;
+        let new = match (&self.file, &old) {
+            (Some(file), Some((path, len))) => {
+                super::segment::append(file, path, *len, &bytes)?;
+                None
+            }
+            _ => {
+                let (segment, file) = Segment::create(&self.folder, end, &bytes)?;
+                self.file = Some(file);
+                Some(segment)
+            }
+        };
+        let mut index = self.tape.index();
+        index.segments.extend(new);
+        if let Some(segment) = index.segments.back_mut() {
+            for record in self.pending.drain(..count) {
                 segment.push(&record);
             }
         }
         Ok(())
+    }
+
+    /// How many of the pending records fit into a file of the length `len` that takes so many more
+    /// records, and so many bytes in all.
+    fn fitting(&self, records: usize, bytes: u64, mut len: u64) -> usize {
+        let fits = |record: &&Record| {
+            len = len.saturating_add(record.size() as u64);
+            len <= bytes
+        };
+        self.pending.iter().take(records).take_while(fits).count()
     }
 
     /// Makes what is written count for readers: all other files of its batch are durable too.
@@ -217,20 +249,22 @@ impl Journal {
         }
     }
 
-    /// Lets the oldest segments go until there is room for what is pending.
-    fn make_room(&mut self) -> Result<(), JournalError> {
-        let coming = self.pending.len();
-        let coming_bytes: u64 = self.pending.iter().map(|r| r.size() as u64).sum();
+    /// Lets the oldest segments go until there is room for so many records and bytes. What does not
+    /// count yet stays: its guards could not read it.
+    fn make_room(&mut self, coming: usize, coming_bytes: u64) -> Result<(), JournalError> {
         loop {
+            let announced = self.tape.end();
             let (path, end) = {
                 let index = self.tape.index();
                 let records: usize = index.segments.iter().map(|s| s.marks.len()).sum();
                 let bytes: u64 = index.segments.iter().map(|s| s.len).sum();
                 let fits = records + coming <= self.limits.updates
-                    && bytes + coming_bytes <= self.limits.bytes;
+                    && bytes.saturating_add(coming_bytes) <= self.limits.bytes;
                 match index.segments.front() {
                     // The last one is being written to.
-                    Some(oldest) if !fits && index.segments.len() > 1 => {
+                    Some(oldest)
+                        if !fits && index.segments.len() > 1 && oldest.end() <= announced =>
+                    {
                         (oldest.path.clone(), oldest.end())
                     }
                     _ => return Ok(()),

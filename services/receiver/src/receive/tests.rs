@@ -1,12 +1,17 @@
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 use std::collections::VecDeque;
 
-use flexicast::Via;
+use std::sync::{Arc, Mutex};
 
+use flexicast::Via;
+use uuid::Uuid;
+
+use super::batch::BATCH_UPDATES;
 use super::*;
 use crate::board::Identity;
 use crate::deliver::ORDER;
 use crate::deliver::tests::{Call, FakeSink, encoded, incarnation};
+use crate::journal::OVERHEAD;
 
 const LORE: &str = "lore";
 const FAST: Backoff = Backoff {
@@ -25,6 +30,10 @@ struct Bench {
 }
 
 fn bench(capacity: usize, ready: impl IntoIterator<Item = Event>) -> Bench {
+    bench_of(capacity, Limits::default(), ready)
+}
+
+fn bench_of(capacity: usize, batch: Limits, ready: impl IntoIterator<Item = Event>) -> Bench {
     let identity = Identity {
         name: "r1".into(),
         receiver_id: Uuid::from_u128(1),
@@ -44,7 +53,9 @@ fn bench(capacity: usize, ready: impl IntoIterator<Item = Event>) -> Bench {
             let end = Loop {
                 outlets: vec![Outlet::new(LORE, sink, None)],
                 confirm: &confirm,
+                again: &|_| panic!("there is no other channel"),
                 board: &board,
+                batch,
                 backoff: FAST,
                 order: ORDER,
                 gaps_untold: false,
@@ -281,18 +292,31 @@ async fn what_the_transport_hands_over_twice_is_logged_twice() {
 
 #[tokio::test]
 async fn batches_are_bounded() {
-    let bench = bench(10_000, (1..=10_000).map(update));
-    bench.confirmed(10_000).await;
-    let calls = bench.sink.calls();
-    let logged: Vec<usize> = calls
-        .iter()
-        .filter_map(|call| match call {
-            Call::Log(seqs) => Some(seqs.len()),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(logged, [4096, 4096, 1808]);
-    bench.end().await;
+    let size = (OVERHEAD + encoded(1).len()) as u64;
+    let of = |updates, bytes| Limits { updates, bytes };
+    for (most, until, expected) in [
+        (
+            of(10_000, u64::MAX),
+            10_000,
+            vec![BATCH_UPDATES, 10_000 - BATCH_UPDATES],
+        ),
+        (of(3, u64::MAX), 7, vec![3, 3, 1]),
+        (of(100, 2 * size), 5, vec![2, 2, 1]),
+        (of(1, 0), 2, vec![1, 1]),
+    ] {
+        let bench = bench_of(10_000, most, (1..=until).map(update));
+        bench.confirmed(until).await;
+        let calls = bench.sink.calls();
+        let logged: Vec<usize> = calls
+            .iter()
+            .filter_map(|call| match call {
+                Call::Log(seqs) => Some(seqs.len()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(logged, expected, "{most:?}");
+        bench.end().await;
+    }
 }
 
 #[tokio::test]
@@ -305,7 +329,8 @@ async fn while_the_disk_is_full_nothing_is_taken_and_nothing_is_lost() {
         .await;
     assert_eq!(bench.board.status().error.as_deref(), Some("no room"));
     // One batch gathers, then the channel fills and stays full: the transport has to wait.
-    let last = 1 + 4096 + 4;
+    let batch = BATCH_UPDATES as u64;
+    let last = 1 + batch + 4;
     for seq in 2..=last {
         bench.events.send(update(seq)).await.unwrap();
     }
@@ -322,7 +347,7 @@ async fn while_the_disk_is_full_nothing_is_taken_and_nothing_is_lost() {
             _ => None,
         })
         .collect();
-    assert_eq!(cursors, [1, 1 + 4096, last]);
+    assert_eq!(cursors, [1, 1 + batch, last]);
     bench
         .until("no error", |b| b.board.status().error.is_none())
         .await;
@@ -396,4 +421,138 @@ async fn events_of_unknown_channels_do_nothing() {
     bench.confirmed(1).await;
     assert_eq!(bench.sink.calls().len(), 6);
     bench.end().await;
+}
+
+/// What one channel cannot write does not hold up another; in the end it has it all, each once.
+#[tokio::test]
+async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
+    const NET: &str = "net";
+    let of = |channel: &str, seq| Event::Update {
+        channel: channel.into(),
+        incarnation: incarnation(),
+        seq,
+        encoded: encoded(seq),
+        via: Via::Flow,
+    };
+    let begins = |channel: &str| Event::Welcome {
+        channel: channel.into(),
+        incarnation: incarnation(),
+        head: 0,
+        first: 1,
+        resync: false,
+    };
+    let identity = Identity {
+        name: "r1".into(),
+        receiver_id: Uuid::from_u128(1),
+        source: "h:4433".into(),
+    };
+    let channels = [(LORE.to_owned(), None), (NET.to_owned(), None)];
+    let board = Arc::new(Board::new(identity, &channels));
+    let (bad, good) = (FakeSink::default(), FakeSink::default());
+    let (first, mut inbox) = mpsc::channel(4);
+    let (stop, mut stopping) = watch::channel(false);
+    let confirmed = Arc::new(Mutex::new(Vec::new()));
+    // What is asked for when the transport connects anew, and where its events come from then.
+    let (asked, mut asking) = mpsc::unbounded_channel();
+    let task = tokio::spawn({
+        let (board, bad, good) = (board.clone(), bad.clone(), good.clone());
+        let confirmed = confirmed.clone();
+        async move {
+            let confirm = |name: &str, cursor: Cursor| {
+                confirmed
+                    .lock()
+                    .unwrap()
+                    .push((name.to_owned(), cursor.seq));
+            };
+            let again = |cursors: Cursors| -> Anew<'_> {
+                let (events, inbox) = mpsc::channel(4);
+                asked.send((cursors, events)).unwrap();
+                Box::pin(std::future::ready(inbox))
+            };
+            Loop {
+                outlets: vec![Outlet::new(LORE, bad, None), Outlet::new(NET, good, None)],
+                confirm: &confirm,
+                again: &again,
+                board: &board,
+                batch: Limits {
+                    updates: 5,
+                    bytes: 1 << 20,
+                },
+                backoff: FAST,
+                order: ORDER,
+                gaps_untold: false,
+                source: "h:4433",
+            }
+            .run(&mut inbox, &mut stopping)
+            .await
+        }
+    });
+    let patience = Duration::from_secs(20);
+    let within = |what: &'static str, name: &'static str, seq: u64| {
+        let confirmed = confirmed.clone();
+        async move {
+            let all = async {
+                while !confirmed.lock().unwrap().contains(&(name.to_owned(), seq)) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(patience, all).await.expect(what);
+        }
+    };
+    for event in [begins(LORE), begins(NET), of(LORE, 1), of(NET, 1)] {
+        first.send(event).await.unwrap();
+    }
+    within("both begin", LORE, 1).await;
+    within("both begin", NET, 1).await;
+    bad.fail(Step::Output, u32::MAX);
+    for seq in 2..=60 {
+        for name in [LORE, NET] {
+            let sent = first.send(of(name, seq));
+            tokio::time::timeout(patience, sent)
+                .await
+                .expect("room")
+                .unwrap();
+        }
+    }
+    within("the good one goes on", NET, 60).await;
+    let status = board.status();
+    assert_eq!(
+        status.error.as_deref(),
+        Some("no room"),
+        "although the other one works"
+    );
+    assert!(asking.is_empty(), "it cannot be written yet");
+    bad.fail(Step::Output, 0);
+    let (cursors, second) = tokio::time::timeout(patience, asking.recv())
+        .await
+        .expect("the transport connects anew")
+        .unwrap();
+    let from = cursors[0].1.unwrap().seq;
+    assert!((2..20).contains(&from), "{cursors:?}");
+    assert_eq!(
+        (cursors[1].0.as_str(), cursors[1].1.unwrap().seq),
+        (NET, 60)
+    );
+    assert!(first.is_closed());
+    for event in [begins(LORE), begins(NET)] {
+        second.send(event).await.unwrap();
+    }
+    for seq in from + 1..=61 {
+        second.send(of(LORE, seq)).await.unwrap();
+    }
+    second.send(of(NET, 61)).await.unwrap();
+    within("the bad one catches up", LORE, 61).await;
+    within("the good one goes on", NET, 61).await;
+    assert_eq!(board.status().error, None);
+    for sink in [bad, good] {
+        let calls = sink.calls();
+        let logged = calls.iter().filter_map(|call| match call {
+            Call::Log(seqs) => Some(seqs.clone()),
+            _ => None,
+        });
+        let logged: Vec<u64> = logged.flatten().collect();
+        assert_eq!(logged, (1..=61).collect::<Vec<_>>());
+    }
+    stop.send(true).unwrap();
+    assert_eq!(task.await.unwrap(), End::Stopped);
 }

@@ -217,9 +217,9 @@ mod tests {
             .unwrap();
         };
         error(None).await;
-        board.storage_failed("disk full".into());
+        board.storage_failed("lore", "disk full".into());
         error(Some("disk full")).await;
-        board.storage_failed("gone".into());
+        board.storage_failed("lore", "gone".into());
         end.send(true).unwrap();
         task.await.unwrap();
         let status = read(folder.path()).unwrap().unwrap();

@@ -1,0 +1,297 @@
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+use super::*;
+use crate::entry::{Attachment, Author};
+use proptest::prelude::*;
+
+fn time() -> Timestamp {
+    "2025-09-05T09:49:57.123Z".parse().unwrap()
+}
+
+fn entry(id: &str, html: &str) -> Entry {
+    Entry {
+        id: id.into(),
+        title: Some("T".into()),
+        content_html: Some(html.into()),
+        xml: format!("<entry><id>{id}</id></entry>"),
+        ..Entry::default()
+    }
+}
+
+fn body(encoded: &[u8]) -> serde_json::Value {
+    let plain = match encoded[0] {
+        ZSTD => decompress(&encoded[1..]).unwrap(),
+        _ => encoded[1..].to_vec(),
+    };
+    serde_json::from_slice(&plain).unwrap()
+}
+
+#[test]
+fn the_event_is_what_the_contract_says() {
+    let incarnation = Uuid::from_u128(7);
+    let now = "2025-09-05T09:49:57.1239Z".parse().unwrap();
+    let event = body(&encode(
+        &entry("urn:x", "<p>"),
+        Kind::Updated,
+        "https://example.org/f",
+        incarnation,
+        42,
+        now,
+    ));
+    assert_eq!(event["specversion"], "1.0");
+    assert_eq!(event["type"], "org.flexfeed.entry.updated.v1");
+    assert_eq!(event["source"], "https://example.org/f");
+    assert_eq!(event["id"], format!("{incarnation}/42"));
+    assert_eq!(event["time"], "2025-09-05T09:49:57.123Z");
+    assert_eq!(event["subject"], "urn:x");
+    assert_eq!(event["datacontenttype"], "application/json");
+    assert_eq!(event["data"]["id"], "urn:x");
+    assert_eq!(event["data"]["content_html"], "<p>");
+    assert_eq!(
+        event["data"]["_flexfeed"]["xml"],
+        "<entry><id>urn:x</id></entry>"
+    );
+}
+
+#[test]
+fn whole_seconds_have_milliseconds_too() {
+    let now = "2025-09-05T09:49:57Z".parse().unwrap();
+    let event = body(&encode(
+        &entry("a", ""),
+        Kind::Created,
+        "u",
+        Uuid::nil(),
+        1,
+        now,
+    ));
+    assert_eq!(event["time"], "2025-09-05T09:49:57.000Z");
+}
+
+#[test]
+fn both_ways_of_decompressing_agree() {
+    let words = |n: usize| "word ".repeat(n).into_bytes();
+    for plain in [words(0), words(1), words(1000), words(SHORT / 5 + 1)] {
+        let packed = zstd::bulk::compress(&plain, ZSTD_LEVEL).unwrap();
+        assert_eq!(decompress(&packed).unwrap(), plain);
+        assert_eq!(decompress_any(&packed).unwrap(), plain);
+        assert_eq!(decompress_short(&packed).is_some(), plain.len() <= SHORT);
+        // A frame that does not say its length, two frames, and damaged ones.
+        let unknown = zstd::stream::encode_all(plain.as_slice(), 3).unwrap();
+        assert_eq!(decompress(&unknown).unwrap(), plain);
+        let twice = [packed.as_slice(), &packed].concat();
+        assert_eq!(
+            decompress(&twice).unwrap(),
+            [plain.as_slice(), &plain].concat()
+        );
+        for cut in 0..packed.len().min(60) {
+            assert!(decompress(&packed[..cut]).is_err() || cut == 0);
+        }
+        // And the context is as good as new after each of them.
+        assert_eq!(decompress(&packed).unwrap(), plain);
+    }
+}
+
+#[test]
+fn compression_is_used_where_it_helps_and_bounded() {
+    let long = encode(
+        &entry("a", &"word ".repeat(1000)),
+        Kind::Created,
+        "u",
+        Uuid::nil(),
+        1,
+        time(),
+    );
+    assert_eq!(long[0], ZSTD);
+    assert!(long.len() < 1000);
+    let bomb = zstd::bulk::compress(&vec![b' '; MAX_EVENT_BYTES + 1], 3).unwrap();
+    assert!(bomb.len() < 10_000);
+    let bomb = [&[ZSTD], bomb.as_slice()].concat();
+    assert!(matches!(decode(&bomb), Err(PayloadError::TooLong)));
+}
+
+#[test]
+fn what_is_no_update_is_refused() {
+    assert!(matches!(decode(&[]), Err(PayloadError::Empty)));
+    assert!(matches!(
+        decode(&[9, 1]),
+        Err(PayloadError::UnknownEncoding(9))
+    ));
+    assert!(matches!(decode(&[0]), Err(PayloadError::Json(_))));
+    assert!(matches!(
+        decode(&[1, 2, 3]),
+        Err(PayloadError::Decompress(_))
+    ));
+    let good = encode(&entry("a", ""), Kind::Created, "u", Uuid::nil(), 1, time());
+    for (member, value) in [
+        ("specversion", "2.0"),
+        ("type", "x"),
+        ("id", "1/1"),
+        ("time", "yesterday"),
+        ("subject", "other"),
+    ] {
+        let mut event = body(&good);
+        event[member] = value.into();
+        let mut bytes = vec![IDENTITY];
+        bytes.extend(event.to_string().bytes());
+        match decode(&bytes) {
+            Err(PayloadError::Member { member: m, .. }) => assert_eq!(m, member),
+            other => panic!("{member}: {other:?}"),
+        }
+    }
+}
+
+/// A glance takes and refuses what decoding does, for the same kind of reason.
+fn same(bytes: &[u8]) {
+    match (decode(bytes), glance(bytes)) {
+        (Ok(update), Ok(seen)) => assert_eq!(
+            (update.seq, update.time, update.entry.id),
+            (seen.seq, seen.time, seen.entry_id)
+        ),
+        (Err(PayloadError::Json(refused)), Err(PayloadError::Json(reason))) => {
+            // The types have other names.
+            let places = |error: &serde_json::Error| (error.line(), error.column());
+            assert_eq!(places(&refused), places(&reason));
+        }
+        (Err(refused), Err(reason)) => assert_eq!(refused.to_string(), reason.to_string()),
+        (update, seen) => panic!("{update:?} or {seen:?}"),
+    }
+}
+
+#[test]
+fn a_glance_refuses_what_decoding_refuses() {
+    let mut full = entry("a", "<p>");
+    full.authors.push(Author {
+        name: Some("N".into()),
+        url: None,
+    });
+    full.attachments.push(Attachment {
+        url: "u".into(),
+        mime_type: "m".into(),
+        size: Some(1),
+    });
+    full.tags.push("t".into());
+    let when = Some(time());
+    (full.published, full.updated, full.url) = (when, when, Some("u".into()));
+    (full.summary, full.language) = (Some("s".into()), Some("en".into()));
+    let good = body(&encode(&full, Kind::Updated, "u", Uuid::nil(), 1, time()));
+    let again = |event: &serde_json::Value| {
+        let mut bytes = vec![IDENTITY];
+        bytes.extend(event.to_string().bytes());
+        bytes
+    };
+    same(&again(&good));
+    // Each member of another type, and each of them gone.
+    let mut tried = 0;
+    let places: &[&[&str]] = &[
+        &[],
+        &["data"],
+        &["data", "_flexfeed"],
+        &["data", "authors", "0"],
+        &["data", "attachments", "0"],
+    ];
+    for place in places {
+        let at = |event: &mut serde_json::Value, edit: &dyn Fn(&mut serde_json::Value)| {
+            let mut inner = event;
+            for name in *place {
+                inner = match name.parse::<usize>() {
+                    Ok(n) => &mut inner[n],
+                    Err(_) => &mut inner[*name],
+                };
+            }
+            edit(inner);
+        };
+        let mut names: Vec<String> = Vec::new();
+        let mut event = good.clone();
+        at(&mut event, &|_| {});
+        let pointer: String = place.iter().map(|name| format!("/{name}")).collect();
+        let object = good.pointer(&pointer).unwrap().as_object().unwrap();
+        names.extend(object.keys().cloned());
+        for name in names {
+            for value in ["7", "\"x\"", "null", "[7]", "[]", "{}", "-1"] {
+                let value: serde_json::Value = serde_json::from_str(value).unwrap();
+                let mut event = good.clone();
+                at(&mut event, &|inner| inner[&name] = value.clone());
+                same(&again(&event));
+                tried += 1;
+            }
+            let mut event = good.clone();
+            at(&mut event, &|inner| {
+                inner.as_object_mut().unwrap().remove(&name);
+            });
+            same(&again(&event));
+        }
+    }
+    assert!(tried > 150, "{tried}");
+    // No UTF-8, within a string and outside of all.
+    let text = good.to_string();
+    for at in [0, text.find("<p>").unwrap()] {
+        let mut bytes = again(&good);
+        bytes[1 + at] = 0xff;
+        same(&bytes);
+    }
+}
+
+prop_compose! {
+    fn any_entry()(
+        id in "\\PC{1,20}",
+        texts in proptest::collection::vec(proptest::option::of("(?s).{1,40}"), 5),
+        names in proptest::collection::vec(proptest::option::of("\\PC{1,9}"), 0..4),
+        tags in proptest::collection::vec("\\PC{0,9}", 0..3),
+        ms in proptest::option::of(-62_000_000_000_000i64..253_000_000_000_000),
+        size in proptest::option::of(any::<u64>()),
+        xml in "(?s).{0,200}",
+    ) -> Entry {
+        let when = ms.and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        Entry {
+            id,
+            title: texts[0].clone(),
+            url: texts[1].clone(),
+            content_html: texts[2].clone(),
+            content_text: texts[3].clone(),
+            summary: texts[4].clone(),
+            authors: names.into_iter()
+                .map(|name| Author { url: name.clone().map(|n| format!("mailto:{n}")), name })
+                .collect(),
+            attachments: tags.iter()
+                .map(|t| Attachment { url: t.clone(), mime_type: t.clone(), size })
+                .collect(),
+            tags,
+            language: texts[4].clone(),
+            published: when,
+            updated: when,
+            xml,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_encoded_is_decoded(entry in any_entry(), seq in any::<u64>(), i in any::<u128>()) {
+        let encoded = encode(&entry, Kind::Created, "https://f/", Uuid::from_u128(i), seq, time());
+        let update = decode(&encoded).unwrap();
+        prop_assert_eq!(update.entry, entry);
+        prop_assert_eq!((update.seq, update.incarnation), (seq, Uuid::from_u128(i)));
+        prop_assert_eq!(update.time, time());
+        prop_assert_eq!(update.kind, Kind::Created);
+        same(&encoded);
+    }
+
+    #[test]
+    fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        same(&bytes);
+    }
+
+    #[test]
+    fn damaged_updates_are_answered(
+        at in any::<proptest::sample::Index>(),
+        byte in any::<u8>(),
+        cut in any::<proptest::sample::Index>(),
+        long in any::<bool>(),
+    ) {
+        let html = if long { "word ".repeat(500) } else { "x".into() };
+        let mut bytes = encode(&entry("a", &html), Kind::Created, "u", Uuid::nil(), 1, time());
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        bytes.truncate(cut.index(bytes.len()) + 1);
+        same(&bytes);
+    }
+}

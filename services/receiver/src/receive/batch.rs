@@ -1,0 +1,57 @@
+//! What waits to be written, and how much of it may wait.
+
+use crate::deliver::{Item, What};
+use crate::journal::{Limits, OVERHEAD};
+
+/// The most updates in a batch: each one writes every file anew, so who is far behind is done sooner
+/// with few large ones.
+pub(super) const BATCH_UPDATES: usize = 8192;
+
+/// A batch takes no more updates once it has so many bytes of them.
+const BATCH_BYTES: u64 = 16 << 20;
+
+/// The bounds of all that waits, where the journals can take so much at once.
+pub(super) fn bounds(journal: Limits) -> Limits {
+    Limits {
+        updates: journal.updates.min(BATCH_UPDATES),
+        bytes: journal.bytes.min(BATCH_BYTES).max(1),
+    }
+}
+
+/// Items of one channel, in order.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) items: Vec<Item>,
+    /// As the journal has them.
+    bytes: u64,
+    /// It says where a delivery begins: that is written down before anything more is taken.
+    pub(super) is_urgent: bool,
+}
+
+impl Batch {
+    pub(super) fn push(&mut self, item: Item) {
+        let encoded = match &item.what {
+            What::Update(received) => received.encoded.len(),
+            What::Begins { .. } => {
+                self.is_urgent = true;
+                0
+            }
+            What::Gap { .. } => 0,
+        };
+        self.items.push(item);
+        self.bytes += (OVERHEAD + encoded) as u64;
+    }
+}
+
+/// Whether there is room for more beside these.
+pub(super) fn takes_more<'a>(batches: impl Iterator<Item = &'a Batch>, most: Limits) -> bool {
+    let (mut updates, mut bytes) = (0, 0);
+    for batch in batches {
+        if batch.is_urgent {
+            return false;
+        }
+        updates += batch.items.len();
+        bytes += batch.bytes;
+    }
+    updates < most.updates && bytes < most.bytes
+}

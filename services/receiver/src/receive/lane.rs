@@ -1,0 +1,238 @@
+//! One channel on its way from the transport into its outputs.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flexicast::Cursor;
+use tokio::sync::{Notify, watch};
+use tracing::{error, warn};
+use uuid::Uuid;
+
+use super::batch::Batch;
+use super::{Backoff, End, Loop, Outlet, stopped};
+use crate::board::{Board, now_ms};
+use crate::deliver::{Delivery, Item, Step, StorageReport, after};
+use crate::sink::Sink;
+
+/// What a write ends with: what it was done by, for the next one, and the end if there is one.
+type Written<'a, S> = (Putting<'a, S>, Result<(), End>);
+
+/// A channel: what waits, what is being written, and how far both are.
+pub(super) struct Lane<'a, S> {
+    pub(super) channel: String,
+    /// The numbering that the cursor has or is about to have.
+    pub(super) incarnation: Option<Uuid>,
+    /// Updates after this one are live.
+    pub(super) live_after: Option<u64>,
+    pub(super) waiting: Batch,
+    /// How far the channel is with what waits.
+    taken: Option<Cursor>,
+    /// How far the outputs are.
+    confirmed: Option<Cursor>,
+    idle: Option<Putting<'a, S>>,
+    writing: Option<Pin<Box<dyn Future<Output = Written<'a, S>> + Send + 'a>>>,
+    /// The last attempt to write failed.
+    failing: Arc<AtomicBool>,
+    /// Updates were left to the source, so that other channels could go on.
+    is_behind: bool,
+}
+
+impl<'a, S: Sink> Lane<'a, S> {
+    pub(super) fn new(
+        outlet: Outlet<S>,
+        with: &Loop<'a, S>,
+        trouble: &Arc<Notify>,
+        stop: &watch::Receiver<bool>,
+    ) -> Self {
+        let Outlet {
+            channel,
+            sink,
+            cursor,
+        } = outlet;
+        let failing = Arc::new(AtomicBool::new(false));
+        let putting = Putting {
+            channel: channel.clone(),
+            sink: Arc::new(Mutex::new(sink)),
+            cursor,
+            confirm: with.confirm,
+            board: with.board,
+            backoff: with.backoff,
+            order: with.order,
+            report: StorageReport::default(),
+            stop: stop.clone(),
+            failing: Arc::clone(&failing),
+            trouble: Arc::clone(trouble),
+        };
+        Self {
+            channel,
+            incarnation: cursor.map(|cursor| cursor.incarnation),
+            live_after: None,
+            waiting: Batch::default(),
+            taken: cursor,
+            confirmed: cursor,
+            idle: Some(putting),
+            writing: None,
+            failing,
+            is_behind: false,
+        }
+    }
+
+    /// Takes an item in, unless the source has to send it again anyhow.
+    pub(super) fn push(&mut self, item: Item) {
+        if !self.is_behind {
+            self.taken = Some(after(self.taken, &item));
+            self.waiting.push(item);
+        }
+    }
+
+    /// Whether what comes is left to the source.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// Whether its outputs could not be written when that was tried last.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+
+    /// Whether something is being written.
+    pub(super) fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    /// Whether nothing waits and nothing is being written.
+    pub(super) fn is_done(&self) -> bool {
+        self.writing.is_none() && self.waiting.items.is_empty()
+    }
+
+    /// Begins to write what waits, if nothing is being written.
+    pub(super) fn begin(&mut self) {
+        if self.waiting.items.is_empty() {
+            return;
+        }
+        if let Some(putting) = self.idle.take() {
+            let batch = std::mem::take(&mut self.waiting);
+            self.writing = Some(Box::pin(putting.put_out(batch.items)));
+        }
+    }
+
+    /// Gives the room of what waits to other channels: the source sends it again later.
+    pub(super) fn make_way(&mut self) {
+        warn!(
+            "channel {} cannot be written and waits; other channels go on, and the source sends its updates again once it can",
+            self.channel
+        );
+        self.is_behind = true;
+        self.waiting = Batch::default();
+    }
+
+    /// Where the source has to go on.
+    pub(super) fn next(&self) -> (String, Option<Cursor>) {
+        let cursor = if self.is_behind {
+            self.confirmed
+        } else {
+            self.taken
+        };
+        (self.channel.clone(), cursor)
+    }
+
+    /// The source goes on after [`Lane::next`]. What cannot be written yet stays behind.
+    pub(super) fn resume(&mut self) {
+        if self.is_behind && self.writing.is_none() {
+            self.is_behind = false;
+            self.taken = self.confirmed;
+            self.incarnation = self.confirmed.map(|cursor| cursor.incarnation);
+        }
+    }
+
+    /// Looks whether the write has ended.
+    pub(super) fn poll(
+        &mut self,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<(), End>> {
+        let Some(writing) = &mut self.writing else {
+            return std::task::Poll::Pending;
+        };
+        writing.as_mut().poll(context).map(|(putting, result)| {
+            self.confirmed = putting.cursor;
+            self.idle = Some(putting);
+            self.writing = None;
+            result
+        })
+    }
+}
+
+/// What puts the batches of a channel out.
+struct Putting<'a, S> {
+    channel: String,
+    /// Shared only with the thread that writes at the moment.
+    sink: Arc<Mutex<S>>,
+    /// How far the outputs are.
+    cursor: Option<Cursor>,
+    confirm: &'a (dyn Fn(&str, Cursor) + Sync),
+    board: &'a Board,
+    backoff: Backoff,
+    order: &'static [Step],
+    report: StorageReport,
+    stop: watch::Receiver<bool>,
+    failing: Arc<AtomicBool>,
+    /// Told of failures.
+    trouble: Arc<Notify>,
+}
+
+impl<S: Sink> Putting<'_, S> {
+    /// Puts a batch out, however long it takes. Hands itself back for the next one.
+    async fn put_out(mut self, items: Vec<Item>) -> (Self, Result<(), End>) {
+        let result = self.attempt(items).await;
+        (self, result)
+    }
+
+    async fn attempt(&mut self, items: Vec<Item>) -> Result<(), End> {
+        let mut delivery = Delivery::new(items, self.cursor, self.order);
+        let mut pause = self.backoff.first;
+        loop {
+            let sink = Arc::clone(&self.sink);
+            let attempt = tokio::task::spawn_blocking(move || {
+                // Whoever panicked in between left at worst less in memory than the source has.
+                let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+                let result = delivery.attempt(&mut *sink, now_ms);
+                (delivery, result)
+            });
+            let result;
+            (delivery, result) = attempt.await.map_err(|error| {
+                End::Failed(format!("writing {}'s outputs: {error}", self.channel))
+            })?;
+            match result {
+                Ok(()) => break,
+                Err(error) => {
+                    let told = self.report.failed(&error);
+                    self.board.storage_failed(&self.channel, told);
+                    self.failing.store(true, Ordering::Relaxed);
+                    self.trouble.notify_one();
+                }
+            }
+            tokio::select! {
+                biased;
+                () = stopped(&mut self.stop) => {
+                    error!(
+                        "stopping although {}'s last updates could not be written; the source sends them again at the next start",
+                        self.channel
+                    );
+                    return Err(End::Stopped);
+                }
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(self.backoff.max);
+        }
+        self.report.succeeded();
+        self.failing.store(false, Ordering::Relaxed);
+        let outcome = delivery.into_outcome();
+        if let Some(cursor) = outcome.cursor {
+            self.cursor = Some(cursor);
+            (self.confirm)(&self.channel, cursor);
+        }
+        self.board.delivered(&self.channel, &outcome);
+        Ok(())
+    }
+}

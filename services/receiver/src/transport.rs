@@ -1,0 +1,83 @@
+//! The transport, as the loop needs it: it can be connected anew.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use flexicast::Cursor;
+use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, ReceiverHandle};
+use tokio::sync::mpsc;
+use tracing::warn;
+
+use crate::receive::Cursors;
+
+/// How long the goodbye before another connection may take.
+const GOODBYE: Duration = Duration::from_secs(3);
+
+/// A running transport, which another one may take the place of.
+pub struct Transport {
+    config: ReceiverConfig,
+    /// `None` while there is none.
+    handle: Mutex<Option<ReceiverHandle>>,
+}
+
+impl std::fmt::Debug for Transport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transport")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Transport {
+    /// Starts one, on the current tokio runtime.
+    #[must_use]
+    pub fn start(config: ReceiverConfig) -> (Self, mpsc::Receiver<Event>) {
+        let (handle, events) = Receiver::start(config.clone());
+        let transport = Self {
+            config,
+            handle: Mutex::new(Some(handle)),
+        };
+        (transport, events)
+    }
+
+    /// The outputs hold everything up to `cursor` of the channel, durably.
+    pub fn confirm(&self, channel: &str, cursor: Cursor) {
+        // Without one, the next one begins with its cursors.
+        if let Some(handle) = &*self.handle() {
+            handle.confirm(channel, cursor);
+        }
+    }
+
+    /// Ends the transport and starts another one, for what comes after these cursors. The events of
+    /// the old one must not be waited for any more.
+    pub async fn again(&self, cursors: Cursors) -> mpsc::Receiver<Event> {
+        // One after the other: the source refuses a second connection of the same receiver.
+        if tokio::time::timeout(GOODBYE, self.shutdown())
+            .await
+            .is_err()
+        {
+            warn!(
+                "the connection to {} could not be closed in time",
+                self.config.server
+            );
+        }
+        let (handle, events) = Receiver::start(ReceiverConfig {
+            channels: cursors,
+            ..self.config.clone()
+        });
+        *self.handle() = Some(handle);
+        events
+    }
+
+    /// Says goodbye to the source, with the last confirmed cursors.
+    pub async fn shutdown(&self) {
+        let handle = self.handle().take();
+        if let Some(handle) = handle {
+            handle.shutdown().await;
+        }
+    }
+
+    fn handle(&self) -> MutexGuard<'_, Option<ReceiverHandle>> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
