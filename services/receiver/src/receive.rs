@@ -16,7 +16,7 @@ mod taking;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flexicast::Cursor;
 use flexicast_tokio::receiver::Event;
@@ -151,7 +151,8 @@ impl<'a, S: Sink> Loop<'a, S> {
             }
             let halts = *stop.borrow();
             if !halts {
-                lanes.iter_mut().for_each(Lane::begin);
+                let has_room = end.is_none() && has_room(&mut lanes, most);
+                lanes.iter_mut().for_each(|lane| lane.begin(has_room));
             }
             let writes = lanes.iter().any(Lane::is_writing);
             if halts && !writes {
@@ -160,6 +161,7 @@ impl<'a, S: Sink> Loop<'a, S> {
             if let Some(end) = end.take_if(|_| lanes.iter().all(Lane::is_done)) {
                 return end;
             }
+            let gathered = lanes.iter().filter_map(Lane::gathers).min();
             let takes = end.is_none() && !halts && has_room(&mut lanes, most);
             tokio::select! {
                 biased;
@@ -177,6 +179,7 @@ impl<'a, S: Sink> Loop<'a, S> {
                     error!("stopping although the disk does not answer; the source sends the last updates again at the next start");
                     return End::Stopped;
                 }
+                () = until(gathered), if !halts => {}
                 // Whether there is room may be another question now.
                 () = trouble.notified() => {}
                 event = events.recv(), if takes => {
@@ -228,6 +231,14 @@ async fn written<S: Sink>(lanes: &mut [Lane<'_, S>]) -> Result<(), End> {
         ended.unwrap_or(std::task::Poll::Pending)
     })
     .await
+}
+
+/// Waits for a moment; for ever if there is none.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits until `stop` is true and a last write has had its time.

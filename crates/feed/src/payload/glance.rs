@@ -1,11 +1,10 @@
-//! A look at an update that keeps nothing of its entry's content.
+//! A look at an update that leaves its entry's content alone.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use jiff::Timestamp;
-use serde::de::{Deserializer, Visitor};
-use serde::{Deserialize, de};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::{CREATED, PayloadError, UPDATED, bad, numbers, parse, plain};
 
@@ -20,105 +19,32 @@ pub struct Glance {
     pub entry_id: String,
 }
 
-/// Text that is read and forgotten.
-struct Text;
-
-struct TextVisitor;
-
-impl Visitor<'_> for TextVisitor {
-    type Value = Text;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_str<E: de::Error>(self, _: &str) -> Result<Text, E> {
-        Ok(Text)
-    }
-}
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
-
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow)]
     specversion: Cow<'a, str>,
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
-    #[serde(rename = "source")]
-    _source: Text,
     #[serde(borrow)]
     id: Cow<'a, str>,
     #[serde(borrow)]
     time: Cow<'a, str>,
     #[serde(borrow)]
     subject: Cow<'a, str>,
-    #[serde(rename = "datacontenttype")]
-    _datacontenttype: Text,
     #[serde(borrow)]
     data: Item<'a>,
 }
 
-/// The members of [`crate::item::Item`]: what it refuses is refused here.
 #[derive(Deserialize)]
 struct Item<'a> {
     #[serde(borrow)]
     id: Cow<'a, str>,
-    #[serde(default, rename = "url")]
-    _url: Option<Text>,
-    #[serde(default, rename = "title")]
-    _title: Option<Text>,
-    #[serde(default, rename = "content_html")]
-    _content_html: Option<Text>,
-    #[serde(default, rename = "content_text")]
-    _content_text: Option<Text>,
-    #[serde(default, rename = "summary")]
-    _summary: Option<Text>,
-    #[serde(default, rename = "date_published")]
-    _date_published: Option<Timestamp>,
-    #[serde(default, rename = "date_modified")]
-    _date_modified: Option<Timestamp>,
-    #[serde(default, rename = "authors")]
-    _authors: Vec<Author>,
-    #[serde(default, rename = "tags")]
-    _tags: Vec<Text>,
-    #[serde(default, rename = "language")]
-    _language: Option<Text>,
-    #[serde(default, rename = "attachments")]
-    _attachments: Vec<Attachment>,
     #[serde(rename = "_flexfeed")]
-    extension: Option<Extension>,
+    extension: Option<IgnoredAny>,
 }
 
-#[derive(Deserialize)]
-struct Author {
-    #[serde(default, rename = "name")]
-    _name: Option<Text>,
-    #[serde(default, rename = "url")]
-    _url: Option<Text>,
-}
-
-#[derive(Deserialize)]
-struct Attachment {
-    #[serde(rename = "url")]
-    _url: Text,
-    #[serde(rename = "mime_type")]
-    _mime_type: Text,
-    #[serde(default, rename = "size_in_bytes")]
-    _size_in_bytes: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct Extension {
-    #[serde(rename = "xml")]
-    _xml: Text,
-}
-
-/// Looks at an update: takes and refuses the same as [`super::decode`], in less time.
+/// Looks at an update, in much less time than [`super::decode`] takes. Everything that can be decoded
+/// is taken. Of the rest, that is taken too which is wrong only in members that are not read here.
 ///
 /// # Errors
 /// As [`super::decode`].

@@ -85,7 +85,7 @@ fn connected_means_welcomed() {
     board.apply(&welcome(7, 9, false));
     board.apply(&welcome(7, 9, false));
     assert_eq!(board.status().error, None);
-    board.storage_failed("full".into());
+    board.storage_failed(LORE, "full".into());
     let counts = Counts {
         connections: 2,
         disconnects: 1,

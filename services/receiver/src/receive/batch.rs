@@ -1,5 +1,9 @@
 //! What waits to be written, and how much of it may wait.
 
+use std::time::{Duration, Instant};
+
+use feed::feed_file::KEEP;
+
 use crate::deliver::{Item, What};
 use crate::journal::{Limits, OVERHEAD};
 
@@ -9,6 +13,10 @@ pub(super) const BATCH_UPDATES: usize = 8192;
 
 /// A batch takes no more updates once it has so many bytes of them.
 const BATCH_BYTES: u64 = 16 << 20;
+
+/// While much is to come still, a batch waits so long to become large. Each one writes every file
+/// anew, and what it brings is old already.
+const GATHER: Duration = Duration::from_millis(500);
 
 /// The bounds of all that waits, where the journals can take so much at once.
 pub(super) fn bounds(journal: Limits) -> Limits {
@@ -26,6 +34,8 @@ pub(super) struct Batch {
     bytes: u64,
     /// It says where a delivery begins: that is written down before anything more is taken.
     pub(super) is_urgent: bool,
+    /// When the first one came.
+    since: Option<Instant>,
 }
 
 impl Batch {
@@ -38,8 +48,19 @@ impl Batch {
             }
             What::Gap { .. } => 0,
         };
+        if self.items.is_empty() {
+            self.since = Some(Instant::now());
+        }
         self.items.push(item);
         self.bytes += (OVERHEAD + encoded) as u64;
+    }
+}
+
+impl Batch {
+    /// Until when it waits for more, where so many updates are to come still.
+    pub(super) fn gathers(&self, to_come: u64) -> Option<Instant> {
+        let worth = to_come > KEEP as u64 && !self.is_urgent;
+        self.since.filter(|_| worth).map(|since| since + GATHER)
     }
 }
 

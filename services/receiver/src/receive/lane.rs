@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use flexicast::Cursor;
 use tokio::sync::{Notify, watch};
@@ -106,9 +107,21 @@ impl<'a, S: Sink> Lane<'a, S> {
         self.writing.is_none() && self.waiting.items.is_empty()
     }
 
-    /// Begins to write what waits, if nothing is being written.
-    pub(super) fn begin(&mut self) {
-        if self.waiting.items.is_empty() {
+    /// Until when it would rather gather more before it writes: it is far behind.
+    pub(super) fn gathers(&self) -> Option<Instant> {
+        if self.writing.is_some() || self.waiting.items.is_empty() {
+            return None;
+        }
+        let taken = self.taken.map_or(0, |cursor| cursor.seq);
+        let to_come = self.live_after?.saturating_sub(taken);
+        self.waiting.gathers(to_come)
+    }
+
+    /// Begins to write what waits, if nothing is being written and, unless there is no room for
+    /// more, nothing is worth waiting for.
+    pub(super) fn begin(&mut self, has_room: bool) {
+        let gathers = has_room && self.gathers().is_some_and(|until| until > Instant::now());
+        if self.waiting.items.is_empty() || gathers {
             return;
         }
         if let Some(putting) = self.idle.take() {

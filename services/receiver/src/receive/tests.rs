@@ -3,14 +3,15 @@ use std::collections::VecDeque;
 
 use std::sync::{Arc, Mutex};
 
+use feed::feed_file::KEEP;
 use flexicast::Via;
 use uuid::Uuid;
 
-use super::batch::BATCH_UPDATES;
+use super::batch::{BATCH_UPDATES, Batch};
 use super::*;
 use crate::board::Identity;
-use crate::deliver::ORDER;
 use crate::deliver::tests::{Call, FakeSink, encoded, incarnation};
+use crate::deliver::{Item, ORDER, What};
 use crate::journal::OVERHEAD;
 
 const LORE: &str = "lore";
@@ -317,6 +318,47 @@ async fn batches_are_bounded() {
         assert_eq!(logged, expected, "{most:?}");
         bench.end().await;
     }
+}
+
+/// Who is far behind gathers more before it writes, but what is there is written in the end.
+#[tokio::test]
+async fn a_part_of_a_backlog_is_written_although_the_rest_does_not_come() {
+    let keep = KEEP as u64;
+    let ready = [welcome(keep + 100)]
+        .into_iter()
+        .chain((1..=60).map(update));
+    let bench = bench(1000, ready);
+    bench.confirmed(60).await;
+    for seq in 61..=keep + 101 {
+        bench.events.send(update(seq)).await.unwrap();
+    }
+    bench.confirmed(keep + 101).await;
+    let calls = bench.sink.calls();
+    let all = calls
+        .iter()
+        .filter(|call| matches!(call, Call::Take(_) | Call::Pass(_)));
+    assert_eq!(all.count() as u64, keep + 101);
+    bench.end().await;
+}
+
+#[test]
+fn only_who_is_far_behind_gathers() {
+    let mut batch = Batch::default();
+    assert_eq!(batch.gathers(u64::MAX), None, "nothing waits");
+    let item = |what| Item {
+        incarnation: incarnation(),
+        seq: 1,
+        what,
+    };
+    batch.push(item(What::Gap { from: 1 }));
+    assert!(batch.gathers(KEEP as u64 + 1).is_some());
+    assert_eq!(batch.gathers(KEEP as u64), None);
+    batch.push(item(What::Begins { resync: false }));
+    assert_eq!(
+        batch.gathers(u64::MAX),
+        None,
+        "where it begins is written at once"
+    );
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ const BEHIND: u64 = 100_000;
 const CHUNK: usize = 5_000;
 /// Live updates per second, and how often the source looks for them, in seconds.
 const RATE: f64 = 40.0;
-const POLL_INTERVAL: f64 = 0.05;
+const POLL_INTERVAL: f64 = 0.25;
 /// How long the idle latency is looked at.
 const IDLE: Duration = Duration::from_secs(10);
 /// Until everybody has everything.

@@ -16,7 +16,7 @@ use crate::source::peer::Wish;
 use crate::source::{Absence, Admission, Denied, MassFallBack, Move};
 
 /// Bytes of one read of the store for one session.
-const FETCH_BYTES: usize = 128 << 10;
+const FETCH_BYTES: usize = 256 << 10;
 /// The store has to answer by then.
 const STORE_WITHIN: Duration = Duration::from_secs(10);
 /// Moves that are kept for the status.
