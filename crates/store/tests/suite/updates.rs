@@ -76,6 +76,39 @@ async fn reads_are_bounded_by_bytes_but_never_empty(site: Site) {
         let updates = store.updates("lore", 1, 100, max_bytes).await.unwrap();
         assert_eq!(updates.len(), count, "{max_bytes} bytes");
     }
+    // Many that are short, among them long ones: all that fits is there, however it was looked for.
+    let drafts: Vec<_> = (0..700).map(|n| draft(&format!("f{n}"), 1)).collect();
+    let size = |seq: u64| match seq % 97 {
+        0 => 5_000,
+        rest => rest as usize,
+    };
+    store
+        .append("lore", URL, None, &drafts, None, &|seq, _| {
+            vec![7; size(seq)]
+        })
+        .await
+        .unwrap();
+    for (from, limit, max_bytes) in [
+        (11, 1000, usize::MAX),
+        (11, 1000, 20_000),
+        (11, 1000, 4_000),
+        (11, 90, 20_000),
+        (97, 1000, 100),
+        (98, 1000, 4_999),
+        (400, 17, 1 << 20),
+    ] {
+        let updates = store.updates("lore", from, limit, max_bytes).await.unwrap();
+        let mut room = max_bytes;
+        let fits = |seq: &u64| {
+            let is_first = *seq == from;
+            let fits = size(*seq) <= room;
+            room = room.saturating_sub(size(*seq));
+            fits || is_first
+        };
+        let expected: Vec<u64> = (from..=710).take(limit).take_while(fits).collect();
+        let found: Vec<u64> = updates.iter().map(|update| update.seq).collect();
+        assert_eq!(found, expected, "{from}, {limit}, {max_bytes}");
+    }
 }
 
 async fn the_version_stored_last_is_not_stored_again(site: Site) {
