@@ -270,7 +270,7 @@ async fn archive(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     if shelf.habit == Habit::Endless {
         let made: Vec<Mail> = (0..ARCHIVE)
             .map(|m| Mail {
-                id: format!("endless {n} {m}"),
+                id: format!("endless {page} {m}"),
                 text: "x".into(),
                 arrived: Timestamp::UNIX_EPOCH,
                 dated: Timestamp::UNIX_EPOCH,

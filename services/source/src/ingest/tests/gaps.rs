@@ -451,6 +451,23 @@ async fn archives_without_an_end_are_left_at_a_bound() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_feed_that_has_a_gap_at_each_poll_asks_for_little() {
+    let scene = Scene::new().await;
+    let life = scene.begin(scene.server.blog()).await;
+    scene.server.habit(Habit::Endless);
+    for gap in 1..=6 {
+        let count = 40 + gap * 2 * WINDOW;
+        scene.server.post_up_to(count);
+        // The feed itself goes on.
+        let newest = mail_id(count - 1);
+        soon("the newest one", || life.ids().contains(&newest)).await;
+    }
+    assert_eq!(life.metrics.suspected_gaps.get(), 6);
+    assert_eq!(scene.server.pages(), finding::PAGES_PER_HOUR);
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_gap_in_a_feed_without_an_archive_is_shown() {
     let scene = Scene::new().await;
     let mut life = scene.begin(scene.server.plain()).await;
