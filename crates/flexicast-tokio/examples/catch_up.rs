@@ -334,6 +334,7 @@ async fn main() {
         interface: Some(IpAddr::from(Ipv4Addr::LOCALHOST)),
         multicast: false,
         replicated: false,
+        amt: None,
         qlog: None,
         sabotage_dedupe_off: false,
     };

@@ -241,7 +241,7 @@ impl Board {
                 }
             }
             // No output has a use for it.
-            Event::Datagram { .. } => return,
+            Event::Datagram { .. } | Event::Relay { .. } => return,
             // Counted once the outputs hold it; but the source has it.
             Event::Update { channel, seq, .. } => {
                 if let Some(channel) = state.channel(channel) {

@@ -120,6 +120,7 @@ impl Narrator {
             } => {
                 debug!("channel {}: update {seq} came by {via}", plain(channel));
             }
+            Event::Relay { channel, text, .. } => info!(channel, "{text}"),
             Event::Stats { .. } => {}
         }
     }

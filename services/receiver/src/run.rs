@@ -193,6 +193,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         interface: settings.interface,
         multicast: settings.multicast,
         replicated: settings.replicate,
+        amt: None,
         qlog: settings.qlog.clone(),
         sabotage_dedupe_off: promises.dedupe_off,
     };

@@ -46,6 +46,7 @@ pub async fn receive(settings: ReceiverSettings) -> Result<()> {
         interface: None,
         multicast: true,
         replicated: true,
+        amt: None,
         qlog: None,
         sabotage_dedupe_off: settings.dedupe_off,
     });
@@ -79,7 +80,7 @@ pub async fn receive(settings: ReceiverSettings) -> Result<()> {
                 })?;
                 handle.confirm(STREAM, Cursor { incarnation, seq });
             }
-            Event::Stats { .. } => {}
+            Event::Stats { .. } | Event::Relay { .. } => {}
             other => eprintln!("{} {other:?}", now_ns()),
         }
     }

@@ -21,6 +21,7 @@ use super::race::{Race, Standing};
 use super::route::Route;
 use super::stall::Stall;
 use super::telling::Handed;
+use super::tunnels::Tunnels;
 use super::{Event, ReceiverConfig};
 use crate::qlog::{End as Vantage, Qlog};
 
@@ -43,6 +44,7 @@ enum Woken {
     Unicast(std::io::Result<()>),
     Race,
     Flow,
+    Relays,
     Cursors(bool),
     Room(bool),
     Timer,
@@ -52,6 +54,7 @@ pub(super) struct Engine {
     pub(super) config: ReceiverConfig,
     pub(super) core: Core,
     pub(super) groups: Groups,
+    pub(super) tunnels: Tunnels,
     connection: Option<Connection>,
     /// Attempts to connect.
     race: Option<Race>,
@@ -101,8 +104,9 @@ impl Engine {
             rungs: Rungs {
                 multicast_v4: config.multicast,
                 multicast_v6: config.multicast,
+                amt_v4: config.amt.is_some(),
+                amt_v6: config.amt.is_some(),
                 replicated: config.replicated,
-                ..Rungs::default()
             },
             seed: rand::rng().random(),
             dedupe_off: config.sabotage_dedupe_off,
@@ -117,6 +121,7 @@ impl Engine {
         Engine {
             core,
             groups: Groups::new(config.interface),
+            tunnels: Tunnels::new(config.amt.clone()),
             connection: None,
             race: None,
             route: Route::default(),
@@ -150,6 +155,7 @@ impl Engine {
                 ready = readable(self.connection.as_ref()) => Woken::Unicast(ready),
                 () = woken(self.race.as_mut()) => Woken::Race,
                 () = self.groups.readable() => Woken::Flow,
+                () = self.tunnels.ready() => Woken::Relays,
                 changed = self.cursors.changed() => Woken::Cursors(changed.is_ok()),
                 room = self.events.reserve_many(room), if full => Woken::Room(room.is_ok()),
                 () = tokio::time::sleep_until(deadline.into()) => Woken::Timer,
@@ -160,6 +166,10 @@ impl Engine {
                     self.disconnected(End::new(format!("the UDP socket failed: {error}")))
                 }
                 Woken::Flow => self.receive_flow(&mut batch),
+                Woken::Relays => {
+                    let told = self.tunnels.receive(&mut batch, &mut self.core);
+                    self.tell_relays(told);
+                }
                 Woken::Cursors(true) => self.confirm(Instant::now()),
                 // The application is done, or does not read events any more.
                 Woken::Cursors(false) | Woken::Room(false) => {
@@ -342,6 +352,7 @@ impl Engine {
     fn network_changed(&mut self, now: Instant) {
         info!("this machine's network has changed");
         self.pause = RETRY_FIRST;
+        self.tunnels.network_changed();
         if let Some(connection) = &mut self.connection {
             self.core.network_changed(now);
             connection.network_changed(now);
@@ -421,6 +432,7 @@ impl Engine {
         self.confirm(now);
         self.core.handle_timeout(now + Duration::from_secs(2));
         let reason = "the receiver shuts down";
+        self.tunnels.stop().await;
         if let Some(mut connection) = self.connection.take() {
             let _ = connection.flush(&mut self.core, now).await;
             connection.close(close::DONE, reason).await;
@@ -473,6 +485,7 @@ mod tests {
             interface: None,
             multicast: false,
             replicated: false,
+            amt: None,
             qlog: None,
             sabotage_dedupe_off: false,
         };

@@ -8,11 +8,13 @@ mod race;
 mod route;
 mod stall;
 mod telling;
+mod tunnels;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+pub use amt_tokio::RelayName;
 use bytes::Bytes;
 use flexicast::{Cause, Cursor, Rung, Via};
 use tokio::sync::{mpsc, watch};
@@ -63,10 +65,23 @@ pub struct ReceiverConfig {
     pub multicast: bool,
     /// Whether to have the source copy flows to this receiver where multicast does not reach (rung 3).
     pub replicated: bool,
+    /// Where to look for AMT relays, for where multicast does not reach (rung 2); `None` to use none.
+    pub amt: Option<Relays>,
     /// A folder for qlog files of all connections and flows.
     pub qlog: Option<PathBuf>,
     /// Test-only: what arrives twice is delivered twice.
     pub sabotage_dedupe_off: bool,
+}
+
+/// Where a receiver looks for AMT relays, beside those that the source tells it of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Relays {
+    /// These, in this order.
+    pub configured: Vec<RelayName>,
+    /// Under the reverse name of the flow's source in DNS (RFC 8777).
+    pub dns: bool,
+    /// At the anycast addresses of RFC 7450.
+    pub anycast: bool,
 }
 
 impl std::fmt::Debug for ReceiverConfig {
@@ -81,6 +96,7 @@ impl std::fmt::Debug for ReceiverConfig {
             .field("interface", &self.interface)
             .field("multicast", &self.multicast)
             .field("replicated", &self.replicated)
+            .field("amt", &self.amt)
             .finish_non_exhaustive()
     }
 }
@@ -162,6 +178,17 @@ pub enum Event {
         /// When.
         at: SystemTime,
     },
+    /// The receiver has found an AMT relay for a channel's flow, has lost it, or finds none. Where it stands [`Event::Rung`] says.
+    Relay {
+        /// The channel.
+        channel: String,
+        /// The relay that it has.
+        relay: Option<SocketAddr>,
+        /// What happened, for people.
+        text: String,
+        /// When.
+        at: SystemTime,
+    },
     /// Counters, about once a second while they change.
     Stats {
         /// The channel.
@@ -184,6 +211,8 @@ pub enum Event {
         resets: u64,
         /// Flow packets that came as copies on the connection's own path.
         copied_packets: u64,
+        /// Flow packets that came through an AMT relay.
+        tunnelled_packets: u64,
     },
 }
 

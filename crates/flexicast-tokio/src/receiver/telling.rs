@@ -8,6 +8,7 @@ use flexicast::receiver::{Output, ReceiverEvent};
 
 use super::Event;
 use super::engine::{Engine, MAX_HELD};
+use super::tunnels::Told;
 
 /// Bytes of updates that wait for the application, beside the number of events.
 const WAITING_BYTES: usize = 16 << 20;
@@ -46,10 +47,19 @@ impl Engine {
                 ReceiverEvent::Join { flow, endpoints } => self.groups.join(flow, endpoints),
                 ReceiverEvent::Rejoin { flow } => self.groups.rejoin(flow),
                 ReceiverEvent::Leave { flow } => self.groups.leave(flow),
-                // Never said: this receiver does not say that it can use relays.
-                ReceiverEvent::Tunnel { .. }
-                | ReceiverEvent::Retunnel { .. }
-                | ReceiverEvent::EndTunnel { .. } => {}
+                ReceiverEvent::Tunnel {
+                    flow,
+                    channel,
+                    endpoints,
+                    relays,
+                } => {
+                    if let Err(told) = self.tunnels.open(flow, channel, endpoints, relays) {
+                        self.core.no_relay(flow, Instant::now());
+                        self.tell_relays(vec![told]);
+                    }
+                }
+                ReceiverEvent::Retunnel { flow } => self.tunnels.doubt(flow),
+                ReceiverEvent::EndTunnel { flow } => self.tunnels.end(flow),
                 ReceiverEvent::Moved {
                     channel,
                     rung,
@@ -105,6 +115,18 @@ impl Engine {
                     });
                 }
             }
+        }
+    }
+
+    /// Tells what gateways found out.
+    pub(super) fn tell_relays(&mut self, all: Vec<Told>) {
+        for told in all {
+            self.held.push_back(Event::Relay {
+                channel: told.channel,
+                relay: told.relay,
+                text: told.text,
+                at: SystemTime::now(),
+            });
         }
     }
 
@@ -179,6 +201,7 @@ impl Engine {
                 keys: now.keys,
                 resets: now.resets,
                 copied_packets: now.copied_packets,
+                tunnelled_packets: now.tunnelled_packets,
             };
             // Counters that find no room are told later.
             if let Ok(permit) = self.events.try_reserve() {

@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use flexicast::control::Endpoint;
+use flexicast::control::{Endpoint, RelayHint};
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
 use flexicast::{FlowId, source as core};
@@ -238,6 +238,11 @@ impl SourceHandle {
     pub async fn set_first(&self, channel: &str, first: u64) {
         let channel = channel.to_owned();
         let _ = self.commands.send(Command::First(channel, first)).await;
+    }
+
+    /// Tells receivers of these AMT relays from now on, instead of those that they were told of before: all channels' flows can be had by them.
+    pub async fn set_relays(&self, relays: Vec<RelayHint>) {
+        let _ = self.commands.send(Command::Relays(relays)).await;
     }
 
     /// Gives the channel's flow a fresh key.

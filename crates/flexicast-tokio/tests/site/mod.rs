@@ -3,6 +3,7 @@
 
 pub mod namespace;
 pub mod proxy;
+pub mod relay;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -234,6 +235,7 @@ impl Site {
             interface: Some(IpAddr::from(Ipv4Addr::LOCALHOST)),
             multicast: true,
             replicated: false,
+            amt: None,
             qlog: None,
             sabotage_dedupe_off: false,
         }

@@ -234,6 +234,7 @@ fn gaps_and_counters() {
         keys: 6,
         resets: 7,
         copied_packets: 8,
+        tunnelled_packets: 9,
     });
     let channel = board.status().channels.remove(0);
     assert_eq!((channel.missing, channel.head), (u64::MAX, 20));
@@ -257,6 +258,7 @@ fn gaps_and_counters() {
         keys: 0,
         resets: 0,
         copied_packets: 0,
+        tunnelled_packets: 0,
     });
     assert_eq!(board.status().channels.len(), 1);
 }

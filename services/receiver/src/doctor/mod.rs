@@ -113,6 +113,7 @@ fn source_config(settings: &Settings) -> ReceiverConfig {
         interface: settings.interface,
         multicast: settings.multicast,
         replicated: settings.replicate,
+        amt: None,
         qlog: None,
         sabotage_dedupe_off: false,
     }

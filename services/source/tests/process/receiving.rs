@@ -38,6 +38,7 @@ pub fn configuration_of(link: &str) -> ReceiverConfig {
         interface: None,
         multicast: false,
         replicated: false,
+        amt: None,
         qlog: None,
         sabotage_dedupe_off: false,
     }

@@ -47,6 +47,7 @@ impl Engine {
                     self.core.set_first(channel, first);
                 }
             }
+            Command::Relays(relays) => self.core.set_relays(relays, now),
             Command::Rekey(name) => {
                 if let Some(channel) = self.channel(&name) {
                     self.core.request_rekey(channel, now);

@@ -15,6 +15,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use flexicast::control::RelayHint;
 use flexicast::source::{ChannelIndex, Source as Core, close};
 use netio::{RecvBatch, UdpSocket};
 use tokio::sync::{mpsc, oneshot};
@@ -51,6 +52,7 @@ const FLOW_EVERY: usize = 8;
 
 pub(super) enum Command {
     First(String, u64),
+    Relays(Vec<RelayHint>),
     Rekey(String),
     Eject(Uuid),
     Withdraw(String),

@@ -1,0 +1,265 @@
+//! The flows that come through AMT relays: a gateway for each source that is wanted by this way, since relays are found by the source's address (RFC 8777).
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Instant;
+
+use amt::gateway::{Event as Happened, Subscription, SubscriptionId};
+use amt_tokio::{Config, Gateway, Hint};
+use flexicast::control::{Endpoint, RelayAddress, RelayHint};
+use flexicast::receiver::Receiver as Core;
+use flexicast::{FlowId, Rung};
+use netio::RecvBatch;
+use tracing::{debug, warn};
+
+use super::Relays;
+
+/// A flow that is wanted through a relay.
+struct Tunnel {
+    channel: String,
+    endpoints: Vec<Endpoint>,
+    relays: Vec<RelayHint>,
+    /// Which of the endpoints is subscribed to.
+    at: usize,
+    subscription: Option<(Option<IpAddr>, SubscriptionId)>,
+}
+
+/// One gateway, and what was last told of it.
+struct Place {
+    gateway: Gateway,
+    relay: Option<SocketAddr>,
+    /// What was told last: that there is still no relay is no news.
+    told: String,
+}
+
+/// How the relay of a channel's flow is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) channel: String,
+    pub(super) relay: Option<SocketAddr>,
+    /// What happened, for people.
+    pub(super) text: String,
+}
+
+/// The gateways of a receiver.
+pub(super) struct Tunnels {
+    relays: Option<Relays>,
+    places: BTreeMap<Option<IpAddr>, Place>,
+    flows: BTreeMap<FlowId, Tunnel>,
+}
+
+impl Tunnels {
+    /// `relays` says where relays are looked for; without it, no flow is ever wanted by this way.
+    pub(super) fn new(relays: Option<Relays>) -> Self {
+        Tunnels {
+            relays,
+            places: BTreeMap::new(),
+            flows: BTreeMap::new(),
+        }
+    }
+
+    /// Gets a flow through a relay, or learns that it can be had elsewhere now. Returns what went wrong, for people, if it cannot even be tried.
+    pub(super) fn open(
+        &mut self,
+        flow: FlowId,
+        channel: String,
+        endpoints: Vec<Endpoint>,
+        relays: Vec<RelayHint>,
+    ) -> Result<(), Told> {
+        let known = self.flows.get_mut(&flow);
+        if let Some(known) = known.filter(|known| known.endpoints == endpoints) {
+            known.relays = relays;
+            self.hint();
+            return Ok(());
+        }
+        self.end(flow);
+        let tunnel = Tunnel {
+            channel: channel.clone(),
+            endpoints,
+            relays,
+            at: 0,
+            subscription: None,
+        };
+        self.flows.insert(flow, tunnel);
+        self.subscribe(flow).map_err(|error| Told {
+            channel,
+            relay: None,
+            text: format!("cannot begin to look for a relay: {error}"),
+        })?;
+        self.hint();
+        Ok(())
+    }
+
+    /// Subscribes to the endpoint whose turn it is.
+    fn subscribe(&mut self, flow: FlowId) -> io::Result<()> {
+        let Some(tunnel) = self.flows.get_mut(&flow) else {
+            return Ok(());
+        };
+        let Some(endpoint) = tunnel.endpoints.get(tunnel.at) else {
+            return Ok(());
+        };
+        let place = match self.places.entry(endpoint.source) {
+            std::collections::btree_map::Entry::Occupied(place) => place.into_mut(),
+            std::collections::btree_map::Entry::Vacant(free) => {
+                let relays = self.relays.clone().unwrap_or_default();
+                let gateway = Gateway::start(Config {
+                    relays: relays.configured,
+                    anycast: relays.anycast,
+                    ..Config::default()
+                })?;
+                free.insert(Place {
+                    gateway,
+                    relay: None,
+                    told: String::new(),
+                })
+            }
+        };
+        let wanted = Subscription {
+            source: endpoint.source,
+            group: endpoint.group.ip(),
+            port: endpoint.group.port(),
+        };
+        let subscription = place.gateway.subscribe(wanted);
+        let subscription = subscription.map_err(io::Error::other)?;
+        tunnel.subscription = Some((endpoint.source, subscription));
+        Ok(())
+    }
+
+    /// Tells each gateway which relays the sources of its flows know of.
+    fn hint(&mut self) {
+        for (source, place) in &mut self.places {
+            let its = self.flows.values().filter(|tunnel| {
+                let at = tunnel.subscription.as_ref().map(|(source, _)| source);
+                at == Some(source)
+            });
+            let mut relays: Vec<_> = its.flat_map(|tunnel| &tunnel.relays).collect();
+            relays.sort();
+            relays.dedup();
+            let hints = relays.into_iter().map(|relay| Hint {
+                host: match &relay.address {
+                    RelayAddress::Ip(ip) => ip.to_string(),
+                    RelayAddress::Name(name) => name.clone(),
+                },
+                port: relay.port,
+                priority: relay.priority,
+            });
+            place.gateway.set_hints(&hints.collect::<Vec<_>>());
+        }
+    }
+
+    /// Nothing comes: the relay is asked whether it lives, and the next endpoint, if there is one, has its turn.
+    pub(super) fn doubt(&mut self, flow: FlowId) {
+        let Some(tunnel) = self.flows.get_mut(&flow) else {
+            return;
+        };
+        let old = tunnel.subscription;
+        if tunnel.endpoints.len() > 1 {
+            tunnel.at = (tunnel.at + 1) % tunnel.endpoints.len();
+            match self.subscribe(flow) {
+                Ok(()) => self.release(old),
+                Err(error) => {
+                    warn!(%flow, %error, "the next endpoint cannot be tried through a relay")
+                }
+            }
+            self.hint();
+        }
+        if let Some((source, _)) = old
+            && let Some(place) = self.places.get_mut(&source)
+        {
+            place.gateway.suspect();
+        }
+    }
+
+    fn release(&mut self, subscription: Option<(Option<IpAddr>, SubscriptionId)>) {
+        if let Some((source, id)) = subscription
+            && let Some(place) = self.places.get_mut(&source)
+        {
+            place.gateway.unsubscribe(id);
+        }
+    }
+
+    /// The flow is not wanted by this way any more.
+    pub(super) fn end(&mut self, flow: FlowId) {
+        if let Some(tunnel) = self.flows.remove(&flow) {
+            self.release(tunnel.subscription);
+            self.hint();
+        }
+    }
+
+    /// This machine's network has changed.
+    pub(super) fn network_changed(&mut self) {
+        for place in self.places.values_mut() {
+            place.gateway.network_changed();
+        }
+    }
+
+    /// Waits until a gateway has something to do; for ever if there is none.
+    pub(super) async fn ready(&mut self) {
+        let places = self.places.values_mut();
+        let mut waits: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
+        for place in places {
+            waits.push(Box::pin(place.gateway.ready()));
+        }
+        std::future::poll_fn(|cx| {
+            let any = waits.iter_mut().any(|w| w.as_mut().poll(cx).is_ready());
+            if any { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Takes what came through the relays, and what the gateways found out. Returns what is to be told of it.
+    pub(super) fn receive(&mut self, batch: &mut RecvBatch, core: &mut Core) -> Vec<Told> {
+        let now = Instant::now();
+        let mut told = Vec::new();
+        for (source, place) in &mut self.places {
+            let read = place.gateway.receive(batch, |packet| {
+                core.on_flow_datagram(Rung::Amt, packet.data, now);
+            });
+            if let Err(error) = read {
+                warn!(%error, "the socket towards AMT relays failed");
+            }
+            while let Some(event) = place.gateway.poll_event() {
+                let text = event.to_string();
+                debug!("{text}");
+                let its = self.flows.iter().filter(|(_, tunnel)| {
+                    let at = tunnel.subscription.as_ref().map(|(source, _)| source);
+                    at == Some(source)
+                });
+                match &event {
+                    Happened::Connected { relay, .. } => place.relay = Some(*relay),
+                    Happened::Lost { .. } | Happened::NoRelay { .. } => place.relay = None,
+                    _ => continue,
+                }
+                let news = std::mem::replace(&mut place.told, text.clone()) != text;
+                for (flow, tunnel) in its {
+                    match &event {
+                        Happened::Lost { .. } => core.relay_lost(*flow, now),
+                        Happened::NoRelay { .. } => core.no_relay(*flow, now),
+                        _ => {}
+                    }
+                    if !news {
+                        continue;
+                    }
+                    told.push(Told {
+                        channel: tunnel.channel.clone(),
+                        relay: place.relay,
+                        text: text.clone(),
+                    });
+                }
+            }
+        }
+        told
+    }
+
+    /// Leaves all relays, politely.
+    pub(super) async fn stop(&mut self) {
+        self.flows.clear();
+        for place in std::mem::take(&mut self.places).into_values() {
+            place.gateway.stop().await;
+        }
+    }
+}

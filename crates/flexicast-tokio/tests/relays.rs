@@ -1,0 +1,159 @@
+//! Receivers without multicast that get the flow through AMT relays.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod site;
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use flexicast::control::{RelayAddress, RelayHint};
+use flexicast_tokio::receiver::{Event, RelayName, Relays};
+use flexicast_tokio::{Cause, Rung};
+use site::relay::Relay;
+use site::{Probe, Site};
+
+/// A receiver that only these relays reach, beside those that the source tells it of.
+fn behind(site: &Site, server: SocketAddr, relays: &[SocketAddr]) -> Probe {
+    let mut config = site.receiver_config(server);
+    let configured = relays.iter().map(|relay| RelayName::Address(*relay));
+    config.multicast = false;
+    config.amt = Some(Relays {
+        configured: configured.collect(),
+        ..Relays::default()
+    });
+    site.start_receiver(config)
+}
+
+fn hint(addr: SocketAddr, priority: u8) -> RelayHint {
+    RelayHint {
+        priority,
+        address: RelayAddress::Ip(addr.ip()),
+        port: addr.port(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_reaches_who_has_no_multicast() {
+    let site = Site::new();
+    let relay = Relay::start(site.group(0)).await;
+    let source = site.source().await;
+    let mut probe = behind(&site, source.addr, &[relay.addr]);
+    let mut member = site.receiver(source.addr);
+    probe.until_rung(Rung::Amt).await;
+    member.until_rung(Rung::Multicast).await;
+    site.publish(&source.handle, 300).await;
+    probe.until_seq(300).await;
+    member.until_seq(300).await;
+    assert!(probe.by_flow("lore") >= 280, "{}", probe.by_flow("lore"));
+    assert!(relay.forwarded.load(Ordering::Relaxed) >= 300);
+    let status = source.status().await;
+    let mut rungs: Vec<_> = status
+        .receivers
+        .iter()
+        .map(|r| &r.channels[0].rung[..])
+        .collect();
+    rungs.sort_unstable();
+    assert_eq!(rungs, ["amt", "multicast"]);
+    assert_eq!(status.channels[0].flow.as_ref().unwrap().replicas, 0);
+}
+
+/// Nothing is configured: the source says where its relay is, and that is all that it takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_relay_that_a_source_tells_of_is_found() {
+    let site = Site::new();
+    let relay = Relay::start(site.group(0)).await;
+    let source = site.source().await;
+    let mut probe = behind(&site, source.addr, &[]);
+    loop {
+        // Without a relay it says so, and goes on.
+        if let Event::Relay { relay, text, .. } = probe.event().await {
+            assert_eq!(relay, None);
+            assert!(text.contains("relay"), "{text}");
+            break;
+        }
+    }
+    source.handle.set_relays(vec![hint(relay.addr, 1)]).await;
+    probe.until_rung(Rung::Amt).await;
+    site.publish(&source.handle, 100).await;
+    probe.until_seq(100).await;
+    assert!(probe.by_flow("lore") >= 80, "{}", probe.by_flow("lore"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_relay_is_left_for_the_next_one_and_nothing_is_lost() {
+    let site = Site::new();
+    let first = Relay::start(site.group(0)).await;
+    let second = Relay::start(site.group(0)).await;
+    let source = site.source().await;
+    let relays = vec![hint(first.addr, 1), hint(second.addr, 2)];
+    source.handle.set_relays(relays).await;
+    let mut probe = behind(&site, source.addr, &[]);
+    probe.until_rung(Rung::Amt).await;
+    site.publish(&source.handle, 50).await;
+    probe.until_seq(50).await;
+    assert_eq!(second.forwarded.load(Ordering::Relaxed), 0);
+    drop(first);
+    let publish = async {
+        for _ in 0..60 {
+            site.publish(&source.handle, 2).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let follow = async {
+        let mut causes = Vec::new();
+        let mut other = None;
+        while probe.rung_of("lore") != Rung::Amt || other.is_none() {
+            match probe.event().await {
+                Event::Rung { rung, cause, .. } => causes.push((rung, cause)),
+                Event::Relay { relay, .. } => other = relay,
+                _ => {}
+            }
+        }
+        (causes, other)
+    };
+    let ((), (causes, other)) = tokio::join!(publish, follow);
+    assert_eq!(other, Some(second.addr));
+    let (rung, cause) = causes[0];
+    assert_eq!(rung, Rung::Unicast);
+    assert!(
+        matches!(
+            cause,
+            Cause::RelayLost | Cause::AckTimeout | Cause::HeartbeatLost
+        ),
+        "{cause}"
+    );
+    assert_eq!(causes.last(), Some(&(Rung::Amt, Cause::Joined)));
+    let before = second.forwarded.load(Ordering::Relaxed);
+    site.publish(&source.handle, 50).await;
+    let head = site.store.head("lore");
+    probe.until_seq(head).await;
+    assert!(second.forwarded.load(Ordering::Relaxed) > before);
+    assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
+}
+
+/// Copies do not wait for a relay that is not there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_relay_copies_come() {
+    let site = Site::new();
+    let source = site.source().await;
+    let mut config = site.receiver_config(source.addr);
+    (config.multicast, config.replicated) = (false, true);
+    config.amt = Some(Relays::default());
+    let mut probe = site.start_receiver(config);
+    probe.until_rung(Rung::Replicated).await;
+    // A relay that turns up later is better than copies.
+    let relay = Relay::start(site.group(0)).await;
+    source.handle.set_relays(vec![hint(relay.addr, 1)]).await;
+    probe.until_rung(Rung::Amt).await;
+    site.publish(&source.handle, 50).await;
+    probe.until_seq(50).await;
+    assert_eq!(
+        source.status().await.channels[0]
+            .flow
+            .as_ref()
+            .unwrap()
+            .replicas,
+        0
+    );
+}

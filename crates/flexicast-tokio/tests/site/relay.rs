@@ -1,0 +1,105 @@
+//! An AMT relay that does as much as these tests need: no timers, no limits, one question for each gateway.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use amt::ip::UdpTemplate;
+use amt::report::{GeneralQuery, RecordKind, parse_report, write_query};
+use amt::{Mac, Message};
+use netio::RecvBatch;
+use tokio::net::UdpSocket;
+
+use super::any_port;
+
+/// A relay at work; it dies when it is dropped, without a word.
+pub struct Relay {
+    pub addr: SocketAddr,
+    /// Packets that it forwarded.
+    pub forwarded: Arc<AtomicU64>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Relay {
+    /// A relay for one group, which it joins on the loopback interface while somebody wants it.
+    pub async fn start(group: SocketAddr) -> Relay {
+        let socket = UdpSocket::bind(any_port()).await.unwrap();
+        let addr = socket.local_addr().unwrap();
+        let forwarded = Arc::new(AtomicU64::new(0));
+        let task = tokio::spawn(serve(socket, group, forwarded.clone()));
+        Relay {
+            addr,
+            forwarded,
+            task,
+        }
+    }
+}
+
+async fn serve(socket: UdpSocket, group: SocketAddr, forwarded: Arc<AtomicU64>) {
+    let source = any_port().ip();
+    let native = netio::join(group, Some(source), Some(source)).unwrap();
+    // Who wants the group: the last word of each gateway counts.
+    let mut wanted: BTreeMap<SocketAddr, bool> = BTreeMap::new();
+    let (mut batch, mut buffer) = (RecvBatch::new(), [0; 2048]);
+    loop {
+        tokio::select! {
+            received = socket.recv_from(&mut buffer) => {
+                let Ok((len, from)) = received else { continue };
+                match Message::parse(&buffer[..len]) {
+                    Ok(Message::Request { nonce, mld: false }) => {
+                        let query = GeneralQuery {
+                            qrv: 2,
+                            qqic: Duration::from_secs(30),
+                            max_response: Duration::from_secs(1),
+                        };
+                        let (mut packet, mut answer) = (Vec::new(), Vec::new());
+                        write_query(false, socket.local_addr().unwrap().ip(), &query, &mut packet);
+                        let message = Message::Query {
+                            limited: false,
+                            mac: Mac([7; 6]),
+                            nonce,
+                            packet: &packet,
+                            gateway: None,
+                        };
+                        message.encode(&mut answer);
+                        let _ = socket.send_to(&answer, from).await;
+                    }
+                    Ok(Message::Update { mac: Mac([7, 7, 7, 7, 7, 7]), packet, .. }) => {
+                        for record in parse_report(packet).unwrap() {
+                            if record.group == group.ip() {
+                                wanted.insert(from, record.kind != RecordKind::Block);
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            ready = native.readable() => {
+                ready.unwrap();
+                let mut inside = Vec::new();
+                let _ = native.try_recv(&mut batch, |datagram| {
+                    let mut template = UdpTemplate::new(datagram.from, group).unwrap();
+                    let mut packet = [0; 2048];
+                    let len = template.write(datagram.data, 16, 0, &mut packet);
+                    let mut out = Vec::new();
+                    Message::Data { packet: &packet[..len] }.encode(&mut out);
+                    inside.push(out);
+                });
+                for (to, _) in wanted.iter().filter(|(_, wants)| **wants) {
+                    for packet in &inside {
+                        forwarded.fetch_add(1, Ordering::Relaxed);
+                        let _ = socket.send_to(packet, *to).await;
+                    }
+                }
+            }
+        }
+    }
+}
