@@ -13,6 +13,29 @@ struct Assigned {
     ip: IpAddr,
 }
 
+/// The number of the interface that `text` names, by its name (`eth0`) or by one of its addresses.
+///
+/// # Errors
+/// There is no such interface, or several have that address; the text says what to give instead.
+pub fn find_interface(text: &str) -> io::Result<u32> {
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return index_of(ip.to_canonical());
+    }
+    let found = std::ffi::CString::new(text).map_or(0, |name| {
+        // SAFETY: the string is alive, and if_nametoindex(3) only reads it.
+        unsafe { libc::if_nametoindex(name.as_ptr()) }
+    });
+    if found != 0 {
+        return Ok(found);
+    }
+    Err(io::Error::new(
+        io::ErrorKind::NotFound,
+        format!(
+            "this machine has no interface {text}; choose one that `ip link` lists, or an address"
+        ),
+    ))
+}
+
 /// The number of the interface that has the address `ip`.
 ///
 /// # Errors

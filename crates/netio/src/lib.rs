@@ -4,7 +4,7 @@
 //!   system call (GSO) and receives many at once (`recvmmsg` and GRO, split again into datagrams).
 //! - [`MulticastSender`] and [`join`]: the two ends of a multicast flow, source-specific
 //!   (RFC 4607) or any-source.
-//! - [`route_source`], [`is_routable`]: which local address the kernel uses towards another, and
+//! - [`route_source`], [`is_routable`], [`find_interface`]: which local address the kernel uses towards another, and
 //!   whether the rest of the Internet could reach an address.
 //! - [`direct`]: sockets for a thread of its own, without a runtime: for a relay.
 //!
@@ -23,7 +23,7 @@ mod udp;
 
 pub use address::{is_routable, route_source};
 pub use batch::{Datagram, RecvBatch};
-pub use interface::interface_address;
+pub use interface::{find_interface, interface_address};
 pub use join::join;
 pub use loss::Counters;
 pub use multicast::MulticastSender;

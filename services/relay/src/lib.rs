@@ -1,1 +1,17 @@
 //! The flexfeed AMT relay: brings multicast to networks without it (RFC 7450).
+//!
+//! `engine` is the data path, a thread of its own; everything else is around it: `config` (what it is
+//! told), `run` (start and end), `http` (status, health, metrics), `status` (the command that shows
+//! them), `notify` (systemd).
+
+pub mod cli;
+pub mod config;
+pub mod engine;
+pub mod http;
+pub mod logging;
+mod notify;
+mod peer_text;
+pub mod run;
+#[cfg(feature = "sabotage")]
+pub mod sabotage;
+pub mod status;

@@ -101,6 +101,10 @@ pub struct Sabotage {
     pub nat_by_address: bool,
     /// Memberships do not expire.
     pub expiry_off: bool,
+    /// There is no limit of gateways.
+    pub capacity_off: bool,
+    /// The MACs of Teardowns are not checked.
+    pub teardown_unchecked: bool,
 }
 
 /// A block of addresses, such as 192.0.2.0/24.

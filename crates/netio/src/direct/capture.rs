@@ -6,7 +6,6 @@
 //! of this host that the card would have segmented, come by the socket's queue.
 
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -16,7 +15,6 @@ use socket2::{Domain, Socket, Type};
 use super::filter;
 use super::port::{enlarge, raw};
 use super::sys::{check, set};
-use crate::interface::index_of;
 use crate::udp::context;
 
 /// A slot: a packet of an Ethernet with what the kernel notes of it.
@@ -64,14 +62,13 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Opens the socket on the interface with the address `interface`, or on all.
+    /// Opens the socket on the interface with this number, or on all with 0.
     ///
     /// # Errors
     /// `PermissionDenied` without CAP_NET_RAW; there is no such interface; there is no memory for the
     /// ring.
-    pub fn open(interface: Option<IpAddr>) -> io::Result<Self> {
+    pub fn open(interface: u32) -> io::Result<Self> {
         let open = || {
-            let index = interface.map_or(Ok(0), |ip| index_of(ip.to_canonical()))?;
             // With no protocol it sees nothing until the filter is in place and it is bound.
             let socket = Socket::new(Domain::PACKET, Type::RAW, None)?;
             socket.set_nonblocking(true)?;
@@ -83,7 +80,7 @@ impl Capture {
             set(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1_i32)?;
             set(fd, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, &1_i32)?;
             let ring = Ring::map(&socket)?;
-            bind(&socket, index)?;
+            bind(&socket, interface)?;
             Ok(Self {
                 socket,
                 ring,

@@ -8,7 +8,6 @@ use socket2::Socket;
 
 use super::port::{new_socket, set_up};
 use super::sys::{RawAddress, set};
-use crate::interface::index_of;
 use crate::udp::context;
 
 /// A socket that is bound to one group and port and receives what its memberships ask for.
@@ -26,14 +25,13 @@ pub struct GroupPort {
 }
 
 impl GroupPort {
-    /// Opens the socket, without any membership yet. `interface` is an address of the interface to
-    /// join on; without one the kernel takes that of its route.
+    /// Opens the socket, without any membership yet. `interface` is the number of the interface to
+    /// join on; with 0 the kernel takes that of its route.
     ///
     /// # Errors
     /// There is no such interface, or the port is held by a program that does not share it.
-    pub fn open(group: SocketAddr, interface: Option<IpAddr>) -> io::Result<Self> {
+    pub fn open(group: SocketAddr, interface: u32) -> io::Result<Self> {
         let open = || {
-            let index = interface.map_or(Ok(0), |ip| index_of(ip.to_canonical()))?;
             let socket = new_socket(group)?;
             socket.set_reuse_address(true)?;
             exclusive(&socket, group.ip())?;
@@ -42,7 +40,7 @@ impl GroupPort {
                 SocketAddr::V6(mut v6) => {
                     socket.set_only_v6(true)?;
                     if is_link_scoped(*v6.ip()) {
-                        v6.set_scope_id(index);
+                        v6.set_scope_id(interface);
                     }
                     SocketAddr::V6(v6)
                 }
@@ -52,7 +50,7 @@ impl GroupPort {
             Ok(Self {
                 socket,
                 group,
-                interface: index,
+                interface,
                 sources: 0,
                 any: false,
             })
@@ -116,12 +114,13 @@ pub struct Memberships {
 #[derive(Debug)]
 struct Holder {
     socket: Socket,
+    interface: u32,
     held: Vec<(Option<IpAddr>, IpAddr)>,
 }
 
 impl Memberships {
-    /// Joins `group` from `source`, or from any, on the interface with the address `interface` or that
-    /// of the kernel's route.
+    /// Joins `group` from `source`, or from any, on the interface with this number or, with 0, that of
+    /// the kernel's route.
     ///
     /// # Errors
     /// There is no such interface or no route, or the machine's limits are reached.
@@ -129,20 +128,17 @@ impl Memberships {
         &mut self,
         source: Option<IpAddr>,
         group: IpAddr,
-        interface: Option<IpAddr>,
+        interface: u32,
     ) -> io::Result<()> {
         let what = |error| context(error, format_args!("cannot join group {group}"));
-        let index = interface
-            .map_or(Ok(0), |ip| index_of(ip.to_canonical()))
-            .map_err(what)?;
         // Any source and single ones do not go together on one socket.
         let fits = |holder: &&mut Holder| {
             let same = |held: &&(Option<IpAddr>, IpAddr)| held.1 == group;
             let mut others = holder.held.iter().filter(same);
-            others.all(|held| held.0.is_some() && source.is_some())
+            holder.interface == interface && others.all(|held| held.0.is_some() && source.is_some())
         };
         for holder in self.sockets.iter_mut().filter(fits) {
-            match change(&holder.socket, index, group, source, true) {
+            match change(&holder.socket, interface, group, source, true) {
                 Ok(()) => {
                     holder.held.push((source, group));
                     return Ok(());
@@ -160,26 +156,26 @@ impl Memberships {
             // Not bound: nothing is delivered to it.
             let socket = new_socket(SocketAddr::new(any, 0))?;
             exclusive(&socket, group)?;
-            change(&socket, index, group, source, true)?;
+            change(&socket, interface, group, source, true)?;
             Ok(socket)
         };
         let socket = open().map_err(what)?;
         self.sockets.push(Holder {
             socket,
+            interface,
             held: vec![(source, group)],
         });
         Ok(())
     }
 
     /// Leaves what was joined; nothing happens if it was not.
-    pub fn leave(&mut self, source: Option<IpAddr>, group: IpAddr, interface: Option<IpAddr>) {
-        let index = interface.and_then(|ip| index_of(ip).ok()).unwrap_or(0);
+    pub fn leave(&mut self, source: Option<IpAddr>, group: IpAddr) {
         let held = (source, group);
         for holder in &mut self.sockets {
             if let Some(at) = holder.held.iter().position(|one| *one == held) {
                 holder.held.swap_remove(at);
                 // An interface that is gone has taken its memberships with it.
-                let _ = change(&holder.socket, index, group, source, false);
+                let _ = change(&holder.socket, holder.interface, group, source, false);
                 break;
             }
         }

@@ -42,6 +42,7 @@ pub struct Inbox {
     controls: Vec<Control<CONTROL_BYTES>>,
     vectors: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
+    messages: usize,
 }
 
 impl std::fmt::Debug for Inbox {
@@ -66,17 +67,19 @@ impl Inbox {
             controls: vec![Control::new(); messages],
             vectors: vec![vector; messages],
             headers: vec![header; messages],
+            messages,
         }
     }
 
-    /// Receives what is there, as much as fits, and calls `each` for every message. Returns how many
-    /// there were; 0 when nothing was there.
+    /// Receives what is there, at most `most` messages and as many as fit, and calls `each` for every
+    /// one. Returns how many there were; 0 when nothing was there.
     ///
     /// # Errors
     /// As the kernel says: an ICMP error of a datagram sent earlier is an error here, too.
     pub fn receive(
         &mut self,
         socket: &impl AsFd,
+        most: usize,
         mut each: impl FnMut(Message<'_>),
     ) -> io::Result<usize> {
         let parts = self
@@ -85,7 +88,8 @@ impl Inbox {
             .zip(&mut self.addresses)
             .zip(&mut self.controls);
         let places = self.vectors.iter_mut().zip(&mut self.headers);
-        for (((buffer, address), control), (vector, header)) in parts.zip(places) {
+        let most = most.min(self.messages);
+        for (((buffer, address), control), (vector, header)) in parts.zip(places).take(most) {
             *address = RawAddress::room();
             vector.iov_base = buffer.as_mut_ptr().cast();
             vector.iov_len = buffer.len();
@@ -98,8 +102,8 @@ impl Inbox {
             header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
             header.msg_hdr.msg_flags = 0;
         }
-        let count = libc::c_uint::try_from(self.headers.len()).unwrap_or_default();
-        // SAFETY: each header leads to a buffer, an address and a control buffer of its own, all alive
+        let count = libc::c_uint::try_from(most).unwrap_or_default();
+        // SAFETY: each of the first `count` headers leads to a buffer, an address and a control buffer of its own, all alive
         // and as long as it says.
         let received = unsafe {
             libc::recvmmsg(

@@ -1,0 +1,169 @@
+//! Who wins, what is understood, and what is said about the rest.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::layer::{Layer, Layers, Origin};
+use super::table::SETTINGS;
+use super::*;
+use crate::cli::{Request, parse};
+
+fn line(arguments: &[&str]) -> Layer {
+    let all = std::iter::once(&"flexfeed-relay").chain(arguments);
+    match parse(all).unwrap() {
+        Request::Run(layer) => layer,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn loaded(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Loaded, Problems> {
+    let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
+    let names: Vec<String> = variables.keys().map(|name| (*name).to_owned()).collect();
+    load(
+        line(arguments),
+        |name| variables.get(name).copied(),
+        names.into_iter(),
+    )
+}
+
+fn settings(arguments: &[&str]) -> Settings {
+    loaded(arguments, &[]).unwrap().settings
+}
+
+#[test]
+fn without_a_word_it_relays_a_sources_flow_beside_it() {
+    let settings = settings(&[]);
+    assert_eq!(settings.listen, [Listen::All(2268)]);
+    assert_eq!(settings.receive, Receive::Ports(vec![4434]));
+    assert_eq!(settings.relay.query_interval, Duration::from_secs(125));
+    assert_eq!(
+        settings.http.map(|http| http.addr.to_string()).as_deref(),
+        Some("127.0.0.1:8091")
+    );
+}
+
+#[test]
+fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for setting in SETTINGS.iter().filter(|setting| setting.in_file()) {
+        let [by_flag, by_variable, by_file] = setting.examples;
+        let toml = match setting.form {
+            table::Form::Switch => by_file.to_owned(),
+            _ => format!("{by_file:?}"),
+        };
+        let path = folder.path().join("relay.toml");
+        std::fs::write(&path, format!("{} = {toml}\n", setting.name)).unwrap();
+        let path = path.to_str().unwrap();
+        let variable = setting.variable();
+        let flag = format!("--{}={by_flag}", setting.flag);
+        let file = format!("--config={path}");
+        let winner = |arguments: &[&str], variables: &[(&str, &str)]| {
+            let loaded = loaded(arguments, variables).unwrap();
+            let given = loaded.layers.given(setting.name).unwrap();
+            (given.origin.clone(), given.texts.join(","))
+        };
+        let (origin, text) = winner(&[&flag, &file], &[(&variable, by_variable)]);
+        assert!(matches!(origin, Origin::Line(_)), "{origin:?}");
+        assert_eq!(text, by_flag);
+        let (origin, text) = winner(&[&file], &[(&variable, by_variable)]);
+        assert_eq!(
+            (origin, text.as_str()),
+            (Origin::Variable(variable), by_variable)
+        );
+        let (origin, text) = winner(&[&file], &[]);
+        assert!(matches!(origin, Origin::File { line: 1, .. }), "{origin:?}");
+        assert_eq!(text, by_file);
+    }
+}
+
+#[test]
+fn lists_are_given_in_many_ways() {
+    let ports = |arguments: &[&str]| match settings(arguments).receive {
+        Receive::Ports(ports) => ports,
+        Receive::Capture => panic!(),
+    };
+    assert_eq!(ports(&["--udp-ports", "2,1"]), [1, 2]);
+    assert_eq!(ports(&["--udp-ports", "1", "--udp-ports", "2,2"]), [1, 2]);
+    let (layer, problems) = super::file::parse(Path::new("x"), "udp_ports = [1, 2, \"3,4\"]");
+    assert!(problems.is_empty(), "{problems:?}");
+    let layers = Layers(vec![layer]);
+    assert_eq!(layers.given("udp_ports").unwrap().texts, ["1", "2", "3,4"]);
+    let relay = settings(&["--allow", "10.0.0.0/8,2001:db8::/32", "--deny=10.1.2.3"]).relay;
+    assert_eq!((relay.allow.len(), relay.deny.len()), (2, 1));
+    assert_eq!(
+        settings(&["--listen", "127.0.0.1:1", "--listen=:2"]).listen,
+        [Listen::At("127.0.0.1:1".parse().unwrap()), Listen::All(2)]
+    );
+}
+
+#[test]
+fn what_is_wrong_is_named_with_where_it_stands() {
+    for (arguments, text) in [
+        (
+            &["--udp-ports", "0"][..],
+            "--udp-ports: \"0\" is no UDP port",
+        ),
+        (
+            &["--listen", "localhost"],
+            "--listen: \"localhost\" is no address",
+        ),
+        (&["--allow", "x"], "--allow: \"x\" is no address or block"),
+        (
+            &["--query-interval", "0"],
+            "--query-interval: \"0\" is no duration",
+        ),
+        (&["--query-interval", "10h"], "is not within 1s and 31744s"),
+        (&["--mtu", "100"], "--mtu: \"100\" is no number of bytes"),
+        (&["--max-gateways", "0"], "is no whole number from 1 to"),
+        (
+            &["--capture", "--udp-ports", "1"],
+            "has no effect together with capture",
+        ),
+        (
+            &["--advertise", "192.0.2.1,192.0.2.2"],
+            "two addresses of one family",
+        ),
+        (&["--advertise", "224.0.0.1"], "is no address of a host"),
+        (&["--gateway-address-in-query", "x"], "is neither off nor"),
+        (
+            &["--native-interface", "a/b"],
+            "is neither an interface's name",
+        ),
+    ] {
+        let problems = loaded(arguments, &[]).unwrap_err().to_string();
+        assert!(problems.contains(text), "{problems}");
+    }
+    let (_, problems) = super::file::parse(Path::new("f.toml"), "mtu = true\nudp_prts = 1\n");
+    assert_eq!(
+        problems,
+        [
+            "f.toml line 1: mtu: takes a number, not a TOML boolean",
+            "f.toml line 2: udp_prts: there is no such setting; is udp_ports meant?"
+        ]
+    );
+}
+
+#[test]
+fn a_mistyped_variable_is_told() {
+    let loaded = loaded(
+        &[],
+        &[("FLEXFEED_RELAY_UDP_PROTS", "1"), ("FLEXFEED_DATA", "x")],
+    );
+    let warnings = loaded.unwrap().warnings;
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].contains("is FLEXFEED_RELAY_UDP_PORTS meant?"));
+}
+
+#[test]
+fn a_check_shows_every_setting() {
+    let loaded = loaded(&["--mtu", "1280"], &[]).unwrap();
+    let text = check::text(&loaded);
+    for setting in SETTINGS {
+        assert!(text.contains(&format!("  {} ", setting.name)), "{text}");
+    }
+    assert!(text.contains("1280   (--mtu)"), "{text}");
+    let json = check::as_json(&loaded);
+    assert_eq!(json["settings"].as_array().unwrap().len(), SETTINGS.len());
+}

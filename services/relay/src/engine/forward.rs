@@ -1,0 +1,312 @@
+//! From trains to gateways.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use amt::ip;
+use amt::relay::{Recipient, Relay};
+use netio::direct::{Fanout, IcmpPort, PathError, Sent, Target, UdpPort};
+use tracing::{debug, warn};
+
+use super::counters::Counters;
+use super::train::{DATA, Flow, Train};
+
+/// So many ICMP messages a second at most, and as many at once.
+const ICMP_RATE: u32 = 10;
+
+/// Answers of the network that are looked at in one go.
+const PATH_ERRORS: usize = 64;
+
+/// What sends to gateways.
+#[derive(Debug)]
+pub(super) struct Forwarder {
+    pub(super) ports: Vec<UdpPort>,
+    fanout: Fanout,
+    counters: Arc<Counters>,
+    icmp: Icmp,
+    /// Recipients that did not get the last train, with what they lost of it.
+    failed: Vec<(usize, Sent)>,
+    datagram: Vec<u8>,
+    /// Test-only: outer packets may be fragmented, so that nothing is too large.
+    fragment_outer: bool,
+}
+
+impl Forwarder {
+    pub(super) fn new(ports: Vec<UdpPort>, counters: Arc<Counters>, fragment_outer: bool) -> Self {
+        Self {
+            ports,
+            fanout: Fanout::new(),
+            counters,
+            icmp: Icmp::new(),
+            failed: Vec::new(),
+            datagram: Vec::new(),
+            fragment_outer,
+        }
+    }
+
+    /// Sends what is in the train, which is empty afterwards.
+    pub(super) fn flush(&mut self, train: &mut Train, relay: &mut Relay, now: Instant) {
+        if let Some((bytes, flow)) = train.ready() {
+            let segment = train.segment();
+            let inner = segment - DATA.len();
+            if self.fragment_outer || inner <= usize::from(flow.recipients.room) {
+                self.send_fitting(bytes, segment, train.datagrams(), flow, relay, now);
+            } else {
+                self.send_apart(bytes, segment, flow, relay, now);
+            }
+        }
+        train.clear();
+    }
+
+    /// The ordinary case: everything fits everywhere.
+    fn send_fitting(
+        &mut self,
+        bytes: &[u8],
+        segment: usize,
+        datagrams: usize,
+        flow: &Flow,
+        relay: &mut Relay,
+        now: Instant,
+    ) {
+        let inner_bytes = bytes.len() - datagrams * DATA.len();
+        let (packets, inner_bytes) = (datagrams as u64, inner_bytes as u64);
+        // By socket, in whose order the recipients are.
+        for group in flow
+            .recipients
+            .all
+            .chunk_by(|a, b| a.local.socket == b.local.socket)
+        {
+            let Some(port) = group
+                .first()
+                .and_then(|one| self.ports.get(usize::from(one.local.socket)))
+            else {
+                continue;
+            };
+            let failed = &mut self.failed;
+            failed.clear();
+            self.fanout.send(
+                port,
+                bytes,
+                segment,
+                group.iter().map(target),
+                |number, what| failed.push((number, what)),
+            );
+            let mut sent = group.len() as u64 * packets;
+            let mut narrow = false;
+            for (number, what) in &self.failed {
+                let lost = match what {
+                    Sent::TooLarge => {
+                        narrow = true;
+                        self.counters.lost.too_large.add(packets);
+                        packets
+                    }
+                    Sent::Lost { datagrams, errno } => {
+                        let lost = *datagrams as u64;
+                        self.counters.lost.refused.add(lost);
+                        if let Some(recipient) = group.get(*number) {
+                            let error = io::Error::from_raw_os_error(*errno);
+                            debug!(
+                                "{lost} packets for {} were refused: {error}",
+                                recipient.gateway
+                            );
+                        }
+                        lost
+                    }
+                };
+                sent = sent.saturating_sub(lost);
+            }
+            self.counters.sent_packets.add(sent);
+            self.counters
+                .sent_bytes
+                .add(inner_bytes / packets.max(1) * sent);
+            for (number, recipient) in group.iter().enumerate() {
+                if self.failed.iter().all(|(failed, _)| *failed != number) {
+                    relay.sent(recipient.tunnel, packets, inner_bytes);
+                }
+            }
+            if narrow {
+                self.path_errors(relay, now);
+            }
+        }
+    }
+
+    /// Something does not fit to somebody: each packet and gateway is looked at.
+    fn send_apart(
+        &mut self,
+        bytes: &[u8],
+        segment: usize,
+        flow: &Flow,
+        relay: &mut Relay,
+        now: Instant,
+    ) {
+        for datagram in bytes.chunks(segment) {
+            let packet = datagram.get(DATA.len()..).unwrap_or_default();
+            // The smallest way counts for what the source is told.
+            let mut told: Option<u16> = None;
+            for recipient in flow.recipients.all.iter() {
+                if packet.len() <= usize::from(recipient.room) {
+                    self.send_pieces(recipient, [datagram], relay);
+                    continue;
+                }
+                let mut pieces = Vec::new();
+                let cut = ip::fragment_v4(packet, usize::from(recipient.room), |fragment| {
+                    let mut datagram = Vec::with_capacity(DATA.len() + fragment.len());
+                    datagram.extend_from_slice(&DATA);
+                    datagram.extend_from_slice(fragment);
+                    pieces.push(datagram);
+                });
+                match cut {
+                    Ok(()) => {
+                        self.counters.fragmented.add(1);
+                        self.send_pieces(recipient, pieces, relay);
+                    }
+                    Err(_) => {
+                        self.counters.lost.too_large.add(1);
+                        told = Some(told.unwrap_or(u16::MAX).min(recipient.room));
+                    }
+                }
+            }
+            if let Some(mtu) = told {
+                self.tell_source(packet, flow.source, mtu, now);
+            }
+        }
+    }
+
+    fn send_pieces<T: AsRef<[u8]>>(
+        &mut self,
+        recipient: &Recipient,
+        pieces: impl IntoIterator<Item = T>,
+        relay: &mut Relay,
+    ) {
+        let Some(port) = self.ports.get(usize::from(recipient.local.socket)) else {
+            return;
+        };
+        let Target { to, from } = target(recipient);
+        for piece in pieces {
+            let piece = piece.as_ref();
+            match port.send(piece, to, from) {
+                Ok(()) => {
+                    let bytes = piece.len().saturating_sub(DATA.len()) as u64;
+                    self.counters.sent_packets.add(1);
+                    self.counters.sent_bytes.add(bytes);
+                    relay.sent(recipient.tunnel, 1, bytes);
+                }
+                Err(error) => {
+                    self.counters.lost.refused.add(1);
+                    debug!("a packet for {to} was refused: {error}");
+                }
+            }
+        }
+    }
+
+    /// Takes what the network says about earlier datagrams.
+    pub(super) fn path_errors(&mut self, relay: &mut Relay, now: Instant) {
+        for port in &self.ports {
+            let counters = &self.counters;
+            let taken = port.path_errors(PATH_ERRORS, |error| match error {
+                PathError::TooLarge { to, mtu } => {
+                    debug!("the way to {to} takes {mtu} bytes");
+                    counters.narrowed.add(1);
+                    let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+                    relay.path_mtu(to, mtu, now);
+                }
+                // A gateway that is gone: its memberships expire. Anybody could make such a message.
+                PathError::Other { .. } => {}
+            });
+            if let Err(error) = taken {
+                debug!(
+                    "the errors of {} cannot be read: {error}",
+                    port.local_addr()
+                );
+            }
+        }
+    }
+
+    fn tell_source(&mut self, packet: &[u8], source: IpAddr, mtu: u16, now: Instant) {
+        if !self.icmp.may(now) {
+            self.counters.icmp_unsent.add(1);
+            return;
+        }
+        self.datagram.clear();
+        // The kernel makes the IP header, and puts its own address in it.
+        let (from, header): (IpAddr, usize) = match source {
+            IpAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED.into(), ip::V4_HEADER),
+            IpAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED.into(), ip::V6_HEADER),
+        };
+        ip::icmp_too_big(packet, from, mtu.into(), &mut self.datagram);
+        let message = self.datagram.get(header..).unwrap_or_default();
+        match self.icmp.send(message, source) {
+            Ok(()) => self.counters.icmp.add(1),
+            Err(error) => {
+                self.counters.icmp_unsent.add(1);
+                debug!("{source} could not be told that its packets are too large: {error}");
+            }
+        }
+    }
+}
+
+fn target(recipient: &Recipient) -> Target {
+    Target {
+        to: recipient.gateway,
+        from: Some(recipient.local.ip),
+    }
+}
+
+/// Sends ICMP messages, not too many.
+#[derive(Debug)]
+struct Icmp {
+    v4: Option<IcmpPort>,
+    v6: Option<IcmpPort>,
+    left: u32,
+    since: Option<Instant>,
+}
+
+impl Icmp {
+    fn new() -> Self {
+        let open = |v4| {
+            let port = IcmpPort::open(v4);
+            port.map_err(|error| {
+                let what = "sources are not told when their packets are too large for a gateway";
+                if error.kind() == io::ErrorKind::PermissionDenied {
+                    debug!("{error}: {what}");
+                } else {
+                    warn!("{error}: {what}");
+                }
+            })
+            .ok()
+        };
+        Self {
+            v4: open(true),
+            v6: open(false),
+            left: ICMP_RATE,
+            since: None,
+        }
+    }
+
+    fn may(&mut self, now: Instant) -> bool {
+        let due = self
+            .since
+            .is_none_or(|since| now.saturating_duration_since(since) >= Duration::from_secs(1));
+        if due {
+            self.since = Some(now);
+            self.left = ICMP_RATE;
+        }
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn send(&self, message: &[u8], to: IpAddr) -> io::Result<()> {
+        let port = if to.is_ipv4() { &self.v4 } else { &self.v6 };
+        match port {
+            Some(port) => port.send(message, to),
+            None => Err(io::ErrorKind::PermissionDenied.into()),
+        }
+    }
+}

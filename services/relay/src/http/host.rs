@@ -1,0 +1,83 @@
+//! Which names the site answers to where only this machine reaches it.
+//!
+//! A page from anywhere may have its own name point to this machine afterwards (DNS rebinding):
+//! the browser then takes this site for the page's own, and lets the page read it. It still sends
+//! that name, so a site without passwords answers only to names that nobody else can have.
+
+use axum::http::header::HOST;
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Whether only this machine can connect to an address.
+pub(super) fn is_own(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+/// The refusal of a request that names another site. One without any name is from no browser.
+pub(super) fn refusal(uri: &Uri, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
+    let named = headers.get_all(HOST).iter().all(|host| {
+        let host = host.to_str().ok();
+        host.and_then(|host| host.parse().ok())
+            .is_some_and(|authority| is_trusted(&authority))
+    });
+    if named && uri.authority().is_none_or(is_trusted) {
+        return None;
+    }
+    Some((
+        StatusCode::MISDIRECTED_REQUEST,
+        "flexfeed-relay answers on this machine only, and to no other name than localhost or an \
+         IP address: use http://localhost:PORT/ or http://127.0.0.1:PORT/. A proxy in front of it \
+         has to send such a Host, or let the relay answer on another address (--http)\n",
+    ))
+}
+
+/// `localhost` or an IP address, with any port.
+fn is_trusted(authority: &Authority) -> bool {
+    let host = authority.host();
+    let inner = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    match inner {
+        Some(inner) => inner.parse::<Ipv6Addr>().is_ok(),
+        None => host.eq_ignore_ascii_case("localhost") || host.parse::<Ipv4Addr>().is_ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_names_that_nobody_else_can_have_are_trusted() {
+        for good in [
+            "localhost",
+            "LocalHost:80",
+            "127.0.0.1:8080",
+            "10.1.2.3",
+            "[::1]:80",
+            "[::1]",
+        ] {
+            assert!(is_trusted(&good.parse().unwrap()), "{good}");
+        }
+        for bad in [
+            "evil.example",
+            "evil.example:8080",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "localhost@evil.example",
+            "2130706433",
+        ] {
+            assert!(!is_trusted(&bad.parse().unwrap()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn own_addresses_are_those_of_loopback() {
+        for own in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+            assert!(is_own(own.parse().unwrap()), "{own}");
+        }
+        for other in ["0.0.0.0", "::", "192.0.2.1", "::ffff:192.0.2.1"] {
+            assert!(!is_own(other.parse().unwrap()), "{other}");
+        }
+    }
+}

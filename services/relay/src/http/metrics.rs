@@ -1,0 +1,192 @@
+//! What `/metrics` shows, in the OpenMetrics text format; `docs/metrics.md` lists it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::engine::counters::{Count, Counters};
+
+/// What the answer of `/metrics` is.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TypeLabels {
+    r#type: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+/// All metrics of the relay, taken over from its counters when they are asked for.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    registry: Registry,
+    messages: Family<TypeLabels, Counter>,
+    dropped: Family<ReasonLabels, Counter>,
+    lost: Family<ReasonLabels, Counter>,
+    plain: [Counter; PLAIN.len()],
+    gateways: Gauge,
+    joins: Gauge,
+    joins_missing: Gauge,
+}
+
+/// A counter without labels: name, what it means, and where it is.
+type Plain = (&'static str, &'static str, fn(&Counters) -> &Count);
+
+const PLAIN: [Plain; 13] = [
+    ("answers", "Answers sent to gateways", |c| &c.answers),
+    (
+        "answers_refused",
+        "Answers to gateways that the kernel refused to send",
+        |c| &c.answers_refused,
+    ),
+    (
+        "native_packets",
+        "Multicast packets that a gateway wants",
+        |c| &c.native_packets,
+    ),
+    ("native_bytes", "Their bytes, with IP headers", |c| {
+        &c.native_bytes
+    }),
+    (
+        "unwanted_packets",
+        "Multicast packets that arrived and that no gateway wants",
+        |c| &c.unwanted,
+    ),
+    ("broken_packets", "Captured packets that are none", |c| {
+        &c.broken
+    }),
+    (
+        "sent_packets",
+        "Packets sent to gateways, each counted for each gateway",
+        |c| &c.sent_packets,
+    ),
+    (
+        "sent_bytes",
+        "Their bytes, with the inner IP headers but without those of the tunnel",
+        |c| &c.sent_bytes,
+    ),
+    (
+        "fragmented_packets",
+        "Inner packets that were fragmented to fit the way to a gateway",
+        |c| &c.fragmented,
+    ),
+    (
+        "icmp_messages",
+        "Sources that were told that a packet is too large",
+        |c| &c.icmp,
+    ),
+    (
+        "icmp_unsent",
+        "Times that a source was not told: too many, or no right to",
+        |c| &c.icmp_unsent,
+    ),
+    (
+        "path_mtu_changes",
+        "Times that the network said that the way to a gateway takes less",
+        |c| &c.narrowed,
+    ),
+    (
+        "join_failures",
+        "Joins of multicast groups that failed",
+        |c| &c.join_failures,
+    ),
+];
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("flexfeed_relay");
+        let metrics = Self {
+            messages: Family::default(),
+            dropped: Family::default(),
+            lost: Family::default(),
+            plain: std::array::from_fn(|_| Counter::default()),
+            gateways: Gauge::default(),
+            joins: Gauge::default(),
+            joins_missing: Gauge::default(),
+            registry: Registry::default(),
+        };
+        let r = &mut registry;
+        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        r.register("build", "The program", version);
+        let started: Gauge<f64, AtomicU64> = Gauge::default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        started.set(now.unwrap_or_default().as_secs_f64());
+        let help = "Unix time of the start";
+        r.register_with_unit("start_timestamp", help, Unit::Seconds, started);
+        let help = "Messages of gateways by type";
+        r.register("messages", help, metrics.messages.clone());
+        let help = "Messages of gateways that came to nothing, by reason";
+        r.register("messages_dropped", help, metrics.dropped.clone());
+        let help = "Packets that did not get to a gateway, by reason; those of overrun were lost before they were read, and are counted once for all gateways";
+        r.register("lost_packets", help, metrics.lost.clone());
+        for ((name, help, _), counter) in PLAIN.iter().zip(&metrics.plain) {
+            r.register(*name, *help, counter.clone());
+        }
+        let help = "Gateways that are served";
+        r.register("gateways", help, metrics.gateways.clone());
+        let help = "Multicast groups that are joined, each with each of its sources";
+        r.register("joins", help, metrics.joins.clone());
+        let help = "Multicast groups that gateways want and that cannot be joined";
+        r.register("joins_missing", help, metrics.joins_missing.clone());
+        Self {
+            registry,
+            ..metrics
+        }
+    }
+}
+
+impl Metrics {
+    /// All of it, as it is now.
+    ///
+    /// # Errors
+    /// Only if a string cannot be written to.
+    pub(super) fn text(&self, counters: &Counters) -> Result<String, fmt::Error> {
+        let messages = &counters.messages;
+        for (r#type, count) in [
+            ("discovery", &messages.discovery),
+            ("request", &messages.request),
+            ("update", &messages.update),
+            ("teardown", &messages.teardown),
+            ("other", &messages.other),
+        ] {
+            raise(&self.messages.get_or_create(&TypeLabels { r#type }), count);
+        }
+        let reasons = amt::relay::Dropped::REASONS;
+        for (reason, count) in reasons.iter().zip(&counters.dropped) {
+            raise(&self.dropped.get_or_create(&ReasonLabels { reason }), count);
+        }
+        let lost = &counters.lost;
+        for (reason, count) in [
+            ("overrun", &lost.overrun),
+            ("too-large", &lost.too_large),
+            ("refused", &lost.refused),
+        ] {
+            raise(&self.lost.get_or_create(&ReasonLabels { reason }), count);
+        }
+        for ((_, _, count), counter) in PLAIN.iter().zip(&self.plain) {
+            raise(counter, count(counters));
+        }
+        self.gateways.set(counters.gateways.get());
+        self.joins.set(counters.joins.get());
+        self.joins_missing.set(counters.joins_missing.get());
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+/// Brings a counter up to what was counted; counters never go down.
+fn raise(counter: &Counter, to: &Count) {
+    counter.inner().fetch_max(to.get(), Ordering::Relaxed);
+}

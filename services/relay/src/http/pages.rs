@@ -1,0 +1,120 @@
+//! The pages for operators and their machines.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Json, Response};
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use super::{Site, metrics};
+use crate::engine::View;
+use crate::status::model::{self, Now, Status};
+
+const NOT_STORED: (HeaderName, HeaderValue) = (CACHE_CONTROL, HeaderValue::from_static("no-store"));
+
+/// Rates are over at least this time.
+const LEAST: Duration = Duration::from_millis(250);
+
+/// Over a longer time they say little of now.
+const MOST: Duration = Duration::from_secs(10);
+
+/// A thread that does not answer within this time does not forward, either.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The last look, which the next one is compared with; and what was shown last.
+#[derive(Debug, Default)]
+pub(super) struct Looks(Mutex<Option<(Now, Option<Arc<Status>>)>>);
+
+/// The process runs its tasks; that is all that this says.
+pub(super) async fn alive() -> &'static str {
+    "alive\n"
+}
+
+pub(super) async fn index() -> &'static str {
+    "flexfeed-relay\n\n/status   whom it serves with what, as JSON\n/healthz  whether it runs\n\
+     /readyz   whether it serves\n/metrics  its numbers\n"
+}
+
+/// Whether it does what it is for.
+pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
+    let mut reasons = Vec::new();
+    if look(&site).await.is_none() {
+        reasons.push("the thread that forwards packets does not answer");
+    }
+    if site.leaving.load(Ordering::Relaxed) {
+        reasons.push("the relay is about to stop");
+    }
+    let code = match reasons.is_empty() {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let body = json!({"ready": reasons.is_empty(), "reasons": reasons});
+    (code, [NOT_STORED], Json(body)).into_response()
+}
+
+pub(super) async fn metrics(State(site): State<Arc<Site>>) -> Response {
+    match site.metrics.text(site.engine.counters()) {
+        Ok(text) => {
+            let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
+            ([(CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
+    match see(&site).await {
+        Some(status) => ([NOT_STORED], Json(&*status)).into_response(),
+        None => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the thread that forwards packets does not answer\n",
+        )
+            .into_response(),
+    }
+}
+
+async fn look(site: &Site) -> Option<View> {
+    tokio::time::timeout(PATIENCE, site.engine.view())
+        .await
+        .ok()
+        .flatten()
+}
+
+async fn now(site: &Site) -> Option<Now> {
+    let view = look(site).await?;
+    Some(Now::new(view, site.engine.counters()))
+}
+
+/// The status with rates: since the last look, or since one a moment ago. However many ask, the
+/// packet thread is asked a few times a second.
+async fn see(site: &Site) -> Option<Arc<Status>> {
+    let mut last = site.looks.0.lock().await;
+    let age = |now: &Now| Instant::now().saturating_duration_since(now.view.at);
+    let before = match last.take() {
+        Some((now, Some(shown))) if age(&now) < LEAST => {
+            *last = Some((now, Some(Arc::clone(&shown))));
+            return Some(shown);
+        }
+        Some((now, _)) if age(&now) <= MOST => now,
+        _ => {
+            let before = now(site).await?;
+            tokio::time::sleep(LEAST).await;
+            before
+        }
+    };
+    let now = now(site).await?;
+    let status = Arc::new(model::status(
+        &before,
+        &now,
+        &site.listen,
+        site.started.elapsed(),
+        site.leaving.load(Ordering::Relaxed),
+    ));
+    *last = Some((now, Some(Arc::clone(&status))));
+    Some(status)
+}

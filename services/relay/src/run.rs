@@ -1,0 +1,212 @@
+//! The `run` command: from settings to an exit.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use netio::direct::UdpPort;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use crate::config::{Listen, Settings};
+use crate::engine::{Engine, Receive, Setup};
+use crate::http::{self, Site};
+use crate::notify;
+
+/// So soon after the first, a signal is the same wish once more: `timeout` sends its own to the
+/// program and then to the program's group.
+const SAME_WISH: Duration = Duration::from_secs(1);
+
+/// While it drains, it looks so often whether somebody is left.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Runs the relay until it is told to stop.
+///
+/// # Errors
+/// If it cannot start, or cannot go on; in words for the operator.
+pub fn run(settings: &Settings) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("relay")
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(serve(settings));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+/// What tests may break; nothing in ordinary builds.
+#[cfg(feature = "sabotage")]
+fn sabotage(relay: &mut amt::relay::Config) -> anyhow::Result<bool> {
+    let sabotage = crate::sabotage::Sabotage::from_environment()?;
+    relay.sabotage = sabotage.relay;
+    Ok(sabotage.fragment_outer)
+}
+
+#[cfg(not(feature = "sabotage"))]
+#[allow(clippy::unnecessary_wraps)] // as its other form
+fn sabotage(_: &mut amt::relay::Config) -> anyhow::Result<bool> {
+    Ok(false)
+}
+
+async fn serve(settings: &Settings) -> anyhow::Result<()> {
+    let mut stop = stop_on_signals()?;
+    let mut relay = settings.relay.clone();
+    let fragment_outer = sabotage(&mut relay)?;
+    let listener = match settings.http {
+        Some(http) => http::bind(http).await?,
+        None => None,
+    };
+    let ports = open_ports(&settings.listen)?;
+    let addresses: Vec<String> = ports
+        .iter()
+        .map(|port| port.local_addr().to_string())
+        .collect();
+    let engine = Engine::start(Setup {
+        relay,
+        ports,
+        receive: settings.receive.clone(),
+        interface: settings.interface.clone(),
+        fragment_outer,
+    })?;
+    let engine = Arc::new(engine);
+    info!(
+        "gateways reach this relay at {}; {}",
+        addresses.join(" and "),
+        match &settings.receive {
+            Receive::Capture => "multicast to any port is captured".to_owned(),
+            Receive::Ports(ports) => {
+                let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+                format!("multicast to UDP port {} is received", ports.join(" and "))
+            }
+        }
+    );
+    let ending = CancellationToken::new();
+    let site = Arc::new(Site::new(Arc::clone(&engine), addresses, ending.clone()));
+    let answering = listener.map(|listener| {
+        if let Ok(address) = listener.local_addr() {
+            info!("status and metrics are at http://{address}/");
+        }
+        tokio::spawn(http::serve(Arc::clone(&site), listener))
+    });
+    let (done, ended) = watch::channel(false);
+    tokio::spawn(notify::keep(Arc::clone(&engine), stop.clone(), ended));
+    let broken = tokio::select! {
+        _ = stop.wait_for(|stop| *stop) => false,
+        () = engine.ended() => true,
+    };
+    if !broken {
+        site.leave();
+        drain(&engine, settings.drain_time).await;
+    }
+    ending.cancel();
+    if let Some(answering) = answering {
+        // Whoever is being answered has been cut off by now; nothing of it is lost.
+        let _ = answering.await;
+    }
+    let _ = done.send(true);
+    let stopping = Arc::clone(&engine);
+    let stopped = tokio::task::spawn_blocking(move || stopping.stop()).await;
+    if broken || stopped.is_err() {
+        anyhow::bail!("the thread that forwards packets has ended; see the log above");
+    }
+    info!("stopped");
+    Ok(())
+}
+
+/// Serves gateways for a while, but takes no new ones.
+async fn drain(engine: &Engine, time: Duration) {
+    engine.drain();
+    let begun = Instant::now();
+    let left = || engine.counters().gateways.get();
+    if left() > 0 {
+        info!("serving {} gateways for {time:?} more", left());
+    }
+    while left() > 0 && begun.elapsed() < time {
+        tokio::time::sleep(LOOK.min(time)).await;
+    }
+    if left() > 0 {
+        warn!("{} gateways are left without a relay", left());
+    }
+}
+
+/// Opens the sockets that gateways reach.
+fn open_ports(listen: &[Listen]) -> anyhow::Result<Vec<UdpPort>> {
+    let mut ports = Vec::new();
+    for listen in listen {
+        match *listen {
+            Listen::At(address) => ports.push(open(address)?),
+            Listen::All(port) => {
+                let v4 = open((Ipv4Addr::UNSPECIFIED, port).into())?;
+                // The same port for both, also where the kernel chose it.
+                let port = v4.local_addr().port();
+                ports.push(v4);
+                match UdpPort::bind((Ipv6Addr::UNSPECIFIED, port).into()) {
+                    Ok(v6) => ports.push(v6),
+                    Err(error) if no_ipv6(&error) => {
+                        warn!("this machine has no IPv6: gateways reach the relay by IPv4 only");
+                    }
+                    Err(error) => return Err(advised(error)),
+                }
+            }
+        }
+    }
+    Ok(ports)
+}
+
+fn open(address: SocketAddr) -> anyhow::Result<UdpPort> {
+    UdpPort::bind(address).map_err(advised)
+}
+
+fn advised(error: io::Error) -> anyhow::Error {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => "stop the program that has it, or choose another with --listen",
+        io::ErrorKind::AddrNotAvailable => "choose an address of this machine with --listen",
+        _ => "choose another address with --listen",
+    };
+    anyhow::anyhow!("{error}; {advice}")
+}
+
+fn no_ipv6(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::Unsupported | io::ErrorKind::AddrNotAvailable
+    ) || error.to_string().contains("Address family not supported")
+}
+
+/// True from the first SIGTERM or SIGINT on. A second one ends the process at once, if it is not so
+/// soon after the first that it is the same wish.
+fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
+    let (stop, stopped) = watch::channel(false);
+    let mut terminate = signal(SignalKind::terminate()).context("cannot watch for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for signals")?;
+    tokio::spawn(async move {
+        let mut first: Option<Instant> = None;
+        loop {
+            let name = tokio::select! {
+                Some(()) = terminate.recv() => "SIGTERM",
+                Some(()) = interrupt.recv() => "SIGINT",
+                else => return,
+            };
+            match first {
+                None => {
+                    first = Some(Instant::now());
+                    info!("{name}: taking no new gateways, then stopping");
+                    let _ = stop.send(true);
+                }
+                Some(first) if first.elapsed() < SAME_WISH => {
+                    debug!("{name} again, too soon to be another wish");
+                }
+                Some(_) => {
+                    error!("{name} again: stopping at once");
+                    std::process::exit(1);
+                }
+            }
+        }
+    });
+    Ok(stopped)
+}

@@ -1,0 +1,213 @@
+//! A relay in this process, gateways that speak AMT by hand, and a source of multicast; each test in a
+//! network namespace of its own.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use amt::ip::{Udp, parse_udp};
+use amt::relay::Config;
+use amt::report::{Record, RecordKind, write_report};
+use amt::{Mac, Message};
+use flexfeed_relay::engine::{Engine, Receive, Setup};
+use netio::direct::UdpPort;
+
+/// Nothing takes so long.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Set inside the namespace.
+const INSIDE: &str = "RELAY_TEST_NAMESPACE";
+
+/// An interface for multicast with both address families; gateways are on the loopback interface.
+const NETWORK: &str = "set -e
+ip link set lo up
+ip link add native type veth peer name other
+for i in native other; do ip link set $i addrgenmode none; ip link set $i up; done
+ip addr add 10.1.0.1/24 dev native
+ip addr add fd00:1::1/64 dev native nodad
+exec \"$0\" --exact \"$1\" --nocapture
+";
+
+/// Whether this is already the process inside the namespace; otherwise runs it there to its end.
+pub fn inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "sh", "-c", NETWORK])
+        .arg(std::env::current_exe().unwrap())
+        .arg(test)
+        .env(INSIDE, "1")
+        .output()
+        .expect("unshare of util-linux");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && told.contains("1 passed"),
+        "{test} in its namespace: {}\n{told}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    false
+}
+
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+pub fn at(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// A relay that is reached over both families.
+pub struct Relay {
+    pub engine: Engine,
+    pub v4: SocketAddr,
+    pub v6: SocketAddr,
+}
+
+impl Relay {
+    pub fn start(receive: Receive, relay: Config) -> Self {
+        let v4 = UdpPort::bind(at("127.0.0.1:0")).unwrap();
+        let v6 = UdpPort::bind(at("[::1]:0")).unwrap();
+        let addresses = (v4.local_addr(), v6.local_addr());
+        let engine = Engine::start(Setup {
+            relay,
+            ports: vec![v4, v6],
+            receive,
+            interface: Some("native".into()),
+            fragment_outer: false,
+        });
+        Self {
+            engine: engine.unwrap(),
+            v4: addresses.0,
+            v6: addresses.1,
+        }
+    }
+
+    /// Waits until a count has come.
+    pub fn until(
+        &self,
+        what: &str,
+        done: impl Fn(&flexfeed_relay::engine::counters::Counters) -> bool,
+    ) {
+        let begun = Instant::now();
+        while !done(self.engine.counters()) {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{what}: {:#?}",
+                self.engine.counters()
+            );
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.engine.stop();
+    }
+}
+
+/// A gateway.
+pub struct Gateway {
+    pub socket: UdpSocket,
+    pub relay: SocketAddr,
+    pub mac: Mac,
+    pub nonce: u32,
+}
+
+impl Gateway {
+    pub fn new(relay: SocketAddr) -> Self {
+        let any = if relay.is_ipv4() {
+            "127.0.0.1:0"
+        } else {
+            "[::1]:0"
+        };
+        let socket = UdpSocket::bind(any).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self {
+            socket,
+            relay,
+            mac: Mac([0; 6]),
+            nonce: 0x1234_5678,
+        }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.socket.local_addr().unwrap()
+    }
+
+    pub fn send(&self, message: &Message<'_>) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        self.socket.send_to(&bytes, self.relay).unwrap();
+    }
+
+    /// Asks, and remembers the MAC; whether the Query has the L flag.
+    pub fn request(&mut self, mld: bool) -> bool {
+        self.send(&Message::Request {
+            nonce: self.nonce,
+            mld,
+        });
+        let mut buffer = [0; 2048];
+        loop {
+            let (len, from) = self.socket.recv_from(&mut buffer).unwrap();
+            assert_eq!(from, self.relay, "it answers from where it was asked");
+            if let Message::Query { mac, limited, .. } = Message::parse(&buffer[..len]).unwrap() {
+                self.mac = mac;
+                return limited;
+            }
+        }
+    }
+
+    pub fn update(&self, kind: RecordKind, group: &str, sources: &[&str]) {
+        let record = Record {
+            kind,
+            group: ip(group),
+            sources: sources.iter().map(|source| ip(source)).collect(),
+        };
+        write_report(record.group.is_ipv6(), &[record], 1400, |packet| {
+            self.send(&Message::Update {
+                mac: self.mac,
+                nonce: self.nonce,
+                packet,
+            });
+        });
+    }
+
+    /// The next inner packet.
+    pub fn packet(&self) -> Vec<u8> {
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let (len, from) = self.socket.recv_from(&mut buffer).unwrap();
+            assert_eq!(from, self.relay);
+            if let Message::Data { packet } = Message::parse(&buffer[..len]).unwrap() {
+                return packet.to_vec();
+            }
+        }
+    }
+
+    /// The next payload, whose headers have to be these.
+    pub fn payload(&self, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+        let packet = self.packet();
+        let Udp {
+            from: source,
+            to: group,
+            payload,
+            ..
+        } = parse_udp(&packet).unwrap();
+        assert_eq!((source, group), (from, to));
+        payload.to_vec()
+    }
+
+    /// Nothing more comes.
+    pub fn assert_silent(&self) {
+        let short = Duration::from_millis(300);
+        self.socket.set_read_timeout(Some(short)).unwrap();
+        let mut buffer = [0; 2048];
+        let error = self.socket.recv_from(&mut buffer).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+}

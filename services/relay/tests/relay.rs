@@ -1,0 +1,255 @@
+//! The relay's data path on real sockets: from multicast to gateways.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod lab;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use amt::Message;
+use amt::relay::Config;
+use amt::report::RecordKind::{Block, IsEx, IsIn};
+use flexfeed_relay::engine::Receive;
+use lab::{Gateway, Relay, at, inside, ip};
+use netio::MulticastSender;
+
+const S4: &str = "10.1.0.1";
+const S6: &str = "fd00:1::1";
+const G4: &str = "232.1.1.1";
+const G6: &str = "ff3e::8000:1";
+const ASM4: &str = "239.1.1.1";
+const PORT: u16 = 4434;
+
+fn by_ports() -> Relay {
+    Relay::start(Receive::Ports(vec![PORT]), Config::default())
+}
+
+fn source(of: &str) -> (MulticastSender, SocketAddr) {
+    let sender = MulticastSender::bind(ip(of), 1, true).unwrap();
+    let local = sender.socket().local_addr();
+    let from = SocketAddr::new(ip(of), local.port());
+    (sender, from)
+}
+
+/// Joins, and waits until the relay has.
+fn join(relay: &Relay, gateway: &mut Gateway, group: &str, from: &str) {
+    let joins = relay.engine.counters().messages.update.get();
+    gateway.request(ip(group).is_ipv6());
+    gateway.update(IsIn, group, &[from]);
+    relay.until("the join", |c| {
+        c.messages.update.get() > joins && c.joins_missing.get() == 0 && c.joins.get() > 0
+    });
+}
+
+async fn send(sender: &MulticastSender, group: &str, payload: &[u8], segment: Option<usize>) {
+    let group = SocketAddr::new(ip(group), PORT);
+    sender.send(group, payload, segment).await.unwrap();
+}
+
+#[tokio::test]
+async fn packets_arrive_with_the_headers_that_they_had() {
+    if !inside("packets_arrive_with_the_headers_that_they_had") {
+        return;
+    }
+    let relay = by_ports();
+    for outer in [relay.v4, relay.v6] {
+        for (group, from) in [(G4, S4), (G6, S6)] {
+            let mut gateway = Gateway::new(outer);
+            join(&relay, &mut gateway, group, from);
+            let (sender, from) = source(from);
+            let to = SocketAddr::new(ip(group), PORT);
+            for n in 0..20_u8 {
+                let payload = vec![n; 100 + usize::from(n)];
+                send(&sender, group, &payload, None).await;
+                assert_eq!(gateway.payload(from, to), payload);
+            }
+            // A train, whose last is shorter.
+            let train: Vec<u8> = (0..10_300_u32).map(|n| (n / 1200) as u8).collect();
+            send(&sender, group, &train, Some(1200)).await;
+            for part in train.chunks(1200) {
+                assert_eq!(gateway.payload(from, to), part);
+            }
+            send(&sender, group, &[], None).await;
+            assert_eq!(gateway.payload(from, to), &[] as &[u8]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_capture_sees_any_port_and_what_this_host_sends() {
+    if !inside("a_capture_sees_any_port_and_what_this_host_sends") {
+        return;
+    }
+    let relay = Relay::start(Receive::Capture, Config::default());
+    for (group, from) in [(G4, S4), (G6, S6)] {
+        let mut gateway = Gateway::new(relay.v4);
+        join(&relay, &mut gateway, group, from);
+        let (sender, from) = source(from);
+        for port in [PORT, 1, 65_000] {
+            let to = SocketAddr::new(ip(group), port);
+            sender.send(to, &[7; 500], None).await.unwrap();
+            assert_eq!(gateway.payload(from, to), [7; 500]);
+            let train: Vec<u8> = (0..40_300_u32).map(|n| (n / 1200) as u8).collect();
+            sender.send(to, &train, Some(1200)).await.unwrap();
+            for part in train.chunks(1200) {
+                assert_eq!(gateway.payload(from, to), part);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn behind_one_address_one_leaves_and_the_others_go_on() {
+    if !inside("behind_one_address_one_leaves_and_the_others_go_on") {
+        return;
+    }
+    let relay = by_ports();
+    let mut gateways: Vec<Gateway> = (0..150).map(|_| Gateway::new(relay.v4)).collect();
+    for gateway in &mut gateways {
+        join(&relay, gateway, G4, S4);
+    }
+    let (sender, from) = source(S4);
+    let to = SocketAddr::new(ip(G4), PORT);
+    send(&sender, G4, &[1; 1000], Some(100)).await;
+    for gateway in &gateways {
+        for _ in 0..10 {
+            assert_eq!(gateway.payload(from, to), [1; 100]);
+        }
+    }
+    let first = gateways.remove(0);
+    first.update(Block, G4, &[S4]);
+    relay.until("the leave", |c| c.gateways.get() == 149);
+    send(&sender, G4, &[2; 100], None).await;
+    for gateway in &gateways {
+        assert_eq!(gateway.payload(from, to), [2; 100]);
+    }
+    first.assert_silent();
+    // By Teardown from elsewhere.
+    let second = gateways.remove(0);
+    Gateway::new(relay.v4).send(&Message::Teardown {
+        mac: second.mac,
+        nonce: second.nonce,
+        gateway: second.address(),
+    });
+    relay.until("the teardown", |c| c.gateways.get() == 148);
+    assert_eq!(relay.engine.counters().joins.get(), 1);
+}
+
+#[tokio::test]
+async fn any_source_and_single_ones_bring_each_packet_once() {
+    if !inside("any_source_and_single_ones_bring_each_packet_once") {
+        return;
+    }
+    let relay = by_ports();
+    let (mut one, mut any) = (Gateway::new(relay.v4), Gateway::new(relay.v6));
+    join(&relay, &mut one, ASM4, S4);
+    any.request(false);
+    any.update(IsEx, ASM4, &[]);
+    relay.until("both", |c| c.gateways.get() == 2);
+    let (sender, from) = source(S4);
+    let to = SocketAddr::new(ip(ASM4), PORT);
+    for n in 0..5_u8 {
+        send(&sender, ASM4, &[n; 10], None).await;
+        assert_eq!(one.payload(from, to), [n; 10]);
+        assert_eq!(any.payload(from, to), [n; 10]);
+    }
+    one.assert_silent();
+    any.assert_silent();
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_fragmented_inside_or_dropped() {
+    if !inside("what_is_too_large_is_fragmented_inside_or_dropped") {
+        return;
+    }
+    let config = Config {
+        mtu: 1280,
+        ..Config::default()
+    };
+    let relay = Relay::start(Receive::Ports(vec![PORT]), config);
+    let mut gateway = Gateway::new(relay.v6);
+    join(&relay, &mut gateway, G4, S4);
+    join(&relay, &mut gateway, G6, S6);
+    let (sender, _) = source(S4);
+    send(&sender, G4, &[9; 1400], None).await;
+    let (first, second) = (gateway.packet(), gateway.packet());
+    assert!(first.len() <= 1230 && second.len() <= 1230);
+    let offset = |packet: &[u8]| u16::from_be_bytes([packet[6], packet[7]]);
+    assert_eq!(offset(&first), 0x2000);
+    let behind = usize::from(offset(&second) & 0x1fff) * 8;
+    assert_eq!(behind, first.len() - 20);
+    assert_eq!(behind + second.len() - 20, 1408);
+    assert_eq!(relay.engine.counters().fragmented.get(), 1);
+    let (sender, from) = source(S6);
+    send(&sender, G6, &[9; 1400], None).await;
+    send(&sender, G6, &[8; 1000], None).await;
+    let to = SocketAddr::new(ip(G6), PORT);
+    assert_eq!(gateway.payload(from, to), [8; 1000]);
+    assert_eq!(relay.engine.counters().lost.too_large.get(), 1);
+    relay.until("the source is told", |c| c.icmp.get() == 1);
+}
+
+#[tokio::test]
+async fn memberships_expire_and_the_group_is_left() {
+    if !inside("memberships_expire_and_the_group_is_left") {
+        return;
+    }
+    let config = Config {
+        query_interval: Duration::from_millis(100),
+        max_response: Duration::from_millis(50),
+        ..Config::default()
+    };
+    let relay = Relay::start(Receive::Ports(vec![PORT]), config);
+    let mut gateway = Gateway::new(relay.v4);
+    join(&relay, &mut gateway, G4, S4);
+    relay.until("the end", |c| c.gateways.get() == 0 && c.joins.get() == 0);
+}
+
+#[tokio::test]
+async fn garbage_and_forgeries_change_nothing() {
+    if !inside("garbage_and_forgeries_change_nothing") {
+        return;
+    }
+    let relay = by_ports();
+    let mut gateway = Gateway::new(relay.v4);
+    gateway.request(false);
+    let other = Gateway {
+        mac: gateway.mac,
+        ..Gateway::new(relay.v4)
+    };
+    other.update(IsIn, G4, &[S4]);
+    for len in 0..200 {
+        let garbage = vec![len as u8; len];
+        gateway.socket.send_to(&garbage, gateway.relay).unwrap();
+    }
+    relay.until("all of it", |c| {
+        c.dropped.iter().map(|one| one.get()).sum::<u64>() >= 200
+    });
+    assert_eq!(relay.engine.counters().gateways.get(), 0);
+    join(&relay, &mut gateway, G4, S4);
+}
+
+#[tokio::test]
+async fn a_view_and_a_drain() {
+    if !inside("a_view_and_a_drain") {
+        return;
+    }
+    let relay = by_ports();
+    let mut gateway = Gateway::new(relay.v4);
+    join(&relay, &mut gateway, G4, S4);
+    let view = relay.engine.view().await.unwrap();
+    assert_eq!(view.gateways.0, 1);
+    assert_eq!(view.shown_gateways[0].gateway, gateway.address());
+    assert_eq!(view.shown_gateways[0].groups, [(ip(G4), vec![ip(S4)])]);
+    assert_eq!(view.shown_groups[0].group, ip(G4));
+    relay.engine.drain();
+    let mut late = Gateway::new(relay.v4);
+    assert!(late.request(false), "the L flag");
+    late.update(IsIn, G4, &[S4]);
+    relay.until("the refusal", |c| c.dropped[6].get() == 1);
+    let (sender, from) = source(S4);
+    send(&sender, G4, &[1; 10], None).await;
+    let to = at("232.1.1.1:4434");
+    assert_eq!(gateway.payload(from, to), [1; 10]);
+    late.assert_silent();
+}
