@@ -235,6 +235,15 @@ impl Thread {
             ready.clear();
             ready.extend_from_slice(self.poller.wait(patience)?);
             let now = Instant::now();
+            while let Ok(command) = self.commands.try_recv() {
+                match command {
+                    Command::View(answer) => {
+                        let _ = answer.send(view::look(&self.relay, now));
+                    }
+                    Command::Drain => self.relay.drain(),
+                    Command::Stop => return Ok(()),
+                }
+            }
             // Packets first: no flood of requests keeps them waiting for longer than a batch.
             for one in ready.iter().filter(|one| one.token >= CAPTURE) {
                 if one.token == CAPTURE {
@@ -252,15 +261,6 @@ impl Thread {
                 }
             }
             self.keep_time(now);
-            while let Ok(command) = self.commands.try_recv() {
-                match command {
-                    Command::View(answer) => {
-                        let _ = answer.send(view::look(&self.relay, now));
-                    }
-                    Command::Drain => self.relay.drain(),
-                    Command::Stop => return Ok(()),
-                }
-            }
         }
     }
 

@@ -55,9 +55,11 @@ const PLAIN: [Plain; 13] = [
         "Multicast packets that a gateway wants",
         |c| &c.native_packets,
     ),
-    ("native_bytes", "Their bytes, with IP headers", |c| {
-        &c.native_bytes
-    }),
+    (
+        "native_bytes",
+        "Bytes of multicast packets that a gateway wants, with IP headers",
+        |c| &c.native_bytes,
+    ),
     (
         "unwanted_packets",
         "Multicast packets that arrived and that no gateway wants",
@@ -73,7 +75,7 @@ const PLAIN: [Plain; 13] = [
     ),
     (
         "sent_bytes",
-        "Their bytes, with the inner IP headers but without those of the tunnel",
+        "Bytes of packets sent to gateways, with the inner IP headers but without those of the tunnel",
         |c| &c.sent_bytes,
     ),
     (
@@ -131,7 +133,10 @@ impl Default for Metrics {
         let help = "Packets that did not get to a gateway, by reason; those of overrun were lost before they were read, and are counted once for all gateways";
         r.register("lost_packets", help, metrics.lost.clone());
         for ((name, help, _), counter) in PLAIN.iter().zip(&metrics.plain) {
-            r.register(*name, *help, counter.clone());
+            match name.strip_suffix("_bytes") {
+                Some(name) => r.register_with_unit(name, *help, Unit::Bytes, counter.clone()),
+                None => r.register(*name, *help, counter.clone()),
+            }
         }
         let help = "Gateways that are served";
         r.register("gateways", help, metrics.gateways.clone());
