@@ -2,7 +2,8 @@
 //! without loss, what a fan-out costs beside plain `sendmmsg`, how long packets take.
 //!
 //! `cargo run --release -p flexfeed-relay --example load [lossless|fanout|overload|latency]`
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+// A program of its own, whose threads wait for nothing else.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -134,8 +135,10 @@ fn lossless(receive: Receive) {
             let got = gateway.join().unwrap();
             let counters = engine.counters();
             println!(
-                "{receive:?} trains of {train:2}, {rate:6}/s: sent {sent} ({:.0}/s) got {got} ({:.2} %), overrun {}, refused {}",
+                "{receive:?} trains of {train:2}, {rate:6}/s: sent {sent} ({:.0}/s) taken {} out {} got {got} ({:.2} %), overrun {}, refused {}",
                 sent as f64 / 2.0,
+                counters.native_packets.get(),
+                counters.sent_packets.get(),
                 got as f64 * 100.0 / sent as f64,
                 counters.lost.overrun.get(),
                 counters.lost.refused.get(),

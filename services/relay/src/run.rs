@@ -61,6 +61,9 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
         Some(http) => http::bind(http).await?,
         None => None,
     };
+    if let Err(error) = netio::direct::raise_descriptor_limit() {
+        warn!("the limit of open files cannot be raised: {error}");
+    }
     let ports = open_ports(&settings.listen)?;
     let addresses: Vec<String> = ports
         .iter()

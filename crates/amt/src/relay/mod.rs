@@ -111,6 +111,7 @@ pub struct Relay {
     config: Config,
     secrets: Secrets,
     limiter: Limiter,
+    updates: Limiter,
     unanswered: Unanswered,
     tunnels: Tunnels,
     table: Table,
@@ -141,6 +142,7 @@ impl Relay {
         });
         Self {
             limiter: Limiter::new(key, config.requests_per_second, now),
+            updates: Limiter::new(key, config.requests_per_second.saturating_mul(4), now),
             unanswered: Unanswered::new(key),
             // Some gateways repeat their Updates with one MAC for a whole query interval.
             secrets: Secrets::with_lifetime(
@@ -282,6 +284,10 @@ impl Relay {
         packet: &[u8],
         now: Instant,
     ) -> Result<(), Dropped> {
+        // Only those whose MAC is right count: nobody can use up another's share.
+        if !self.updates.admit(from.ip(), now) {
+            return Err(Dropped::TooOften);
+        }
         let key = self.key(from);
         let known = self.tunnels.id(key);
         if known.is_none() && self.draining {
@@ -303,6 +309,10 @@ impl Relay {
         );
         let mut refused = None;
         for record in &records {
+            if self.table.joined() >= self.config.max_joins && !self.table.covers(record) {
+                refused = Some(Dropped::TooManyGroups);
+                continue;
+            }
             let Some((old, applied, new)) = self.tunnels.apply(id, record, lasting, most, now)
             else {
                 continue;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::config::Local;
 use super::membership::Interest;
+use crate::report::{Record, RecordKind};
 
 /// A tunnel, as long as it lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,6 +92,8 @@ pub(super) struct Table {
     groups: BTreeMap<IpAddr, Group>,
     lists: HashMap<IpAddr, HashMap<IpAddr, Recipients>>,
     events: VecDeque<Event>,
+    /// The number of joins.
+    joined: usize,
 }
 
 impl Table {
@@ -144,9 +147,28 @@ impl Table {
         self.events.extend(new.map(Event::Join));
         let old = group.joined.difference(&wanted).map(join);
         self.events.extend(old.map(Event::Leave));
+        self.joined = self.joined - group.joined.len().min(self.joined) + wanted.len();
         group.joined = wanted;
         if group.joined.is_empty() {
             self.groups.remove(&group_ip);
+        }
+    }
+
+    /// How many joins there are on the native side.
+    pub(super) fn joined(&self) -> usize {
+        self.joined
+    }
+
+    /// Whether a record asks for nothing that has to be joined first.
+    pub(super) fn covers(&self, record: &Record) -> bool {
+        let joined = self.groups.get(&record.group).map(|group| &group.joined);
+        let has = |source| joined.is_some_and(|joined| joined.contains(&source));
+        match record.kind {
+            RecordKind::Block => true,
+            RecordKind::IsEx | RecordKind::ToEx => has(None),
+            RecordKind::IsIn | RecordKind::ToIn | RecordKind::Allow => {
+                has(None) || record.sources.iter().all(|source| has(Some(*source)))
+            }
         }
     }
 

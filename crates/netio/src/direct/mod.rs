@@ -30,3 +30,4 @@ pub use icmp::IcmpPort;
 pub use inbox::{Inbox, Message};
 pub use poll::{Poller, Ready, Waker};
 pub use port::UdpPort;
+pub use sys::raise_descriptor_limit;

@@ -48,6 +48,7 @@ impl UdpPort {
         let local = socket.local_addr()?;
         let socket = Socket::from(socket);
         socket.set_nonblocking(true)?;
+        enlarge(&socket);
         set_up(&socket, local, true)?;
         Ok(Self { socket, local })
     }

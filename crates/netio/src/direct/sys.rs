@@ -13,6 +13,25 @@ pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
+/// Lets the process have as many file descriptors as the system allows it, each group and port needs
+/// one; how many that is.
+///
+/// # Errors
+/// As the kernel says.
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes, then reads, one `rlimit`.
+    unsafe {
+        check(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit))?;
+        limit.rlim_cur = limit.rlim_max;
+        check(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit))?;
+    }
+    Ok(limit.rlim_cur)
+}
+
 /// Sets an option whose value is a structure or a number.
 pub(super) fn set<T: Copy>(
     fd: BorrowedFd<'_>,

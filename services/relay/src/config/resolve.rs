@@ -188,6 +188,9 @@ impl Taker<'_> {
         if let Some(number) = self.value("max_groups_per_gateway", values::count) {
             config.max_groups_per_gateway = size(number);
         }
+        if let Some(number) = self.value("max_groups", values::count) {
+            config.max_joins = size(number);
+        }
         if let Some(number) = self.value("requests_per_second_per_address", values::count) {
             config.requests_per_second = number;
         }

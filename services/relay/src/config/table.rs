@@ -95,6 +95,9 @@ pub const SETTINGS: &[Setting] = settings![
     "max_groups_per_gateway" "max-groups-per-gateway" "NUMBER" Number "64"
         "Sources and groups that one gateway may want at once"
         ["1", "20", "300"];
+    "max_groups" "max-groups" "NUMBER" Number "4096"
+        "Sources and groups that all gateways together may want at once"
+        ["1", "20", "300"];
     "requests_per_second_per_address" "requests-per-second-per-address" "NUMBER" Number "100"
         "Discoveries and Requests of one address (IPv6: of one /64) that are answered each second; all gateways behind a NAT have one address"
         ["1", "20", "300"];

@@ -4,6 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use amt::ip::UdpTemplate;
@@ -18,6 +19,9 @@ pub(super) const FIRST_TOKEN: u64 = 1 << 16;
 
 /// Senders of one group and port whose headers are kept ready.
 const TEMPLATES: usize = 256;
+
+/// Failed joins that are tried again in one go.
+const RETRIES: usize = 32;
 
 /// The TTL of packets whose own is not known.
 const TTL: u8 = 64;
@@ -89,6 +93,8 @@ pub(super) struct NativeSide {
     held: BTreeSet<Join>,
     /// Wanted, but refused by the kernel; tried again now and then.
     missing: BTreeSet<Join>,
+    /// The last one that was tried again.
+    tried: Option<Join>,
     counters: Arc<Counters>,
 }
 
@@ -101,6 +107,7 @@ impl NativeSide {
             next_token: FIRST_TOKEN,
             held: BTreeSet::new(),
             missing: BTreeSet::new(),
+            tried: None,
             counters,
         }
     }
@@ -219,7 +226,16 @@ impl NativeSide {
     }
 
     pub(super) fn try_again(&mut self, poller: &Poller) {
-        for join in self.missing.clone() {
+        // Not all at once, while packets wait: those that fail again go behind the others.
+        let from = self.tried.unwrap_or(Join {
+            source: None,
+            group: std::net::Ipv4Addr::UNSPECIFIED.into(),
+        });
+        let behind = self.missing.range((Excluded(from), Unbounded));
+        let all = behind.chain(self.missing.range(..=from));
+        let now: Vec<Join> = all.take(RETRIES).copied().collect();
+        self.tried = now.last().copied();
+        for join in now {
             if self.try_join(join, poller).is_ok() {
                 info!("joined {} after all", shown(join));
                 self.missing.remove(&join);

@@ -329,6 +329,38 @@ fn who_wants_too_much_gets_what_fits() {
 }
 
 #[test]
+fn all_together_want_no_more_than_can_be_joined() {
+    let mut lab = Lab::new(Config {
+        max_joins: 2,
+        ..Config::default()
+    });
+    let (one, two) = (at("203.0.113.5:1"), at("203.0.113.6:1"));
+    lab.join(one, &[record(IsIn, G, &[S, "192.0.2.2"])]);
+    let handled = lab.join(two, &[record(IsIn, "232.1.1.1", &[S])]);
+    assert_eq!(handled, dropped(Dropped::TooManyGroups));
+    // What is joined already is for everybody.
+    assert_eq!(lab.join(two, &[record(IsIn, G, &[S])]), Handled::Taken);
+    assert_eq!(lab.receivers(S, G), [one, two]);
+    lab.join(one, &[record(ToIn, G, &[])]);
+    assert_eq!(
+        lab.join(two, &[record(IsIn, "232.1.1.1", &[S])]),
+        Handled::Taken
+    );
+}
+
+#[test]
+fn updates_of_one_address_are_bounded() {
+    let mut lab = lab();
+    let from = at("203.0.113.5:1");
+    let (mac, _) = lab.request(from, 1, false);
+    let wanted = [record(IsIn, G, &[S])];
+    let taken = (0..5000).filter(|_| lab.update(from, 1, mac, &wanted) == Handled::Taken);
+    assert_eq!(taken.count(), 800);
+    lab.pass(SECOND);
+    assert_eq!(lab.update(from, 1, mac, &wanted), Handled::Taken);
+}
+
+#[test]
 fn what_is_no_message_of_a_gateway_changes_nothing() {
     let mut lab = lab();
     let from = at("203.0.113.5:1");

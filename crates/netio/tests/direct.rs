@@ -1,0 +1,222 @@
+//! Sockets without a runtime, on real interfaces: each test in a network namespace of its own.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use netio::direct::{Fanout, GroupPort, Inbox, PathError, Poller, Sent, Target, UdpPort};
+use netio::find_interface;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Set inside the namespace.
+const INSIDE: &str = "NETIO_DIRECT_NAMESPACE";
+
+/// A narrow interface behind which nobody answers.
+const NETWORK: &str = "set -e
+ip link set lo up
+ip link add narrow mtu 1280 type veth peer name other mtu 1280
+for i in narrow other; do ip link set $i addrgenmode none; ip link set $i up; done
+ip addr add 10.1.0.1/24 dev narrow
+ip addr add fd00:1::1/64 dev narrow nodad
+exec \"$0\" --exact \"$1\" --nocapture
+";
+
+/// Whether this is already the process inside the namespace; otherwise runs it there to its end.
+fn inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "sh", "-c", NETWORK])
+        .arg(std::env::current_exe().unwrap())
+        .arg(test)
+        .env(INSIDE, "1")
+        .output()
+        .expect("unshare of util-linux");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && told.contains("1 passed"),
+        "{test} in its namespace: {}\n{told}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    false
+}
+
+fn at(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// What comes until there are `count` datagrams: sender, address, payload.
+fn take(
+    socket: &impl std::os::fd::AsFd,
+    count: usize,
+) -> Vec<(SocketAddr, Option<IpAddr>, Vec<u8>)> {
+    let mut poller = Poller::new().unwrap();
+    poller.add(socket, 7).unwrap();
+    let mut inbox = Inbox::new(8);
+    let mut got = Vec::new();
+    let begun = Instant::now();
+    while got.len() < count {
+        assert!(begun.elapsed() < PATIENCE, "{} of {count}", got.len());
+        poller.wait(Some(Duration::from_millis(100))).unwrap();
+        inbox
+            .receive(socket, 8, |message| {
+                for datagram in message.datagrams() {
+                    got.push((message.from, message.to, datagram.to_vec()));
+                }
+            })
+            .unwrap();
+    }
+    assert_eq!(got.len(), count);
+    got
+}
+
+#[test]
+fn it_is_told_where_a_datagram_came_from_and_went_to() {
+    if !inside("it_is_told_where_a_datagram_came_from_and_went_to") {
+        return;
+    }
+    for (any, to, from) in [
+        ("0.0.0.0:0", "127.0.0.9", "127.0.0.5"),
+        ("[::]:0", "fd00:1::1", "::1"),
+    ] {
+        let (one, two) = (
+            UdpPort::bind(at(any)).unwrap(),
+            UdpPort::bind(at(any)).unwrap(),
+        );
+        let target = SocketAddr::new(ip(to), two.local_addr().port());
+        one.send(b"hello", target, Some(ip(from))).unwrap();
+        let got = take(&two, 1);
+        let sender = SocketAddr::new(ip(from), one.local_addr().port());
+        assert_eq!(got, [(sender, Some(ip(to)), b"hello".to_vec())]);
+    }
+}
+
+#[test]
+fn a_train_goes_to_many() {
+    if !inside("a_train_goes_to_many") {
+        return;
+    }
+    let port = UdpPort::bind(at("127.0.0.1:0")).unwrap();
+    let sinks: Vec<UdpPort> = (0..300)
+        .map(|_| UdpPort::bind(at("127.0.0.1:0")).unwrap())
+        .collect();
+    let mut targets: Vec<Target> = sinks
+        .iter()
+        .map(|sink| Target {
+            to: sink.local_addr(),
+            from: Some(ip("127.0.0.1")),
+        })
+        .collect();
+    // One in the middle that the kernel refuses: the others are not touched.
+    targets[150].to = at("255.255.255.255:9");
+    let train: Vec<u8> = (0..10_500_u32).map(|n| (n / 1000) as u8).collect();
+    let mut failed = Vec::new();
+    Fanout::new().send(&port, &train, 1000, targets.into_iter(), |number, what| {
+        failed.push((number, what));
+    });
+    assert_eq!(failed.len(), 1);
+    assert!(
+        matches!(failed[0], (150, Sent::Lost { datagrams: 11, .. })),
+        "{failed:?}"
+    );
+    for (number, sink) in sinks.iter().enumerate() {
+        if number == 150 {
+            continue;
+        }
+        let got: Vec<Vec<u8>> = take(sink, 11)
+            .into_iter()
+            .map(|(_, _, data)| data)
+            .collect();
+        let sent: Vec<&[u8]> = train.chunks(1000).collect();
+        assert_eq!(got, sent);
+    }
+}
+
+#[test]
+fn what_is_too_large_for_the_way_is_never_fragmented() {
+    if !inside("what_is_too_large_for_the_way_is_never_fragmented") {
+        return;
+    }
+    for (local, to) in [
+        ("10.1.0.1:0", "10.1.0.2:9"),
+        ("[fd00:1::1]:0", "[fd00:1::2]:9"),
+    ] {
+        let port = UdpPort::bind(at(local)).unwrap();
+        let target = Target {
+            to: at(to),
+            from: None,
+        };
+        for (bytes, segment) in [(1300, 1300), (13_000, 1300)] {
+            let mut failed = Vec::new();
+            Fanout::new().send(
+                &port,
+                &vec![0; bytes],
+                segment,
+                std::iter::once(target),
+                |_, what| failed.push(what),
+            );
+            assert_eq!(failed, [Sent::TooLarge], "{bytes}");
+        }
+        let mut errors = Vec::new();
+        port.path_errors(10, |error| errors.push(error)).unwrap();
+        let told = PathError::TooLarge {
+            to: target.to.ip(),
+            mtu: 1280,
+        };
+        assert!(errors.contains(&told), "{errors:?}");
+    }
+}
+
+#[test]
+fn a_group_port_gets_its_group_and_source_only() {
+    if !inside("a_group_port_gets_its_group_and_source_only") {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _inside = runtime.enter();
+    let narrow = find_interface("narrow").unwrap();
+    assert_eq!(find_interface("10.1.0.1").unwrap(), narrow);
+    assert!(find_interface("nowhere").is_err());
+    for (source, group, other) in [
+        ("10.1.0.1", "232.1.1.1:5000", "10.1.0.9"),
+        ("fd00:1::1", "[ff3e::8000:1]:5000", "fd00:1::9"),
+    ] {
+        let sender = netio::MulticastSender::bind(ip(source), 1, true).unwrap();
+        let mut right = GroupPort::open(at(group), narrow).unwrap();
+        let mut wrong = GroupPort::open(at(group), narrow).unwrap();
+        right.join(Some(ip(source))).unwrap();
+        wrong.join(Some(ip(other))).unwrap();
+        runtime.block_on(async {
+            sender.send(at(group), b"one", None).await.unwrap();
+        });
+        assert_eq!(take(&right, 1)[0].2, b"one");
+        let mut inbox = Inbox::new(1);
+        assert_eq!(inbox.receive(&wrong, 1, |_| panic!()).unwrap(), 0);
+        right.leave(Some(ip(source))).unwrap();
+        assert!(right.is_idle());
+        runtime.block_on(async {
+            sender.send(at(group), b"two", None).await.unwrap();
+        });
+        assert_eq!(inbox.receive(&right, 1, |_| panic!()).unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_waker_ends_a_wait() {
+    let mut poller = Poller::new().unwrap();
+    let waker = poller.waker();
+    let waking = std::thread::spawn(move || waker.wake());
+    assert!(poller.wait(None).unwrap().is_empty());
+    waking.join().unwrap();
+}

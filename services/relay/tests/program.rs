@@ -1,0 +1,113 @@
+//! The program from outside: settings, status, signals.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Nothing takes so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn relay(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flexfeed-relay"));
+    command.args(arguments).env_remove("RUST_LOG");
+    command
+}
+
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = relay(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+/// A relay that is stopped in the end.
+struct Running(Child, String);
+
+impl Running {
+    fn start() -> Self {
+        let arguments = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+        let mut child = relay(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let http = loop {
+            let line = lines.next().expect("it says where it answers").unwrap();
+            if let Some((_, rest)) = line.split_once("http://") {
+                break rest.trim_end_matches('/').to_owned();
+            }
+        };
+        // It must not stop because nobody reads.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self(child, http)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn settings_are_checked() {
+    let (code, out, _) = run(&["config", "check", "--mtu", "1280"]);
+    assert_eq!(code, 0);
+    assert!(
+        out.contains("mtu") && out.contains("1280   (--mtu)"),
+        "{out}"
+    );
+    let (code, _, err) = run(&["config", "check", "--mtu", "x"]);
+    assert_eq!(code, 2);
+    assert!(err.contains("--mtu: \"x\" is no number of bytes"), "{err}");
+    let (code, out, _) = run(&["config", "check", "--json", "--mtu", "x"]);
+    assert_eq!(code, 2);
+    assert!(out.contains("\"ok\": false"), "{out}");
+    let (code, _, err) = run(&[
+        "--native-interface",
+        "nowhere",
+        "--listen",
+        "127.0.0.1:0",
+        "--http",
+        "off",
+    ]);
+    assert_eq!(code, 1);
+    assert!(err.contains("no interface nowhere"), "{err}");
+}
+
+#[test]
+fn help_names_every_setting() {
+    let (code, out, _) = run(&["--help"]);
+    assert_eq!(code, 0);
+    for setting in flexfeed_relay::config::table::SETTINGS {
+        assert!(out.contains(&format!("--{}", setting.flag)), "{out}");
+    }
+}
+
+#[test]
+fn it_tells_how_it_is_and_stops_when_told() {
+    let (code, _, err) = run(&["status", "--http", "127.0.0.1:1"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("no relay answers"), "{err}");
+    let mut running = Running::start();
+    let (code, out, err) = run(&["status", "--http", &running.1]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("0 of 10000 gateways, 0 groups"), "{out}");
+    let (code, out, _) = run(&["status", "--json", "--http", &running.1]);
+    assert_eq!(code, 0);
+    assert!(out.contains("\"draining\": false"), "{out}");
+    let pid = running.0.id().to_string();
+    let killed = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    assert!(killed.success());
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = running.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it does not stop");
+        std::thread::yield_now();
+    };
+    assert!(status.success());
+}
