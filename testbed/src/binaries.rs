@@ -16,6 +16,10 @@ pub struct Binaries {
     pub source: PathBuf,
     /// `flexfeed-receiver`, the service under test.
     pub receiver: PathBuf,
+    /// `flexfeed-relay`, the service under test.
+    pub relay: PathBuf,
+    /// `flexfeed-gateway`, the service under test.
+    pub gateway: PathBuf,
     /// `flexfeed-lore`, the feed generator.
     pub lore: PathBuf,
     /// `flexfeed-probe`, which sends and counts datagrams.
@@ -24,6 +28,8 @@ pub struct Binaries {
     pub delay: PathBuf,
     /// `flexfeed-stream`, which drives the transport without services.
     pub stream: PathBuf,
+    /// `flexfeed-pump`, which sends many packets and counts them.
+    pub pump: PathBuf,
     /// `flexfeed-tunnel`, which speaks AMT as an outsider.
     pub tunnel: PathBuf,
 }
@@ -47,6 +53,8 @@ impl Binaries {
         Ok(Binaries {
             source: required(&services, "flexfeed-source")?,
             receiver: required(&services, "flexfeed-receiver")?,
+            relay: required(&services, "flexfeed-relay")?,
+            gateway: required(&services, "flexfeed-gateway")?,
             ..Binaries::of_testbed()?
         })
     }
@@ -60,10 +68,13 @@ impl Binaries {
         Ok(Binaries {
             source: PathBuf::new(),
             receiver: PathBuf::new(),
+            relay: PathBuf::new(),
+            gateway: PathBuf::new(),
             lore: required(&own, "flexfeed-lore")?,
             probe: required(&own, "flexfeed-probe")?,
             delay: required(&own, "flexfeed-delay")?,
             stream: required(&own, "flexfeed-stream")?,
+            pump: required(&own, "flexfeed-pump")?,
             tunnel: required(&own, "flexfeed-tunnel")?,
         })
     }
@@ -89,10 +100,13 @@ impl Binaries {
         Ok(Binaries {
             source: place(&self.source)?,
             receiver: place(&self.receiver)?,
+            relay: place(&self.relay)?,
+            gateway: place(&self.gateway)?,
             lore: place(&self.lore)?,
             probe: place(&self.probe)?,
             delay: place(&self.delay)?,
             stream: place(&self.stream)?,
+            pump: place(&self.pump)?,
             tunnel: place(&self.tunnel)?,
         })
     }
@@ -128,6 +142,7 @@ fn build_once(own: &Path) -> Result<()> {
         let mut command = Command::new(cargo);
         command
             .args(["build", "-p", "flexfeed-source", "-p", "flexfeed-receiver"])
+            .args(["-p", "flexfeed-relay", "-p", "flexfeed-gateway"])
             .current_dir(env!("CARGO_MANIFEST_DIR"));
         if own.ends_with("release") {
             command.arg("--release");

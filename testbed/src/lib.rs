@@ -13,6 +13,7 @@ pub mod lab;
 pub mod lore;
 pub mod probing;
 pub mod process;
+pub mod pump;
 pub mod readers;
 pub mod run_dir;
 pub mod sabotage;

@@ -8,7 +8,7 @@ use netio::{BindOptions, MulticastSender, RecvBatch};
 
 use crate::waiting::pause;
 
-/// Sends numbered datagrams to a group, from an address or by the default multicast route.
+/// Sends numbered datagrams of `size` bytes (4 at least) to a group, from an address or by the default multicast route.
 ///
 /// # Errors
 /// When there is no way to the group or a datagram cannot be sent.
@@ -16,14 +16,19 @@ pub fn send_numbered(
     group: SocketAddr,
     from: Option<IpAddr>,
     count: u32,
+    size: usize,
     interval: Duration,
 ) -> Result<()> {
     with_runtime(async {
+        let mut datagram = vec![0; size.max(4)];
         let from = from.map_or_else(|| netio::route_source(group.ip()), Ok)?;
         let sender = MulticastSender::bind(from, 4, false)?;
         for number in 0..count {
+            for (place, byte) in datagram.iter_mut().zip(number.to_be_bytes()) {
+                *place = byte;
+            }
             sender
-                .send(group, &number.to_be_bytes(), None)
+                .send(group, &datagram, None)
                 .await
                 .with_context(|| format!("sending to {group}"))?;
             tokio::time::sleep(interval).await;

@@ -175,6 +175,27 @@ impl Service {
             .with_context(|| format!("no VmRSS of {}", self.name))
     }
 
+    /// How much CPU time all threads of the program that still run have used so far.
+    ///
+    /// # Errors
+    /// When it has ended, or the system does not tell.
+    pub fn cpu_time(&mut self) -> Result<Duration> {
+        self.check_running()?;
+        let pid = self.program_pid()?.as_raw_nonzero();
+        let mut total = 0;
+        for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+            // A thread may end just now.
+            let Ok(text) = std::fs::read_to_string(thread?.path().join("schedstat")) else {
+                continue;
+            };
+            let first = text.split_whitespace().next();
+            total += first
+                .and_then(|ns| ns.parse::<u64>().ok())
+                .with_context(|| format!("the CPU time of {}: {text:?}", self.name))?;
+        }
+        Ok(Duration::from_nanos(total))
+    }
+
     /// Whether the log holds a text.
     ///
     /// # Errors

@@ -3,10 +3,11 @@
 use anyhow::{Result, bail};
 
 use crate::scenario::{
-    Sabotage, a_cut_receiver_falls_back_and_returns, a_restored_backup_is_noticed,
-    an_hour_of_a_busy_archive, away_for_thousands_of_updates,
+    Sabotage, a_cut_receiver_falls_back_and_returns, a_narrow_path, a_restored_backup_is_noticed,
+    all_families_and_any_source, an_hour_of_a_busy_archive, away_for_thousands_of_updates,
     crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off, ipv6_only,
-    links_fail_in_turn, loss_is_repaired, nat_rebinding,
+    links_fail_in_turn, loss_is_repaired, nat_rebinding, tunnels_end_and_are_limited,
+    who_forges_and_floods_gets_nothing,
 };
 
 /// A scenario, a promise that it claims to watch, and what it must say when that is broken.
@@ -22,7 +23,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 11] = [
+const CLAIMS: [Claim; 17] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         sabotage: Sabotage::DedupeOff,
@@ -93,6 +94,42 @@ const CLAIMS: [Claim; 11] = [
         name: "n: an hour of a busy archive",
         scenario: an_hour_of_a_busy_archive,
         reasons: &["lost are numbers"],
+    },
+    Claim {
+        sabotage: Sabotage::NatByAddress,
+        name: "q: all families",
+        scenario: all_families_and_any_source,
+        reasons: &["not everything came", "passed on"],
+    },
+    Claim {
+        sabotage: Sabotage::ExpiryOff,
+        name: "r: ends and limits",
+        scenario: tunnels_end_and_are_limited,
+        reasons: &["the end of all tunnels"],
+    },
+    Claim {
+        sabotage: Sabotage::CapacityOff,
+        name: "r: ends and limits",
+        scenario: tunnels_end_and_are_limited,
+        reasons: &["took another gateway"],
+    },
+    Claim {
+        sabotage: Sabotage::MacCheckOff,
+        name: "s: attacks",
+        scenario: who_forges_and_floods_gets_nothing,
+        reasons: &["datagrams came by", "ended the honest"],
+    },
+    Claim {
+        sabotage: Sabotage::TeardownUnchecked,
+        name: "s: attacks",
+        scenario: who_forges_and_floods_gets_nothing,
+        reasons: &["ended the honest"],
+    },
+    Claim {
+        sabotage: Sabotage::FragmentOuter,
+        name: "t: a narrow path",
+        scenario: a_narrow_path,
+        reasons: &["fragments of outer packets"],
     },
 ];
 

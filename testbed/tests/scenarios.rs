@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use testbed::scenario;
+use testbed::tunnel::Peer;
 
 /// Shows the whole report of a failure, line by line as it was written.
 fn require<T>(result: anyhow::Result<T>) -> T {
@@ -10,6 +11,20 @@ fn require<T>(result: anyhow::Result<T>) -> T {
         Ok(value) => value,
         Err(error) => panic!("{error:#}"),
     }
+}
+
+/// Says so not through println!, which a passing test keeps to itself.
+fn skipped(why: &str) {
+    let line = format!("\n*** SKIPPED: {why} ***\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Says how to get the implementation of AMT that is not ours.
+fn without_peer() {
+    skipped(&format!(
+        "there is no other implementation of AMT; {}",
+        Peer::remedy()
+    ));
 }
 
 #[test]
@@ -20,9 +35,8 @@ fn a_everything_by_multicast() {
 #[test]
 fn a_recorded_feed_by_multicast() {
     if !require(scenario::recorded_feed_by_multicast(None)) {
-        // Not through println!, which a passing test keeps to itself.
-        let _ = std::io::stderr().write_all(
-            b"\n*** SKIPPED: the recorded feed ../shared/feeds/lore-all-new.atom is not beside this repository ***\n",
+        skipped(
+            "the recorded feed ../shared/feeds/lore-all-new.atom is not beside this repository",
         );
     }
 }
@@ -100,4 +114,31 @@ fn m_a_restored_backup_is_noticed() {
 #[test]
 fn n_an_hour_of_a_busy_archive() {
     require(scenario::an_hour_of_a_busy_archive(None));
+}
+
+#[test]
+fn q_all_families_and_any_source() {
+    require(scenario::all_families_and_any_source(None));
+}
+
+#[test]
+fn r_tunnels_end_and_are_limited() {
+    require(scenario::tunnels_end_and_are_limited(None));
+}
+
+#[test]
+fn s_who_forges_and_floods_gets_nothing() {
+    require(scenario::who_forges_and_floods_gets_nothing(None));
+}
+
+#[test]
+fn t_a_narrow_path() {
+    require(scenario::a_narrow_path(None));
+}
+
+#[test]
+fn v_works_with_others() {
+    if !require(scenario::works_with_others(None)) {
+        without_peer();
+    }
 }

@@ -28,6 +28,9 @@ enum What {
         /// How many
         #[arg(long, default_value_t = 100)]
         count: u32,
+        /// Bytes in each
+        #[arg(long, default_value_t = 4)]
+        size: usize,
         /// Milliseconds between two
         #[arg(long, default_value_t = 5)]
         interval_ms: u64,
@@ -109,8 +112,12 @@ fn main() -> Result<()> {
             group,
             from,
             count,
+            size,
             interval_ms,
-        } => probing::send_numbered(group, from, count, Duration::from_millis(interval_ms)),
+        } => {
+            let interval = Duration::from_millis(interval_ms);
+            probing::send_numbered(group, from, count, size, interval)
+        }
         What::Count {
             group,
             source,

@@ -22,6 +22,7 @@ mod plan;
 mod restored;
 mod seat;
 mod stage;
+mod tunnel;
 mod watch;
 
 pub use away::away_for_thousands_of_updates;
@@ -43,6 +44,11 @@ pub use plan::{ASM_GROUP, ASM_GROUP6, FeedPlan, Place, Plan, SSM_GROUP, SSM_GROU
 pub use restored::a_restored_backup_is_noticed;
 pub use seat::{Seat, now_ms};
 pub use stage::Stage;
+pub use tunnel::{
+    RelaySeat, RelayStatus, a_narrow_path, all_families_and_any_source, by_a_relay_of_others,
+    relay_beside_the_source, relays_fail_in_turn, three_behind_one_address, translations_change,
+    tunnels_end_and_are_limited, who_forges_and_floods_gets_nothing, works_with_others,
+};
 pub use watch::PATIENCE;
 
 use std::path::PathBuf;
@@ -67,11 +73,27 @@ pub enum Sabotage {
     RenewalOff,
     /// The source notices that entries passed unseen between two polls, and does not look for them.
     GapFillOff,
+    /// Receivers stay with a relay that has stopped to answer.
+    RelayFailoverOff,
+    /// The relay believes every Response MAC.
+    MacCheckOff,
+    /// The relay knows gateways by their address without the port.
+    NatByAddress,
+    /// The relay keeps gateways that have fallen silent.
+    ExpiryOff,
+    /// The relay takes as many gateways as come.
+    CapacityOff,
+    /// The relay obeys every Teardown.
+    TeardownUnchecked,
+    /// The relay lets the network fragment what it sends.
+    FragmentOuter,
+    /// The source's multicast goes where it could be heard, although a relay beside it is all that needs it: a setting, not a switch.
+    FlowLeaves,
 }
 
 impl Sabotage {
     /// Every one.
-    pub const ALL: [Sabotage; 7] = [
+    pub const ALL: [Sabotage; 15] = [
         Sabotage::DedupeOff,
         Sabotage::CursorFirst,
         Sabotage::RepairOff,
@@ -79,6 +101,14 @@ impl Sabotage {
         Sabotage::GapsUntold,
         Sabotage::RenewalOff,
         Sabotage::GapFillOff,
+        Sabotage::RelayFailoverOff,
+        Sabotage::MacCheckOff,
+        Sabotage::NatByAddress,
+        Sabotage::ExpiryOff,
+        Sabotage::CapacityOff,
+        Sabotage::TeardownUnchecked,
+        Sabotage::FragmentOuter,
+        Sabotage::FlowLeaves,
     ];
 
     /// The value of `FLEXFEED_SABOTAGE`.
@@ -91,19 +121,49 @@ impl Sabotage {
             Sabotage::GapsUntold => "gaps-untold",
             Sabotage::RenewalOff => "renewal-off",
             Sabotage::GapFillOff => "gap-fill-off",
+            Sabotage::RelayFailoverOff => "relay-failover-off",
+            Sabotage::MacCheckOff => "mac-check-off",
+            Sabotage::NatByAddress => "nat-by-address",
+            Sabotage::ExpiryOff => "expiry-off",
+            Sabotage::CapacityOff => "capacity-off",
+            Sabotage::TeardownUnchecked => "teardown-unchecked",
+            Sabotage::FragmentOuter => "fragment-outer",
+            Sabotage::FlowLeaves => "flow-leaves",
         }
     }
 
-    /// Whether the switch is the source's; otherwise it is the receivers'.
-    pub fn at_source(self) -> bool {
-        matches!(
-            self,
+    /// Whether the switch is one of these services'.
+    pub fn breaks(self, side: Side) -> bool {
+        let its = match self {
+            Sabotage::FlowLeaves => return false,
             Sabotage::RepairOff
-                | Sabotage::FallbackOff
-                | Sabotage::RenewalOff
-                | Sabotage::GapFillOff
-        )
+            | Sabotage::FallbackOff
+            | Sabotage::RenewalOff
+            | Sabotage::GapFillOff => Side::Source,
+            Sabotage::DedupeOff
+            | Sabotage::CursorFirst
+            | Sabotage::GapsUntold
+            | Sabotage::RelayFailoverOff => Side::Receiver,
+            Sabotage::MacCheckOff
+            | Sabotage::NatByAddress
+            | Sabotage::ExpiryOff
+            | Sabotage::CapacityOff
+            | Sabotage::TeardownUnchecked
+            | Sabotage::FragmentOuter => Side::Relay,
+        };
+        its == side
     }
+}
+
+/// Whose promise it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The source's.
+    Source,
+    /// The receivers'.
+    Receiver,
+    /// The relays'.
+    Relay,
 }
 
 /// The recorded feed that some scenarios use when it is there, beside the repository.

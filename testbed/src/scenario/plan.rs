@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::{CHANNEL, Sabotage};
+use super::{CHANNEL, Sabotage, Side};
 use crate::binaries::Binaries;
 use crate::lab::{Families, Multicast, Node};
 use crate::lore::FEED_PATH;
@@ -59,6 +59,10 @@ pub enum Place {
     Switch,
     /// Behind a router of its own that translates addresses and forwards no multicast.
     BehindNat,
+    /// On the network beyond the border, where there is no multicast.
+    Beyond,
+    /// Behind one router on that network, which translates addresses, together with all others of this place.
+    BehindOneNat,
 }
 
 /// One receiver to start with.
@@ -108,6 +112,12 @@ pub struct Plan {
     ///
     /// Most scenarios are about multicast and what there is without it, and do without.
     pub replicate: bool,
+    /// Relays between the two networks; the source announces them, the first as the best.
+    pub relays: u8,
+    /// Whether there is a relay in the source's own node, which the source announces.
+    pub relay_beside: bool,
+    /// Further arguments of every relay.
+    pub relay_args: Vec<&'static str>,
     /// Seconds between two polls of the feed.
     pub poll_interval: f64,
     /// How long flow data may stay unacknowledged, in ms.
@@ -134,6 +144,9 @@ impl Plan {
             new_at_once: 10,
             asm: false,
             replicate: false,
+            relays: 0,
+            relay_beside: false,
+            relay_args: Vec::new(),
             poll_interval: 0.2,
             fall_back_ms: 400,
             source_args: Vec::new(),
@@ -236,6 +249,7 @@ pub(super) fn source_launch(
     bins: &Binaries,
     data: &Path,
     public: SocketAddr,
+    relays: &[SocketAddr],
 ) -> Launch {
     let any = if plan.families.v6() {
         "[::]"
@@ -259,6 +273,10 @@ pub(super) fn source_launch(
         .collect();
     args.push("--allow-private-feed".to_owned());
     args.extend(plan.source_args.iter().map(ToString::to_string));
+    if !relays.is_empty() {
+        let relays: Vec<String> = relays.iter().map(ToString::to_string).collect();
+        args.extend(["--relay".to_owned(), relays.join(",")]);
+    }
     if plan.asm {
         args.push("--asm".to_owned());
     }
@@ -266,7 +284,7 @@ pub(super) fn source_launch(
         args.push("--no-replicate".to_owned());
     }
     let env = match plan.sabotage {
-        Some(sabotage) if sabotage.at_source() => vec![switch(sabotage)],
+        Some(sabotage) if sabotage.breaks(Side::Source) => vec![switch(sabotage)],
         _ => Vec::new(),
     };
     Launch {

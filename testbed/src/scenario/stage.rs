@@ -10,10 +10,16 @@ use anyhow::{Context, Result, anyhow, ensure};
 use super::checks;
 use super::plan::{PORT, Place, Plan, SeatPlan, source_launch, start_lore, switch};
 use super::seat::Seat;
+use super::tunnel::RelaySeat;
+use super::{Sabotage, Side};
 use crate::binaries::Binaries;
-use crate::lab::{Families, Lab, Multicast, Nat, Node, Rebinding};
+use crate::lab::{Beyond, Families, Lab, Multicast, Nat, Node, Rebinding};
 use crate::process::{Launch, Service};
 use crate::run_dir::RunDir;
+
+/// The places of the border and of the first relay on the switch.
+const BORDER: u8 = 3;
+const FIRST_RELAY: u8 = 5;
 
 /// A running scenario.
 #[derive(Debug)]
@@ -22,8 +28,12 @@ pub struct Stage {
     pub(super) seats: Vec<Seat>,
     pub(super) source: Option<Service>,
     pub(super) lore: Service,
+    pub(super) relays: Vec<RelaySeat>,
     pub(super) lab: Lab,
     nats: BTreeMap<String, Nat>,
+    beyond: Option<Beyond>,
+    /// The router of all who are behind one.
+    home: Option<Nat>,
     source_launch: Launch,
     pub(super) source_node: Node,
     source_data: PathBuf,
@@ -72,6 +82,22 @@ impl Stage {
         let logs = run.path().join("logs");
         std::fs::create_dir(&logs)?;
         let source_node = lab.add_node("source", 2)?;
+        let far = |seat: &SeatPlan| matches!(seat.place, Place::Beyond | Place::BehindOneNat);
+        let beyond = if plan.relays > 0 || plan.seats.iter().any(far) {
+            let beyond = lab.add_beyond(BORDER)?;
+            lab.route_beyond(&source_node, &beyond)?;
+            Some(beyond)
+        } else {
+            None
+        };
+        let mut relays = start_relays(&plan, &mut lab, &bins, &source_node, beyond.as_ref())?;
+        for relay in &mut relays {
+            relay.start(&logs)?;
+        }
+        let announced: Vec<SocketAddr> = relays
+            .iter()
+            .map(|relay| relay.address(source_node.ip()))
+            .collect();
         let lore = start_lore(&source_node, &plan, &bins, run.path())?;
         let source_data = run.path().join("source");
         std::fs::create_dir(&source_data)?;
@@ -81,6 +107,7 @@ impl Stage {
             &bins,
             &source_data,
             SocketAddr::new(source_node.ip(), PORT),
+            &announced,
         );
         let source = Service::start(&source_node, &source_launch, &logs)?;
         let seats = plan.seats.clone();
@@ -88,8 +115,11 @@ impl Stage {
             seats: Vec::new(),
             source: Some(source),
             lore,
+            relays,
             lab,
             nats: BTreeMap::new(),
+            beyond,
+            home: None,
             source_launch,
             source_node,
             source_data,
@@ -175,6 +205,28 @@ impl Stage {
         self.lab.add_node(name, host)
     }
 
+    /// A further node beyond the border.
+    ///
+    /// # Errors
+    /// When there is no border, or the node cannot be made.
+    pub fn add_far(&mut self, name: &str) -> Result<Node> {
+        let host = self.take_host();
+        let families = self.plan.families;
+        let beyond = self.beyond.as_ref().context("there is no border")?;
+        beyond.add_node(&mut self.lab, name, host, families)
+    }
+
+    /// A further node on the switch, which can be reached from beyond the border.
+    ///
+    /// # Errors
+    /// When there is no border, or the node cannot be made.
+    pub fn add_between(&mut self, name: &str, host: u8) -> Result<Node> {
+        let node = self.lab.add_node(name, host)?;
+        let beyond = self.beyond.as_ref().context("there is no border")?;
+        self.lab.route_beyond(&node, beyond)?;
+        Ok(node)
+    }
+
     /// Makes a receiver's node and starts it there.
     fn seat_down(&mut self, plan: &SeatPlan) -> Result<()> {
         let families = plan.families.unwrap_or(self.plan.families);
@@ -190,6 +242,21 @@ impl Stage {
                 let (nat, node) = self.lab.add_behind_nat(plan.name, host, host + 100)?;
                 self.nats.insert(plan.name.to_owned(), nat);
                 node
+            }
+            Place::Beyond => {
+                let host = self.take_host();
+                let beyond = self.beyond.as_ref().context("there is no border")?;
+                beyond.add_node(&mut self.lab, plan.name, host, families)?
+            }
+            Place::BehindOneNat => {
+                if self.home.is_none() {
+                    let host = self.take_host();
+                    let beyond = self.beyond.as_ref().context("there is no border")?;
+                    let home = beyond.add_nat(&mut self.lab, "home", host, host + 100)?;
+                    self.home = Some(home);
+                }
+                let home = self.home.as_mut().context("there is no router")?;
+                home.add_node(&mut self.lab, plan.name)?
             }
         };
         let link = self.link_for(node.families())?;
@@ -217,6 +284,34 @@ impl Stage {
         Ok(nat.outside().into())
     }
 
+    /// The same for the router of all who are behind one.
+    ///
+    /// # Errors
+    /// When nobody is, or the kernel refuses.
+    pub fn rebind_home(&mut self, to: Rebinding, outage: Duration) -> Result<IpAddr> {
+        let home = self.home.as_mut().context("nobody is behind one router")?;
+        home.rebind(to, outage)?;
+        Ok(home.outside().into())
+    }
+
+    /// A relay, counted from 0.
+    ///
+    /// # Errors
+    /// When there are not so many.
+    pub fn relay(&mut self, number: usize) -> Result<&mut RelaySeat> {
+        let relay = self.relays.get_mut(number);
+        relay.with_context(|| format!("there is no relay {number}"))
+    }
+
+    /// Starts a relay again that was killed.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn restart_relay(&mut self, number: usize) -> Result<()> {
+        let logs = self.logs();
+        self.relay(number)?.start(&logs)
+    }
+
     /// The node of the source and of the feed.
     pub fn source_node(&self) -> &Node {
         &self.source_node
@@ -232,7 +327,7 @@ impl Stage {
 
     fn make_seat_with(&self, node: Node, link: &str, args: &[&str]) -> Result<Seat> {
         let env = match self.plan.sabotage {
-            Some(sabotage) if !sabotage.at_source() => vec![switch(sabotage)],
+            Some(sabotage) if sabotage.breaks(Side::Receiver) => vec![switch(sabotage)],
             _ => Vec::new(),
         };
         let mut seat = Seat::new(node, self.run.path(), &self.bins.receiver, link, args, env)?;
@@ -331,6 +426,15 @@ impl Stage {
                 service.log_tail()
             );
         }
+        for service in self.relays.iter_mut().filter_map(RelaySeat::service) {
+            let status = service.terminate(bound)?;
+            ensure!(
+                status.success(),
+                "{} ended with {status} after SIGTERM; its log ends:\n{}",
+                service.name(),
+                service.log_tail()
+            );
+        }
         let source = self.source.as_mut().context("the source was stopped")?;
         let status = source.terminate(bound)?;
         ensure!(
@@ -340,4 +444,32 @@ impl Stage {
         );
         Ok(())
     }
+}
+
+/// Makes the relays of a plan; the one beside the source comes first.
+fn start_relays(
+    plan: &Plan,
+    lab: &mut Lab,
+    bins: &Binaries,
+    source: &Node,
+    beyond: Option<&Beyond>,
+) -> Result<Vec<RelaySeat>> {
+    let sabotage = plan
+        .sabotage
+        .filter(|one: &Sabotage| one.breaks(Side::Relay));
+    let mut relays = Vec::new();
+    if plan.relay_beside {
+        let seat = RelaySeat::new(source.clone(), "relay", bins, &plan.relay_args, sabotage);
+        relays.push(seat);
+    }
+    for number in 0..plan.relays {
+        let name = format!("relay{}", number + 1);
+        let node = lab.add_node(&name, FIRST_RELAY + number)?;
+        if let Some(beyond) = beyond {
+            lab.route_beyond(&node, beyond)?;
+        }
+        let seat = RelaySeat::new(node, &name, bins, &plan.relay_args, sabotage);
+        relays.push(seat);
+    }
+    Ok(relays)
 }

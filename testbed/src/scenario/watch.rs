@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::plan::{LORE, STATUS_PAGE};
 use super::stage::Stage;
+use super::tunnel::RelaySeat;
 use crate::lore::{BookState, Line, read_ledger};
 use crate::process::Service;
 use crate::status::SourceStatus;
@@ -197,6 +198,9 @@ impl Stage {
             "--- feed\n{feed}\n{}\n--- source\nstatus: {page}\nlog ends:\n{source}\n",
             self.lore.log_tail()
         );
+        for relay in &self.relays {
+            text.push_str(&relay.describe());
+        }
         for seat in &mut self.seats {
             text.push_str(&seat.describe());
         }
@@ -213,6 +217,9 @@ impl Stage {
         self.lore.check_running()?;
         if let Some(source) = &mut self.source {
             source.check_running()?;
+        }
+        for service in self.relays.iter_mut().filter_map(RelaySeat::service) {
+            service.check_running()?;
         }
         for seat in &mut self.seats {
             if let Some(service) = seat.service() {

@@ -67,6 +67,8 @@ pub struct SeenGateway {
     pub distinct: u64,
     /// The last of these.
     pub last: Option<u32>,
+    /// Data messages with fragments of packets.
+    pub fragments: u64,
     /// Data messages with something else, or damaged.
     pub wrong: u64,
     /// Data messages that came more than a second after it had left.
@@ -183,6 +185,7 @@ impl Member {
             data: arrived.data,
             distinct: u64::try_from(arrived.numbers.len()).context("numbers")?,
             last: arrived.numbers.last().copied(),
+            fragments: arrived.fragments,
             wrong: arrived.wrong,
             after_leaving: self.after_leaving,
         })

@@ -28,6 +28,8 @@ pub(super) struct Arrived {
     pub(super) data: u64,
     /// The numbers in them.
     pub(super) numbers: BTreeSet<u32>,
+    /// Data messages with fragments of IPv4 packets.
+    pub(super) fragments: u64,
     /// Data messages with something else, or damaged.
     pub(super) wrong: u64,
     /// Membership Queries.
@@ -133,6 +135,7 @@ impl Outsider {
                         self.arrived.data += 1;
                         self.arrived.numbers.insert(number);
                     }
+                    None if is_fragment(packet) => self.arrived.fragments += 1,
                     None => self.arrived.wrong += 1,
                 }
                 false
@@ -168,5 +171,15 @@ impl Outsider {
             }
         }
         self.answer
+    }
+}
+
+/// Whether it is a fragment of an IPv4 packet: an offset, or more to come (RFC 791).
+fn is_fragment(packet: &[u8]) -> bool {
+    match packet {
+        [first, _, _, _, _, _, high, low, ..] => {
+            first >> 4 == 4 && u16::from_be_bytes([*high, *low]) & 0x3fff != 0
+        }
+        _ => false,
     }
 }

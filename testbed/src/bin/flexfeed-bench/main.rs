@@ -8,11 +8,13 @@ mod ccr;
 mod cpu;
 mod figures;
 mod flow;
+mod gateway;
 mod generation;
 mod intake;
 mod ladder;
 mod pair;
 mod parcel;
+mod relay;
 mod unicast;
 
 use std::process::ExitCode;
@@ -37,6 +39,8 @@ fn main() -> ExitCode {
         &ccr::NAMES,
         &intake::NAMES,
         &catchup::NAMES,
+        &relay::NAMES,
+        &gateway::NAMES,
     ]
     .concat();
     if !names.iter().any(|name| name.starts_with(&prefix)) {
@@ -48,11 +52,22 @@ fn main() -> ExitCode {
     let generation = generation::measure(&mut figures);
     let ladder = ladder::measure(&mut figures);
     let ccr = ccr::measure(&mut figures);
+    let relay = relay::measure(&mut figures);
+    let gateway = gateway::measure(&mut figures);
     let catchup = catchup::measure(&mut figures);
     let intake = intake::measure(&mut figures);
-    let failed = [generation, ladder, ccr, catchup, intake, figures.write()]
-        .into_iter()
-        .filter_map(Result::err);
+    let failed = [
+        generation,
+        ladder,
+        ccr,
+        relay,
+        gateway,
+        catchup,
+        intake,
+        figures.write(),
+    ]
+    .into_iter()
+    .filter_map(Result::err);
     let mut code = ExitCode::SUCCESS;
     for error in failed {
         eprintln!("flexfeed-bench: {error:#}");

@@ -1,0 +1,153 @@
+//! Sends packets at a steady rate, or counts what arrives, for measuring what is in between. Prints what came of it as one line of JSON.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use testbed::pump::{self, Address, FloorPlan, How, SendPlan, SinkPlan};
+use testbed::urgent::Urgent;
+
+/// Many packets.
+#[derive(Debug, Parser)]
+#[command(name = "flexfeed-pump", version)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Clone, Args)]
+struct Common {
+    /// The group and port, or the first of the ports
+    #[arg(long)]
+    to: SocketAddr,
+    /// Who sends
+    #[arg(long)]
+    from: IpAddr,
+    /// Bytes in each packet
+    #[arg(long, default_value_t = 1200)]
+    size: usize,
+    /// How long, in milliseconds
+    #[arg(long, default_value_t = 3000)]
+    for_ms: u64,
+    /// In the real-time class, where that is allowed
+    #[arg(long)]
+    urgent: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Send
+    Send {
+        #[command(flatten)]
+        common: Common,
+        /// Packets a second; 0 for as many as possible
+        #[arg(long, default_value_t = 1000)]
+        rate: u32,
+        /// Packets that go out at once
+        #[arg(long, default_value_t = 1)]
+        train: usize,
+    },
+    /// Send every packet to all of some ports
+    Floor {
+        #[command(flatten)]
+        common: Common,
+        /// Packets a second
+        #[arg(long, default_value_t = 300)]
+        rate: u32,
+        /// How many ports
+        #[arg(long)]
+        count: u16,
+    },
+    /// Receive
+    Drain {
+        #[command(flatten)]
+        common: Common,
+        /// Over tunnels of this relay; without it, by a join
+        #[arg(long)]
+        relay: Option<SocketAddr>,
+        /// How many tunnels, or how many ports
+        #[arg(long)]
+        count: Option<u16>,
+        /// Measure the time on the way
+        #[arg(long)]
+        latency: bool,
+    },
+}
+
+fn main() -> Result<()> {
+    let (common, line) = match Arguments::parse().what {
+        What::Send {
+            common,
+            rate,
+            train,
+        } => {
+            let _urgent = urgent(&common);
+            let plan = SendPlan {
+                address: address(&common),
+                size: common.size,
+                rate,
+                train,
+                time: Duration::from_millis(common.for_ms),
+            };
+            let sent = pump::send(&plan)?;
+            (common, serde_json::to_string(&sent)?)
+        }
+        What::Floor {
+            common,
+            rate,
+            count,
+        } => {
+            let plan = FloorPlan {
+                address: address(&common),
+                count,
+                size: common.size,
+                rate,
+                time: Duration::from_millis(common.for_ms),
+            };
+            let sent = pump::floor(&plan)?;
+            (common, serde_json::to_string(&sent)?)
+        }
+        What::Drain {
+            common,
+            relay,
+            count,
+            latency,
+        } => {
+            let _urgent = urgent(&common);
+            let how = match (relay, count) {
+                (Some(relay), Some(count)) => How::Tunnels { relay, count },
+                (Some(relay), None) => How::Gateway { relay },
+                (None, Some(count)) => How::Ports { count },
+                (None, None) => How::Direct,
+            };
+            let plan = SinkPlan {
+                how,
+                address: address(&common),
+                size: common.size,
+                time: Duration::from_millis(common.for_ms),
+                latency,
+            };
+            let drained = pump::drain(&plan)?;
+            (common, serde_json::to_string(&drained)?)
+        }
+    };
+    println!("{line}");
+    let _ = common;
+    Ok(())
+}
+
+fn address(common: &Common) -> Address {
+    Address {
+        to: common.to,
+        from: common.from,
+    }
+}
+
+/// What measures must not wait for what is measured.
+fn urgent(common: &Common) -> Option<Urgent> {
+    common
+        .urgent
+        .then(|| Urgent::begin(Urgent::APPARATUS).context("the real-time class"))
+        .and_then(Result::ok)
+}

@@ -1,0 +1,83 @@
+//! Many packets: who sends them at a steady rate, and who counts what arrives, as cheaply as this machine can, for measuring what is in between.
+
+mod cargo;
+mod floor;
+mod sender;
+mod sink;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+pub use cargo::{Cargo, SMALLEST};
+pub use floor::{FloorPlan, floor};
+pub use sender::{SendPlan, send};
+pub use sink::{How, SinkPlan, drain};
+
+/// What was sent.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Sent {
+    /// Packets.
+    pub packets: u64,
+    /// Packets that the kernel refused.
+    pub refused: u64,
+    /// CPU time of the thread, in ns.
+    pub cpu_ns: u64,
+    /// How long it took, in ms.
+    pub ms: u64,
+}
+
+/// What arrived.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Drained {
+    /// Packets, socket by socket.
+    pub packets: Vec<u64>,
+    /// Packets with other content than was sent, or which came again or too late.
+    pub wrong: u64,
+    /// CPU time of the thread from the first packet on, in ns.
+    pub cpu_ns: u64,
+    /// From sending to arrival, in ns: the median, if it was asked for.
+    pub p50_ns: Option<u64>,
+    /// The 99th percentile.
+    pub p99_ns: Option<u64>,
+}
+
+impl Drained {
+    /// All sockets together.
+    pub fn total(&self) -> u64 {
+        self.packets.iter().sum()
+    }
+}
+
+/// A group, or a place, and who may send to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Address {
+    /// Where.
+    pub to: SocketAddr,
+    /// From whom.
+    pub from: IpAddr,
+}
+
+fn clock(which: ClockId) -> Duration {
+    let time = clock_gettime(which);
+    Duration::new(
+        time.tv_sec.try_into().unwrap_or(0),
+        time.tv_nsec.try_into().unwrap_or(0),
+    )
+}
+
+/// CPU time of this thread.
+fn thread_time() -> Duration {
+    clock(ClockId::ThreadCPUTime)
+}
+
+/// Time since the machine started, the same for all processes, in ns.
+fn now_ns() -> u64 {
+    nanoseconds(clock(ClockId::Monotonic))
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

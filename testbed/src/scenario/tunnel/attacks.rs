@@ -1,0 +1,191 @@
+//! What others do to a relay and to its gateways.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::site::Site;
+use crate::lab::Families;
+use crate::scenario::{SSM_GROUP, Sabotage};
+use crate::tunnel::{Attacked, Flooded, Seen};
+use crate::waiting::pause;
+
+/// How much more memory a relay may have after everything, in KiB.
+const GROWTH: u64 = 32 * 1024;
+/// Addresses of each flood.
+const CROWD: &str = "2000";
+/// Gateways that the relay may have.
+const MOST: u64 = 500;
+/// The longest answers that RFC 7450 knows, in bytes: an Advertisement of an IPv6 address; a Query with an IGMPv3 query behind Router Alert, and the gateway's address.
+const ADVERTISEMENT: u64 = 24;
+const QUERY: u64 = 12 + 36 + 18;
+
+/// s: forged and replayed reports and Teardowns bring nothing to who sends them and take nothing from others; floods of Discovery, Request and valid reports from
+/// thousands of addresses, and garbage, leave a relay within its bounds, are not amplified, and do not disturb a gateway that was there before; a gateway takes
+/// nothing from anybody but its relay.
+///
+/// # Errors
+/// When one of these does not hold.
+pub fn who_forges_and_floods_gets_nothing(sabotage: Option<Sabotage>) -> Result<()> {
+    let relay = ["--max-gateways", "500", "--query-interval", "5s"];
+    Site::play("attacks", Families::V4, &relay, sabotage, |site| {
+        let home = site.add_far("home", 20)?;
+        let crowd = site.add_far("crowd", 30)?;
+        site.beyond.give_crowd(&crowd)?;
+        let wanted = site.wanted(SSM_GROUP, false)?;
+        let relay = site.relay.address(site.source.ip());
+        let mut sender = site.send(SSM_GROUP, 100, Duration::from_secs(25))?;
+
+        let attacked = site.tunnel::<Attacked>(&home, relay, wanted, &["attack"])?;
+        let attacked = attacked.told()?;
+        ensure!(
+            attacked.honest > 0,
+            "the honest gateway got nothing: {attacked:?}"
+        );
+        for (what, brought) in [
+            ("a forged MAC", attacked.forged),
+            ("a report replayed from another port", attacked.replayed),
+            ("a MAC with another nonce", attacked.renonced),
+            ("its own Teardown", attacked.after_own_teardown),
+        ] {
+            ensure!(brought == 0, "{brought} datagrams came by {what}");
+        }
+        ensure!(
+            attacked.honest_after_teardowns > 0,
+            "somebody else ended the honest gateway's tunnel"
+        );
+
+        site.start_gateway(&home, relay, wanted)?;
+        let there = [
+            "join",
+            "--count",
+            "2",
+            "--for-ms",
+            "9000",
+            "--again-ms",
+            "1500",
+        ];
+        let there = site.tunnel::<Seen>(&home, relay, wanted, &there)?;
+        pause(Duration::from_millis(500));
+        let before = site.relay.running()?.resident_kib()?;
+        for (wave, longest) in [
+            ("discovery", ADVERTISEMENT),
+            ("request", QUERY),
+            ("join", QUERY),
+        ] {
+            let args = [
+                "flood",
+                "--wave",
+                wave,
+                "--first",
+                "10.79.0.1",
+                "--addresses",
+                CROWD,
+            ];
+            let flooded = site.tunnel::<Flooded>(&crowd, relay, wanted, &args)?;
+            let flooded = flooded.told()?;
+            ensure!(
+                flooded.answers <= flooded.sent && flooded.longest <= longest,
+                "a flood of {wave} was amplified: {flooded:?}"
+            );
+            ensure!(flooded.answers > 0, "nobody was answered: {flooded:?}");
+        }
+        // From one address, much more than one may ask.
+        let args = ["flood", "--wave", "request", "--first", "10.79.200.1"];
+        let flooded = site.tunnel::<Flooded>(
+            &crowd,
+            relay,
+            wanted,
+            &[&args[..], &["--addresses", "1", "--each", "5000"]].concat(),
+        )?;
+        let flooded = flooded.told()?;
+        ensure!(
+            flooded.answers < flooded.sent / 2,
+            "one address was answered as often as it liked: {flooded:?}"
+        );
+        let status = site.relay.status()?;
+        ensure!(
+            status.gateways.count <= MOST,
+            "{} gateways at a relay that takes {MOST}",
+            status.gateways.count
+        );
+        for to in [
+            relay.to_string(),
+            format!("{}:4434", site.relay.node().address()),
+        ] {
+            let mut garbage = crowd.service_command(&site.bins.probe)?;
+            garbage.args([
+                "garbage",
+                "--per-second",
+                "2000",
+                "--count",
+                "1000",
+                "--to",
+                &to,
+            ]);
+            ensure!(garbage.status()?.success(), "the garbage was not sent");
+        }
+        let after = site.relay.running()?.resident_kib()?;
+        ensure!(
+            after <= before + GROWTH,
+            "the relay's memory went from {before} to {after} KiB"
+        );
+        let there = there.told()?;
+        for one in &there.gateways {
+            // 5 ms between two, from the join on.
+            let missing = one.last.map_or(u64::MAX, |_| one.data - one.distinct);
+            ensure!(
+                one.data > 1000 && missing == 0 && one.wrong == 0,
+                "floods disturbed a gateway that was there before: {there:?}"
+            );
+        }
+        let lo = std::net::IpAddr::from([127, 0, 0, 1]);
+        let counted = site.count(&home, wanted.group, lo, Duration::from_millis(1000))?;
+        ensure!(
+            counted.told()? > 50,
+            "flexfeed-gateway stopped in the flood"
+        );
+        garbage_to_the_gateway(site, &home, &crowd)?;
+        sender.kill()?;
+        sender.wait().context("the sender")?;
+        Ok(())
+    })
+}
+
+/// Sends garbage and foreign Data to every UDP port that a gateway has open.
+fn garbage_to_the_gateway(
+    site: &mut Site,
+    home: &crate::lab::Node,
+    crowd: &crate::lab::Node,
+) -> Result<()> {
+    let table = home.read_kernel("/proc/net/udp")?;
+    let ports = table.lines().skip(1).filter_map(|line| {
+        let local = line.split_whitespace().nth(1)?;
+        u16::from_str_radix(local.split_once(':')?.1, 16).ok()
+    });
+    let ports: Vec<u16> = ports.collect();
+    ensure!(!ports.is_empty(), "flexfeed-gateway has no socket");
+    for port in ports {
+        let to = format!("{}:{port}", home.address());
+        let mut garbage = crowd.service_command(&site.bins.probe)?;
+        garbage.args([
+            "garbage",
+            "--per-second",
+            "2000",
+            "--count",
+            "300",
+            "--to",
+            &to,
+        ]);
+        ensure!(garbage.status()?.success(), "the garbage was not sent");
+    }
+    let wanted = site.wanted(SSM_GROUP, false)?;
+    let lo = std::net::IpAddr::from([127, 0, 0, 1]);
+    let counted = site.count(home, wanted.group, lo, Duration::from_millis(1000))?;
+    let count = counted.told()?;
+    ensure!(
+        (50..=250).contains(&count),
+        "after garbage, flexfeed-gateway passed on {count} datagrams in a second, not 200"
+    );
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! A relay in the source's own node: multicast never leaves it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::site::gateway_launch;
+use crate::lab::{Node, on_path};
+use crate::process::Service;
+use crate::scenario::checks::{check_all_by_flow, check_outputs};
+use crate::scenario::plan::{Place, Plan};
+use crate::scenario::{SSM_GROUP, Sabotage, Stage};
+use crate::tunnel::Wanted;
+
+const ALL: [&str; 3] = ["r1", "r2", "r3"];
+
+/// A program that is not ours: joins a group on the loopback interface, and prints the first nine bytes of each datagram that comes within a time.
+const READER: &str = "
+import socket, struct, sys, time
+group, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind((group, port))
+s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,
+             struct.pack('4s4s', socket.inet_aton(group), socket.inet_aton('127.0.0.1')))
+s.settimeout(0.2)
+end = time.monotonic() + seconds
+while time.monotonic() < end:
+    try:
+        print(s.recv(2048)[:9].hex(), flush=True)
+    except socket.timeout:
+        pass
+";
+
+/// w: a relay in the source's own node, beside it: receivers beyond the border stand on the flow by it, a node on the same switch that has joined the flow hears
+/// nothing, and a program in Python reads the flow where `flexfeed-gateway` sends it on.
+///
+/// # Errors
+/// When one of these does not hold.
+pub fn relay_beside_the_source(sabotage: Option<Sabotage>) -> Result<()> {
+    let mut plan = Plan::new("beside", sabotage);
+    for seat in &mut plan.seats {
+        seat.place = Place::Beyond;
+    }
+    plan.relay_beside = true;
+    if sabotage != Some(Sabotage::FlowLeaves) {
+        plan.source_args = vec!["--multicast-ttl", "0"];
+    }
+    Stage::play(plan, |stage| {
+        let witness = stage.add_node("witness")?;
+        let reader = stage.add_far("reader")?;
+        stage.wait_rung(&ALL, "amt")?;
+        let before = stage.settle()?;
+
+        let relay = stage.relay(0)?.address(IpAddr::from([0; 4]));
+        let group: SocketAddr = SSM_GROUP.parse().context("the group")?;
+        let wanted = Wanted {
+            source: Some(stage.source_node().ip()),
+            group,
+        };
+        let launch = gateway_launch(&reader, stage.bins(), relay, wanted, None);
+        let mut gateway = Service::start(&reader, &launch, &stage.logs())?;
+        let heard = listen(stage, &witness, wanted)?;
+        let python = read_by_python(&reader, group)?;
+        stage.set_rate(10.0)?;
+        let heard = heard.wait_with_output()?;
+        let heard = String::from_utf8_lossy(&heard.stdout).trim().to_owned();
+        let read = python.wait_with_output()?;
+        stage.set_rate(0.0)?;
+        stage.settle()?;
+
+        ensure!(
+            heard == "0",
+            "multicast left the source's node: {heard} datagrams"
+        );
+        let status = stage.source_status_now()?;
+        let flow = &status.flow.as_ref().context("the source has no flow")?.id;
+        let read = String::from_utf8_lossy(&read.stdout).into_owned();
+        let of_flow = read.lines().filter(|line| line.get(2..) == Some(flow));
+        ensure!(
+            of_flow.count() > 10,
+            "the program in Python read {read:?}, and the flow is {flow}; the gateway's log ends:\n{}",
+            gateway.log_tail()
+        );
+        let ended = gateway.terminate(Duration::from_secs(20))?;
+        ensure!(ended.success(), "flexfeed-gateway ended with {ended}");
+        for name in ALL {
+            check_all_by_flow(name, &stage.seat(name)?.deliveries()?, before)?;
+        }
+        check_outputs(stage, &ALL)
+    })
+}
+
+fn listen(stage: &Stage, node: &Node, wanted: Wanted) -> Result<std::process::Child> {
+    let mut command = node.service_command(&stage.bins().probe)?;
+    command
+        .args(["count", "--group", &wanted.group.to_string()])
+        .args(["--interface", &node.ip().to_string()])
+        .args(["--for-ms", "3000"]);
+    if let Some(source) = wanted.source {
+        command.args(["--source", &source.to_string()]);
+    }
+    let child = command.stdout(Stdio::piped()).spawn();
+    child.context("starting flexfeed-probe")
+}
+
+fn read_by_python(node: &Node, group: SocketAddr) -> Result<std::process::Child> {
+    // The one of the system: any other may be out of reach for the user that services run as.
+    let python = [std::path::PathBuf::from("/usr/bin/python3")]
+        .into_iter()
+        .find(|path| path.is_file())
+        .or_else(|| on_path("python3"))
+        .context("this scenario needs python3; run: apt-get install python3")?;
+    let mut command: Command = node.service_command(python)?;
+    command
+        .args(["-c", READER, &group.ip().to_string()])
+        .args([&group.port().to_string(), "4"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting python3")
+}

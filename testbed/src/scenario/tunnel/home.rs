@@ -1,0 +1,195 @@
+//! Receivers on a network without multicast, behind one translated address.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::lab::Rebinding;
+use crate::scenario::checks::{check_all_by_flow, check_outputs};
+use crate::scenario::plan::{Place, Plan, SeatPlan};
+use crate::scenario::{PATIENCE, Sabotage, Stage};
+
+const ALL: [&str; 3] = ["r1", "r2", "r3"];
+
+/// Longer than flow data may stay unacknowledged.
+const OUTAGE: Duration = Duration::from_millis(700);
+
+/// Three receivers behind one translated address beyond the border, and relays.
+fn plan(name: &'static str, relays: u8, sabotage: Option<Sabotage>) -> Plan {
+    let mut plan = Plan::new(name, sabotage);
+    for seat in &mut plan.seats {
+        seat.place = Place::BehindOneNat;
+    }
+    plan.relays = relays;
+    plan
+}
+
+/// How many tunnels a relay has.
+fn tunnels(stage: &mut Stage, relay: usize) -> Result<u64> {
+    Ok(stage.relay(relay)?.status()?.gateways.count)
+}
+
+/// Waits until a relay has so many tunnels.
+fn wait_tunnels(stage: &mut Stage, relay: usize, count: u64) -> Result<()> {
+    let what = format!("{count} tunnels at relay {}", relay + 1);
+    stage.wait(&what, PATIENCE, |stage| {
+        Ok((tunnels(stage, relay)? == count).then_some(()))
+    })
+}
+
+/// o: three receivers behind one translated address, where there is no multicast, all stand on the flow by a relay that their source announces, each with a
+/// tunnel of its own; one leaves, and the others go on; it comes back and has everything.
+///
+/// # Errors
+/// When one of these does not hold.
+pub fn three_behind_one_address(sabotage: Option<Sabotage>) -> Result<()> {
+    Stage::play(plan("home", 1, sabotage), |stage| {
+        stage.wait_rung(&ALL, "amt")?;
+        wait_tunnels(stage, 0, 3)?;
+        let before = stage.settle()?;
+        for step in [1, 7, 10] {
+            stage.grow(step)?;
+            stage.settle()?;
+        }
+        for name in ALL {
+            check_all_by_flow(name, &stage.seat(name)?.deliveries()?, before)?;
+        }
+        let seen: Vec<IpAddr> = stage
+            .source_status_now()?
+            .receivers
+            .iter()
+            .map(|one| one.addr.ip().to_canonical())
+            .collect();
+        ensure!(
+            seen.windows(2).all(|pair| pair.first() == pair.last()),
+            "the receivers are not behind one address: {seen:?}"
+        );
+
+        let mut leaver = stage.seat_mut("r2")?.take().context("r2 runs")?;
+        leaver.terminate(Duration::from_secs(20))?;
+        wait_tunnels(stage, 0, 2)?;
+        let left = stage.source_status_now()?.head;
+        stage.grow(10)?;
+        stage.wait_cursor(&["r1", "r3"], left + 10)?;
+        for name in ["r1", "r3"] {
+            check_all_by_flow(name, &stage.seat(name)?.deliveries()?, before)?;
+        }
+        stage.restart_seat("r2")?;
+        stage.wait_rung(&ALL, "amt")?;
+        stage.grow(3)?;
+        stage.settle()?;
+        check_outputs(stage, &ALL)
+    })
+}
+
+/// p: the relay that all three use is killed in mid-stream: they go to the second; that is killed too: they get everything on their own connections; the first is
+/// back: so are they. Nothing is lost or repeated.
+///
+/// # Errors
+/// When one of these does not hold.
+pub fn relays_fail_in_turn(sabotage: Option<Sabotage>) -> Result<()> {
+    Stage::play(plan("relays", 2, sabotage), |stage| {
+        stage.wait_rung(&ALL, "amt")?;
+        let before = stage.settle()?;
+        let used = usize::from(tunnels(stage, 0)? == 0);
+        let other = 1 - used;
+        wait_tunnels(stage, used, 3)?;
+        stage.set_rate(10.0)?;
+        stage.wait_cursor(&ALL, before + 10)?;
+
+        stage.relay(used)?.kill()?;
+        wait_tunnels(stage, other, 3)?;
+        stage.wait_rung(&ALL, "amt")?;
+        let head = stage.source_status_now()?.head;
+        stage.wait_cursor(&ALL, head + 10)?;
+
+        stage.relay(other)?.kill()?;
+        stage.wait_rung(&ALL, "unicast")?;
+        let head = stage.source_status_now()?.head;
+        stage.wait_cursor(&ALL, head + 10)?;
+
+        stage.restart_relay(used)?;
+        stage.wait_rung(&ALL, "amt")?;
+        let returned = stage.source_status_now()?.head;
+        stage.wait_cursor(&ALL, returned + 10)?;
+        stage.set_rate(0.0)?;
+        stage.settle()?;
+        check_outputs(stage, &ALL)
+    })
+}
+
+/// u: the router forgets its translations in mid-stream, and comes back with other ports, then with another address: receivers and relay notice, and the
+/// receivers stand on the flow by the relay again. Nothing is lost or repeated.
+///
+/// # Errors
+/// When one of these does not hold.
+pub fn translations_change(sabotage: Option<Sabotage>) -> Result<()> {
+    let mut plan = plan("translations", 1, sabotage);
+    plan.relay_args = vec!["--query-interval", "5s"];
+    Stage::play(plan, |stage| {
+        stage.wait_rung(&ALL, "amt")?;
+        let before = stage.settle()?;
+        stage.set_rate(10.0)?;
+        stage.wait_cursor(&ALL, before + 10)?;
+        for to in [Rebinding::Port, Rebinding::Address] {
+            let outside = stage.rebind_home(to, OUTAGE)?;
+            let head = stage.source_status_now()?.head;
+            stage.wait_cursor(&ALL, head + 10)?;
+            stage.wait_rung(&ALL, "amt")?;
+            // By the new translations, and after the old ones' tunnels have ended.
+            wait_tunnels(stage, 0, 3)?;
+            stage.wait("the new address at the source", PATIENCE, |stage| {
+                let status = stage.source_status_now()?;
+                let there = status
+                    .receivers
+                    .iter()
+                    .filter(|one| one.addr.ip().to_canonical() == outside);
+                Ok((there.count() == ALL.len()).then_some(()))
+            })?;
+        }
+        let returned = stage.source_status_now()?.head;
+        stage.wait_cursor(&ALL, returned + 10)?;
+        stage.set_rate(0.0)?;
+        stage.settle()?;
+        for name in ALL {
+            check_all_by_flow(name, &stage.seat(name)?.deliveries()?, returned)?;
+        }
+        check_outputs(stage, &ALL)
+    })
+}
+
+/// v2: a receiver beyond the border gets everything by a relay that is not ours. `Ok(false)` when there is none on this machine.
+///
+/// # Errors
+/// When they do not understand each other.
+pub fn by_a_relay_of_others(sabotage: Option<Sabotage>) -> Result<bool> {
+    use crate::process::Service;
+    use crate::tunnel::Peer;
+
+    let Some(peer) = Peer::find() else {
+        ensure!(!Peer::required(), "{}", Peer::remedy());
+        return Ok(false);
+    };
+    let mut plan = Plan::new("peer", sabotage);
+    plan.seats = vec![SeatPlan {
+        place: Place::Beyond,
+        args: vec!["--relay", "10.77.0.9:2268"],
+        ..SeatPlan::new("r1")
+    }];
+    Stage::play(plan, |stage| {
+        let node = stage.add_between("peer", 9)?;
+        let launch = peer.relay((node.ip(), amt::PORT).into(), node.ip());
+        let logs = stage.logs();
+        let _relay = Service::start_as_owner(&node, &launch, &logs)?;
+        stage.wait_rung(&["r1"], "amt")?;
+        let before = stage.settle()?;
+        for step in [1, 10] {
+            stage.grow(step)?;
+            stage.settle()?;
+        }
+        check_all_by_flow("r1", &stage.seat("r1")?.deliveries()?, before)?;
+        check_outputs(stage, &["r1"])
+    })?;
+    Ok(true)
+}

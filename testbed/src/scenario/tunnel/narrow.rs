@@ -1,0 +1,61 @@
+//! A path that takes no packet above 1,280 bytes.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::site::Site;
+use crate::lab::Families;
+use crate::scenario::{SSM_GROUP, SSM_GROUP6, Sabotage};
+use crate::tunnel::Seen;
+
+/// t: over a path of 1,280 bytes, packets of the flow's size pass in all four combinations of families; larger IPv4 packets come as fragments inside the tunnel;
+/// larger IPv6 packets are dropped and counted; and no packet outside is ever a fragment.
+///
+/// # Errors
+/// When one of these does not hold.
+pub fn a_narrow_path(sabotage: Option<Sabotage>) -> Result<()> {
+    let relay = ["--mtu", "1280"];
+    Site::play("narrow", Families::Dual, &relay, sabotage, |site| {
+        site.beyond.set_mtu(&site.lab, 1280)?;
+        let far = site.add_far("far", 20)?;
+        let time = Duration::from_millis(2500);
+        let outer: [IpAddr; 2] = [site.source.address().into(), site.source.address6().into()];
+        for size in [1180, 1400] {
+            let mut joined = Vec::new();
+            for group in [SSM_GROUP, SSM_GROUP6] {
+                for family in outer {
+                    let relay = site.relay.address(family);
+                    let wanted = site.wanted(group, false)?;
+                    let ms = time.as_millis().to_string();
+                    let args = ["join", "--for-ms", &ms];
+                    let what = format!("{size} bytes to {group} over {relay}");
+                    let pending = site.tunnel::<Seen>(&far, relay, wanted, &args)?;
+                    joined.push((what, group, pending));
+                }
+            }
+            let senders = [SSM_GROUP, SSM_GROUP6].map(|group| site.send(group, size, time));
+            for (what, group, pending) in joined {
+                let seen = pending.told()?;
+                let one = seen.gateways.first().context("no gateway")?;
+                let (whole, pieces) = (one.data, one.fragments);
+                let fits = match (size, group) {
+                    (1180, _) => whole > 100 && pieces == 0,
+                    (_, SSM_GROUP) => whole == 0 && pieces > 200,
+                    _ => whole == 0 && pieces == 0,
+                };
+                ensure!(fits && one.wrong == 0, "{what}: {one:?}");
+            }
+            for sender in senders {
+                sender?.wait()?;
+            }
+        }
+        let fragments = far.fragments()?;
+        ensure!(
+            fragments == 0,
+            "{fragments} fragments of outer packets arrived"
+        );
+        Ok(())
+    })
+}
