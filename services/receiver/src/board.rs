@@ -85,6 +85,9 @@ struct ChannelState {
     incarnation: Option<Uuid>,
     rung: Rung,
     rung_since_ms: u64,
+    /// The AMT relay that it has, and what was last found out about relays.
+    relay: Option<SocketAddr>,
+    relay_detail: Option<String>,
     cursor: u64,
     head: u64,
     paths: Paths,
@@ -117,6 +120,8 @@ impl Board {
             incarnation: cursor.map(|c| c.incarnation),
             rung: Rung::Unicast,
             rung_since_ms: since,
+            relay: None,
+            relay_detail: None,
             cursor: cursor.map_or(0, |c| c.seq),
             // Only the source knows.
             head: 0,
@@ -177,6 +182,7 @@ impl Board {
                 let now = now_ms() as u64;
                 // The flow ends with the connection. That is no move: each connection begins here.
                 for channel in &mut state.channels {
+                    (channel.relay, channel.relay_detail) = (None, None);
                     if channel.rung != Rung::Unicast {
                         channel.rung = Rung::Unicast;
                         channel.rung_since_ms = now;
@@ -223,6 +229,17 @@ impl Board {
                     channel.step(*rung, &cause.to_string(), unix_ms(*at) as u64);
                 }
             }
+            Event::Relay {
+                channel,
+                relay,
+                text,
+                ..
+            } => {
+                if let Some(channel) = state.channel(channel) {
+                    channel.relay = *relay;
+                    channel.relay_detail = Some(plain(text));
+                }
+            }
             Event::Stats {
                 channel,
                 head,
@@ -241,7 +258,7 @@ impl Board {
                 }
             }
             // No output has a use for it.
-            Event::Datagram { .. } | Event::Relay { .. } => return,
+            Event::Datagram { .. } => return,
             // Counted once the outputs hold it; but the source has it.
             Event::Update { channel, seq, .. } => {
                 if let Some(channel) = state.channel(channel) {
@@ -442,6 +459,8 @@ impl ChannelState {
             incarnation: self.incarnation,
             rung: self.rung.to_string(),
             rung_since_ms: self.rung_since_ms,
+            relay: self.relay,
+            relay_detail: self.relay_detail.clone(),
             cursor: self.cursor,
             head: self.head,
             updates: self.paths.flow + self.paths.repaired + self.paths.unicast,

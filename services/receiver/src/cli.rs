@@ -260,7 +260,7 @@ fn argument(setting: &'static Setting) -> Arg {
             .require_equals(true)
             .default_missing_value("true")
             .hide_possible_values(true),
-        Form::Tables => arg.value_name(setting.value).action(ArgAction::Append),
+        Form::Tables | Form::List => arg.value_name(setting.value).action(ArgAction::Append),
         _ => arg.value_name(setting.value),
     }
 }
@@ -276,7 +276,12 @@ fn layer(given: &ArgMatches) -> Layer {
             Place::Argument => setting.value.to_owned(),
             _ => format!("--{}", setting.flag),
         });
-        layer.put(setting, origin, Value::Texts(texts.cloned().collect()));
+        let texts: Vec<String> = texts.cloned().collect();
+        let texts = match setting.form {
+            Form::List => vec![texts.join(",")],
+            _ => texts,
+        };
+        layer.put(setting, origin, Value::Texts(texts));
     }
     layer
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use flexicast_tokio::receiver::ReceiverConfig;
+use flexicast_tokio::receiver::{ReceiverConfig, RelaySabotage, Relays};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -47,6 +47,7 @@ struct Promises {
     gaps_untold: bool,
     journal_unchecked: bool,
     signature_off: bool,
+    relays: RelaySabotage,
 }
 
 /// Runs the receiver until it is told to stop.
@@ -83,6 +84,11 @@ fn promises() -> anyhow::Result<Promises> {
         // A journal that is looked at would make good for a cursor that is too far.
         journal_unchecked: sabotage.journal_after_cursor || sabotage.cursor_first,
         signature_off: sabotage.signature_off,
+        relays: RelaySabotage {
+            failover_off: sabotage.relay_failover_off,
+            source_check_off: sabotage.relay_check_off,
+            rebind_unnoticed: sabotage.rebind_unnoticed,
+        },
     })
 }
 
@@ -95,6 +101,7 @@ fn promises() -> anyhow::Result<Promises> {
         gaps_untold: false,
         journal_unchecked: false,
         signature_off: false,
+        relays: RelaySabotage::default(),
     })
 }
 
@@ -193,7 +200,10 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         interface: settings.interface,
         multicast: settings.multicast,
         replicated: settings.replicate,
-        amt: None,
+        amt: settings.amt.clone().map(|amt| Relays {
+            sabotage: promises.relays,
+            ..amt
+        }),
         qlog: settings.qlog.clone(),
         sabotage_dedupe_off: promises.dedupe_off,
     };

@@ -47,6 +47,12 @@ pub struct Sabotage {
     pub gaps_untold: bool,
     /// Webhooks are sent without a signature.
     pub signature_off: bool,
+    /// A lost AMT relay is not left for another one.
+    pub relay_failover_off: bool,
+    /// Packets of an AMT relay are taken from anybody.
+    pub relay_check_off: bool,
+    /// That a NAT has changed this receiver's address is not told to the AMT relay.
+    pub rebind_unnoticed: bool,
 }
 
 impl Sabotage {
@@ -66,9 +72,12 @@ impl Sabotage {
                 "gaps-untold" => sabotage.gaps_untold = true,
                 "journal-after-cursor" => sabotage.journal_after_cursor = true,
                 "signature-off" => sabotage.signature_off = true,
+                "relay-failover-off" => sabotage.relay_failover_off = true,
+                "relay-check-off" => sabotage.relay_check_off = true,
+                "rebind-unnoticed" => sabotage.rebind_unnoticed = true,
                 "repair-off" | "fallback-off" | "renewal-off" | "gap-fill-off" => {}
                 other => bail!(
-                    "{VARIABLE}={other:?}: a receiver has dedupe-off, cursor-first, journal-after-cursor, gaps-untold and signature-off"
+                    "{VARIABLE}={other:?}: a receiver has dedupe-off, cursor-first, journal-after-cursor, gaps-untold, signature-off, relay-failover-off, relay-check-off and rebind-unnoticed"
                 ),
             }
         }

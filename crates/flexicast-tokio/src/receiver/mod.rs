@@ -82,6 +82,19 @@ pub struct Relays {
     pub dns: bool,
     /// At the anycast addresses of RFC 7450.
     pub anycast: bool,
+    /// Test-only.
+    pub sabotage: RelaySabotage,
+}
+
+/// Test-only switches, each of which breaks one promise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RelaySabotage {
+    /// A relay that is lost is not left for another one.
+    pub failover_off: bool,
+    /// Packets are taken from anybody, not from the relay alone.
+    pub source_check_off: bool,
+    /// The relay is not told that this end's address has changed.
+    pub rebind_unnoticed: bool,
 }
 
 impl std::fmt::Debug for ReceiverConfig {

@@ -52,14 +52,18 @@ impl Engine {
                     channel,
                     endpoints,
                     relays,
-                } => {
-                    if let Err(told) = self.tunnels.open(flow, channel, endpoints, relays) {
+                } => match self.tunnels.open(flow, channel, endpoints, relays) {
+                    Ok(told) => self.tell_relays(told),
+                    Err(told) => {
                         self.core.no_relay(flow, Instant::now());
-                        self.tell_relays(vec![told]);
+                        self.tell_relays([told]);
                     }
-                }
+                },
                 ReceiverEvent::Retunnel { flow } => self.tunnels.doubt(flow),
-                ReceiverEvent::EndTunnel { flow } => self.tunnels.end(flow),
+                ReceiverEvent::EndTunnel { flow } => {
+                    let told = self.tunnels.end(flow);
+                    self.tell_relays(told);
+                }
                 ReceiverEvent::Moved {
                     channel,
                     rung,
@@ -119,7 +123,7 @@ impl Engine {
     }
 
     /// Tells what gateways found out.
-    pub(super) fn tell_relays(&mut self, all: Vec<Told>) {
+    pub(super) fn tell_relays(&mut self, all: impl IntoIterator<Item = Told>) {
         for told in all {
             self.held.push_back(Event::Relay {
                 channel: told.channel,

@@ -1,6 +1,6 @@
 //! The flows that come through AMT relays: a gateway for each source that is wanted by this way, since relays are found by the source's address (RFC 8777).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,6 +18,9 @@ use tracing::{debug, warn};
 
 use super::Relays;
 
+/// Gateways at most: a source that tells of ever new addresses gets no more.
+const MAX_PLACES: usize = 32;
+
 /// A flow that is wanted through a relay.
 struct Tunnel {
     channel: String,
@@ -34,6 +37,10 @@ struct Place {
     relay: Option<SocketAddr>,
     /// What was told last: that there is still no relay is no news.
     told: String,
+    /// By which subscriptions packets have come since they were doubted last.
+    heard: BTreeSet<SubscriptionId>,
+    /// Test-only: the relay was lost, and that is how it stays.
+    abandoned: bool,
 }
 
 /// How the relay of a channel's flow is now.
@@ -62,21 +69,25 @@ impl Tunnels {
         }
     }
 
-    /// Gets a flow through a relay, or learns that it can be had elsewhere now. Returns what went wrong, for people, if it cannot even be tried.
+    /// Gets a flow through a relay, or learns that it can be had elsewhere now. Returns the relay if there is one already.
+    ///
+    /// # Errors
+    /// It cannot even be tried; what is told says why.
     pub(super) fn open(
         &mut self,
         flow: FlowId,
         channel: String,
         endpoints: Vec<Endpoint>,
         relays: Vec<RelayHint>,
-    ) -> Result<(), Told> {
+    ) -> Result<Option<Told>, Told> {
         let known = self.flows.get_mut(&flow);
         if let Some(known) = known.filter(|known| known.endpoints == endpoints) {
             known.relays = relays;
             self.hint();
-            return Ok(());
+            return Ok(None);
         }
-        self.end(flow);
+        // Told anew below.
+        let _ = self.end(flow);
         let tunnel = Tunnel {
             channel: channel.clone(),
             endpoints,
@@ -86,12 +97,23 @@ impl Tunnels {
         };
         self.flows.insert(flow, tunnel);
         self.subscribe(flow).map_err(|error| Told {
-            channel,
+            channel: channel.clone(),
             relay: None,
             text: format!("cannot begin to look for a relay: {error}"),
         })?;
         self.hint();
-        Ok(())
+        let tunnel = self.flows.get(&flow);
+        let place = tunnel.and_then(|t| self.places.get(&t.subscription.as_ref()?.0));
+        Ok(place.and_then(|place| place.relay).map(|relay| Told {
+            channel,
+            relay: Some(relay),
+            text: format!("the AMT relay {relay} is there already"),
+        }))
+    }
+
+    fn failover_off(&self) -> bool {
+        let relays = self.relays.as_ref();
+        relays.is_some_and(|relays| relays.sabotage.failover_off)
     }
 
     /// Subscribes to the endpoint whose turn it is.
@@ -102,19 +124,31 @@ impl Tunnels {
         let Some(endpoint) = tunnel.endpoints.get(tunnel.at) else {
             return Ok(());
         };
+        if self.places.len() >= MAX_PLACES && !self.places.contains_key(&endpoint.source) {
+            return Err(io::Error::other(format!(
+                "flows of {MAX_PLACES} sources come through relays already"
+            )));
+        }
         let place = match self.places.entry(endpoint.source) {
             std::collections::btree_map::Entry::Occupied(place) => place.into_mut(),
             std::collections::btree_map::Entry::Vacant(free) => {
                 let relays = self.relays.clone().unwrap_or_default();
                 let gateway = Gateway::start(Config {
                     relays: relays.configured,
+                    dns: relays.dns.then(amt_tokio::discovery::Config::default),
                     anycast: relays.anycast,
+                    sabotage: amt_tokio::Sabotage {
+                        source_check_off: relays.sabotage.source_check_off,
+                        rebind_unnoticed: relays.sabotage.rebind_unnoticed,
+                    },
                     ..Config::default()
                 })?;
                 free.insert(Place {
                     gateway,
                     relay: None,
                     told: String::new(),
+                    heard: BTreeSet::new(),
+                    abandoned: false,
                 })
             }
         };
@@ -151,13 +185,18 @@ impl Tunnels {
         }
     }
 
-    /// Nothing comes: the relay is asked whether it lives, and the next endpoint, if there is one, has its turn.
+    /// Nothing comes, or nothing any more: the relay is asked whether it lives, and the next endpoint, if there is one, has its turn.
     pub(super) fn doubt(&mut self, flow: FlowId) {
+        let failover_off = self.failover_off();
         let Some(tunnel) = self.flows.get_mut(&flow) else {
             return;
         };
         let old = tunnel.subscription;
-        if tunnel.endpoints.len() > 1 {
+        let place = old.and_then(|(source, _)| self.places.get_mut(&source));
+        let heard = place.zip(old);
+        let heard = heard.is_some_and(|(place, (_, id))| place.heard.remove(&id));
+        // An endpoint that has worked until now has another chance.
+        if tunnel.endpoints.len() > 1 && !heard {
             tunnel.at = (tunnel.at + 1) % tunnel.endpoints.len();
             match self.subscribe(flow) {
                 Ok(()) => self.release(old),
@@ -169,6 +208,7 @@ impl Tunnels {
         }
         if let Some((source, _)) = old
             && let Some(place) = self.places.get_mut(&source)
+            && !failover_off
         {
             place.gateway.suspect();
         }
@@ -178,16 +218,28 @@ impl Tunnels {
         if let Some((source, id)) = subscription
             && let Some(place) = self.places.get_mut(&source)
         {
+            place.heard.remove(&id);
             place.gateway.unsubscribe(id);
         }
     }
 
-    /// The flow is not wanted by this way any more.
-    pub(super) fn end(&mut self, flow: FlowId) {
-        if let Some(tunnel) = self.flows.remove(&flow) {
-            self.release(tunnel.subscription);
-            self.hint();
+    /// The flow is not wanted by this way any more. Returns what is to be told of it.
+    pub(super) fn end(&mut self, flow: FlowId) -> Option<Told> {
+        let tunnel = self.flows.remove(&flow)?;
+        self.release(tunnel.subscription);
+        self.hint();
+        if self.places.len() > MAX_PLACES / 2 {
+            let used = |source: &Option<IpAddr>| {
+                let mut all = self.flows.values();
+                all.any(|t| t.subscription.is_some_and(|(at, _)| at == *source))
+            };
+            self.places.retain(|source, _| used(source));
         }
+        Some(Told {
+            channel: tunnel.channel,
+            relay: None,
+            text: "no AMT relay is needed now".to_owned(),
+        })
     }
 
     /// This machine's network has changed.
@@ -214,15 +266,27 @@ impl Tunnels {
     /// Takes what came through the relays, and what the gateways found out. Returns what is to be told of it.
     pub(super) fn receive(&mut self, batch: &mut RecvBatch, core: &mut Core) -> Vec<Told> {
         let now = Instant::now();
+        let failover_off = self.failover_off();
         let mut told = Vec::new();
         for (source, place) in &mut self.places {
+            let (abandoned, heard) = (place.abandoned, &mut place.heard);
+            let mut last = None;
             let read = place.gateway.receive(batch, |packet| {
+                if abandoned {
+                    return;
+                }
+                if last.replace(packet.subscription) != Some(packet.subscription) {
+                    heard.insert(packet.subscription);
+                }
                 core.on_flow_datagram(Rung::Amt, packet.data, now);
             });
             if let Err(error) = read {
                 warn!(%error, "the socket towards AMT relays failed");
             }
             while let Some(event) = place.gateway.poll_event() {
+                if abandoned {
+                    continue;
+                }
                 let text = event.to_string();
                 debug!("{text}");
                 let its = self.flows.iter().filter(|(_, tunnel)| {
@@ -231,7 +295,15 @@ impl Tunnels {
                 });
                 match &event {
                     Happened::Connected { relay, .. } => place.relay = Some(*relay),
-                    Happened::Lost { .. } | Happened::NoRelay { .. } => place.relay = None,
+                    Happened::Lost { .. } | Happened::NoRelay { .. } => {
+                        place.relay = None;
+                        place.abandoned = failover_off && matches!(event, Happened::Lost { .. });
+                    }
+                    Happened::Idle { .. } => {
+                        place.relay = None;
+                        place.told.clear();
+                        continue;
+                    }
                     _ => continue,
                 }
                 let news = std::mem::replace(&mut place.told, text.clone()) != text;

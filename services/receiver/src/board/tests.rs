@@ -262,3 +262,30 @@ fn gaps_and_counters() {
     });
     assert_eq!(board.status().channels.len(), 1);
 }
+
+#[test]
+fn the_relay_is_shown_until_it_or_the_connection_is_gone() {
+    let board = board();
+    let relay: std::net::SocketAddr = "192.0.2.7:2268".parse().unwrap();
+    let tell = |relay, text: &str| Event::Relay {
+        channel: LORE.into(),
+        relay,
+        text: text.into(),
+        at: SystemTime::now(),
+    };
+    let seen = || {
+        let channel = board.status().channels.remove(0);
+        (channel.relay, channel.relay_detail)
+    };
+    assert_eq!(seen(), (None, None));
+    board.apply(&tell(Some(relay), "it answered"));
+    assert_eq!(seen(), (Some(relay), Some("it answered".to_owned())));
+    board.apply(&tell(None, "it does not answer"));
+    assert_eq!(seen(), (None, Some("it does not answer".to_owned())));
+    board.apply(&tell(Some(relay), "another one"));
+    board.apply(&Event::Disconnected {
+        reason: "gone".into(),
+        retry_in: std::time::Duration::ZERO,
+    });
+    assert_eq!(seen(), (None, None));
+}

@@ -118,7 +118,12 @@ impl Reader<'_> {
         let text = match (setting.form, value) {
             (Form::Switch, DeValue::Boolean(on)) => on.to_string(),
             (Form::Number, DeValue::Integer(number)) => decimal(number),
-            (Form::Text | Form::Secret | Form::Number, DeValue::String(text)) => text.to_string(),
+            (Form::Text | Form::Secret | Form::Number | Form::List, DeValue::String(text)) => {
+                text.to_string()
+            }
+            (Form::List, DeValue::Array(array)) if texts(array).is_some() => {
+                texts(array).unwrap_or_default().join(",")
+            }
             (Form::Path, DeValue::String(text)) => self.beside(text),
             (form, other) => {
                 let wanted = match form {

@@ -17,7 +17,7 @@ mod values;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use flexicast_tokio::receiver::Verify;
+use flexicast_tokio::receiver::{Relays, Verify};
 use thiserror::Error;
 
 pub use hooks::{Exec, Secret, Webhook};
@@ -52,6 +52,8 @@ pub struct Settings {
     pub multicast: bool,
     /// Whether copies of the flow's packets are taken.
     pub replicate: bool,
+    /// Where to look for AMT relays; `None` to use none.
+    pub amt: Option<Relays>,
     /// A folder for qlog files.
     pub qlog: Option<PathBuf>,
     /// Form of the log.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use flexicast_tokio::receiver::Verify;
+use flexicast_tokio::receiver::{Relays, Verify};
 
 use super::layer::{Layer, Layers, Origin, Value, shown};
 use super::table::{SETTINGS, find};
@@ -201,6 +201,7 @@ fn resolve(layers: &Layers, taker: &mut Taker, warnings: &mut Vec<String>) -> Op
     let mut on = |name| value(layers, taker, name, values::switch).unwrap_or(false);
     let (no_json, no_multicast, no_replicate) =
         (on("no_json"), on("no_multicast"), on("no_replicate"));
+    let (no_amt, no_amt_dns) = (on("no_amt"), on("no_amt_dns"));
     let insecure = on("insecure");
     let http = match value(layers, taker, "http", values::http) {
         Some(addr) => addr.map(|addr| HttpSettings {
@@ -214,6 +215,7 @@ fn resolve(layers: &Layers, taker: &mut Taker, warnings: &mut Vec<String>) -> Op
     };
     let name = value(layers, taker, "name", values::name);
     let interface = value(layers, taker, "interface", values::interface);
+    let relays = value(layers, taker, "relay", values::relays);
     let log_format = value(layers, taker, "log_format", values::log_format);
     let updates = value(layers, taker, "journal_updates", |text| {
         values::count(text).and_then(|n| at_least(n, 16))
@@ -234,6 +236,10 @@ fn resolve(layers: &Layers, taker: &mut Taker, warnings: &mut Vec<String>) -> Op
         interface,
         multicast: !no_multicast,
         replicate: !no_replicate,
+        amt: (!no_amt).then(|| Relays {
+            dns: !no_amt_dns,
+            ..relays.unwrap_or_default()
+        }),
         qlog: path(layers, "qlog"),
         log_format: log_format.unwrap_or(LogFormat::Text),
         log_level: text(layers, "log_level").map(|(_, text)| text.to_owned()),

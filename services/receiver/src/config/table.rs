@@ -13,6 +13,8 @@ pub enum Form {
     Number,
     /// True or false; the flag alone means true.
     Switch,
+    /// Several texts, with commas between where there is only one text.
+    List,
     /// Several texts. In the TOML file each is a table of its own.
     Tables,
 }
@@ -148,6 +150,15 @@ pub const SETTINGS: &[Setting] = settings![
         ["true", "false", "true"];
     "no_replicate" "no-replicate" "" Switch Everywhere "false"
         "Never takes copies of the flow's packets; with --no-multicast, everything comes on the receiver's own connection"
+        ["true", "false", "true"];
+    "relay" "relay" "LIST" List Everywhere ""
+        "AMT relays to try before those that the source tells of, the preferred ones first: HOST or HOST:PORT each, with commas between; anycast for any relay near here; can be repeated"
+        ["a.example", "b.example:7,192.0.2.1", "anycast"];
+    "no_amt" "no-amt" "" Switch Everywhere "false"
+        "Never uses AMT relays where multicast does not reach"
+        ["true", "false", "true"];
+    "no_amt_dns" "no-amt-dns" "" Switch Everywhere "false"
+        "Never asks the DNS for relays of the source (RFC 8777)"
         ["true", "false", "true"];
     "ca_file" "ca-file" "FILE" Path Everywhere ""
         "Verifies the source's certificate and name by the authorities in this PEM file, where the link has no pin"

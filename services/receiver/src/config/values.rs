@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use flexicast_tokio::receiver::{RelayName, Relays};
 use url::Url;
 
 /// The longest name for people, in bytes: what a HELLO can carry.
@@ -10,6 +11,9 @@ const MAX_NAME: usize = 255;
 
 /// The longest name of a webhook or command.
 const MAX_HOOK_NAME: usize = 64;
+
+/// The most relays that are tried.
+const MAX_RELAYS: usize = 16;
 
 /// The form of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +41,24 @@ pub fn name(text: &str) -> Result<String, String> {
         return Err("a name has no control characters".into());
     }
     Ok(text.to_owned())
+}
+
+pub fn relays(text: &str) -> Result<Relays, String> {
+    let mut relays = Relays::default();
+    for part in text.split(',') {
+        let name = part.parse::<RelayName>();
+        match name.map_err(|error| format!("cannot be used: {error}"))? {
+            RelayName::Anycast => relays.anycast = true,
+            name if relays.configured.contains(&name) => {
+                return Err(format!("names the relay {name} twice"));
+            }
+            name => relays.configured.push(name),
+        }
+    }
+    if relays.configured.len() > MAX_RELAYS {
+        return Err(format!("names more than {MAX_RELAYS} relays"));
+    }
+    Ok(relays)
 }
 
 pub fn interface(text: &str) -> Result<IpAddr, String> {

@@ -9,6 +9,7 @@ mod delivery;
 mod folder;
 mod machine;
 mod network;
+mod relays;
 pub mod report;
 mod source;
 
@@ -65,6 +66,7 @@ async fn examine(loaded: &Loaded, wish: Wish, heard: &delivery::Heard, report: &
     }
     machine::examine(report);
     let running = folder::examine(settings, report);
+    relays::examine(settings, running, report).await;
     let config = source_config(settings);
     let reached = source::examine(settings, &config, wish.no_link, report).await;
     if !reached {
@@ -113,7 +115,7 @@ fn source_config(settings: &Settings) -> ReceiverConfig {
         interface: settings.interface,
         multicast: settings.multicast,
         replicated: settings.replicate,
-        amt: None,
+        amt: settings.amt.clone(),
         qlog: None,
         sabotage_dedupe_off: false,
     }

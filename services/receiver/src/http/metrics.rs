@@ -94,6 +94,7 @@ struct Channels {
     cursor: Gauges,
     lag: Gauges,
     rung: Family<RungLabels, Gauge>,
+    relay: Gauges,
     updates: Family<ViaLabels, Counter>,
     undecodable: Counters,
     missing: Counters,
@@ -243,6 +244,8 @@ impl Channels {
         r.register("lag_updates", help, self.lag.clone());
         let help = "The rung that the channel stands on: 1 for the one that holds";
         r.register("rung", help, self.rung.clone());
+        let help = "Whether there is an AMT relay for the channel, be it in use or held ready";
+        r.register("amt_relay", help, self.relay.clone());
         let help = "Moves of the channel to a rung; what a lost connection ends is none";
         r.register("rung_moves", help, self.moves.clone());
         let help = "Updates put out since the start, by the way they came";
@@ -281,6 +284,7 @@ impl Channels {
         let count = |counters: &Counters, to: u64| raise(&counters.get_or_create(&labels), to);
         set(&self.head, channel.head);
         set(&self.cursor, channel.cursor);
+        set(&self.relay, channel.relay.is_some().into());
         set(&self.lag, channel.head.saturating_sub(channel.cursor));
         for rung in RUNGS {
             let rung = rung.to_string();

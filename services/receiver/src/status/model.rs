@@ -80,6 +80,12 @@ pub struct Channel {
     pub rung: String,
     /// Since when.
     pub rung_since_ms: u64,
+    /// The AMT relay that it has, whether or not the flow comes by it.
+    #[serde(default)]
+    pub relay: Option<SocketAddr>,
+    /// What was last found out about relays, for people.
+    #[serde(default)]
+    pub relay_detail: Option<String>,
     /// The last `seq` up to which the outputs are complete; 0 for none.
     pub cursor: u64,
     /// The last `seq` that the source told of since this process started; 0 before the first.

@@ -377,8 +377,10 @@ fn details(c: &Channel, rate: Option<Rate>) -> String {
         (c.duplicates, "duplicates"),
     ]);
     let rate = rate.map_or_else(String::new, |rate| format!(" ({:.0}/s)", rate.packets));
+    let relay = c.relay.filter(|_| c.rung == "amt");
+    let relay = relay.map_or_else(String::new, |relay| format!("by relay {relay}, "));
     format!(
-        "  {} updates{lost}: {} flow, {} repaired, {} unicast; {} packets{rate}{odd}",
+        "  {relay}{} updates{lost}: {} flow, {} repaired, {} unicast; {} packets{rate}{odd}",
         c.updates, c.via.flow, c.via.repaired, c.via.unicast, c.flow_packets
     )
 }

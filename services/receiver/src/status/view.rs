@@ -91,6 +91,15 @@ fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, c
         plain(&c.rung),
         clock.ago(c.rung_since_ms)
     );
+    match (&c.relay, &c.relay_detail) {
+        (Some(relay), _) => {
+            let _ = writeln!(out, "  relay      {relay}");
+        }
+        (None, Some(detail)) if c.rung != "multicast" => {
+            let _ = writeln!(out, "  relay      none: {}", plain(detail));
+        }
+        _ => {}
+    }
     let _ = match (c.incarnation, connected, c.head.saturating_sub(c.cursor)) {
         // Neither a cursor nor a welcome.
         (None, ..) => writeln!(out, "  progress   nothing received yet"),
@@ -230,6 +239,8 @@ mod tests {
                 incarnation: Some(Uuid::from_u128(2)),
                 rung: "multicast".into(),
                 rung_since_ms: NOW - 240_000,
+                relay: None,
+                relay_detail: None,
                 cursor: 1230,
                 head: 1234,
                 updates: 345,

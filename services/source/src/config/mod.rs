@@ -8,6 +8,7 @@ mod file;
 mod groups;
 mod nearest;
 mod pins;
+mod relays;
 mod resolve;
 mod settings;
 mod values;
@@ -25,6 +26,7 @@ pub use environment::Environment;
 pub use groups::{FlowSources, Groups};
 pub use nearest::nearest;
 pub use pins::show as show_pin;
+pub use relays::Relay;
 pub use resolve::{Place, Resolved, Shown, resolve};
 pub use values::PublicAddress;
 
@@ -118,6 +120,10 @@ pub struct Config {
     pub flow_sources: FlowSources,
     /// Groups are announced as (*,G), not as (S,G).
     pub asm: bool,
+    /// How far the packets of flows may go, in hops; with 0 they do not leave this machine.
+    pub multicast_ttl: u32,
+    /// AMT relays that receivers are told of.
+    pub relays: Vec<Relay>,
     /// Flows are copied to single receivers that ask for it.
     pub replicate: bool,
     /// Of channels that have no retention of their own.

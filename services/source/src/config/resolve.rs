@@ -14,7 +14,7 @@ use super::channels::{self, ChannelSettings, ChannelTable};
 use super::environment::Environment;
 use super::file::{self, Content};
 use super::settings::{self, Setting, Settings};
-use super::{Config, Intervals, Keep, OwnCertificate, command_line, values};
+use super::{Config, Intervals, Keep, OwnCertificate, Relay, command_line, values};
 
 /// With fewer updates kept, even receivers that are away for moments may miss some.
 const FEW_KEPT: u64 = 100;
@@ -430,6 +430,14 @@ impl Assembly {
                 ));
             }
         }
+        let relays = s.relay.as_deref().unwrap_or_default();
+        self.warnings.extend(relays.iter().filter_map(Relay::doubt));
+        if !relays.is_empty() && !channels.is_empty() && !multicast {
+            self.warnings.push(
+                "--relay has no effect without multicast (--group is empty): relays get flows by multicast"
+                    .into(),
+            );
+        }
         if let Some(listen) = s.listen {
             let doubt = values::reachability(s.public_address.as_ref(), listen);
             self.warnings.extend(doubt);
@@ -463,6 +471,8 @@ impl Assembly {
                 public_address: s.public_address,
                 flow_sources: s.flow_source.unwrap_or_default(),
                 asm: s.asm == Some(true),
+                multicast_ttl: u32::try_from(s.multicast_ttl?).ok()?,
+                relays: s.relay.unwrap_or_default(),
                 replicate: s.no_replicate != Some(true),
                 keep,
                 http: s.http?,

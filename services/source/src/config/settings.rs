@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::channels::FeedAddress;
 use super::groups::{self, FlowSources, Groups};
+use super::relays::{self, Relay};
 use super::values::{self, PublicAddress};
 use super::{LogFormat, pins};
 
@@ -81,6 +82,8 @@ pub(super) struct Settings {
     pub channel_spec: Option<String>,
     pub flow_source: Option<FlowSources>,
     pub asm: Option<bool>,
+    pub multicast_ttl: Option<u64>,
+    pub relay: Option<Vec<Relay>>,
     pub no_replicate: Option<bool>,
     pub retention: Option<u64>,
     pub retention_age: Option<Duration>,
@@ -295,6 +298,25 @@ pub(super) const ALL: &[Setting] = &[
         form: Form::Switch,
         help: "Announces groups for any source, (*,G), instead of for this one, (S,G)",
         take: |s, text| put(&mut s.asm, switch(text)),
+        ..PLAIN
+    },
+    Setting {
+        name: "multicast-ttl",
+        value: "HOPS",
+        default: "64",
+        help: "How many hops the packets of flows may make; 0 keeps multicast on this machine, as for \
+               an AMT relay beside the source",
+        take: |s, text| put(&mut s.multicast_ttl, whole(text, 0..=255)),
+        ..PLAIN
+    },
+    Setting {
+        name: "relay",
+        form: Form::List(','),
+        value: "LIST",
+        help: "AMT relays that receivers are told of, the preferred ones first: HOST or HOST:PORT as \
+               receivers reach them, and behind it =HOST:PORT if this machine reaches them \
+               elsewhere. Each is asked every 5 s, and only those that answer are told of",
+        take: |s, text| put(&mut s.relay, relays::relays(text)),
         ..PLAIN
     },
     Setting {

@@ -19,6 +19,7 @@ use crate::ingest::{FeedState, GapStatus, IngestStatus};
 use crate::metrics;
 use crate::run::board::{ChannelView, DatabaseState, FeedView, Phase, Role};
 use crate::run::readiness::{Readiness, Transport, readiness};
+use crate::run::relays::RelayView;
 
 /// The version of the form of `/status.json`.
 const STATUS_VERSION: u32 = 1;
@@ -147,6 +148,7 @@ struct StatusPage {
     first: Option<ChannelStatus>,
     channels: Vec<ChannelStatus>,
     receivers: Vec<Receiver>,
+    relays: Vec<RelayView>,
     moves: Vec<Move>,
     mass_fall_backs: Vec<MassFallBack>,
     counters: Counters,
@@ -298,6 +300,7 @@ async fn status(State(pages): State<Arc<Pages>>) -> Response {
         first: top,
         channels,
         receivers: receivers.collect(),
+        relays: board.relays,
         moves,
         mass_fall_backs,
         counters,

@@ -38,6 +38,11 @@ pub(super) struct ResultLabels {
     pub result: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RelayLabels {
+    pub relay: String,
+}
+
 pub(super) fn of(channel: &str) -> ChannelLabels {
     ChannelLabels {
         channel: channel.to_owned(),

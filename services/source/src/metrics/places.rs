@@ -5,7 +5,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::labels::{StateLabels, of};
+use super::labels::{RelayLabels, StateLabels, of};
 use super::{Gauges, Moments, whole};
 use crate::ingest::{FeedState, IngestStatus};
 use crate::run::board::{ChannelView, FeedView, Role, Snapshot};
@@ -14,6 +14,7 @@ use crate::run::board::{ChannelView, FeedView, Role, Snapshot};
 #[derive(Debug, Default)]
 pub(super) struct Places {
     database_up: Gauge,
+    relay_up: Family<RelayLabels, Gauge>,
     lease_held: Gauges,
     lease_fence: Gauges,
     head: Gauges,
@@ -30,6 +31,8 @@ impl Places {
     pub(super) fn register(&self, r: &mut Registry) {
         let help = "Whether the database answers";
         r.register("database_up", help, self.database_up.clone());
+        let help = "Whether the AMT relay answers, so that receivers are told of it";
+        r.register("relay_up", help, self.relay_up.clone());
         let help = "Whether this source publishes the channel: it has the lease";
         r.register("lease_held", help, self.lease_held.clone());
         let help = "The number of the lease that this source has; it grows each time that the lease goes to a source";
@@ -57,6 +60,15 @@ impl Places {
     /// Takes the present state over.
     pub(super) fn show(&self, seen: &Snapshot) {
         self.database_up.set(seen.database.up.into());
+        self.relay_up.clear();
+        for relay in &seen.relays {
+            let labels = RelayLabels {
+                relay: relay.address.clone(),
+            };
+            self.relay_up
+                .get_or_create(&labels)
+                .set(relay.healthy.into());
+        }
         for gauges in [
             &self.lease_held,
             &self.lease_fence,

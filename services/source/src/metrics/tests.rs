@@ -2,6 +2,7 @@
 use super::*;
 use crate::ingest::IngestStatus;
 use crate::run::board::{ChannelView, DatabaseState, FeedView, Phase, Role};
+use crate::run::relays::RelayView;
 use flexicast_tokio::source::{ChannelStatus, Counters, FlowStatus, ReceiverStatus};
 
 /// One channel with one feed.
@@ -13,6 +14,11 @@ fn seen(ingest: &IngestStatus) -> Snapshot {
             since_ms: 1,
             error: None,
         },
+        relays: vec![RelayView {
+            address: "relay.example.org:2268".into(),
+            healthy: true,
+            ..RelayView::default()
+        }],
         channels: vec![ChannelView {
             name: "lore".into(),
             incarnation: None,

@@ -8,6 +8,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use super::relays::RelayView;
 use crate::ingest::IngestStatus;
 use crate::publish::{PublishStatus, Tenure};
 
@@ -21,6 +22,7 @@ pub struct Board {
 struct Inner {
     database: DatabaseState,
     phase: Phase,
+    relays: Vec<RelayView>,
     channels: BTreeMap<String, Entry>,
 }
 
@@ -128,6 +130,8 @@ pub struct Snapshot {
     pub database: DatabaseState,
     /// The channels that are to be published, by name.
     pub channels: Vec<ChannelView>,
+    /// The AMT relays that receivers are told of, while they live.
+    pub relays: Vec<RelayView>,
 }
 
 /// A channel at one moment.
@@ -176,6 +180,7 @@ impl Default for Board {
                     error: None,
                 },
                 phase: Phase::Starting,
+                relays: Vec::new(),
                 channels: BTreeMap::new(),
             }),
         }
@@ -197,11 +202,17 @@ impl Board {
         Snapshot {
             phase: inner.phase,
             database: inner.database.clone(),
+            relays: inner.relays.clone(),
             channels: channels
                 .into_iter()
                 .map(|(name, entry)| entry.view(name))
                 .collect(),
         }
+    }
+
+    /// How the AMT relays are now.
+    pub fn set_relays(&self, relays: Vec<RelayView>) {
+        self.inner().relays = relays;
     }
 
     /// The process goes on to this.

@@ -8,9 +8,6 @@ use store::{ChannelSettings, Retention};
 
 use crate::config::{Config, Groups};
 
-/// Hops that the flow's packets may make. Groups, not hops, say how far a flow goes.
-const FLOW_TTL: u32 = 64;
-
 /// How a channel is sent; another one means another flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sending {
@@ -58,7 +55,7 @@ impl Sending {
                 group,
                 interface: interface(config, group)?,
                 asm: config.asm,
-                ttl: FLOW_TTL,
+                ttl: config.multicast_ttl,
             })
         });
         Ok(Some(FlowSettings {

@@ -11,6 +11,7 @@ mod flow;
 mod following;
 mod link;
 pub(crate) mod readiness;
+pub(crate) mod relays;
 mod service;
 mod startup;
 mod supervisor;
@@ -134,6 +135,12 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
         handle: context.handle.clone(),
         metrics: Arc::clone(&context.metrics),
     });
+    parts.also(relays::watch(
+        context.config.relays.clone(),
+        context.handle.clone(),
+        Arc::clone(&context.board),
+        stop.clone(),
+    ));
     parts.also(certificate::keep_up(
         identity.files,
         certificate::LOOK,

@@ -86,6 +86,14 @@ pub fn readiness(seen: &Snapshot, transport: Transport) -> Readiness {
             "there is no channel yet: add one with `flexfeed-source channel add NAME`".to_owned(),
         );
     }
+    // Right after the start nothing is known of them.
+    for relay in seen.relays.iter().filter(|r| r.since_ms.is_some()) {
+        if let Some(why) = &relay.error {
+            let address = &relay.address;
+            let note = format!("receivers are not told of the AMT relay {address}: {why}");
+            found.notes.push(note);
+        }
+    }
     for channel in seen.channels.iter().filter(|c| c.feeds.is_empty()) {
         found.notes.push(format!(
             "channel {0} has no feed: add one with `flexfeed-source feed add {0} URL`",

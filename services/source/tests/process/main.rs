@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod amt_relays;
 mod certificates;
 mod changes;
 mod channels;

@@ -19,6 +19,8 @@ fn channel(name: &str) -> Channel {
         incarnation: Some(Uuid::from_u128(2)),
         rung: "multicast".into(),
         rung_since_ms: NOW - 240_000,
+        relay: None,
+        relay_detail: None,
         cursor: 1230,
         head: 1234,
         updates: 345,

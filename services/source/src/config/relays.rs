@@ -1,0 +1,140 @@
+//! The AMT relays that receivers are told of.
+
+use std::fmt;
+
+use amt_tokio::RelayName;
+use flexicast::control::{MAX_RELAYS, RelayAddress, RelayHint};
+
+const FORM: &str = "write HOST or HOST:PORT, and behind it =HOST:PORT if this machine reaches the \
+                    relay elsewhere, for example relay.example.org or 203.0.113.7:2268=127.0.0.1:2268";
+
+/// A relay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relay {
+    /// Where receivers find it.
+    pub public: RelayName,
+    /// Where this machine asks whether it lives.
+    pub asked: RelayName,
+}
+
+impl fmt::Display for Relay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.public.fmt(f)
+    }
+}
+
+impl Relay {
+    /// What receivers are told, the relays that are given first first.
+    pub fn hint(&self, place: usize) -> Option<RelayHint> {
+        let (address, port) = match &self.public {
+            RelayName::Address(at) => (RelayAddress::Ip(at.ip()), at.port()),
+            RelayName::Host { host, port } => (RelayAddress::Name(host.clone()), *port),
+            RelayName::Anycast => return None,
+        };
+        Some(RelayHint {
+            priority: u8::try_from(place).unwrap_or(u8::MAX),
+            address,
+            port,
+        })
+    }
+
+    /// What to say about an address that will probably not work, if anything.
+    pub(super) fn doubt(&self) -> Option<String> {
+        match &self.public {
+            RelayName::Address(at) if !netio::is_routable(at.ip()) => Some(format!(
+                "--relay {}: receivers elsewhere on the Internet cannot reach {}; give the relay's \
+                 public address, and behind = the one at which this machine reaches it",
+                self.public,
+                at.ip()
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// Relays as they are written: a list with commas.
+///
+/// # Errors
+/// One of them cannot be told of.
+pub(super) fn relays(text: &str) -> Result<Vec<Relay>, String> {
+    let mut relays: Vec<Relay> = Vec::new();
+    for part in text.split(',') {
+        let part = part.trim();
+        let (public, asked) = part.split_once('=').unwrap_or((part, part));
+        let name = |text: &str| {
+            let name = text.parse::<RelayName>();
+            let name = name.map_err(|error| error.to_string())?;
+            match name {
+                RelayName::Anycast => Err(format!(
+                    "receivers look for relays at the anycast addresses by themselves; {FORM}"
+                )),
+                name => Ok(name),
+            }
+        };
+        let relay = Relay {
+            public: name(public)?,
+            asked: name(asked)?,
+        };
+        if relays.iter().any(|known| known.public == relay.public) {
+            return Err(format!("the relay {} is given twice", relay.public));
+        }
+        relays.push(relay);
+    }
+    if relays.len() > MAX_RELAYS {
+        return Err(format!("receivers take {MAX_RELAYS} relays at most"));
+    }
+    Ok(relays)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn lists_are_read_and_become_hints_in_their_order() {
+        let all =
+            relays("relay.example.org, 203.0.113.7:7000=127.0.0.1:2268,[2001:db8::7]").unwrap();
+        let hints: Vec<_> = all
+            .iter()
+            .enumerate()
+            .map(|(at, r)| r.hint(at).unwrap())
+            .collect();
+        let texts: Vec<_> = hints.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "relay.example.org:2268",
+                "203.0.113.7:7000",
+                "[2001:db8::7]:2268"
+            ]
+        );
+        let order: Vec<_> = hints.iter().map(|hint| hint.priority).collect();
+        assert_eq!(order, [0, 1, 2]);
+        assert!(hints.iter().all(RelayHint::is_valid));
+        assert_eq!(all[1].asked, "127.0.0.1:2268".parse().unwrap());
+        assert_eq!(all[0].asked, all[0].public);
+    }
+
+    #[test]
+    fn what_no_receiver_can_use_is_refused_or_doubted() {
+        for text in [
+            "",
+            "a b",
+            "anycast",
+            "x:0",
+            "a,a",
+            "224.0.0.1",
+            "a=",
+            "a,,b",
+        ] {
+            assert!(relays(text).is_err(), "{text}");
+        }
+        let many: Vec<_> = (0..=MAX_RELAYS).map(|n| format!("r{n}.example")).collect();
+        assert!(relays(&many.join(",")).unwrap_err().contains("16"));
+        let doubt = |text: &str| relays(text).unwrap()[0].doubt();
+        assert!(doubt("10.0.0.7").unwrap().contains("10.0.0.7"));
+        assert_eq!(doubt("1.1.1.1=10.0.0.7"), None);
+        assert_eq!(doubt("relay.example.org"), None);
+    }
+}

@@ -1,0 +1,219 @@
+//! The watch of the AMT relays that receivers are told of: each is asked every few seconds whether it lives, and only those that do are announced.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use flexicast::control::RelayHint;
+use flexicast_tokio::source::SourceHandle;
+use serde::Serialize;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::board::Board;
+use crate::config::Relay;
+
+/// Between two questions.
+const EVERY: Duration = Duration::from_secs(5);
+/// An answer has to come within this time; until then the question is repeated.
+const WITHIN: Duration = Duration::from_secs(2);
+/// Questions in a row without an answer after which a relay that lived is taken for dead.
+const MISSES: u32 = 2;
+
+/// A relay as it is seen from here.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct RelayView {
+    /// Where receivers find it.
+    pub address: String,
+    /// Where it is asked.
+    pub asked: String,
+    /// It answers, so receivers are told of it.
+    pub healthy: bool,
+    /// Since when that is so, in Unix milliseconds; nothing before the first answer is known.
+    pub since_ms: Option<u64>,
+    /// How long its last answer took, in milliseconds.
+    pub answer_ms: Option<f64>,
+    /// Why it is not announced.
+    pub error: Option<String>,
+}
+
+/// One relay, with what was found out about it.
+struct Watched {
+    relay: Relay,
+    view: RelayView,
+    misses: u32,
+}
+
+impl Watched {
+    fn new(relay: Relay) -> Self {
+        let view = RelayView {
+            address: relay.public.to_string(),
+            asked: relay.asked.to_string(),
+            error: Some("it was not asked yet".to_owned()),
+            ..RelayView::default()
+        };
+        Self {
+            relay,
+            view,
+            misses: 0,
+        }
+    }
+
+    /// Takes the answer to a question. Returns whether what receivers are told changes.
+    fn answered(&mut self, answer: Result<Duration, String>, now_ms: u64) -> bool {
+        let view = &mut self.view;
+        let first = view.since_ms.is_none();
+        let healthy = match answer {
+            Ok(took) => {
+                self.misses = 0;
+                view.answer_ms = Some(took.as_secs_f64() * 1e3);
+                view.error = None;
+                true
+            }
+            Err(why) => {
+                self.misses += 1;
+                let dead = !view.healthy || self.misses >= MISSES;
+                if dead {
+                    view.error = Some(why);
+                }
+                !dead
+            }
+        };
+        let changed = healthy != view.healthy;
+        if changed || first {
+            view.since_ms = Some(now_ms);
+            match &view.error {
+                None => info!(
+                    "the AMT relay {} answers: receivers are told of it",
+                    view.address
+                ),
+                Some(why) => warn!(
+                    "receivers are not told of the AMT relay {}: {why}",
+                    view.address
+                ),
+            }
+        }
+        view.healthy = healthy;
+        changed
+    }
+}
+
+fn hints(all: &[Watched]) -> Vec<RelayHint> {
+    let healthy = all.iter().enumerate().filter(|(_, w)| w.view.healthy);
+    healthy.filter_map(|(at, w)| w.relay.hint(at)).collect()
+}
+
+/// Asks one relay.
+async fn ask(relay: &Relay) -> Result<Duration, String> {
+    match amt_tokio::probe(&relay.asked, false, WITHIN).await {
+        Ok(answer) if answer.limited => {
+            Err("it takes no further gateways, for it is full".to_owned())
+        }
+        Ok(answer) => Ok(answer.took),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Watches the relays until `stop`.
+pub(super) async fn watch(
+    relays: Vec<Relay>,
+    handle: SourceHandle,
+    board: Arc<Board>,
+    stop: CancellationToken,
+) {
+    if relays.is_empty() {
+        return stop.cancelled().await;
+    }
+    let mut all: Vec<_> = relays.into_iter().map(Watched::new).collect();
+    let show = |all: &[Watched]| board.set_relays(all.iter().map(|w| w.view.clone()).collect());
+    show(&all);
+    let watching = async {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let mut asked = tokio::task::JoinSet::new();
+            for (at, watched) in all.iter().enumerate() {
+                let relay = watched.relay.clone();
+                asked.spawn(async move { (at, ask(&relay).await) });
+            }
+            let mut changed = false;
+            while let Some(answer) = asked.join_next().await {
+                if let Ok((at, answer)) = answer
+                    && let Some(watched) = all.get_mut(at)
+                {
+                    changed |= watched.answered(answer, now_ms());
+                }
+            }
+            show(&all);
+            if changed {
+                handle.set_relays(hints(&all)).await;
+            }
+        }
+    };
+    stop.run_until_cancelled(watching).await;
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    fn watched(name: &str) -> Watched {
+        let public: amt_tokio::RelayName = name.parse().unwrap();
+        Watched::new(Relay {
+            asked: public.clone(),
+            public,
+        })
+    }
+
+    const GOOD: Result<Duration, String> = Ok(Duration::from_millis(2));
+
+    fn bad() -> Result<Duration, String> {
+        Err("no answer".to_owned())
+    }
+
+    #[test]
+    fn only_relays_that_answer_are_told() {
+        let mut all = [watched("a.example"), watched("b.example")];
+        assert_eq!(hints(&all), [], "nobody is told before an answer is there");
+        assert!(!all[0].answered(bad(), 1));
+        assert_eq!(all[0].view.since_ms, Some(1));
+        assert!(all[1].answered(GOOD, 2));
+        let told: Vec<_> = hints(&all)
+            .iter()
+            .map(|h| (h.priority, h.to_string()))
+            .collect();
+        assert_eq!(told, [(1, "b.example:2268".to_owned())]);
+        assert!(all[0].answered(GOOD, 3), "one answer is enough");
+        assert_eq!(hints(&all).len(), 2);
+        assert_eq!(
+            (all[0].view.since_ms, all[0].view.answer_ms),
+            (Some(3), Some(2.0))
+        );
+    }
+
+    #[test]
+    fn one_lost_answer_is_no_death() {
+        let mut one = watched("a.example");
+        assert!(one.answered(GOOD, 1));
+        for _ in 0..5 {
+            assert!(!one.answered(bad(), 2), "it still counts as living");
+            assert!(one.view.healthy && one.view.error.is_none());
+            assert!(!one.answered(GOOD, 3));
+        }
+        assert!(!one.answered(bad(), 4));
+        assert!(one.answered(bad(), 5), "two in a row");
+        assert_eq!((one.view.healthy, one.view.since_ms), (false, Some(5)));
+        assert_eq!(one.view.error.as_deref(), Some("no answer"));
+        assert!(!one.answered(bad(), 6), "that is no news");
+        assert!(one.answered(GOOD, 7));
+    }
+}
