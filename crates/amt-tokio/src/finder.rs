@@ -205,6 +205,11 @@ impl Finder {
         }
     }
 
+    /// Whether relays may yet come of a lookup.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.lookups.is_empty()
+    }
+
     /// Waits for the end of a lookup; for ever if none is under way. Cancel safe.
     pub(crate) async fn resolved(&mut self) {
         loop {

@@ -12,7 +12,7 @@ use amt::gateway::{
 };
 use netio::RecvBatch;
 use rand::RngExt;
-use tracing::{debug, trace};
+use tracing::trace;
 
 use crate::discovery;
 use crate::finder::{Finder, Lookup, NameStatus};
@@ -173,6 +173,8 @@ pub struct Gateway {
     begun: bool,
     /// Names were found; the state machine does not know yet.
     found: bool,
+    /// There is no candidate, but lookups have not ended: it is told when they have.
+    none_yet: bool,
     sabotage: Sabotage,
 }
 
@@ -201,6 +203,7 @@ impl Gateway {
             refused: 0,
             begun: false,
             found: false,
+            none_yet: false,
             sabotage: config.sabotage,
         })
     }
@@ -241,7 +244,13 @@ impl Gateway {
         self.finder.set_hints(hints);
         if self.begun {
             self.finder.look_up(false);
-            self.core.set_candidates(self.finder.candidates(), now);
+            let candidates = self.finder.candidates();
+            if !candidates.is_empty() {
+                // Hints often come right after the subscription: that there was none is past.
+                let is_past = |event: &Event| matches!(event, Event::NoRelay { candidates: 0, .. });
+                self.events.retain(|event| !is_past(event));
+            }
+            self.core.set_candidates(candidates, now);
             self.drive(now);
         }
     }
@@ -322,6 +331,10 @@ impl Gateway {
                 }
             }
         });
+        if received.is_err() {
+            // The next socket has another address: the relay has to hear of it.
+            self.core.network_changed(now);
+        }
         self.drive(now);
         received.map(|()| packets)
     }
@@ -393,18 +406,37 @@ impl Gateway {
         }
         self.flush(now);
         while let Some(event) = self.core.poll_event() {
-            debug!("{event}");
             match event {
-                Event::Connected { .. } | Event::Idle { .. } => self.finder.settled(),
-                Event::NoRelay { .. } => self.finder.needs_more(now),
-                Event::Lost { .. } => self.finder.look_up(true),
-                Event::AddressChanged { .. } | Event::Unanswered { .. } => {}
+                Event::NoRelay { candidates: 0, .. } if self.finder.is_busy() => {
+                    self.none_yet = true;
+                }
+                event => self.tell(event, now),
             }
-            if self.events.len() >= MAX_EVENTS {
-                self.events.pop_front();
-            }
-            self.events.push_back(event);
         }
+        if self.none_yet && !self.finder.is_busy() {
+            self.none_yet = false;
+            if self.finder.candidates().is_empty() {
+                let none = Event::NoRelay {
+                    candidates: 0,
+                    retry: None,
+                };
+                self.tell(none, now);
+            }
+        }
+    }
+
+    fn tell(&mut self, event: Event, now: Instant) {
+        trace!("{event}");
+        match event {
+            Event::Connected { .. } | Event::Idle { .. } => self.finder.settled(),
+            Event::NoRelay { .. } => self.finder.needs_more(now),
+            Event::Lost { .. } => self.finder.look_up(true),
+            Event::AddressChanged { .. } | Event::Unanswered { .. } => {}
+        }
+        if self.events.len() >= MAX_EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
     }
 
     fn flush(&mut self, now: Instant) {

@@ -254,18 +254,46 @@ async fn a_name_is_looked_up_without_waiting_for_it() {
     };
     let mut gateway = Gateway::start(config).unwrap();
     gateway.subscribe(flow()).unwrap();
-    loop {
-        match event(&mut gateway).await {
-            Event::Connected { relay: at, .. } => {
-                assert_eq!(at, relay.addr);
-                break;
-            }
-            Event::NoRelay { .. } => {}
-            other => panic!("{other}"),
-        }
-    }
+    let first = event(&mut gateway).await;
+    assert!(
+        matches!(first, Event::Connected { relay: at, .. } if at == relay.addr),
+        "that there is none is not said before all names were looked up: {first}"
+    );
     relay.update().await;
     assert_eq!(gateway.status().names.len(), 2);
+}
+
+#[tokio::test]
+async fn that_no_name_is_found_is_said_with_the_reason_and_tried_again() {
+    let config = Config {
+        relays: vec!["relay.invalid".parse().unwrap()],
+        dns: None,
+        ..Config::default()
+    };
+    let mut gateway = Gateway::start(config).unwrap();
+    gateway.subscribe(flow()).unwrap();
+    let none = Event::NoRelay {
+        candidates: 0,
+        retry: None,
+    };
+    assert_eq!(event(&mut gateway).await, none);
+    let failures = gateway.status().failures();
+    assert!(failures[0].contains("relay.invalid:2268: "), "{failures:?}");
+    assert_eq!(failures.len(), 1);
+}
+
+#[tokio::test]
+async fn hints_that_come_after_the_subscription_are_in_time() {
+    let relay = relay("127.0.0.1:0", false).await;
+    let mut gateway = gateway(&[]);
+    gateway.subscribe(flow()).unwrap();
+    gateway.set_hints(&[Hint {
+        host: "127.0.0.1".to_owned(),
+        port: relay.addr.port(),
+        priority: 3,
+    }]);
+    let first = event(&mut gateway).await;
+    assert!(matches!(first, Event::Connected { .. }), "{first}");
 }
 
 #[tokio::test]

@@ -178,6 +178,11 @@ fn check_way(ip: Ipv6Addr, index: u32) -> io::Result<()> {
     socket
         .connect(&to.into())
         .map_err(|error| match error.raw_os_error() {
+            // Routes of other types over the loopback interface lead nowhere.
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH) if ip.is_loopback() => io::Error::new(
+                error.kind(),
+                "the loopback interface takes no IPv6 multicast as it comes; choose another, or add a route: `ip -6 route add local ff00::/8 dev lo`",
+            ),
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => io::Error::new(
                 error.kind(),
                 format!(

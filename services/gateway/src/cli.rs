@@ -30,7 +30,7 @@ How other programs receive what comes out:
   one does not. So programs join the group from any source, or from that address, on that interface:
   in Python, IP_ADD_MEMBERSHIP with the group and 127.0.0.1.
   IPv6 groups leave by the loopback interface only if it has a route for them:
-    ip -6 route add multicast ff00::/8 dev lo table local
+    ip -6 route add local ff00::/8 dev lo
 
 Every option is also a variable: FLEXFEED_GATEWAY_RELAY, FLEXFEED_GATEWAY_FLOW and so on; several
 values are separated by commas. SIGTERM and Ctrl-C leave the groups and end it.

@@ -30,6 +30,30 @@ for _ in range(count):
     print(sender[0], data.decode(), flush=True)
 "#;
 
+/// The same for an IPv6 group.
+const READER6: &str = r#"
+import socket, struct, sys
+group, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+s.bind((group, port))
+s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP,
+             socket.inet_pton(socket.AF_INET6, group) + struct.pack("@I", socket.if_nametoindex("lo")))
+s.settimeout(30)
+print("joined", flush=True)
+for _ in range(count):
+    data, sender = s.recvfrom(65536)
+    print(sender[0], data.decode(), flush=True)
+"#;
+
+/// Set inside the network namespace of a test.
+const INSIDE: &str = "GATEWAY_TEST_NAMESPACE";
+/// The loopback interface with the route that the help names.
+const NETWORK: &str = "set -e
+ip link set lo up
+ip -6 route add local ff00::/8 dev lo
+exec \"$0\" --exact \"$1\" --nocapture
+";
+
 /// A program that ends with the test.
 struct Program(Child);
 
@@ -53,7 +77,11 @@ enum Heard {
 
 impl Relay {
     fn new() -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Self::at("127.0.0.1:0")
+    }
+
+    fn at(address: &str) -> Self {
+        let socket = UdpSocket::bind(address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let addr = socket.local_addr().unwrap();
         Relay { socket, addr }
@@ -66,10 +94,14 @@ impl Relay {
             let (len, from) = self.socket.recv_from(&mut buffer).expect("nothing came");
             match Message::parse(&buffer[..len]).unwrap() {
                 Message::Request { nonce, mld } => {
-                    assert!(!mld);
                     let (mut packet, mut out) = (Vec::new(), Vec::new());
-                    let own = "192.0.2.1".parse().unwrap();
-                    write_query(false, own, &GeneralQuery::DEFAULT, &mut packet);
+                    let own = if mld { "fe80::1" } else { "192.0.2.1" };
+                    write_query(
+                        mld,
+                        own.parse().unwrap(),
+                        &GeneralQuery::DEFAULT,
+                        &mut packet,
+                    );
                     Message::Query {
                         limited: false,
                         mac: Mac([5; 6]),
@@ -194,6 +226,53 @@ fn a_python_program_reads_the_group_through_it() {
         left |= wants.iter().any(|(kind, _)| *kind == RecordKind::Block);
     }
     assert!(left);
+}
+
+/// A test must not change the machine's routes: it starts itself again in a namespace.
+#[test]
+fn an_ipv6_group_is_read_with_the_route_that_the_help_names() {
+    if std::env::var_os(INSIDE).is_none() {
+        let test = "an_ipv6_group_is_read_with_the_route_that_the_help_names";
+        let output = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--net", "sh", "-c", NETWORK])
+            .arg(std::env::current_exe().unwrap())
+            .arg(test)
+            .env(INSIDE, "1")
+            .output()
+            .expect("unshare of util-linux");
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && told.contains("1 passed"),
+            "{told}\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        return;
+    }
+    let relay = Relay::at("[::1]:0");
+    let mut reader = Program(
+        Command::new("python3")
+            .args(["-c", READER6, "ff3e::8000:77", "45109", "20"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 is needed for this test"),
+    );
+    let read = lines(&mut reader);
+    assert_eq!(read.recv_timeout(PATIENCE).unwrap(), "joined");
+    let gateway = gateway(&relay, &["--flow", "2001:db8::7@[ff3e::8000:77]:45109"]);
+    let Heard::Wants(to, _) = relay.hears() else {
+        panic!("no Update came first");
+    };
+    for n in 0..20 {
+        let text = format!("{n}-six");
+        let group = "[ff3e::8000:77]:45109";
+        relay.send(to, "[2001:db8::7]:4000", group, text.as_bytes());
+    }
+    for n in 0..20 {
+        let line = read.recv_timeout(PATIENCE).expect("a packet is missing");
+        assert_eq!(line, format!("::1 {n}-six"));
+    }
+    let (code, log) = end(gateway);
+    assert_eq!(code, Some(0), "{log}");
 }
 
 #[test]

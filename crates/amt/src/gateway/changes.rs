@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::association::{Association, Cycle};
 use super::race::{Race, Winner};
-use super::types::{Event, Lost};
+use super::types::{Candidate, Event, Lost};
 use super::{Gateway, Retiring, send};
 use crate::Message;
 
@@ -104,9 +104,8 @@ impl Gateway {
 
     /// Asks the candidates that are not held down, except the relay in use.
     fn begin_race(&mut self, now: Instant) {
-        let using = self.current.as_ref().map(|a| a.candidate.addr);
         let ready = self.candidates.ready(now);
-        let ready: VecDeque<_> = ready.filter(|c| Some(c.addr) != using).collect();
+        let ready: VecDeque<_> = ready.filter(|c| !self.is_in_use(c)).collect();
         if ready.is_empty() {
             self.no_relay();
             return;
@@ -115,6 +114,13 @@ impl Gateway {
         self.told_none = false;
         let mld = !self.membership.wants(false);
         self.race = Some(Race::new(mld, ready, now));
+    }
+
+    /// Whether a candidate is the relay in use, or led to it.
+    pub(super) fn is_in_use(&self, candidate: &Candidate) -> bool {
+        self.current.as_ref().is_some_and(|current| {
+            candidate.addr == current.candidate.addr || candidate.addr == current.relay
+        })
     }
 
     /// There is nobody to ask, or nobody answered.

@@ -1,6 +1,6 @@
 //! What comes from relays.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use super::association::Grant;
@@ -46,11 +46,8 @@ impl Gateway {
                 Err(_) => Err(Dropped::BadQuery),
             },
             Ok(Message::Advertisement { nonce, relay }) => {
-                let advertised = match &mut self.race {
-                    Some(race) => race.advertised(from, nonce, relay, &self.timing, now),
-                    None => Err(Dropped::NotTheRelay),
-                };
-                advertised.map(|()| Input::Control)
+                let taken = self.advertisement(from, nonce, relay, now);
+                taken.map(|()| Input::Control)
             }
             Ok(
                 Message::Discovery { .. }
@@ -114,20 +111,37 @@ impl Gateway {
         })
     }
 
+    fn advertisement(
+        &mut self,
+        from: SocketAddr,
+        nonce: u32,
+        relay: IpAddr,
+        now: Instant,
+    ) -> Result<(), Dropped> {
+        let Some(race) = &mut self.race else {
+            return Err(Dropped::NotTheRelay);
+        };
+        let relay = race.advertised(from, nonce, relay, &self.timing, now)?;
+        // It leads to the relay that others are looked for in the place of.
+        if let Some(current) = self.current.as_ref().filter(|a| a.relay == relay) {
+            let why = match current.limited {
+                true => Lost::Limited,
+                false => Lost::Timeout,
+            };
+            race.give_up(from, now);
+            self.candidates
+                .failed(from, why, &self.timing, &mut self.entropy, now);
+        }
+        Ok(())
+    }
+
     fn query(&mut self, from: SocketAddr, query: &Query, now: Instant) -> Result<(), Dropped> {
         let of_current = self.current.as_ref().is_some_and(|a| a.relay == from);
         if of_current {
-            match self.query_of_current(query, now) {
-                // A candidate of the race may have the same address.
-                Err(Dropped::UnknownNonce) if self.race.is_some() => {}
-                done => return done,
-            }
+            return self.query_of_current(query, now);
         }
         let Some(race) = &mut self.race else {
-            return Err(match of_current {
-                true => Dropped::UnknownNonce,
-                false => Dropped::NotTheRelay,
-            });
+            return Err(Dropped::NotTheRelay);
         };
         let winner = race.answered(from, query.nonce, now)?;
         if query.mld != race.mld {

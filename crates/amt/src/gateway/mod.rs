@@ -106,14 +106,13 @@ impl Gateway {
         now: Instant,
     ) {
         self.candidates.set(candidates);
+        let ready: Vec<Candidate> = self.candidates.ready(now).collect();
+        let others: Vec<Candidate> = ready.into_iter().filter(|c| !self.is_in_use(c)).collect();
         if let Some(race) = &mut self.race {
             let known = self.candidates.all();
             race.keep(|addr| known.iter().any(|k| k.candidate.addr == addr));
-            let using = self.current.as_ref().map(|a| a.candidate.addr);
-            for candidate in self.candidates.ready(now) {
-                if Some(candidate.addr) != using {
-                    race.add(candidate);
-                }
+            for candidate in others {
+                race.add(candidate);
             }
         }
         self.retry = None;

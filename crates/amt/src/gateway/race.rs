@@ -124,7 +124,7 @@ impl Race {
         failed
     }
 
-    /// An advertisement of a relay: it is asked next.
+    /// An advertisement of a relay, which is asked next: gives its address.
     pub(super) fn advertised(
         &mut self,
         from: SocketAddr,
@@ -132,7 +132,7 @@ impl Race {
         relay: IpAddr,
         timing: &Timing,
         now: Instant,
-    ) -> Result<(), Dropped> {
+    ) -> Result<SocketAddr, Dropped> {
         let mut discovering = self
             .attempts
             .iter_mut()
@@ -149,9 +149,10 @@ impl Race {
             return Err(Dropped::BadAddress);
         }
         // An advertisement has no port: it is the one that was asked.
-        attempt.relay = Some(SocketAddr::new(relay, attempt.candidate.addr.port()));
+        let relay = SocketAddr::new(relay, attempt.candidate.addr.port());
+        attempt.relay = Some(relay);
         attempt.question = Question::new(timing.first_wait, now);
-        Ok(())
+        Ok(relay)
     }
 
     /// Whether a query answers one of the Requests.

@@ -148,6 +148,27 @@ fn where_all_are_full_the_tunnel_that_is_there_goes_on() {
 }
 
 #[test]
+fn an_anycast_address_that_leads_to_the_same_full_relay_changes_nothing() {
+    let anycast_relay = ModelRelay {
+        advertises: Some(addr(A).ip()),
+        ..ModelRelay::default()
+    };
+    const ANYCAST: &str = "192.52.193.1:2268";
+    let mut world = World::new([(A, ModelRelay::default()), (ANYCAST, anycast_relay)]);
+    world.candidates([configured(A), anycast(ANYCAST)]);
+    world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
+    world.run(secs(5));
+    world.relay(A).limited = true;
+    world.run(secs(100));
+    assert!(!world.relay(ANYCAST).discoveries.is_empty());
+    assert_eq!(world.using(), Some(addr(A)));
+    assert_eq!(world.tunnel(A).len(), 1);
+    assert!(world.relay(A).teardowns.is_empty());
+    let failed = world.gateway.status().candidates[1].failed;
+    assert_eq!(failed, Some(Lost::Limited));
+}
+
+#[test]
 fn a_changed_address_is_torn_down_with_the_values_before() {
     let mut world = connected();
     let before = world.here;
