@@ -181,7 +181,7 @@ fn check_way(ip: Ipv6Addr, index: u32) -> io::Result<()> {
             // Routes of other types over the loopback interface lead nowhere.
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH) if ip.is_loopback() => io::Error::new(
                 error.kind(),
-                "the loopback interface takes no IPv6 multicast as it comes; choose another, or add a route: `ip -6 route add local ff00::/8 dev lo`",
+                "the loopback interface has no route for IPv6 multicast; choose another, or add one: `ip -6 route add local ff00::/8 dev lo`",
             ),
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => io::Error::new(
                 error.kind(),
