@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use amt::gateway::{Event as Happened, Subscription, SubscriptionId};
-use amt_tokio::{Config, Gateway, Hint};
+use amt_tokio::{Config, Gateway, Hint, Lookup};
 use flexicast::control::{Endpoint, RelayAddress, RelayHint};
 use flexicast::receiver::Receiver as Core;
 use flexicast::{FlowId, Rung};
@@ -152,6 +152,11 @@ impl Tunnels {
                 })
             }
         };
+        if place.told.is_empty() {
+            // Before anything is asked: that none is known would be told too soon.
+            let hints: Vec<_> = tunnel.relays.iter().map(as_hint).collect();
+            place.gateway.set_hints(&hints);
+        }
         let wanted = Subscription {
             source: endpoint.source,
             group: endpoint.group.ip(),
@@ -173,15 +178,8 @@ impl Tunnels {
             let mut relays: Vec<_> = its.flat_map(|tunnel| &tunnel.relays).collect();
             relays.sort();
             relays.dedup();
-            let hints = relays.into_iter().map(|relay| Hint {
-                host: match &relay.address {
-                    RelayAddress::Ip(ip) => ip.to_string(),
-                    RelayAddress::Name(name) => name.clone(),
-                },
-                port: relay.port,
-                priority: relay.priority,
-            });
-            place.gateway.set_hints(&hints.collect::<Vec<_>>());
+            let hints: Vec<_> = relays.into_iter().map(as_hint).collect();
+            place.gateway.set_hints(&hints);
         }
     }
 
@@ -287,7 +285,17 @@ impl Tunnels {
                 if abandoned {
                     continue;
                 }
-                let text = event.to_string();
+                let mut text = event.to_string();
+                // Names that are being looked up may bring one.
+                let mut looking = false;
+                if matches!(event, Happened::NoRelay { .. }) {
+                    let status = place.gateway.status();
+                    looking = status.names.iter().any(|n| n.lookup == Lookup::UnderWay);
+                    for failure in status.failures() {
+                        text.push_str("; ");
+                        text.push_str(&failure);
+                    }
+                }
                 debug!("{text}");
                 let its = self.flows.iter().filter(|(_, tunnel)| {
                     let at = tunnel.subscription.as_ref().map(|(source, _)| source);
@@ -310,7 +318,7 @@ impl Tunnels {
                 for (flow, tunnel) in its {
                     match &event {
                         Happened::Lost { .. } => core.relay_lost(*flow, now),
-                        Happened::NoRelay { .. } => core.no_relay(*flow, now),
+                        Happened::NoRelay { .. } if !looking => core.no_relay(*flow, now),
                         _ => {}
                     }
                     if !news {
@@ -333,5 +341,17 @@ impl Tunnels {
         for place in std::mem::take(&mut self.places).into_values() {
             place.gateway.stop().await;
         }
+    }
+}
+
+/// A relay that a source tells of, as a gateway takes it.
+fn as_hint(relay: &RelayHint) -> Hint {
+    Hint {
+        host: match &relay.address {
+            RelayAddress::Ip(ip) => ip.to_string(),
+            RelayAddress::Name(name) => name.clone(),
+        },
+        port: relay.port,
+        priority: relay.priority,
     }
 }
