@@ -10,6 +10,7 @@ use anyhow::Context;
 use netio::RecvBatch;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::cli::Options;
@@ -17,6 +18,36 @@ use crate::out::Outlet;
 
 /// The status is logged so often for who looks at everything.
 const DEBUG_STATUS: Duration = Duration::from_secs(10);
+
+/// The relay is asked when nothing came for so long, though something came before. The pauses
+/// after that double: a flow may be at rest.
+const SILENCE: Duration = Duration::from_secs(5);
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// When packets that do not come are a reason to ask the relay.
+#[derive(Debug, Default)]
+struct Silence {
+    /// Not before the first packet.
+    next: Option<Instant>,
+    pause: Duration,
+}
+
+impl Silence {
+    fn broken(&mut self, now: Instant) {
+        self.pause = SILENCE;
+        self.next = Some(now + SILENCE);
+    }
+
+    /// Waits until it has lasted.
+    async fn lasted(&mut self) {
+        match self.next {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+        self.pause = (self.pause * 2).min(SILENCE_MAX);
+        self.next = Some(Instant::now() + self.pause);
+    }
+}
 
 /// Receives and sends on until a signal ends it.
 ///
@@ -49,8 +80,9 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
         .context("cannot send on (--out-interface)")?;
     notify(&[NotifyState::Ready]);
     let period = options.status.map_or(DEBUG_STATUS, Duration::from_secs);
-    let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+    let mut tick = tokio::time::interval_at(Instant::now() + period, period);
     let mut batch = RecvBatch::new();
+    let mut silence = Silence::default();
     let [terminated, interrupted] = ends.as_mut_slice() else {
         anyhow::bail!("cannot wait for signals");
     };
@@ -61,13 +93,18 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
                     outlet.push(packet.subscription, packet.data);
                 });
                 outlet.flush();
-                if let Err(error) = received {
-                    warn!("the socket towards the relay failed, and is opened again: {error}");
+                match received {
+                    Ok(0) => {}
+                    Ok(_) => silence.broken(Instant::now()),
+                    Err(error) => {
+                        warn!("the socket towards the relay failed, and is opened again: {error}");
+                    }
                 }
                 while let Some(event) = gateway.poll_event() {
                     tell(&event, &gateway);
                 }
             }
+            () = silence.lasted() => gateway.suspect(),
             _ = tick.tick() => {
                 let line = line(&gateway, &outlet);
                 match options.status {

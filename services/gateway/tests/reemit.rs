@@ -126,6 +126,17 @@ impl Relay {
         }
     }
 
+    /// Waits for a Request, and leaves it unanswered.
+    fn is_asked(&self) {
+        let mut buffer = [0; 2048];
+        loop {
+            let (len, _) = self.socket.recv_from(&mut buffer).expect("nothing came");
+            if let Ok(Message::Request { .. }) = Message::parse(&buffer[..len]) {
+                return;
+            }
+        }
+    }
+
     fn send(&self, to: SocketAddr, from: &str, group: &str, payload: &[u8]) {
         let (mut packet, mut out) = (Vec::new(), Vec::new());
         let udp = Udp {
@@ -226,6 +237,28 @@ fn a_python_program_reads_the_group_through_it() {
         left |= wants.iter().any(|(kind, _)| *kind == RecordKind::Block);
     }
     assert!(left);
+}
+
+/// The query interval is far longer than this test waits.
+#[test]
+fn when_packets_stop_the_relay_is_asked_and_another_one_takes_over() {
+    let (first, second) = (Relay::new(), Relay::new());
+    let more = [
+        "--relay",
+        &second.addr.to_string(),
+        "--flow",
+        "239.77.1.9:45110",
+    ];
+    let _gateway = gateway(&first, &more);
+    let Heard::Wants(to, _) = first.hears() else {
+        panic!("no Update came first");
+    };
+    first.send(to, "10.0.0.1:4000", "239.77.1.9:45110", b"the last one");
+    first.is_asked();
+    let Heard::Wants(_, wants) = second.hears() else {
+        panic!("no Update came to the other relay");
+    };
+    assert_eq!(wants, [(RecordKind::IsEx, " 239.77.1.9".to_owned())]);
 }
 
 /// A test must not change the machine's routes: it starts itself again in a namespace.
