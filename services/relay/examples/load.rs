@@ -42,6 +42,11 @@ fn relay(receive: Receive) -> (Engine, SocketAddr) {
 }
 
 fn gateway(relay: SocketAddr) -> UdpPort {
+    UdpPort::from_std(gateway_socket(relay)).unwrap()
+}
+
+/// One that gets no trains, but each packet by itself.
+fn gateway_socket(relay: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let send = |message: &Message<'_>| {
         let mut bytes = Vec::new();
@@ -69,7 +74,7 @@ fn gateway(relay: SocketAddr) -> UdpPort {
             packet,
         });
     });
-    UdpPort::from_std(socket).unwrap()
+    socket
 }
 
 /// Sends at a rate, in trains; how many were sent.
@@ -169,6 +174,7 @@ fn packets_cpu() -> Duration {
 fn fanout() {
     let n = 100;
     // The floor: one datagram to each in one sendmmsg.
+    // Nobody reads: a datagram costs the same whether its queue is full in one case or the other.
     let sinks: Vec<UdpSocket> = (0..n)
         .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
         .collect();
@@ -183,24 +189,24 @@ fn fanout() {
     let mut fanout = Fanout::new();
     let payload = vec![1; PAYLOAD + 30];
     let rounds = 2000;
+    let targets = || targets.iter().copied();
+    for _ in 0..rounds {
+        fanout.send(&port, &payload, payload.len(), targets(), |_, _| {});
+    }
     let begun = cpu();
     for _ in 0..rounds {
-        fanout.send(
-            &port,
-            &payload,
-            payload.len(),
-            targets.iter().copied(),
-            |_, _| {},
-        );
+        fanout.send(&port, &payload, payload.len(), targets(), |_, _| {});
     }
     let floor = (cpu() - begun).as_nanos() as f64 / f64::from(rounds * n);
     println!("floor: {floor:.0} ns per packet and gateway");
     for train in [1, 4, 16] {
         let (engine, address) = relay(Receive::Ports(vec![4434]));
-        let gateways: Vec<UdpPort> = (0..n).map(|_| gateway(address)).collect();
+        let gateways: Vec<UdpSocket> = (0..n).map(|_| gateway_socket(address)).collect();
         joined(&engine, n.into());
         let before = packets_cpu();
-        source(10_000, train, Duration::from_secs(3));
+        // Slow enough that packets come one by one where they are sent so.
+        let rate = 500 * train as u64;
+        source(rate, train, Duration::from_secs(3));
         thread::sleep(Duration::from_millis(200));
         let used = packets_cpu() - before;
         let out = engine.counters().sent_packets.get();
@@ -230,7 +236,7 @@ fn rss_mib() -> f64 {
 
 fn overload() {
     let (engine, address) = relay(Receive::Ports(vec![4434]));
-    let gateways: Vec<UdpPort> = (0..50).map(|_| gateway(address)).collect();
+    let gateways: Vec<UdpSocket> = (0..50).map(|_| gateway_socket(address)).collect();
     joined(&engine, 50);
     let before = rss_mib();
     let sent = source(2_000_000, 40, Duration::from_secs(10));
@@ -283,13 +289,8 @@ fn latency() {
     });
     println!("loopback UDP: p50 {} us, p99 {} us", p50 / 1000, p99 / 1000);
     let (engine, address) = relay(Receive::Ports(vec![4434]));
-    let port = gateway(address);
+    let receiver = gateway_socket(address);
     joined(&engine, 1);
-    let fd = std::os::fd::AsFd::as_fd(&port)
-        .try_clone_to_owned()
-        .unwrap();
-    let receiver = UdpSocket::from(fd);
-    receiver.set_nonblocking(false).unwrap();
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
     let multicast = socket2::SockRef::from(&sender);
     multicast

@@ -51,7 +51,7 @@ const CAPTURE: u64 = FIRST_TOKEN - 1;
 /// Failed joins are tried again so often.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
-/// The capture's losses are asked for so often.
+/// The capture is asked for its losses so long after a packet.
 const ASK_LOST: Duration = Duration::from_secs(1);
 
 /// Commands that wait at most.
@@ -137,7 +137,7 @@ impl Engine {
             commands: waiting,
             answer: Vec::new(),
             try_again: None,
-            ask_lost: now,
+            ask_lost: None,
         };
         let thread = std::thread::Builder::new()
             .name("packets".into())
@@ -222,7 +222,8 @@ struct Thread {
     commands: Receiver<Command>,
     answer: Vec<u8>,
     try_again: Option<Instant>,
-    ask_lost: Instant,
+    /// When the capture is asked what it lost; set when it had something.
+    ask_lost: Option<Instant>,
 }
 
 impl Thread {
@@ -230,7 +231,8 @@ impl Thread {
         let mut ready = Vec::new();
         loop {
             let until = self.relay.poll_timeout();
-            let until = until.into_iter().chain(self.try_again).min();
+            let until = until.into_iter().chain(self.try_again);
+            let until = until.chain(self.ask_lost).min();
             let patience = until.map(|until| until.saturating_duration_since(Instant::now()));
             ready.clear();
             ready.extend_from_slice(self.poller.wait(patience)?);
@@ -276,10 +278,10 @@ impl Thread {
         if self.native.is_missing() && self.try_again.is_none() {
             self.try_again = Some(now + TRY_AGAIN);
         }
-        if let Native::Capture(capture, _) = &self.native.native
-            && now.saturating_duration_since(self.ask_lost) >= ASK_LOST
+        if self.ask_lost.is_some_and(|at| at <= now)
+            && let Native::Capture(capture, _) = &self.native.native
         {
-            self.ask_lost = now;
+            self.ask_lost = None;
             self.counters.lost.overrun.add(capture.take_lost());
         }
     }
@@ -385,6 +387,7 @@ impl Thread {
         let Native::Capture(capture, _) = &mut self.native.native else {
             return;
         };
+        self.ask_lost.get_or_insert(now + ASK_LOST);
         let mut way = Way {
             relay: &mut self.relay,
             forwarder: &mut self.forwarder,

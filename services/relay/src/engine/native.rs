@@ -253,9 +253,10 @@ impl NativeSide {
     }
 }
 
-/// The TTL to rebuild a packet with.
+/// The TTL to rebuild a packet with: its own, but for one that was to stay in this host (0), with
+/// which no packet can be anywhere else.
 pub(super) fn ttl(of: Option<u8>) -> u8 {
-    of.unwrap_or(TTL)
+    of.unwrap_or(TTL).max(1)
 }
 
 pub(super) fn shown(join: Join) -> String {
