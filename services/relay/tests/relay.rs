@@ -253,3 +253,27 @@ async fn a_view_and_a_drain() {
     assert_eq!(gateway.payload(from, to), [1; 10]);
     late.assert_silent();
 }
+
+#[tokio::test]
+async fn what_finds_no_room_is_counted() {
+    if !inside("what_finds_no_room_is_counted") {
+        return;
+    }
+    let relay = by_ports();
+    let mut gateways: Vec<Gateway> = (0..100).map(|_| Gateway::new(relay.v4)).collect();
+    for gateway in &mut gateways {
+        join(&relay, gateway, G4, S4);
+    }
+    let (sender, _) = source(S4);
+    let train = vec![1; 1000 * 60];
+    // As fast as it goes, until the relay cannot follow any more.
+    let begun = std::time::Instant::now();
+    while relay.engine.counters().lost.overrun.get() == 0 {
+        assert!(begun.elapsed() < lab::PATIENCE, "it takes everything");
+        for _ in 0..100 {
+            send(&sender, G4, &train, Some(1000)).await;
+        }
+    }
+    // It goes on afterwards.
+    relay.until("it forwards", |c| c.sent_packets.get() > 1000);
+}

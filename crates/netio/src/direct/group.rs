@@ -70,6 +70,27 @@ impl GroupPort {
         self.sources == 0 && !self.any
     }
 
+    /// What the kernel has dropped so far for want of room in the socket's buffer, modulo 2³². A train
+    /// counts as one.
+    #[must_use]
+    pub fn dropped(&self) -> u32 {
+        /// The place of the drops among the numbers of `SO_MEMINFO`.
+        const DROPS: usize = 8;
+        let mut numbers = [0_u32; DROPS + 1];
+        let mut len = size_of_val(&numbers) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes to `numbers`, which is that long.
+        let result = unsafe {
+            libc::getsockopt(
+                super::port::raw(&self.socket),
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                numbers.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        if result == 0 { numbers[DROPS] } else { 0 }
+    }
+
     /// Joins the group from `source`, or from any.
     ///
     /// # Errors

@@ -51,7 +51,7 @@ const CAPTURE: u64 = FIRST_TOKEN - 1;
 /// Failed joins are tried again so often.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
-/// The capture is asked for its losses so long after a packet.
+/// The kernel is asked what it lost so long after a packet, which also counts what came last.
 const ASK_LOST: Duration = Duration::from_secs(1);
 
 /// Commands that wait at most.
@@ -222,7 +222,7 @@ struct Thread {
     commands: Receiver<Command>,
     answer: Vec<u8>,
     try_again: Option<Instant>,
-    /// When the capture is asked what it lost; set when it had something.
+    /// When the kernel is asked what it lost; set when there was something to read.
     ask_lost: Option<Instant>,
 }
 
@@ -278,11 +278,10 @@ impl Thread {
         if self.native.is_missing() && self.try_again.is_none() {
             self.try_again = Some(now + TRY_AGAIN);
         }
-        if self.ask_lost.is_some_and(|at| at <= now)
-            && let Native::Capture(capture, _) = &self.native.native
-        {
+        if self.ask_lost.is_some_and(|at| at <= now) {
             self.ask_lost = None;
-            self.counters.lost.overrun.add(capture.take_lost());
+            let lost = self.native.take_lost();
+            self.counters.lost.overrun.add(lost);
         }
     }
 
@@ -344,6 +343,7 @@ impl Thread {
             return;
         };
         let group = socket.port.group().ip();
+        self.ask_lost.get_or_insert(now + ASK_LOST);
         let mut way = Way {
             relay: &mut self.relay,
             forwarder: &mut self.forwarder,
@@ -354,10 +354,6 @@ impl Thread {
         for _ in 0..NATIVE_READS {
             let NativePort { port, headers, .. } = socket;
             let received = self.inbox.receive(port, NATIVE_BATCH, |message| {
-                if let Some(total) = message.overflow {
-                    let lost = headers.overflowed(total);
-                    way.counters.lost.overrun.add(lost.into());
-                }
                 let (ttl, tos) = (native::ttl(message.ttl), message.tos.unwrap_or(0));
                 let Some(template) = headers.template(message.from) else {
                     return;

@@ -220,6 +220,21 @@ impl NativeSide {
         self.count();
     }
 
+    /// What the kernel lost for want of room since the last call; a train counts as one.
+    pub(super) fn take_lost(&mut self) -> u64 {
+        match &self.native {
+            Native::Capture(capture, _) => capture.take_lost(),
+            Native::Ports(_) => {
+                let sockets = self.sockets.values_mut();
+                let lost = sockets.map(|socket| {
+                    let total = socket.port.dropped();
+                    u64::from(socket.headers.overflowed(total))
+                });
+                lost.sum()
+            }
+        }
+    }
+
     /// Whether joins have failed and are to be tried again.
     pub(super) fn is_missing(&self) -> bool {
         !self.missing.is_empty()
