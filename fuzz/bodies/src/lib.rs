@@ -14,6 +14,7 @@ mod link;
 mod protection;
 mod receiver;
 mod source;
+mod tunnel;
 mod wire;
 
 pub use feeds::{feed, opml, payload, xml};
@@ -21,6 +22,7 @@ pub use link::link;
 pub use protection::packet;
 pub use receiver::{play_receiver, receiver};
 pub use source::{play_source, source};
+pub use tunnel::{Reached, amt, amt_gateway, amt_relay, play_amt_gateway, play_amt_relay};
 pub use wire::{ack, control, frames, tracker, unicast};
 
 /// A target: its name is that of its file in `fuzz/targets` and of its folder in `fuzz/corpus`.
@@ -29,6 +31,9 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets.
 pub const TARGETS: &[Target] = &[
     ("ack", ack),
+    ("amt", amt),
+    ("amt_gateway", amt_gateway),
+    ("amt_relay", amt_relay),
     ("control", control),
     ("feed", feed),
     ("frames", frames),

@@ -164,6 +164,46 @@ fn the_kept_inputs_reach_what_they_are_for() {
     reached("invalid packets", |c| c.flow_invalid);
     reached("duplicates", |c| c.duplicates);
     reached("contradictions", |c| c.mismatches);
+    let all: Vec<_> = kept("amt_gateway")
+        .map(|data| bodies::play_amt_gateway(&data))
+        .collect();
+    let mut reached = |what, count: fn(&amt::gateway::Counters) -> u64| {
+        missed.extend(all.iter().all(|(c, _)| count(c) == 0).then_some(what));
+    };
+    reached("tunnelled packets", |c| c.data);
+    reached("discoveries", |c| c.discoveries);
+    reached("queries", |c| c.queries);
+    reached("updates", |c| c.updates);
+    reached("teardowns", |c| c.teardowns);
+    assert!(all.iter().any(|(_, relays)| *relays > 1), "one relay only");
+    let dropped: BTreeSet<_> = all.iter().flat_map(|(c, _)| c.dropped()).collect();
+    for why in [
+        "not-the-relay",
+        "unknown-nonce",
+        "bad-query",
+        "not-subscribed",
+    ] {
+        missed.extend(
+            dropped
+                .iter()
+                .all(|(w, n)| *w != why || *n == 0)
+                .then_some(why),
+        );
+    }
+
+    let all: Vec<_> = kept("amt_relay")
+        .map(|data| bodies::play_amt_relay(&data))
+        .collect();
+    let mut reached = |what, count: fn(&bodies::Reached) -> u64| {
+        missed.extend(all.iter().all(|r| count(r) == 0).then_some(what));
+    };
+    reached("several tunnels", |r| r.tunnels.saturating_sub(1));
+    reached("joins", |r| r.joins);
+    reached("leaves", |r| r.leaves);
+    reached("relay's teardowns", |r| r.teardowns);
+    reached("forged MACs", |r| r.forged);
+    reached("queries with L", |r| r.limited);
+    reached("too many groups", |r| r.too_many);
     assert_eq!(
         missed, [""; 0],
         "no kept input reaches these; ./dev fuzz finds some"
