@@ -162,7 +162,11 @@ impl Model {
             port: 5000 + u16::from(port % 2),
         };
         let source = subscription.source;
-        let fits = source.is_none_or(|s| s.is_ipv4() == subscription.group.is_ipv4());
+        // The first of each family is one of a single source.
+        let fits = match source {
+            Some(source) => source.is_ipv4() == subscription.group.is_ipv4(),
+            None => group % 2 != 0,
+        };
         match self.gateway.subscribe(subscription, self.now) {
             Ok(id) => {
                 assert!(fits);

@@ -11,7 +11,7 @@ use amt::{GATEWAY_FIELDS, Mac, Message};
 use arbitrary::{Arbitrary, Unstructured};
 
 const MAX_GATEWAYS: usize = 4;
-const MAX_GROUPS: usize = 3;
+const MAX_GROUPS: usize = 2;
 
 /// Two behind one NAT, and some with nothing in common.
 const GATEWAYS: [&str; 6] = [
