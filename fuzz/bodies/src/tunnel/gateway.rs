@@ -165,7 +165,7 @@ impl Model {
         // The first of each family is one of a single source.
         let fits = match source {
             Some(source) => source.is_ipv4() == subscription.group.is_ipv4(),
-            None => group % 2 != 0,
+            None => !group.is_multiple_of(2),
         };
         match self.gateway.subscribe(subscription, self.now) {
             Ok(id) => {
