@@ -47,7 +47,7 @@ impl Default for Timing {
             longest_wait: Duration::from_secs(30),
             attempts: 4,
             hold_down: Duration::from_secs(5),
-            longest_hold_down: Duration::from_secs(300),
+            longest_hold_down: Duration::from_secs(60),
             longest_query_interval: Duration::from_secs(60),
             overlap: Duration::from_secs(1),
         }
