@@ -6,8 +6,9 @@ use crate::scenario::{
     Sabotage, a_cut_receiver_falls_back_and_returns, a_narrow_path, a_restored_backup_is_noticed,
     all_families_and_any_source, an_hour_of_a_busy_archive, away_for_thousands_of_updates,
     crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off, ipv6_only,
-    links_fail_in_turn, loss_is_repaired, nat_rebinding, tunnels_end_and_are_limited,
-    who_forges_and_floods_gets_nothing,
+    links_fail_in_turn, loss_is_repaired, nat_rebinding, relay_beside_the_source,
+    relays_fail_in_turn, three_behind_one_address, translations_change,
+    tunnels_end_and_are_limited, who_forges_and_floods_gets_nothing,
 };
 
 /// A scenario, a promise that it claims to watch, and what it must say when that is broken.
@@ -23,7 +24,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 17] = [
+const CLAIMS: [Claim; 22] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         sabotage: Sabotage::DedupeOff,
@@ -95,6 +96,25 @@ const CLAIMS: [Claim; 17] = [
         scenario: an_hour_of_a_busy_archive,
         reasons: &["lost are numbers"],
     },
+    // All three have one address outside: only one of them has a tunnel.
+    Claim {
+        sabotage: Sabotage::NatByAddress,
+        name: "o: three behind one address",
+        scenario: three_behind_one_address,
+        reasons: &["on amt", "tunnels at relay"],
+    },
+    Claim {
+        sabotage: Sabotage::RelayFailoverOff,
+        name: "p: relays fail in turn",
+        scenario: relays_fail_in_turn,
+        reasons: &["tunnels at relay 2"],
+    },
+    Claim {
+        sabotage: Sabotage::FallbackOff,
+        name: "p: relays fail in turn",
+        scenario: relays_fail_in_turn,
+        reasons: &["on unicast", "on amt", "tunnels at relay", "delivered to"],
+    },
     Claim {
         sabotage: Sabotage::NatByAddress,
         name: "q: all families",
@@ -130,6 +150,18 @@ const CLAIMS: [Claim; 17] = [
         name: "t: a narrow path",
         scenario: a_narrow_path,
         reasons: &["fragments of outer packets"],
+    },
+    Claim {
+        sabotage: Sabotage::RelayFailoverOff,
+        name: "u: translations change",
+        scenario: translations_change,
+        reasons: &["on amt", "tunnels at relay", "came by unicast"],
+    },
+    Claim {
+        sabotage: Sabotage::FlowLeaves,
+        name: "w: relay beside the source",
+        scenario: relay_beside_the_source,
+        reasons: &["left the source's node"],
     },
 ];
 

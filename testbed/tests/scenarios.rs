@@ -142,3 +142,30 @@ fn v_works_with_others() {
         without_peer();
     }
 }
+
+#[test]
+fn o_three_behind_one_address() {
+    require(scenario::three_behind_one_address(None));
+}
+
+#[test]
+fn p_relays_fail_in_turn() {
+    require(scenario::relays_fail_in_turn(None));
+}
+
+#[test]
+fn u_translations_change() {
+    require(scenario::translations_change(None));
+}
+
+#[test]
+fn v2_by_a_relay_of_others() {
+    if !require(scenario::by_a_relay_of_others(None)) {
+        without_peer();
+    }
+}
+
+#[test]
+fn w_relay_beside_the_source() {
+    require(scenario::relay_beside_the_source(None));
+}

@@ -17,6 +17,9 @@ use super::{Lab, Node, port_name};
 /// The border's own place on the network beyond it.
 const BORDER: u8 = 1;
 
+/// The border's MAC on that network.
+const BORDER_MAC: &str = "02:78:00:00:00:01";
+
 /// The network beyond the border: `10.78.0.host`, `fd78::host` or both.
 #[derive(Debug)]
 pub struct Beyond {
@@ -35,8 +38,9 @@ impl Lab {
     pub fn add_beyond(&mut self, host: u8) -> Result<Beyond> {
         let families = self.switch.families;
         let border = self.add_node("border", host)?;
+        // A MAC of its own, which does not change as nodes are added.
         border.ip_batch(&format!(
-            "link add uni0 type bridge forward_delay 0 mcast_snooping 0\n\
+            "link add uni0 address {BORDER_MAC} type bridge forward_delay 0 mcast_snooping 0\n\
              {addresses}\
              link set uni0 up\n",
             addresses = families.address_lines(Net::Beyond, "uni0", BORDER)

@@ -15,6 +15,9 @@ const ROUTER_INSIDE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
 /// The first node behind a router; the next one has the next address.
 const FIRST_INSIDE: u8 = 2;
 
+/// Its MAC there.
+const ROUTER_MAC: &str = "02:77:00:00:00:01";
+
 /// Each translation gets a port by chance: one that is made again is never the same.
 const TRANSLATE: &str = "table ip flexfeed {\n chain postrouting {\n  type nat hook postrouting priority 100; policy accept;\n  oifname \"eth0\" masquerade fully-random\n }\n}\n";
 
@@ -74,8 +77,9 @@ impl Lab {
 impl Nat {
     /// Makes a node that is on the network outside, by its interface `eth0`, a router for those to come behind it.
     pub(super) fn new(router: Node, outside: Outside) -> Result<Nat> {
+        // A MAC of its own: otherwise a bridge takes the lowest of its ports', another one when a node is added, and others go on with the old one.
         router.ip_batch(&format!(
-            "link add inside type bridge forward_delay 0 mcast_snooping 0\n\
+            "link add inside address {ROUTER_MAC} type bridge forward_delay 0 mcast_snooping 0\n\
              addr add {ROUTER_INSIDE}/24 dev inside\n\
              link set inside up\n"
         ))?;
