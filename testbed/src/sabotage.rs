@@ -152,10 +152,10 @@ const CLAIMS: [Claim; 22] = [
         reasons: &["fragments of outer packets"],
     },
     Claim {
-        sabotage: Sabotage::RelayFailoverOff,
+        sabotage: Sabotage::RebindUnnoticed,
         name: "u: translations change",
         scenario: translations_change,
-        reasons: &["on amt", "tunnels at relay", "came by unicast"],
+        reasons: &["tunnels at relay 1", "on amt"],
     },
     Claim {
         sabotage: Sabotage::FlowLeaves,

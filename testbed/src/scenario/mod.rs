@@ -75,6 +75,8 @@ pub enum Sabotage {
     GapFillOff,
     /// Receivers stay with a relay that has stopped to answer.
     RelayFailoverOff,
+    /// Receivers do not notice that a relay sees them with another address.
+    RebindUnnoticed,
     /// The relay believes every Response MAC.
     MacCheckOff,
     /// The relay knows gateways by their address without the port.
@@ -93,7 +95,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// Every one.
-    pub const ALL: [Sabotage; 15] = [
+    pub const ALL: [Sabotage; 16] = [
         Sabotage::DedupeOff,
         Sabotage::CursorFirst,
         Sabotage::RepairOff,
@@ -102,6 +104,7 @@ impl Sabotage {
         Sabotage::RenewalOff,
         Sabotage::GapFillOff,
         Sabotage::RelayFailoverOff,
+        Sabotage::RebindUnnoticed,
         Sabotage::MacCheckOff,
         Sabotage::NatByAddress,
         Sabotage::ExpiryOff,
@@ -122,6 +125,7 @@ impl Sabotage {
             Sabotage::RenewalOff => "renewal-off",
             Sabotage::GapFillOff => "gap-fill-off",
             Sabotage::RelayFailoverOff => "relay-failover-off",
+            Sabotage::RebindUnnoticed => "rebind-unnoticed",
             Sabotage::MacCheckOff => "mac-check-off",
             Sabotage::NatByAddress => "nat-by-address",
             Sabotage::ExpiryOff => "expiry-off",
@@ -143,7 +147,8 @@ impl Sabotage {
             Sabotage::DedupeOff
             | Sabotage::CursorFirst
             | Sabotage::GapsUntold
-            | Sabotage::RelayFailoverOff => Side::Receiver,
+            | Sabotage::RelayFailoverOff
+            | Sabotage::RebindUnnoticed => Side::Receiver,
             Sabotage::MacCheckOff
             | Sabotage::NatByAddress
             | Sabotage::ExpiryOff

@@ -119,14 +119,15 @@ pub fn relays_fail_in_turn(sabotage: Option<Sabotage>) -> Result<()> {
     })
 }
 
-/// u: the router forgets its translations in mid-stream, and comes back with other ports, then with another address: receivers and relay notice, and the
-/// receivers stand on the flow by the relay again. Nothing is lost or repeated.
+/// u: the router forgets its translations in mid-stream, and comes back with other ports, then with another address: receivers notice, end their old
+/// tunnels, and stand on the flow by the relay again. Nothing is lost or repeated.
 ///
 /// # Errors
 /// When one of these does not hold.
 pub fn translations_change(sabotage: Option<Sabotage>) -> Result<()> {
     let mut plan = plan("translations", 1, sabotage);
-    plan.relay_args = vec!["--query-interval", "5s"];
+    // Old tunnels expire only long after the end of this: they have to be ended by who had them.
+    plan.relay_args = vec!["--gateway-address-in-query", "always"];
     Stage::play(plan, |stage| {
         stage.wait_rung(&ALL, "amt")?;
         let before = stage.settle()?;
@@ -137,7 +138,6 @@ pub fn translations_change(sabotage: Option<Sabotage>) -> Result<()> {
             let head = stage.source_status_now()?.head;
             stage.wait_cursor(&ALL, head + 10)?;
             stage.wait_rung(&ALL, "amt")?;
-            // By the new translations, and after the old ones' tunnels have ended.
             wait_tunnels(stage, 0, 3)?;
             stage.wait("the new address at the source", PATIENCE, |stage| {
                 let status = stage.source_status_now()?;

@@ -36,8 +36,19 @@ pub fn a_narrow_path(sabotage: Option<Sabotage>) -> Result<()> {
                 }
             }
             let senders = [SSM_GROUP, SSM_GROUP6].map(|group| site.send(group, size, time));
+            let mut told = Vec::new();
             for (what, group, pending) in joined {
-                let seen = pending.told()?;
+                told.push((what, group, pending.told()?));
+            }
+            for sender in senders {
+                sender?.wait()?;
+            }
+            let fragments = far.fragments()?;
+            ensure!(
+                fragments == 0,
+                "{fragments} fragments of outer packets arrived"
+            );
+            for (what, group, seen) in told {
                 let one = seen.gateways.first().context("no gateway")?;
                 let (whole, pieces) = (one.data, one.fragments);
                 let fits = match (size, group) {
@@ -47,15 +58,7 @@ pub fn a_narrow_path(sabotage: Option<Sabotage>) -> Result<()> {
                 };
                 ensure!(fits && one.wrong == 0, "{what}: {one:?}");
             }
-            for sender in senders {
-                sender?.wait()?;
-            }
         }
-        let fragments = far.fragments()?;
-        ensure!(
-            fragments == 0,
-            "{fragments} fragments of outer packets arrived"
-        );
         Ok(())
     })
 }
