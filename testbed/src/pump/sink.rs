@@ -148,7 +148,7 @@ pub fn drain(plan: &SinkPlan) -> Result<Drained> {
 
 /// Reads all sockets until the end, and lets `each` have what came, with the socket's number.
 async fn read_all(
-    sockets: Vec<UdpSocket>,
+    sockets: Vec<Rc<UdpSocket>>,
     end: Instant,
     each: impl FnMut(usize, &UdpSocket, &[u8]) + 'static,
 ) -> Result<()> {
@@ -183,6 +183,7 @@ async fn plain(plan: &SinkPlan, sockets: Vec<UdpSocket>, end: Instant) -> Result
     let tally = Tally::new(plan, u16::try_from(sockets.len())?);
     let tally = Rc::new(RefCell::new(tally));
     let inside = Rc::clone(&tally);
+    let sockets = sockets.into_iter().map(Rc::new).collect();
     read_all(sockets, end, move |number, _, data| {
         inside.borrow_mut().take(number, data);
     })
@@ -196,15 +197,19 @@ async fn tunnels(plan: &SinkPlan, relay: SocketAddr, count: u16, end: Instant) -
         SocketAddr::V6(_) => IpAddr::from([0; 16]),
     };
     let Address { to: group, from } = plan.address;
-    let mut report = Vec::new();
-    let record = Record {
-        kind: RecordKind::IsIn,
-        group: group.ip(),
-        sources: vec![from],
+    let report = |kind| {
+        let mut report = Vec::new();
+        let record = Record {
+            kind,
+            group: group.ip(),
+            sources: vec![from],
+        };
+        write_report(group.is_ipv6(), &[record], 1200, |packet| {
+            report = packet.to_vec();
+        });
+        report
     };
-    write_report(group.is_ipv6(), &[record], 1200, |packet| {
-        report = packet.to_vec();
-    });
+    let (join, leave) = (report(RecordKind::IsIn), report(RecordKind::Block));
     let mut sockets = Vec::new();
     for number in 0..count {
         let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
@@ -215,8 +220,10 @@ async fn tunnels(plan: &SinkPlan, relay: SocketAddr, count: u16, end: Instant) -
         }
         .encode(&mut request);
         socket.send(relay, &request, None).await?;
-        sockets.push(socket);
+        sockets.push(Rc::new(socket));
     }
+    let answers = Rc::new(RefCell::new(vec![None; sockets.len()]));
+    let told = Rc::clone(&answers);
     // Type and reserved byte, then the headers of the packet inside.
     let inner = if group.is_ipv4() {
         ip::V4_HEADER
@@ -226,6 +233,7 @@ async fn tunnels(plan: &SinkPlan, relay: SocketAddr, count: u16, end: Instant) -
     let head = 2 + inner + ip::UDP_HEADER;
     let tally = Rc::new(RefCell::new(Tally::new(plan, count)));
     let inside = Rc::clone(&tally);
+    let open = sockets.clone();
     read_all(sockets, end, move |number, socket, data| {
         match data.first() {
             Some(6) => {
@@ -234,15 +242,27 @@ async fn tunnels(plan: &SinkPlan, relay: SocketAddr, count: u16, end: Instant) -
             }
             _ => {
                 if let Ok(Message::Query { mac, nonce, .. }) = Message::parse(data) {
-                    let packet = &report;
+                    let packet = &join;
                     let mut update = Vec::new();
                     Message::Update { mac, nonce, packet }.encode(&mut update);
                     let _ = socket.try_send(relay, &update, None);
+                    if let Some(answer) = told.borrow_mut().get_mut(number) {
+                        *answer = Some((mac, nonce));
+                    }
                 }
             }
         }
     })
     .await?;
+    // What comes next has to find a relay without these.
+    for (socket, answer) in open.iter().zip(answers.borrow().iter()) {
+        if let Some((mac, nonce)) = *answer {
+            let packet = &leave;
+            let mut update = Vec::new();
+            Message::Update { mac, nonce, packet }.encode(&mut update);
+            socket.send(relay, &update, None).await?;
+        }
+    }
     finish(tally)
 }
 

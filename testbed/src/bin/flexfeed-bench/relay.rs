@@ -56,7 +56,9 @@ impl Machine {
         let bins = Binaries::find()?.reachable(lab.rootless(), &run)?;
         let logs = run.path().join("logs");
         std::fs::create_dir(&logs)?;
-        let args = ["--native-interface", "eth0", "--max-gateways", "200"];
+        // All gateways have one address.
+        let often = ["--requests-per-second-per-address", "1000"];
+        let args = [&["--native-interface", "eth0"], &often[..]].concat();
         let mut relay = RelaySeat::new(node.clone(), "relay", &bins, &args, None);
         relay.start(&logs)?;
         Ok(Machine {
