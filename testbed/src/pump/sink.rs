@@ -255,8 +255,8 @@ async fn tunnels(plan: &SinkPlan, relay: SocketAddr, count: u16, end: Instant) -
     })
     .await?;
     // What comes next has to find a relay without these.
-    for (socket, answer) in open.iter().zip(answers.borrow().iter()) {
-        if let Some((mac, nonce)) = *answer {
+    for (socket, answer) in open.iter().zip(answers.take()) {
+        if let Some((mac, nonce)) = answer {
             let packet = &leave;
             let mut update = Vec::new();
             Message::Update { mac, nonce, packet }.encode(&mut update);
