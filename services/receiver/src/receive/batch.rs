@@ -22,7 +22,7 @@ const GATHER: Duration = Duration::from_millis(500);
 pub(super) fn bounds(journal: Limits) -> Limits {
     Limits {
         updates: journal.updates.min(BATCH_UPDATES),
-        bytes: journal.bytes.min(BATCH_BYTES).max(1),
+        bytes: journal.bytes.clamp(1, BATCH_BYTES),
     }
 }
 
