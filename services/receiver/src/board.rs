@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use crate::deliver::Outcome;
 use crate::latency::{Latencies, Spread};
-use crate::peer_text::plain;
 use crate::status::model::{Channel, Gap, Hook, Latency, Move, Paths, Status, VERSION};
+use service::peer_text::plain;
 
 /// How many moves are kept, and how many gaps.
 const MOVES: usize = 64;

@@ -19,7 +19,7 @@ use crate::hooks::exec::Exec;
 
 use crate::hooks::webhook::Webhook;
 use crate::hooks::{Key, Target, Verdict};
-use crate::peer_text::plain;
+use service::peer_text::plain;
 
 /// The ending of the files of dead letters.
 const ENDING: &str = ".jsonl";

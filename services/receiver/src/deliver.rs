@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 use crate::delivery_log::Record;
 use crate::journal::Missing;
-use crate::peer_text::plain;
 use crate::sink::Sink;
+use service::peer_text::plain;
 
 /// What moves a channel's cursor on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -29,7 +29,6 @@ pub mod link;
 pub mod logging;
 pub mod narrate;
 pub mod notify;
-pub mod peer_text;
 pub mod receive;
 pub mod run;
 #[cfg(feature = "sabotage")]

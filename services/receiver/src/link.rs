@@ -14,7 +14,7 @@ use flexicast_tokio::receiver::Verify;
 use thiserror::Error;
 use url::Url;
 
-use crate::peer_text::plain;
+use service::peer_text::plain;
 
 /// The port where a link names none.
 pub const DEFAULT_PORT: u16 = 4433;

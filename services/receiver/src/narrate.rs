@@ -5,7 +5,7 @@ use flexicast_tokio::receiver::Event;
 use tracing::{debug, error, info, warn};
 
 use crate::board::Board;
-use crate::peer_text::plain;
+use service::peer_text::plain;
 
 /// Tells what happens. It knows what it told last, so that an outage of a day is a few lines.
 #[derive(Debug)]

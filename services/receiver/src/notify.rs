@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tracing::debug;
 
 use crate::board::Board;
-use crate::peer_text::plain;
 use crate::status::model::Status;
+use service::peer_text::plain;
 
 /// The status line is looked at so often.
 const LOOK: Duration = Duration::from_secs(1);

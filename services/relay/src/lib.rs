@@ -10,7 +10,6 @@ pub mod engine;
 pub mod http;
 pub mod logging;
 mod notify;
-mod peer_text;
 pub mod run;
 #[cfg(feature = "sabotage")]
 pub mod sabotage;

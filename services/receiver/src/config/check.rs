@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::Loaded;
 use super::hooks::tables;
-use super::nearest::nearest;
 use super::resolve::{Shown, all_shown};
 use super::table::SETTINGS;
 use super::values::{shown_duration, shown_url};
-use crate::peer_text::plain;
+use service::nearest::nearest;
+use service::peer_text::plain;
 
 /// Those variables of the environment that look like settings and are none: a typing error, or a
 /// setting that this build does not have.

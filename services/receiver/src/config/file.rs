@@ -9,10 +9,10 @@ use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
 use super::layer::{Layer, Origin, Table, Value};
-use super::nearest::nearest;
 use super::table::{Form, Key, KeyForm, SETTINGS, Setting, keys_of};
 use crate::durable::FileError;
-use crate::peer_text::plain;
+use service::nearest::nearest;
+use service::peer_text::plain;
 
 /// No such file is longer, in bytes.
 const MAX_FILE: u64 = 1 << 20;

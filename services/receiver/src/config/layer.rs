@@ -164,6 +164,6 @@ pub fn shown(setting: &Setting, text: &str) -> String {
         // Commands have passwords in them, and are long.
         (_, "exec") => "(a command)".to_owned(),
         (Form::Secret, _) => "(secret)".to_owned(),
-        _ => crate::peer_text::plain(text),
+        _ => service::peer_text::plain(text),
     }
 }

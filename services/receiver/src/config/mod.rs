@@ -9,7 +9,6 @@ pub mod check;
 mod file;
 mod hooks;
 pub mod layer;
-mod nearest;
 mod resolve;
 pub mod table;
 mod values;

@@ -13,7 +13,7 @@ use super::values::{self, LogFormat};
 use super::{HttpSettings, JournalSettings, Problems, Settings, file, hooks};
 use crate::durable::FileError;
 use crate::link::Link;
-use crate::peer_text::plain;
+use service::peer_text::plain;
 
 /// A link file is a line; more than this is another file.
 const MAX_LINK_FILE: u64 = 64 << 10;

@@ -21,9 +21,9 @@ use crate::config::Settings;
 use crate::cursor::{CursorFile, Found};
 use crate::data::DataFolder;
 use crate::narrate::Narrator;
-use crate::peer_text::plain;
 use crate::status::file as status_file;
 use crate::status::model::Status;
+use service::peer_text::plain;
 
 /// The source has to let the receiver in by then.
 const WELCOME_WITHIN: Duration = Duration::from_secs(20);

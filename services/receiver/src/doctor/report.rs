@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::peer_text::plain;
+use service::peer_text::plain;
 
 /// What a check came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

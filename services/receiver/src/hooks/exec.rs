@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 
 use super::event::Event;
 use super::{Target, Verdict};
-use crate::peer_text::plain;
+use service::peer_text::plain;
 
 /// Between the request to end and the end, where the time is over.
 const LAST_WORDS: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ use super::stats::{Running, Waiting, add};
 use super::{Hook, Letter, Target, Verdict};
 use crate::board::now_ms;
 use crate::journal::{Guard, Kind, Record, Tape};
-use crate::peer_text::plain;
+use service::peer_text::plain;
 
 /// At the end, an attempt in hand may go on for so long.
 const GRACE: Duration = Duration::from_secs(2);

@@ -16,7 +16,7 @@ use super::event::Event;
 use super::signature::Key;
 use super::{Target, Verdict};
 use crate::config::shown_url;
-use crate::peer_text::plain;
+use service::peer_text::plain;
 
 /// How much of an answer is looked at, in bytes: to say what a server has against it, and so that
 /// the connection can be used again.

@@ -8,7 +8,6 @@
 mod event_id;
 mod events;
 mod feeds;
-mod host;
 mod listen;
 mod metrics;
 mod pages;
@@ -29,14 +28,13 @@ use std::sync::Arc;
 use axum::body::HttpBody;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::http::header::{
-    CONTENT_LENGTH, CONTENT_SECURITY_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
-};
+use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use axum::http::{HeaderValue, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
+use service::host;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -196,7 +194,7 @@ async fn finish(
         _ => "none",
     };
     let refusal = match local {
-        true => host::refusal(request.uri(), request.headers()),
+        true => host::refusal("flexfeed-receiver", request.uri(), request.headers()),
         false => None,
     };
     // What is small and soon done needs no place: above all the health checks.
@@ -205,7 +203,7 @@ async fn finish(
         (None, "events" | "feed") => client.admit().map_err(busy),
         (None, _) => Ok(()),
     };
-    let mut response = match admitted {
+    let response = match admitted {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal,
     };
@@ -215,12 +213,7 @@ async fn finish(
     let length = length.or(response.body().size_hint().exact()).unwrap_or(0);
     client.has_to_end_within((!endless).then_some(length));
     site.metrics.answered(page, response.status());
-    let headers = response.headers_mut();
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers
-        .entry(CONTENT_SECURITY_POLICY)
-        .or_insert(HeaderValue::from_static("default-src 'none'; sandbox"));
-    response
+    host::harmless(response)
 }
 
 /// The refusal of one for whom there is no place.

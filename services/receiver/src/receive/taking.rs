@@ -8,8 +8,8 @@ use super::lane::Lane;
 use crate::board::Board;
 use crate::deliver::{Item, Received, What};
 use crate::narrate::Narrator;
-use crate::peer_text::plain;
 use crate::sink::Sink;
+use service::peer_text::plain;
 
 /// Takes events in.
 pub(super) struct Taking<'a> {

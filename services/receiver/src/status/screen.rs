@@ -8,7 +8,7 @@ use super::command::Seen;
 use super::model::{Channel, Hook, Status};
 use super::rates::{Rate, Rates};
 use super::view::Life;
-use crate::peer_text::plain;
+use service::peer_text::plain;
 
 /// Everything that is on the picture.
 pub(super) struct Scene<'a> {

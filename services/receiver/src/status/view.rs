@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 
 use super::clock::Clock;
 use super::model::{Channel, Hook, Status};
-use crate::peer_text::plain;
+use service::peer_text::plain;
 
 /// How many of the last moves are shown.
 const MOVES: usize = 5;

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::nearest::nearest;
 use super::resolve::{Loaded, Shown, all_shown};
 use super::table::{PREFIX, SETTINGS, Setting};
-use crate::peer_text::plain;
+use service::nearest::nearest;
+use service::peer_text::plain;
 
 /// Those variables of the environment that look like settings and are none: typing errors.
 pub fn unknown_variables(names: impl Iterator<Item = String>) -> impl Iterator<Item = String> {

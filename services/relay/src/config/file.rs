@@ -8,9 +8,9 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::layer::{Layer, Origin};
-use super::nearest::nearest;
 use super::table::{Form, SETTINGS, Setting};
-use crate::peer_text::plain;
+use service::nearest::nearest;
+use service::peer_text::plain;
 
 /// No such file is longer, in bytes.
 const MAX_FILE: u64 = 1 << 20;

@@ -8,7 +8,6 @@
 pub mod check;
 mod file;
 pub mod layer;
-mod nearest;
 mod resolve;
 pub mod table;
 mod values;

@@ -11,7 +11,7 @@ use super::table::SETTINGS;
 use super::values::{self, Listen, LogFormat};
 use super::{HttpSettings, Problems, Settings, file};
 use crate::engine::Receive;
-use crate::peer_text::plain;
+use service::peer_text::plain;
 
 /// Where HTTP is answered if nobody says anything.
 const HTTP: ([u8; 4], u16) = ([127, 0, 0, 1], 8091);

@@ -3,7 +3,6 @@
 //! `pages` is what operators and their machines look at, `metrics` the numbers, `host` whose names it
 //! answers to, `server` the connections and their bounds.
 
-mod host;
 mod metrics;
 mod pages;
 mod server;
@@ -18,12 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::Request;
-use axum::http::header::{CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderValue, StatusCode, Uri};
-use axum::middleware::{Next, from_fn};
-use axum::response::{IntoResponse, Response};
+use axum::http::{StatusCode, Uri};
 use axum::routing::get;
+use service::host;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -100,7 +96,7 @@ pub async fn serve(site: Arc<Site>, listener: TcpListener) {
 
 /// `local` if only this machine reaches it.
 fn router(site: Arc<Site>, local: bool) -> Router {
-    Router::new()
+    let pages = Router::new()
         .route("/", get(pages::index))
         .route("/healthz", get(pages::alive))
         .route("/readyz", get(pages::ready))
@@ -108,29 +104,8 @@ fn router(site: Arc<Site>, local: bool) -> Router {
         .route("/status", get(pages::status))
         .route("/status.json", get(pages::status))
         .fallback(nothing)
-        .layer(from_fn(move |request: Request, next: Next| async move {
-            finish(local, request, next).await
-        }))
-        .with_state(site)
-}
-
-/// Refuses what is meant for another site, and adds what every answer has.
-async fn finish(local: bool, request: Request, next: Next) -> Response {
-    let refusal = match local {
-        true => host::refusal(request.uri(), request.headers()),
-        false => None,
-    };
-    let mut response = match refusal {
-        Some(refusal) => refusal.into_response(),
-        None => next.run(request).await,
-    };
-    let headers = response.headers_mut();
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(
-        CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'none'; sandbox"),
-    );
-    response
+        .with_state(site);
+    host::guarded("flexfeed-relay", local, pages)
 }
 
 async fn nothing(uri: Uri) -> (StatusCode, String) {

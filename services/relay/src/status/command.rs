@@ -79,7 +79,7 @@ fn get(address: SocketAddr) -> anyhow::Result<Vec<u8>> {
     if first.split(' ').nth(1) != Some("200") {
         bail!(
             "it says {first}: {}",
-            crate::peer_text::plain(&String::from_utf8_lossy(body))
+            service::peer_text::plain(&String::from_utf8_lossy(body))
         );
     }
     Ok(body.to_vec())

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::model::{GroupName, Status};
-use crate::peer_text::plain;
+use service::peer_text::plain;
 
 /// The status for people.
 pub(super) fn render(status: &Status) -> String {

@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::command::ask;
 use super::model::Status;
 use super::view::{gateways, groups, head};
-use crate::peer_text::plain;
+use service::peer_text::plain;
 
 /// The relay is asked so often.
 const LOOK: Duration = Duration::from_secs(1);

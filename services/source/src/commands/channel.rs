@@ -54,7 +54,7 @@ pub(super) async fn existing(store: &dyn Store, name: &str) -> Result<ChannelRow
     {
         Some(row) => Ok(row.clone()),
         None => Err(Failure::other(
-            match config::nearest(name, names.iter().copied()) {
+            match service::nearest::nearest(name, names.iter().copied()) {
                 Some(meant) => format!("there is no channel {name:?}; did you mean {meant:?}?"),
                 None => format!(
                     "there is no channel {name:?}: add it with `flexfeed-source channel add NAME`, or \

@@ -6,11 +6,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::nearest::nearest;
 use super::resolve::{Given, Layer, Mistake, Place};
 use super::settings::{self, Setting};
 use super::{CONFIG_VARIABLE, PREFIX};
 use crate::sabotage;
+use service::nearest::nearest;
 
 /// What a variable's name ends with that names a file with the value.
 const IN_A_FILE: &str = "_FILE";

@@ -8,10 +8,10 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
 use super::channels::{ChannelTable, FeedAddress, FeedSettings};
-use super::nearest::nearest;
 use super::resolve::{Given, Layer, Mistake, Place};
 use super::settings::{self, Form, Setting};
 use super::{groups, values};
+use service::nearest::nearest;
 
 /// A configuration file is at most this long, in bytes.
 pub(super) const MAX_FILE: u64 = 1 << 20;

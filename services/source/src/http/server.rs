@@ -7,6 +7,7 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use service::host;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +28,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Answers one request per connection until `stop`.
 pub async fn serve(listener: TcpListener, app: Router, stop: CancellationToken) {
+    // Who cannot say where it listens gets the strict rule.
+    let local = listener
+        .local_addr()
+        .map_or(true, |at| host::is_own(at.ip()));
+    let app = host::guarded("flexfeed-source", local, app);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())

@@ -183,9 +183,14 @@ impl Site {
 
     /// The same with a line of a header.
     async fn ask_for(&self, method: &str, path: &str, header: &str) -> (u16, String) {
+        self.ask_as("localhost", method, path, header).await
+    }
+
+    /// The same as somebody who takes the site for another.
+    async fn ask_as(&self, host: &str, method: &str, path: &str, header: &str) -> (u16, String) {
         let talk = async {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
-            let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n");
+            let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{header}\r\n");
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await.unwrap();
@@ -466,6 +471,18 @@ async fn only_what_is_there_can_be_read_and_nothing_written() {
     let (code, text) = site.ask("GET", "/nothing").await;
     assert_eq!(code, 404);
     assert!(text.contains("/status.json"), "{text}");
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_reads_nothing() {
+    let site = Site::start().await;
+    for path in ["/status.json", "/metrics", "/readyz"] {
+        let (code, text) = site.ask_as("evil.example:8090", "GET", path, "").await;
+        assert_eq!(code, 421, "{path}: {text}");
+        assert!(text.contains("http://localhost:PORT/"), "{text}");
+    }
+    let (code, _) = site.ask_as("127.0.0.1:8090", "GET", "/healthz", "").await;
+    assert_eq!(code, 200);
 }
 
 #[tokio::test]

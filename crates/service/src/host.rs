@@ -4,18 +4,53 @@
 //! the browser then takes this site for the page's own, and lets the page read it. It still sends
 //! that name, so a site without passwords answers only to names that nobody else can have.
 
-use axum::http::header::HOST;
-use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode, Uri};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use axum::Router;
+use axum::extract::Request;
+use axum::http::header::{CONTENT_SECURITY_POLICY, HOST, X_CONTENT_TYPE_OPTIONS};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+
+/// The site, refusing what is meant for another one where `local`, so where only this machine
+/// reaches it; and with [`harmless`] answers.
+pub fn guarded(program: &'static str, local: bool, site: Router) -> Router {
+    site.layer(from_fn(move |request: Request, next: Next| async move {
+        let refusal = match local {
+            true => refusal(program, request.uri(), request.headers()),
+            false => None,
+        };
+        harmless(match refusal {
+            Some(refusal) => refusal.into_response(),
+            None => next.run(request).await,
+        })
+    }))
+}
+
+/// What feeds and peers bring with them must not be taken for a page of this site. A
+/// page with a policy of its own keeps it.
+#[must_use]
+pub fn harmless(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers
+        .entry(CONTENT_SECURITY_POLICY)
+        .or_insert(HeaderValue::from_static("default-src 'none'; sandbox"));
+    response
+}
+
 /// Whether only this machine can connect to an address.
-pub(super) fn is_own(ip: IpAddr) -> bool {
+#[must_use]
+pub fn is_own(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-/// The refusal of a request that names another site. One without any name is from no browser.
-pub(super) fn refusal(uri: &Uri, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
+/// The refusal of a request that names another site than `program`'s. One without any name is from
+/// no browser.
+#[must_use]
+pub fn refusal(program: &str, uri: &Uri, headers: &HeaderMap) -> Option<(StatusCode, String)> {
     let named = headers.get_all(HOST).iter().all(|host| {
         let host = host.to_str().ok();
         host.and_then(|host| host.parse().ok())
@@ -26,9 +61,11 @@ pub(super) fn refusal(uri: &Uri, headers: &HeaderMap) -> Option<(StatusCode, &'s
     }
     Some((
         StatusCode::MISDIRECTED_REQUEST,
-        "flexfeed-receiver answers on this machine only, and to no other name than localhost or an \
-         IP address: use http://localhost:PORT/ or http://127.0.0.1:PORT/. A proxy in front of it \
-         has to send such a Host, or let the receiver answer on another address (--http)\n",
+        format!(
+            "{program} answers on this machine only, and to no other name than localhost or an IP \
+             address: use http://localhost:PORT/ or http://127.0.0.1:PORT/. A proxy in front of it \
+             has to send such a Host, or let it answer on another address (--http)\n"
+        ),
     ))
 }
 

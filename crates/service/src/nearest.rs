@@ -1,9 +1,11 @@
 //! What somebody meant who mistyped a name.
 
 /// The name among `known` that is most like `wrong`, if one is so much like it that it was meant.
-pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let most = (wrong.chars().count() / 3).max(1);
     known
+        .into_iter()
         .map(|name| (distance(wrong, name), name))
         .filter(|(distance, _)| *distance <= most)
         .min_by_key(|(distance, _)| *distance)
@@ -40,7 +42,7 @@ mod tests {
     #[test]
     fn a_slip_is_understood_and_another_word_is_not() {
         let known = ["data", "interface", "link_file", "log_level"];
-        let of = |wrong| nearest(wrong, known.into_iter());
+        let of = |wrong| nearest(wrong, known);
         assert_eq!(of("intreface"), Some("interface"));
         assert_eq!(of("dta"), Some("data"));
         assert_eq!(of("linkfile"), Some("link_file"));
