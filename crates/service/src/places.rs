@@ -17,21 +17,21 @@ use tokio_util::sync::CancellationToken;
 
 /// The bounds on what clients can use up.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+pub struct Bounds {
     /// Connections at once.
-    pub(super) connections: usize,
+    pub connections: usize,
     /// Of them, feeds and streams of events that are being sent.
-    pub(super) answers: usize,
+    pub answers: usize,
     /// Of those, to one address; behind a proxy all clients have the same.
-    pub(super) per_peer: usize,
+    pub per_peer: usize,
     /// The longest time for a request's header.
-    pub(super) header_time: Duration,
+    pub header_time: Duration,
     /// An answer may take so long, and longer the larger it is.
-    pub(super) answer_time: Duration,
+    pub answer_time: Duration,
     /// A client that takes an answer more slowly does not get all of it; in bytes a second.
-    pub(super) slowest: u64,
-    /// At the end of the receiver, answers may take so much longer.
-    pub(super) drain: Duration,
+    pub slowest: u64,
+    /// At the end of the program, answers may take so much longer.
+    pub drain: Duration,
 }
 
 impl Default for Bounds {
@@ -58,7 +58,7 @@ impl Bounds {
 
 /// A bound that a client met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Limit {
+pub enum Limit {
     /// There were too many connections, and this one had sent no request.
     Connections,
     /// Too many feeds and events were being sent.
@@ -72,7 +72,8 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    pub(super) const ALL: [Limit; 5] = [
+    /// All of them.
+    pub const ALL: [Limit; 5] = [
         Limit::Connections,
         Limit::Answers,
         Limit::Peer,
@@ -81,7 +82,7 @@ impl Limit {
     ];
 
     /// As metrics call it.
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Limit::Connections => "connections",
             Limit::Answers => "answers",
@@ -94,8 +95,9 @@ impl Limit {
 
 /// All connections.
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    pub(super) bounds: Bounds,
+pub struct Places {
+    /// What holds for them.
+    pub bounds: Bounds,
     state: Mutex<State>,
     met: [AtomicU64; Limit::ALL.len()],
 }
@@ -111,19 +113,21 @@ struct State {
 
 /// One connection, for as long as it is there.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub struct Connection {
     places: Arc<Places>,
     number: u64,
     peer: IpAddr,
     /// It has to make room.
-    pub(super) unwanted: CancellationToken,
+    pub unwanted: CancellationToken,
     /// Its answer has to be out by then.
     deadline: watch::Sender<Option<Instant>>,
     has_answer: Mutex<bool>,
 }
 
 impl Places {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    /// None yet, with room for so many.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
             ..Self::default()
@@ -131,7 +135,7 @@ impl Places {
     }
 
     /// Takes a connection in. `None` if there is no room at all.
-    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Connection> {
+    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Connection> {
         let unwanted = CancellationToken::new();
         let mut state = self.state();
         if state.connections.len() >= self.bounds.connections {
@@ -157,19 +161,19 @@ impl Places {
     }
 
     /// How many connections there are.
-    pub(super) fn connections(&self) -> u64 {
+    pub fn connections(&self) -> u64 {
         self.state().connections.len() as u64
     }
 
     /// Counts a client that met a bound.
-    pub(super) fn count(&self, limit: Limit) {
+    pub fn count(&self, limit: Limit) {
         if let Some(met) = self.met.get(limit as usize) {
             met.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// How often a bound was met.
-    pub(super) fn met(&self, limit: Limit) -> u64 {
+    pub fn met(&self, limit: Limit) -> u64 {
         let met = self.met.get(limit as usize);
         met.map_or(0, |met| met.load(Ordering::Relaxed))
     }
@@ -182,7 +186,7 @@ impl Places {
 
 impl Connection {
     /// Its request is there, and an answer is made in bounded time.
-    pub(super) fn asked(&self) {
+    pub fn asked(&self) {
         if let Some(quiet) = self.places.state().connections.get_mut(&self.number) {
             *quiet = None;
         }
@@ -190,7 +194,7 @@ impl Connection {
     }
 
     /// Takes a place for an answer that takes long, until the connection ends.
-    pub(super) fn admit(&self) -> Result<(), Limit> {
+    pub fn admit(&self) -> Result<(), Limit> {
         let bounds = &self.places.bounds;
         let mut has_answer = self
             .has_answer
@@ -218,20 +222,20 @@ impl Connection {
     }
 
     /// Counts that it met a bound.
-    pub(super) fn meets(&self, limit: Limit) {
+    pub fn meets(&self, limit: Limit) {
         self.places.count(limit);
     }
 
     /// Its answer has so many bytes, and has to be out in the time for that; `None` for one that
     /// has no end.
-    pub(super) fn has_to_end_within(&self, bytes: Option<u64>) {
+    pub fn has_to_end_within(&self, bytes: Option<u64>) {
         let time = bytes.map(|bytes| self.places.bounds.time_for(bytes));
         self.deadline
             .send_replace(time.map(|time| Instant::now() + time));
     }
 
     /// Waits until it is too late for its answer.
-    pub(super) async fn is_late(&self) {
+    pub async fn is_late(&self) {
         let mut deadline = self.deadline.subscribe();
         loop {
             let at = *deadline.borrow_and_update();

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -17,7 +20,7 @@ use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::places::{Connection, Limit, Places};
+use crate::places::{Connection, Limit, Places};
 
 /// A client that takes nothing of its answer for so long is gone.
 const STALL: Duration = Duration::from_secs(30);
@@ -29,7 +32,10 @@ const HEADER_BYTES: usize = 64 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Answers one request per connection until `stop`; what is being answered then has some time more.
-pub(super) async fn serve(
+///
+/// Requests have their [`Connection`] as an extension: whoever answers them with much, or without
+/// end, asks it for a place and says how long it may take.
+pub async fn serve(
     listener: TcpListener,
     app: Router,
     places: Arc<Places>,
@@ -98,7 +104,9 @@ async fn converse(
     // An event is sent when it happens, not when there are more.
     let _ = stream.set_nodelay(true);
     let connection = Arc::new(connection);
-    let app = app.layer(Extension(Arc::clone(&connection)));
+    let app = app
+        .layer(from_fn(heard))
+        .layer(Extension(Arc::clone(&connection)));
     let stream = TokioIo::new(Patient::new(stream));
     let mut talk = pin!(http.serve_connection(stream, TowerToHyperService::new(app)));
     let mut stopping = false;
@@ -122,6 +130,16 @@ async fn converse(
         }
         debug!("an HTTP client: {error}");
     }
+}
+
+/// The request is whole: its connection is no longer one of those that make room for others.
+async fn heard(
+    Extension(connection): Extension<Arc<Connection>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    connection.asked();
+    next.run(request).await
 }
 
 /// A stream that fails when its peer takes nothing for too long.

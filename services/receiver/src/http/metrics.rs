@@ -14,12 +14,12 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Site;
-use super::places::Limit;
 use crate::board::Board;
 use crate::hooks::HookStatus;
 use crate::journal::Tape;
 use crate::latency::ChannelLabels;
 use crate::status::model::Channel;
+use service::places::Limit;
 
 /// What the answer of `/metrics` is.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -2,8 +2,7 @@
 //!
 //! `feeds` serves the files with validators, `events` is the stream (server-sent events, replayed
 //! from the journal), `pages` what operators and their machines look at, `metrics` the numbers,
-//! `host` whose names it answers to, `listen` where, `server` the connections, and `places` their
-//! bounds. Everything is read-only.
+//! `listen` where; `service::server` has the connections. Everything is read-only.
 
 mod event_id;
 mod events;
@@ -11,9 +10,7 @@ mod feeds;
 mod listen;
 mod metrics;
 mod pages;
-mod places;
 mod readiness;
-mod server;
 
 #[cfg(test)]
 mod replay;
@@ -47,9 +44,10 @@ use events::Clients;
 use feeds::Validators;
 pub(crate) use listen::listen;
 use metrics::Metrics;
-use places::{Bounds, Connection, Limit, Places};
 use readiness::Readiness;
 pub use readiness::sample;
+use service::places::{Bounds, Connection, Limit, Places};
+use service::server;
 
 /// One channel, as HTTP sees it.
 #[derive(Debug)]
@@ -182,7 +180,6 @@ async fn finish(
     request: Request,
     next: Next,
 ) -> Response {
-    client.asked();
     let page = match request.uri().path() {
         "/" => "index",
         "/events" => "events",

@@ -1,11 +1,10 @@
 //! What the relay answers over HTTP: how it is. Everything is read-only.
 //!
 //! `pages` is what operators and their machines look at, `metrics` the numbers, `host` whose names it
-//! answers to, `server` the connections and their bounds.
+//! answers to, `service::server` has the connections.
 
 mod metrics;
 mod pages;
-mod server;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +19,8 @@ use axum::Router;
 use axum::http::{StatusCode, Uri};
 use axum::routing::get;
 use service::host;
+use service::places::{Bounds, Places};
+use service::server;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -91,7 +92,8 @@ pub async fn serve(site: Arc<Site>, listener: TcpListener) {
     let local = listener
         .local_addr()
         .map_or(true, |at| host::is_own(at.ip()));
-    server::serve(listener, router(site, local), stop).await;
+    let places = Arc::new(Places::new(Bounds::default()));
+    server::serve(listener, router(site, local), places, stop).await;
 }
 
 /// `local` if only this machine reaches it.

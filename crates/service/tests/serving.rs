@@ -1,0 +1,92 @@
+//! The bounds on clients, on real sockets.
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use service::places::{Bounds, Limit, Places};
+use service::server;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+/// Nothing that has to happen takes so long.
+const TIME: Duration = Duration::from_secs(30);
+
+async fn serving(bounds: Bounds) -> (SocketAddr, Arc<Places>, CancellationToken) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let places = Arc::new(Places::new(bounds));
+    let stop = CancellationToken::new();
+    let site = Router::new().route("/healthz", get(async || "alive\n"));
+    tokio::spawn(server::serve(
+        listener,
+        site,
+        Arc::clone(&places),
+        stop.clone(),
+    ));
+    (address, places, stop)
+}
+
+async fn ask(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    let read = stream.read_to_string(&mut answer);
+    tokio::time::timeout(TIME, read).await.unwrap().unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn who_asks_nothing_makes_room_for_who_does() {
+    let bounds = Bounds {
+        connections: 12,
+        // Nobody is let go because it is late.
+        header_time: 100 * TIME,
+        ..Bounds::default()
+    };
+    let (address, places, _stop) = serving(bounds).await;
+    let mut silent = Vec::new();
+    for _ in 0..60 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    for _ in 0..3 {
+        assert!(ask(address).await.ends_with("alive\n"));
+    }
+    assert!(places.met(Limit::Connections) >= 48);
+    assert!(places.connections() <= 12);
+}
+
+#[tokio::test]
+async fn who_is_late_with_its_request_is_let_go_and_counted() {
+    let bounds = Bounds {
+        header_time: Duration::from_millis(200),
+        ..Bounds::default()
+    };
+    let (address, places, _stop) = serving(bounds).await;
+    let mut late = TcpStream::connect(address).await.unwrap();
+    late.write_all(b"GET /healthz HTTP/1.1\r\nho")
+        .await
+        .unwrap();
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(TIME, late.read_to_end(&mut rest));
+    let _ = ended.await.unwrap();
+    assert_eq!(places.met(Limit::Header), 1);
+}
+
+#[tokio::test]
+async fn after_the_stop_nobody_is_let_in() {
+    let (address, _places, stop) = serving(Bounds::default()).await;
+    assert!(ask(address).await.ends_with("alive\n"));
+    stop.cancel();
+    let refused = async {
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(TIME, refused).await.unwrap();
+}
