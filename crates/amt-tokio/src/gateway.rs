@@ -325,6 +325,19 @@ impl Gateway {
                         });
                     }
                 }
+                Input::Assembled {
+                    subscription,
+                    from,
+                    mut payload,
+                } => {
+                    packets += 1;
+                    each(Packet {
+                        subscription,
+                        from,
+                        data: &mut payload,
+                    });
+                }
+                Input::Fragment => {}
                 Input::Control => trace!(relay = %datagram.from, "an AMT relay answered"),
                 Input::Dropped(why) => {
                     trace!(from = %datagram.from, why = why.reason(), "dropped");

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::association::Grant;
 use super::types::{Dropped, Event, Input, Lost};
 use super::{Gateway, canonical};
-use crate::ip::parse_udp;
+use crate::ip::{Fragment, IpError, addresses, parse_udp};
 use crate::report::{GeneralQuery, parse_query};
 use crate::{Mac, Message};
 
@@ -87,19 +87,17 @@ impl Gateway {
         if !of_current && !of_retiring {
             return Err(Dropped::NotTheRelay);
         }
-        let udp = parse_udp(packet).map_err(Dropped::BadPacket)?;
+        let udp = match parse_udp(packet) {
+            Ok(udp) => udp,
+            Err(IpError::Fragment) => return self.fragment(packet, of_current, now),
+            Err(error) => return Err(Dropped::BadPacket(error)),
+        };
         let subscription = self
             .membership
             .find(udp.from.ip(), udp.to)
             .ok_or(Dropped::NotSubscribed)?;
         if of_current {
-            if let Some(association) = &mut self.current {
-                association.heard = now;
-            }
-            // The new relay brings what the one before brought.
-            if self.retiring.is_some() {
-                self.finish_retiring();
-            }
+            self.heard_flow(now);
         }
         let begin = udp.payload.as_ptr() as usize - whole.as_ptr() as usize;
         self.counters.data += 1;
@@ -108,6 +106,51 @@ impl Gateway {
             subscription,
             from: udp.from,
             payload: begin..begin + udp.payload.len(),
+        })
+    }
+
+    /// The relay in use brings a flow.
+    fn heard_flow(&mut self, now: Instant) {
+        if let Some(association) = &mut self.current {
+            association.heard = now;
+        }
+        // The new relay brings what the one before brought.
+        if self.retiring.is_some() {
+            self.finish_retiring();
+        }
+    }
+
+    /// A part of a packet that was too large for the way from the relay. Only those of groups that
+    /// somebody wants are kept until the others come.
+    fn fragment(
+        &mut self,
+        packet: &[u8],
+        of_current: bool,
+        now: Instant,
+    ) -> Result<Input, Dropped> {
+        let (source, group, _) = addresses(packet).map_err(Dropped::BadPacket)?;
+        if !self.membership.wants_from(source, group) {
+            return Err(Dropped::NotSubscribed);
+        }
+        let taken = self.fragments.take(packet, now);
+        let Fragment::Whole(whole) = taken.map_err(Dropped::BadPacket)? else {
+            return Ok(Input::Fragment);
+        };
+        let udp = parse_udp(whole).map_err(Dropped::BadPacket)?;
+        let subscription = self
+            .membership
+            .find(udp.from.ip(), udp.to)
+            .ok_or(Dropped::NotSubscribed)?;
+        let (from, payload) = (udp.from, udp.payload.to_vec());
+        if of_current {
+            self.heard_flow(now);
+        }
+        self.counters.data += 1;
+        self.counters.data_bytes += payload.len() as u64;
+        Ok(Input::Assembled {
+            subscription,
+            from,
+            payload,
         })
     }
 

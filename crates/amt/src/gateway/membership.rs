@@ -226,6 +226,15 @@ impl Membership {
         Some(*id)
     }
 
+    /// Whether packets of this source to this group are wanted, on whatever port.
+    pub(super) fn wants_from(&self, source: IpAddr, group: IpAddr) -> bool {
+        self.entries.values().any(|entry| {
+            let wanted = &entry.subscription;
+            wanted.group.to_canonical() == group
+                && wanted.source.is_none_or(|s| s.to_canonical() == source)
+        })
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

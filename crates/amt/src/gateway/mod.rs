@@ -32,6 +32,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::Message;
+use crate::ip::Reassembly;
 use crate::report::{Record, write_report};
 use association::{Association, Cycle, DEFAULT_ROBUSTNESS, Grant};
 use candidates::Candidates;
@@ -76,6 +77,8 @@ pub struct Gateway {
     unsent: VecDeque<(SocketAddr, Vec<u8>)>,
     events: VecDeque<Event>,
     counters: Counters,
+    /// Of packets that were too large for the way from the relay.
+    fragments: Reassembly,
 }
 
 impl Gateway {
@@ -95,6 +98,7 @@ impl Gateway {
             unsent: VecDeque::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
+            fragments: Reassembly::default(),
         }
     }
 

@@ -160,6 +160,17 @@ pub enum Input {
         /// Where the payload of the UDP datagram inside is in what came in.
         payload: Range<usize>,
     },
+    /// The last fragment of a packet of a flow.
+    Assembled {
+        /// Whose it is.
+        subscription: SubscriptionId,
+        /// The sender, as the packet inside says.
+        from: SocketAddr,
+        /// The payload of the UDP datagram inside.
+        payload: Vec<u8>,
+    },
+    /// A fragment whose packet is not whole yet.
+    Fragment,
     /// An answer of a relay, which the gateway goes on with.
     Control,
     /// Nothing that it wants.

@@ -7,6 +7,7 @@ mod checksum;
 mod fragment;
 mod header;
 mod icmp;
+mod reassembly;
 mod template;
 mod udp;
 
@@ -16,6 +17,7 @@ pub use checksum::{Checksum, update as update_checksum};
 pub use fragment::fragment_v4;
 pub(crate) use header::{Header, V4Fields, get, pseudo, put_v4, put_v6, set_v4_checksum};
 pub use icmp::icmp_too_big;
+pub use reassembly::{Fragment, Reassembly};
 pub use template::UdpTemplate;
 pub use udp::{Udp, parse_udp, write_udp};
 
@@ -65,8 +67,8 @@ pub enum IpError {
         /// The header.
         what: &'static str,
     },
-    /// A fragment: nothing here puts fragments together.
-    #[error("a fragment of an IP packet, which is not put together")]
+    /// A fragment, where a whole packet is expected; or one that contradicts others of its packet.
+    #[error("a fragment of an IP packet that cannot be put together")]
     Fragment,
     /// Another protocol than the one that is expected.
     #[error("IP protocol {0} where another is expected")]

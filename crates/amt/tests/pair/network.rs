@@ -275,10 +275,12 @@ impl Network {
                 Handled::Taken => {}
                 Handled::Dropped(why) => self.refused.push(why.reason()),
             }
-        } else if let Some(host) = self.hosts.iter_mut().find(|h| h.at == to && !h.gone)
-            && let Input::Data { payload, .. } = host.gateway.handle(from, &bytes, self.now)
-        {
-            host.got.push(bytes[payload].to_vec());
+        } else if let Some(host) = self.hosts.iter_mut().find(|h| h.at == to && !h.gone) {
+            match host.gateway.handle(from, &bytes, self.now) {
+                Input::Data { payload, .. } => host.got.push(bytes[payload].to_vec()),
+                Input::Assembled { payload, .. } => host.got.push(payload),
+                Input::Fragment | Input::Control | Input::Dropped(_) => {}
+            }
         }
     }
 }

@@ -304,14 +304,16 @@ impl Model {
     }
 
     fn handle(&mut self, from: SocketAddr, bytes: &[u8]) {
-        let input = self.gateway.handle(from, bytes, self.now);
-        let Input::Data {
-            subscription,
-            from: sender,
-            payload,
-        } = input
-        else {
-            return;
+        let (subscription, sender, payload) = match self.gateway.handle(from, bytes, self.now) {
+            Input::Data {
+                subscription,
+                from,
+                payload,
+            } => (subscription, from, Some(payload)),
+            Input::Assembled {
+                subscription, from, ..
+            } => (subscription, from, None),
+            Input::Fragment | Input::Control | Input::Dropped(_) => return,
         };
         // Only from whom a message was sent to, and as the packet says.
         assert!(
@@ -321,18 +323,24 @@ impl Model {
         let Ok(Message::Data { packet }) = Message::parse(bytes) else {
             panic!("data out of another message");
         };
-        let inner = ip::parse_udp(packet).expect("data out of a packet that is damaged");
-        assert_eq!((inner.from, inner.payload), (sender, &bytes[payload]));
         let (_, wanted) = self
             .subscriptions
             .iter()
             .find(|(id, _)| *id == subscription)
             .unwrap();
+        assert!(wanted.source.is_none_or(|source| source == sender.ip()));
+        let Some(payload) = payload else {
+            // The last of several; what came before it has the rest.
+            let (source, group, _) = ip::addresses(packet).expect("a fragment of nothing");
+            assert_eq!((source, group), (sender.ip(), wanted.group));
+            return;
+        };
+        let inner = ip::parse_udp(packet).expect("data out of a packet that is damaged");
+        assert_eq!((inner.from, inner.payload), (sender, &bytes[payload]));
         assert_eq!(
             (wanted.group, wanted.port),
             (inner.to.ip(), inner.to.port())
         );
-        assert!(wanted.source.is_none_or(|source| source == inner.from.ip()));
     }
 
     fn pass(&mut self, time: Duration) {

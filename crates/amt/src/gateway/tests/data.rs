@@ -126,3 +126,50 @@ fn nothing_is_taken_after_the_subscription_or_before_the_relay() {
     fresh.gateway.handle_timeout(fresh.now);
     assert_eq!(fresh.handle(A, &good), Input::Dropped(Dropped::NotTheRelay));
 }
+
+#[test]
+fn what_was_too_large_for_the_way_is_put_together() {
+    let (mut world, ids) = connected(&[ssm("10.0.0.1", "232.1.1.1", 5000)]);
+    let payload: Vec<u8> = (0..3000u16).map(|n| n as u8).collect();
+    let cut = |source: &str, group: &str| {
+        let whole = data(source, group, &payload);
+        let mut fragments = Vec::new();
+        // Behind the two bytes of the AMT header.
+        crate::ip::fragment_v4(&whole[2..], 1200, |fragment| {
+            let mut bytes = Vec::new();
+            crate::Message::Data { packet: fragment }.encode(&mut bytes);
+            fragments.push(bytes);
+        })
+        .unwrap();
+        fragments
+    };
+    let ours = cut("10.0.0.1:4000", "232.1.1.1:5000");
+    assert_eq!(ours.len(), 3);
+    // From another relay, they are nobody's.
+    let other = world.handle(B, &ours[2]);
+    assert_eq!(other, Input::Dropped(Dropped::NotTheRelay));
+    for waiting in [&ours[2], &ours[0]] {
+        assert_eq!(world.handle(A, waiting), Input::Fragment);
+    }
+    for other in [
+        cut("10.0.0.1:4000", "232.1.1.2:5000"),
+        cut("10.0.0.2:4000", "232.1.1.1:5000"),
+    ] {
+        let input = world.handle(A, &other[1]);
+        assert_eq!(input, Input::Dropped(Dropped::NotSubscribed));
+    }
+    let whole = Input::Assembled {
+        subscription: ids[0],
+        from: addr("10.0.0.1:4000"),
+        payload: payload.clone(),
+    };
+    assert_eq!(world.handle(A, &ours[1]), whole);
+    // To another port: known when it is whole.
+    let other = cut("10.0.0.1:4000", "232.1.1.1:5001");
+    assert_eq!(world.handle(A, &other[0]), Input::Fragment);
+    assert_eq!(world.handle(A, &other[1]), Input::Fragment);
+    let input = world.handle(A, &other[2]);
+    assert_eq!(input, Input::Dropped(Dropped::NotSubscribed));
+    let counters = world.gateway.counters();
+    assert_eq!((counters.data, counters.data_bytes), (1, 3000));
+}

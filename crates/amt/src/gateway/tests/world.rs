@@ -394,7 +394,12 @@ impl World {
                 } => self
                     .data
                     .push((subscription, from, bytes[payload].to_vec())),
-                Input::Control => {}
+                Input::Assembled {
+                    subscription,
+                    from,
+                    payload,
+                } => self.data.push((subscription, from, payload)),
+                Input::Control | Input::Fragment => {}
                 Input::Dropped(why) => self.dropped.push(why),
             }
         }
