@@ -1,0 +1,147 @@
+import { api } from "./api/client";
+import { asProblem, type Problem } from "./api/problem";
+import type { Receiver } from "./api/types";
+import { live } from "./live/live.svelte";
+import { queryText } from "./router.svelte";
+import { PageCache, pagesOf } from "./virtual";
+
+export const PAGE_ROWS = 100;
+const KEPT_PAGES = 40;
+/** The order is asked for anew so often, but never under somebody's hand. */
+const REORDER_MS = 15_000;
+const REST_MS = 120;
+
+export type Filters = Record<string, string | null>;
+
+/**
+ * The rows of the receivers' table, of which only the pages in sight are asked for. What changes
+ * comes by the stream and replaces rows where they are; nothing jumps under the hand.
+ */
+export class ReceiverRows {
+  filtered = $state(0);
+  total = $state(0);
+  problem = $state.raw<Problem | null>(null);
+  loaded = $state(false);
+  /** Grows with each change of what the rows hold. */
+  version = $state(0);
+  /** Ids of rows that were removed since the order was asked for. */
+  gone = $state.raw<ReadonlySet<string>>(new Set());
+
+  private cache = new PageCache<Receiver>(PAGE_ROWS, KEPT_PAGES);
+  private asked = new Set<number>();
+  private abort = new AbortController();
+  private filters: Filters = {};
+  private key = "";
+  private wanted: number[] = [];
+  private timer: ReturnType<typeof setTimeout> | null = null;
+  private reorder: ReturnType<typeof setInterval> | null = null;
+
+  constructor(private readonly busyHand: () => boolean) {}
+
+  start(): void {
+    this.reorder = setInterval(() => {
+      if (!document.hidden && !this.busyHand() && live.state.kind === "live") this.refresh();
+    }, REORDER_MS);
+  }
+
+  stop(): void {
+    if (this.reorder) clearInterval(this.reorder);
+    if (this.timer) clearTimeout(this.timer);
+    this.abort.abort();
+    live.follow("", null);
+  }
+
+  /** Other filters or another order: everything anew. */
+  show(filters: Filters): void {
+    const key = queryText(filters);
+    if (key === this.key && this.loaded) return;
+    this.key = key;
+    this.filters = filters;
+    this.forget();
+    this.loaded = false;
+    this.filtered = 0;
+    this.problem = null;
+    this.wanted = [0];
+    this.ask();
+    this.follow(0, PAGE_ROWS);
+  }
+
+  /** Asks for the pages in sight again; what is shown stays until they are here. */
+  refresh(): void {
+    this.abort.abort();
+    this.abort = new AbortController();
+    this.asked.clear();
+    const pages = this.wanted.length ? this.wanted : [0];
+    for (const page of pages) void this.get(page, true);
+  }
+
+  /** These rows are in sight. */
+  look(first: number, end: number): void {
+    this.wanted = pagesOf(first, Math.min(end, this.filtered), PAGE_ROWS);
+    this.cache.touch(this.wanted);
+    if (this.timer) clearTimeout(this.timer);
+    // Rows that only fly by are not asked for.
+    this.timer = setTimeout(() => {
+      this.ask();
+      if (end > first) this.follow(first, end - first);
+    }, REST_MS);
+  }
+
+  row(index: number): Receiver | undefined {
+    void this.version;
+    return this.cache.row(index);
+  }
+
+  replace(receiver: Receiver): void {
+    if (this.cache.update((row) => (row.id === receiver.id ? receiver : row))) this.version += 1;
+  }
+
+  private forget(): void {
+    this.abort.abort();
+    this.abort = new AbortController();
+    this.cache.clear();
+    this.asked.clear();
+    this.gone = new Set();
+    this.version += 1;
+  }
+
+  private ask(): void {
+    for (const page of this.wanted) if (!this.cache.has(page) && !this.asked.has(page)) void this.get(page, false);
+  }
+
+  private async get(page: number, anew: boolean): Promise<void> {
+    const { signal } = this.abort;
+    this.asked.add(page);
+    try {
+      const answer = await api.receivers({ ...this.filters, offset: page * PAGE_ROWS, limit: PAGE_ROWS }, signal);
+      if (signal.aborted) return;
+      if (anew && (answer.filtered !== this.filtered || this.gone.size)) {
+        // What lies out of sight may be elsewhere by now.
+        this.cache.clear();
+        this.gone = new Set();
+      }
+      this.cache.put(page, answer.items);
+      this.filtered = answer.filtered;
+      this.total = answer.total;
+      this.loaded = true;
+      this.problem = null;
+      this.version += 1;
+    } catch (error) {
+      if (signal.aborted) return;
+      this.problem = asProblem(error);
+    } finally {
+      this.asked.delete(page);
+    }
+  }
+
+  private follow(first: number, rows: number): void {
+    // By steps, so that a little scrolling asks for nothing new.
+    const offset = Math.max(0, Math.floor((first - 10) / 25) * 25);
+    const limit = Math.min(500, Math.ceil((rows + 35) / 25) * 25);
+    live.follow(queryText({ ...this.filters, offset: offset || null, limit }), (rowsNow, gone, isWhole) => {
+      const byId = new Map(rowsNow.map((row) => [row.id, row]));
+      if (byId.size && this.cache.update((row) => byId.get(row.id) ?? row)) this.version += 1;
+      if (gone.length && !isWhole) this.gone = new Set([...this.gone, ...gone]);
+    });
+  }
+}

@@ -1,0 +1,240 @@
+// What the words of flexfeed mean, for labels and tooltips.
+import type { Move, Rung } from "./api/types";
+import { count, counted } from "./format";
+
+export interface RungWords {
+  rung: Rung;
+  /** 1 is the best; offline has none. */
+  place: number;
+  label: string;
+  text: string;
+}
+
+export const RUNGS: readonly RungWords[] = [
+  {
+    rung: "multicast",
+    place: 1,
+    label: "multicast",
+    text: "Rung 1. The receiver has joined the flow natively: the network copies the packets, the source sends them once for everybody.",
+  },
+  {
+    rung: "amt",
+    place: 2,
+    label: "amt",
+    text: "Rung 2. The receiver gets the flow's packets through a relay (AMT, RFC 7450), because its own network carries no multicast. They cost the source nothing more.",
+  },
+  {
+    rung: "replicated",
+    place: 3,
+    label: "replicated",
+    text: "Rung 3. The source copies the flow's encrypted packets to the receiver's own address. They are sealed once, and sent once for each such receiver.",
+  },
+  {
+    rung: "unicast",
+    place: 4,
+    label: "unicast",
+    text: "Rung 4. Each update goes on the receiver's own QUIC connection. It always works, and costs the source one copy and one encryption for each receiver.",
+  },
+  {
+    rung: "offline",
+    place: 5,
+    label: "offline",
+    text: "The receiver has no connection now. It is given everything it missed when it comes back.",
+  },
+];
+
+const BY_RUNG = new Map(RUNGS.map((rung) => [rung.rung as string, rung]));
+
+/** What is known of a rung; an unknown word explains itself by its name. */
+export function rungWords(rung: string): RungWords {
+  return BY_RUNG.get(rung) ?? { rung: "offline", place: 5, label: rung, text: "A rung that this page does not know." };
+}
+
+interface CauseWords {
+  /** Follows "…: it". */
+  short: string;
+  text: string;
+}
+
+export const CAUSES: Readonly<Record<string, CauseWords>> = {
+  joined: {
+    short: "packets arrive that way",
+    text: "The receiver has proved that the flow's packets reach it on this rung, so the source counts on it from the next packet on.",
+  },
+  "probe-timeout": {
+    short: "the better rung brought nothing",
+    text: "It tried a better rung and no packet came by it. It tries again later, at growing intervals.",
+  },
+  "ack-timeout": {
+    short: "flow data went unacknowledged",
+    text: "It left the flow's data unacknowledged for longer than the fall-back delay (150 ms, more on long paths). The source now sends it the missing part, and everything new, on its own connection.",
+  },
+  "heartbeat-lost": {
+    short: "it missed three heartbeats",
+    text: "The flow was idle and three of its heartbeats in a row did not arrive: the path for the flow is cut, although the receiver's own connection works.",
+  },
+  "relay-lost": {
+    short: "its relay is gone",
+    text: "The AMT relay that it used does not answer any more. The receiver looks for another one.",
+  },
+  "loss-too-high": {
+    short: "too many packets were lost",
+    text: "It lost more of the flow's packets than the channel allows. Repairing them all would cost more than unicast.",
+  },
+  "too-slow": {
+    short: "it could not keep up",
+    text: "It does not grant the flow enough room, or cannot follow the channel's minimum rate. It would have slowed everybody else down.",
+  },
+  "flow-invalid": {
+    short: "the flow was replaced, or packets were not valid",
+    text: "It got too many packets that do not verify, or the flow was withdrawn or replaced by another one.",
+  },
+  "rekey-missed": {
+    short: "it did not confirm the new key",
+    text: "The flow changed its key and the receiver had not confirmed the new one in time.",
+  },
+  ejected: { short: "an operator moved it", text: "It was taken off the flow by an operator, or was removed." },
+  left: { short: "it left by itself", text: "The receiver said that it leaves the flow: it was stopped, or set to do without." },
+  "network-changed": {
+    short: "its network changed",
+    text: "The receiver is in another network now, or copies could no longer be sent to its address. It tries all rungs anew.",
+  },
+};
+
+/** What a cause means; a cause of a newer source is shown as it is. */
+export function causeWords(cause: string | null | undefined): CauseWords {
+  if (!cause) return { short: "no cause was given", text: "No cause was given." };
+  return CAUSES[cause] ?? { short: cause, text: "A cause that this page does not know." };
+}
+
+/** -1 for the better, 1 for the worse, 0 for neither. */
+export function direction(from: string, to: string): -1 | 0 | 1 {
+  const change = rungWords(to).place - rungWords(from).place;
+  return change < 0 ? -1 : change > 0 ? 1 : 0;
+}
+
+/** The verb of a move, as in "A fell back from …". */
+export function moveVerb(from: string, to: string): string {
+  if (to === "offline") return "went offline from";
+  if (from === "offline") return "came back, on";
+  return direction(from, to) < 0 ? "climbed from" : "fell back from";
+}
+
+/** Moves of several receivers at once, for the same reason: one event and not hundreds. */
+export interface MoveGroup {
+  /** The newest of them. */
+  move: Move;
+  count: number;
+  /** When the first of them happened. */
+  since_ms: number;
+}
+
+/** Groups neighbours in a list that is sorted by time, newest first. */
+export function groupMoves(moves: readonly Move[], withinMs = 3000): MoveGroup[] {
+  const groups: MoveGroup[] = [];
+  const open = new Map<string, MoveGroup>();
+  for (const move of moves) {
+    const key = `${move.channel}\n${move.from}\n${move.to}\n${move.cause}`;
+    const group = open.get(key);
+    if (group && group.since_ms - move.at_ms <= withinMs) {
+      group.count += 1;
+      group.since_ms = move.at_ms;
+    } else {
+      const made = { move, count: 1, since_ms: move.at_ms };
+      groups.push(made);
+      open.set(key, made);
+    }
+  }
+  return groups;
+}
+
+export interface FeedWords {
+  label: string;
+  tone: "good" | "bad" | "warn" | "plain";
+  text: string;
+}
+
+const FEED_STATES: Readonly<Record<string, FeedWords>> = {
+  pending: { label: "not polled yet", tone: "plain", text: "There was no poll yet." },
+  ok: { label: "ok", tone: "good", text: "The last poll brought a document, and it was taken in." },
+  "not-modified": { label: "ok, unchanged", tone: "good", text: "The server said that nothing has changed since the last poll." },
+  "not-a-feed": { label: "not a feed", tone: "bad", text: "Something came that is not RSS, Atom or JSON Feed. What was seen is below." },
+  challenged: {
+    label: "challenged",
+    tone: "warn",
+    text: "The server wants to know whether a person asks, so the feed cannot be read from here. What was seen is below.",
+  },
+  gone: { label: "gone", tone: "bad", text: "The server said that the feed is gone for good. It is not polled until it is added again." },
+  error: { label: "failing", tone: "bad", text: "Nothing usable came. It is tried again at growing intervals." },
+  paused: { label: "paused", tone: "plain", text: "It is not polled now: an operator paused it, or its news cannot be stored." },
+};
+
+export function feedWords(state: string): FeedWords {
+  return FEED_STATES[state] ?? { label: state, tone: "plain", text: "A state that this page does not know." };
+}
+
+/** Definitions of the numbers, by the name of the field. */
+export const DEFINITIONS = {
+  connected: "Receivers that have a QUIC connection to the source now.",
+  delivered: "Connected receivers whose files hold every update up to the channel's newest one. They have confirmed it themselves.",
+  behind: "Connected receivers that have not yet confirmed the channel's newest update. Right after an update that is normal for some milliseconds.",
+  worst_lag: "How far the receiver that is most behind is: updates that it has not confirmed, and how old the first of those is.",
+  offline: "Enrolled receivers without a connection. They get everything they missed when they come back.",
+  updates_per_min: "Updates that were published on the channel in the last minute. An update is one version of one entry.",
+  head: "The number of the channel's newest update. Updates are numbered without gaps.",
+  flow_bytes: "Bytes sent on the flow: sealed and sent once for everybody on multicast and amt, and once more for each receiver on replicated.",
+  unicast_bytes: "Bytes of updates sent to single receivers on their own connections, because the flow does not reach them or they are catching up.",
+  repair_bytes: "Bytes of lost flow packets that were sent again to single receivers.",
+  unicast_equivalent_bytes: "What the same deliveries would have cost if every receiver had been sent its own copy of everything.",
+  saved: "1 − (flow + unicast + repair) ÷ what unicast to everybody would have cost, since the source started.",
+  rtt: "Round-trip time between the source and the receiver on its own connection, smoothed.",
+  behind_updates: "Updates that the receiver has not confirmed yet, over all its channels.",
+  key_sequence: "Number of the key epoch that the receiver has confirmed. It changes whenever somebody is removed.",
+  cursor: "The last update up to which the receiver's files hold everything.",
+  half_ms: "Time from publishing until half of the expected receivers had confirmed it.",
+  p99_ms: "Time from publishing until 99 of 100 expected receivers had confirmed it.",
+  all_ms: "Time from publishing until every expected receiver had confirmed it.",
+  expected: "Receivers that were connected and subscribed when the update was published.",
+  answer_ms: "How long the relay's last answer to the source's question took.",
+  rung: "The path by which the flow's packets reach a receiver. With several channels, the worst of them is shown.",
+  since: "Since when the receiver stands on this rung.",
+  cause: "Why the receiver made its last move.",
+  enrolled: "When the receiver first used an enrolment link.",
+  seen: "When the source last heard from the receiver.",
+} as const;
+
+/** Younger than this, an unconfirmed update is on its way and nobody is behind. */
+export const IN_TRANSIT_MS = 2000;
+
+/** The answer to "is everybody getting everything?". */
+export function verdict(now: {
+  total: number;
+  connected: number;
+  behind: number;
+  offline: number;
+  /** How old the oldest unconfirmed update is. */
+  worst_lag_ms: number | null;
+}): {
+  tone: "good" | "warn" | "bad" | "plain";
+  word: string;
+  sentence: string;
+} {
+  const { total, connected, behind, offline } = now;
+  const away = offline ? ` ${counted(offline, "receiver")} ${offline === 1 ? "is" : "are"} offline and will catch up.` : "";
+  if (total === 0) return { tone: "plain", word: "Nobody is here yet", sentence: "No receiver has been enrolled." };
+  if (connected === 0) {
+    return { tone: "bad", word: "No", sentence: `None of the ${counted(total, "receiver")} is connected.` };
+  }
+  if (behind === 0) {
+    const who = connected === 1 ? "The connected receiver holds" : `All ${counted(connected, "connected receiver")} hold`;
+    return { tone: offline > total / 10 ? "warn" : "good", word: "Yes", sentence: `${who} every update.${away}` };
+  }
+  if (now.worst_lag_ms !== null && now.worst_lag_ms < IN_TRANSIT_MS) {
+    return { tone: "good", word: "Yes", sentence: `${counted(connected, "receiver")} connected; the newest update is on its way to ${count(behind)}.${away}` };
+  }
+  const part = behind / connected;
+  const sentence = `${counted(connected - behind, "receiver")} of ${count(connected)} connected hold every update, ${counted(behind, "is", "are")} behind.${away}`;
+  return part > 0.05
+    ? { tone: "bad", word: "Not everybody", sentence }
+    : { tone: "warn", word: "Nearly", sentence };
+}
