@@ -128,6 +128,8 @@ causes! {
     Left = 11 "left",
     /// Its network changed.
     NetworkChanged = 12 "network-changed",
+    /// The operator keeps it on unicast.
+    Held = 13 "held",
 }
 
 /// By which way the bytes of an update first arrived.

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
-    Admission, Backlog, BoxError, Credential, Denied, SourceHandle, SourceStatus,
+    Admission, Backlog, BoxError, Credential, Denied, History, SourceHandle, SourceStatus,
 };
 use store::{Applicant, HeadMark, Store, Verdict};
 use tokio::sync::Semaphore;
@@ -35,6 +35,8 @@ pub trait Transport: Send + Sync + 'static {
     async fn set_first(&self, channel: &str, first: u64);
     /// What the transport sees; `None` once it has stopped.
     async fn status(&self) -> Option<SourceStatus>;
+    /// What has happened to receivers behind the number `after`; `None` once it has stopped.
+    async fn history(&self, after: u64) -> Option<History>;
 }
 
 #[async_trait]
@@ -49,6 +51,10 @@ impl Transport for SourceHandle {
 
     async fn status(&self) -> Option<SourceStatus> {
         SourceHandle::status(self).await
+    }
+
+    async fn history(&self, after: u64) -> Option<History> {
+        SourceHandle::history(self, after).await
     }
 }
 

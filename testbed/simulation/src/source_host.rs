@@ -108,6 +108,7 @@ impl World {
                 from,
                 to,
                 cause,
+                ..
             } => {
                 self.count(format!("{from} to {to}: {cause}"));
                 let about = [channel as u8, from as u8, to as u8, cause as u8];

@@ -394,6 +394,9 @@ impl Engine {
             let after = rand::rng().random_range(0.2..1.0);
             self.shun(end.peer);
             retry_in = Some(COME_BACK.mul_f64(after));
+        } else if end.code == Some(close::RECONNECT) {
+            // Somebody wants it to come back.
+            self.pause = RETRY_FIRST;
         } else if end.code == Some(close::EJECTED) {
             // Somebody decided so: this receiver comes back no sooner than it must.
             self.pause = RETRY_MAX;

@@ -3,11 +3,12 @@
 mod config;
 mod counters;
 mod engine;
+mod history;
 mod outlets;
 mod peer;
 mod status;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,7 +20,7 @@ use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
 use flexicast::{FlowId, source as core};
 use netio::UdpSocket;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::debug;
 use uuid::Uuid;
 
@@ -33,8 +34,11 @@ pub use counters::Counters;
 use engine::{Command, Engine, Parts, Place};
 pub use flexicast::control::Credential;
 pub use flexicast::source::Absence;
+use history::Chronicle;
+pub use history::{Happening, History, What};
 pub use status::{
-    ChannelStatus, FlowStatus, MassFallBack, Move, ReceiverChannel, ReceiverStatus, SourceStatus,
+    ChannelBytes, ChannelStatus, FlowStatus, MassFallBack, Move, ReceiverChannel, ReceiverStatus,
+    SourceStatus,
 };
 
 /// How many questions wait for the engine.
@@ -78,9 +82,11 @@ impl Source {
             repair_off: config.sabotage.repair_off,
         })?;
         let (commands, inbox) = mpsc::channel(COMMANDS);
+        let (last, latest) = watch::channel(0);
         let handle = SourceHandle {
             senders: Arc::clone(&senders),
             commands,
+            latest,
         };
         let parts = Parts {
             quic,
@@ -90,6 +96,7 @@ impl Source {
             backlog,
             senders,
             inbox,
+            chronicle: Chronicle::new(last),
         };
         Ok(Source {
             engine: Engine::new(config, parts)?,
@@ -163,6 +170,7 @@ fn core_channel(
 pub struct SourceHandle {
     senders: Senders,
     commands: mpsc::Sender<Command>,
+    latest: watch::Receiver<u64>,
 }
 
 impl SourceHandle {
@@ -253,6 +261,30 @@ impl SourceHandle {
     /// Removes a receiver: its connections are closed, and what follows is encrypted with keys that it does not get.
     pub async fn eject(&self, receiver: Uuid) {
         let _ = self.commands.send(Command::Eject(receiver)).await;
+    }
+
+    /// Ends a receiver's connections, and nothing else: it comes back by itself. Returns how many there were; `None` once the source has stopped.
+    pub async fn disconnect(&self, receiver: Uuid) -> Option<usize> {
+        self.ask(|answer| Command::Disconnect(receiver, answer))
+            .await
+            .ok()
+    }
+
+    /// Keeps these receivers on unicast, and no others, whether they are connected or not: until it is called again they are on no flow.
+    pub async fn hold(&self, receivers: BTreeSet<Uuid>) {
+        let _ = self.commands.send(Command::Hold(receivers)).await;
+    }
+
+    /// What has happened to receivers since the happening with the number `after`, 0 for the source's start; `None` once the source has stopped.
+    pub async fn history(&self, after: u64) -> Option<History> {
+        self.ask(|answer| Command::History(after, answer))
+            .await
+            .ok()
+    }
+
+    /// The number of what has happened last: it changes as soon as there is more history.
+    pub fn latest(&self) -> watch::Receiver<u64> {
+        self.latest.clone()
     }
 
     /// Withdraws the channel's flow: its receivers are served by unicast until [`SourceHandle::replace_flow`].

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::source::{ChannelIndex, Source, Unicast, close};
+use uuid::Uuid;
 use zeroize::Zeroize;
 
 use crate::config::{CID_LEN, CONTROL_STREAM};
 use crate::ids::replenish;
 use crate::link::{Link, Path};
 use crate::reset::Resets;
+use crate::source::engine::unix_ms_at;
 
 /// Handshake and HELLO have to be done by then.
 pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -35,6 +37,10 @@ pub(super) struct Peer {
     pub(super) closing: Option<(u64, String)>,
     /// The 4-tuple in use; copies go there.
     pub(super) path: Option<Path>,
+    /// Which receiver was welcomed, and when, in Unix milliseconds.
+    pub(super) receiver: Option<(Uuid, u64)>,
+    /// Since when it stands where it stands, by channel, as the state machine and as people say it.
+    since: BTreeMap<ChannelIndex, (Instant, u64)>,
     next_stream: u64,
     catch_up: BTreeMap<ChannelIndex, u64>,
 }
@@ -95,6 +101,8 @@ impl Peer {
             abandoned: false,
             closing: None,
             path: None,
+            receiver: None,
+            since: BTreeMap::new(),
             next_stream: 3,
             catch_up: BTreeMap::new(),
         }
@@ -264,6 +272,18 @@ impl Peer {
         let stream = self.next_stream;
         self.next_stream += 4;
         stream
+    }
+
+    /// When it came to where it stands, in Unix milliseconds: always the same for the same moment, whatever happens to the host's clock.
+    pub(super) fn since_ms(&mut self, channel: ChannelIndex, at: Instant) -> u64 {
+        let (known, ms) = self
+            .since
+            .entry(channel)
+            .or_insert_with(|| (at, unix_ms_at(at)));
+        if *known != at {
+            (*known, *ms) = (at, unix_ms_at(at));
+        }
+        *ms
     }
 
     /// Closes with an application error code of protocol.md section 2.

@@ -1,5 +1,6 @@
 //! What a running source shows.
 
+use flexicast::source::Traffic;
 use serde::Serialize;
 
 use super::Counters;
@@ -28,6 +29,35 @@ pub struct ChannelStatus {
     pub head: u64,
     /// Its flow; `None` for unicast only.
     pub flow: Option<FlowStatus>,
+    /// What it has cost since it was added, and what it would have cost by unicast alone.
+    pub bytes: ChannelBytes,
+}
+
+/// Bytes of a channel since it was added. All of them only grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ChannelBytes {
+    /// UDP payload of its flows to multicast groups, each packet counted once.
+    pub flow: u64,
+    /// UDP payload of copies of the flow's packets to single receivers (rung 3).
+    pub copies: u64,
+    /// Whole updates on receivers' own connections.
+    pub unicast: u64,
+    /// Ranges of updates on receivers' own connections that the flow had not brought.
+    pub repairs: u64,
+    /// What unicast alone would have sent: the whole updates on receivers' own connections, and each update of the flow once for every member.
+    pub by_unicast_alone: u64,
+}
+
+impl ChannelBytes {
+    pub(super) fn of(traffic: Traffic, copies: u64) -> Self {
+        ChannelBytes {
+            flow: traffic.flow,
+            copies,
+            unicast: traffic.unicast,
+            repairs: traffic.repairs,
+            by_unicast_alone: traffic.by_unicast_alone,
+        }
+    }
 }
 
 /// A flow.
@@ -64,8 +94,14 @@ pub struct ReceiverStatus {
     pub id: String,
     /// Its name.
     pub name: String,
+    /// Its connection's number: no other one of this source has the same.
+    pub session: u64,
+    /// Its program and version, as it says.
+    pub software: String,
     /// Where its connection comes from.
     pub addr: String,
+    /// Since when it is served, in Unix milliseconds.
+    pub connected_ms: u64,
     /// Smoothed round-trip time in milliseconds.
     pub rtt_ms: f64,
     /// The channels that it receives.
@@ -79,8 +115,10 @@ pub struct ReceiverChannel {
     pub channel: String,
     /// Where the receiver stands.
     pub rung: String,
-    /// Since when, in Unix milliseconds.
+    /// Since when, in Unix milliseconds: the very time of the move that brought it there.
     pub since_ms: u64,
+    /// Why; nothing for one that has not moved since it connected.
+    pub cause: Option<String>,
     /// The last `seq` that its outputs hold.
     pub cursor: Option<u64>,
     /// Updates that it still has to get on its unicast path.
@@ -92,6 +130,8 @@ pub struct ReceiverChannel {
 /// A move between rungs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Move {
+    /// Its number among all that has happened since the source's start: see [`Happening::number`].
+    pub number: u64,
     /// When, in Unix milliseconds.
     pub at_ms: u64,
     /// The channel.

@@ -72,6 +72,8 @@ pub(super) struct Flow {
     pub(super) invalid: u64,
     /// It was left for good.
     pub(super) left: bool,
+    /// The source keeps this receiver off it for now.
+    pub(super) held: bool,
     pub(super) rejoin_after: Duration,
     pub(super) rejoin_at: Option<Instant>,
     pub(super) tunnel: Tunnel,
@@ -105,6 +107,7 @@ impl Flow {
             last_packet: now,
             invalid: 0,
             left: false,
+            held: false,
             rejoin_after: REJOIN_FIRST,
             rejoin_at: None,
             tunnel: Tunnel::new(),
@@ -119,8 +122,19 @@ impl Flow {
         }
     }
 
+    /// Nothing is done to get it.
+    pub(super) fn is_off(&self) -> bool {
+        self.left || self.held
+    }
+
     fn largest(&self) -> Option<u64> {
         self.trackers.values().filter_map(AckTracker::largest).max()
+    }
+
+    /// It is neither joined again nor are copies asked for.
+    pub(super) fn stop_asking(&mut self) {
+        (self.rejoin_at, self.copies_at) = (None, None);
+        self.asked = false;
     }
 
     /// Copies are to be asked for later, and were not yet.
@@ -171,7 +185,7 @@ impl Flow {
 
 impl Receiver {
     /// Whether this receiver can join one of the endpoints.
-    fn can_join(&self, announce: &Announce) -> bool {
+    pub(super) fn can_join(&self, announce: &Announce) -> bool {
         let rungs = &self.config.rungs;
         announce.endpoints.iter().any(|e| match e.group.is_ipv4() {
             true => rungs.multicast_v4,
@@ -202,7 +216,7 @@ impl Receiver {
             known.announce = announce;
             if offered && !moved && known.member.is_none() {
                 self.want_copies(id, now + STAGGER);
-            } else if moved && !known.left {
+            } else if moved && !known.is_off() {
                 if std::mem::take(&mut known.joined) {
                     known.rejoin_at = None;
                     self.events.push_back(ReceiverEvent::Leave { flow: id });
@@ -235,7 +249,7 @@ impl Receiver {
     }
 
     /// Begins to listen to a flow by the ways that there are.
-    fn join(&mut self, id: FlowId, joinable: bool, now: Instant) {
+    pub(super) fn join(&mut self, id: FlowId, joinable: bool, now: Instant) {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
@@ -269,7 +283,7 @@ impl Receiver {
         if let Some(flow) = self.flows.get_mut(&id)
             && flow.announce.copies
             && self.config.rungs.replicated
-            && !flow.left
+            && !flow.is_off()
         {
             flow.copies_at = Some(at);
         }
@@ -363,6 +377,8 @@ impl Receiver {
                 tracker.owe(now, hold);
             }
         }
+        let held = rung == Rung::Unicast && notice.cause == Cause::Held;
+        self.set_held(notice.flow, held, now);
         self.tunnel_after_move(notice.flow, was_on, now);
         let Some(flow) = self.flows.get(&notice.flow) else {
             return;
@@ -548,7 +564,7 @@ impl Receiver {
             Rung::Amt => flow.tunnel.works(quiet, now),
             Rung::Replicated | Rung::Unicast => {}
         }
-        if rung < flow.rung() && packet.pn >= flow.proof_from {
+        if rung < flow.rung() && packet.pn >= flow.proof_from && !flow.held {
             let told = flow.ready_sent.get(&path);
             if told.is_none_or(|at| *at + READY_AGAIN <= now) {
                 flow.ready_sent.insert(path, now);

@@ -4,6 +4,7 @@
 //! half received stays.
 
 mod flow;
+mod held;
 mod keys;
 mod tunnel;
 mod types;

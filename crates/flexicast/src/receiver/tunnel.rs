@@ -101,7 +101,7 @@ impl Receiver {
         let Some(flow) = self.flows.get(&id) else {
             return;
         };
-        let possible = self.can_tunnel(&flow.announce) && !flow.left;
+        let possible = self.can_tunnel(&flow.announce) && !flow.is_off();
         if flow.tunnel.open {
             if possible {
                 self.ask(id, now);
@@ -120,10 +120,9 @@ impl Receiver {
 
     /// Opens the tunnel at `at`, unless it is open.
     fn want_tunnel(&mut self, id: FlowId, at: Instant, now: Instant) {
-        let possible = self
-            .flows
-            .get(&id)
-            .is_some_and(|flow| !flow.left && !flow.tunnel.open && self.can_tunnel(&flow.announce));
+        let possible = self.flows.get(&id).is_some_and(|flow| {
+            !flow.is_off() && !flow.tunnel.open && self.can_tunnel(&flow.announce)
+        });
         if possible && let Some(flow) = self.flows.get_mut(&id) {
             flow.tunnel.want(at, now);
         }
@@ -192,7 +191,7 @@ impl Receiver {
         });
     }
 
-    fn close_tunnel(&mut self, id: FlowId) {
+    pub(super) fn close_tunnel(&mut self, id: FlowId) {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };

@@ -130,6 +130,7 @@ impl Source {
             return;
         };
         session.served = true;
+        session.held = self.held.contains(&hello.receiver);
         self.served += 1;
         session.say(&Control::Welcome(welcome));
         for subscription in &subscriptions {
@@ -140,6 +141,7 @@ impl Source {
         }
         session.subscriptions = subscriptions;
         self.dirty.insert(id);
+        self.say_held_to(id);
     }
 
     /// A receiver that connects anew has given up its older connection.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use super::recent::Recent;
-use super::types::ChannelConfig;
+use super::types::{ChannelConfig, Traffic};
 use super::{ChannelIndex, SessionId, SourceEvent};
 use crate::Cause;
 use crate::control::{Announce, Endpoint, RelayHint};
@@ -67,6 +67,14 @@ pub(super) struct Channel {
     /// Another epoch is due as soon as the announced one has begun.
     pub(super) rekey_again: bool,
     mass: Option<Mass>,
+    /// UDP payload of the flows before the present one.
+    former_flows: u64,
+    /// Whole updates on unicast paths, in bytes.
+    pub(super) unicast_bytes: u64,
+    /// Repairs on unicast paths, in bytes.
+    pub(super) repair_bytes: u64,
+    /// What unicast alone would have sent, in bytes.
+    pub(super) by_unicast_alone: u64,
 }
 
 impl Channel {
@@ -117,6 +125,10 @@ impl Channel {
             secret_wanted: false,
             rekey_again: false,
             mass: None,
+            former_flows: 0,
+            unicast_bytes: 0,
+            repair_bytes: 0,
+            by_unicast_alone: 0,
         }
     }
 
@@ -134,6 +146,22 @@ impl Channel {
         (self.leave_rekey_at, self.join_rekey_at, self.last_rekey) = (None, None, None);
         (self.secret_wanted, self.rekey_again) = (false, false);
         Ok(())
+    }
+
+    /// The flow ends: what it has sent stays counted.
+    pub(super) fn drop_flow(&mut self) {
+        self.former_flows = self.traffic().flow;
+        self.flow = None;
+    }
+
+    pub(super) fn traffic(&self) -> Traffic {
+        let flow = self.flow.as_ref().map_or(0, |f| f.stats().bytes);
+        Traffic {
+            flow: self.former_flows + flow,
+            unicast: self.unicast_bytes,
+            repairs: self.repair_bytes,
+            by_unicast_alone: self.by_unicast_alone,
+        }
     }
 
     /// The number that everybody else calls it by on the wire.

@@ -77,17 +77,17 @@ impl Source {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
-        let validated = session.validated;
+        let (validated, held) = (session.validated, session.held);
         let Some(subscription) = session.subscription(c) else {
             return;
         };
         let new = if copies {
             // Copies that are on already stay on; the time that is left to prove them does not grow by asking again.
             let refused = !offered || !validated || (full && !subscription.copies);
-            let needless = subscription.rung() < Rung::Replicated;
+            let needless = held || subscription.rung() < Rung::Replicated;
             let backing_off = subscription.is_backing_off(Rung::Replicated, now);
             if refused || needless || backing_off {
-                self.counters.copies_refused += u64::from(refused);
+                self.counters.copies_refused += u64::from(refused && !held);
                 return;
             }
             let new = !std::mem::replace(&mut subscription.copies, true);
@@ -121,10 +121,9 @@ impl Source {
             return;
         };
         let in_use = channel.flow.as_ref().map_or(0, |f| f.epoch().sequence);
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
-        let Some(subscription) = session.subscription(c) else {
+        // One that is held may prove what it likes.
+        let session = self.sessions.get_mut(&id).filter(|s| !s.held);
+        let Some(subscription) = session.and_then(|s| s.subscription(c)) else {
             return;
         };
         if subscription.member == Some(state.path) {
@@ -154,7 +153,11 @@ impl Source {
     fn on_leave(&mut self, id: SessionId, c: ChannelIndex, state: &State, now: Instant) {
         // Some causes are the source's to state.
         let cause = match state.cause.unwrap_or(Cause::Left) {
-            Cause::Joined | Cause::AckTimeout | Cause::RekeyMissed | Cause::Ejected => Cause::Left,
+            Cause::Joined
+            | Cause::AckTimeout
+            | Cause::RekeyMissed
+            | Cause::Ejected
+            | Cause::Held => Cause::Left,
             cause => cause,
         };
         // By these two paths one leaves that path alone.
@@ -234,11 +237,16 @@ impl Source {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
+        let held = session.held;
         let reachable = session.validated && !session.closing;
         let Some(subscription) = session.subscription(c) else {
             return;
         };
-        let is = (subscription.listens(), subscription.copies && reachable);
+        // Nothing is sent for the sake of one that takes nothing from the flow.
+        let is = match held {
+            true => (false, false),
+            false => (subscription.listens(), subscription.copies && reachable),
+        };
         let was = std::mem::replace(&mut subscription.counted, is);
         channel.adjust(id, was, is);
     }
@@ -266,7 +274,7 @@ impl Source {
         let (Some(flow), Some(session)) = (&mut channel.flow, self.sessions.get_mut(&id)) else {
             return;
         };
-        let rtt = session.rtt;
+        let (rtt, held) = (session.rtt, session.held);
         let Some(subscription) = session.subscription(c) else {
             return;
         };
@@ -282,7 +290,7 @@ impl Source {
         let from = subscription.rung();
         let holds_key = subscription.confirmed >= flow.epoch().sequence;
         let far = subscription.backlog.len() > LIVE_WITHIN;
-        if to >= from || far || !holds_key || subscription.is_backing_off(to, now) {
+        if held || to >= from || far || !holds_key || subscription.is_backing_off(to, now) {
             return;
         }
         if subscription.member.is_some() {
@@ -301,6 +309,7 @@ impl Source {
         subscription.ready = None;
         subscription.member = Some(path);
         subscription.since = now;
+        subscription.cause = Some(Cause::Joined);
         subscription.backlog.set_live(false);
         if to != Rung::Replicated {
             subscription.copies = false;
@@ -317,6 +326,7 @@ impl Source {
             from,
             to,
             cause: Cause::Joined,
+            at: now,
         });
         self.recount(id, c);
     }
@@ -355,7 +365,8 @@ impl Source {
         let lasted = now.saturating_duration_since(subscription.since);
         if let Some(flaps) = subscription.flaps.get_mut(from as usize) {
             // A first membership that ends soon is a failure, only one after a return is flapping.
-            let again = flaps.returned && lasted < FLAP && cause != Cause::RekeyMissed;
+            let own = !matches!(cause, Cause::RekeyMissed | Cause::Held);
+            let again = flaps.returned && lasted < FLAP && own;
             // Who holds the flow up for all is kept from it for a while even the first time.
             let flapped = again || cause == Cause::TooSlow;
             flaps.returned = true;
@@ -373,6 +384,7 @@ impl Source {
         }
         subscription.since = now;
         subscription.last_cause = cause;
+        subscription.cause = Some(cause);
         let next = flow.next_pn();
         let notice = subscription.notice(flow.config().flow, PathId::UNICAST, next, cause, None);
         session.say(&Control::Rung(notice));
@@ -385,6 +397,7 @@ impl Source {
             from,
             to: Rung::Unicast,
             cause,
+            at: now,
         });
         self.recount(id, c);
     }
@@ -446,6 +459,7 @@ impl Source {
         ) else {
             return;
         };
+        let held = session.held;
         let Some(subscription) = session.subscription(c) else {
             return;
         };
@@ -455,7 +469,7 @@ impl Source {
         }
         flaps.until = None;
         // A member by another rung says by itself, now and then, that a better one works.
-        if subscription.member.is_none() {
+        if subscription.member.is_none() && !held {
             let cause = subscription.last_cause;
             let (flow, next) = (flow.config().flow, flow.next_pn());
             let notice = subscription.notice(flow, PathId::UNICAST, next, cause, None);

@@ -9,6 +9,7 @@ mod backlog;
 mod channel;
 mod control;
 mod copies;
+mod held;
 mod membership;
 mod offer;
 mod operate;
@@ -28,11 +29,11 @@ use rand::rngs::SmallRng;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use crate::control::RelayHint;
+use crate::control::{Hello, RelayHint};
 use crate::flow::FlowSender;
 use crate::protect::KeyError;
 use crate::trace::{Outcome, PacketTrace, Tracer};
-use crate::{PathId, Rung};
+use crate::{Cause, PathId, Rung};
 use admission::Doubt;
 use channel::Channel;
 use pacing::Pacing;
@@ -40,7 +41,7 @@ use session::Session;
 pub use session::Unicast;
 pub use types::{
     Absence, ChannelConfig, Limits, SessionStatus, SourceConfig, SourceCounters, SourceEvent,
-    SubscriptionStatus, close,
+    SubscriptionStatus, Traffic, close,
 };
 
 /// The caller's number for a unicast session.
@@ -78,6 +79,8 @@ pub struct Source {
     sessions: BTreeMap<SessionId, Session>,
     /// The session of each receiver that is served.
     by_receiver: HashMap<Uuid, SessionId>,
+    /// Receivers that the operator keeps on their unicast paths, connected or not.
+    held: BTreeSet<Uuid>,
     limits: Limits,
     /// AMT relays that receivers are told of.
     relays: Vec<RelayHint>,
@@ -122,6 +125,7 @@ impl Source {
             elsewhere: BTreeSet::new(),
             sessions: BTreeMap::new(),
             by_receiver: HashMap::new(),
+            held: BTreeSet::new(),
             limits: config.limits,
             relays: Vec::new(),
             doubts: BTreeMap::new(),
@@ -240,15 +244,17 @@ impl Source {
         self.events.pop_front()
     }
 
-    /// All sessions whose receivers are served.
+    /// All sessions whose receivers are served, but for those that are being closed.
     pub fn sessions(&self) -> impl Iterator<Item = SessionStatus> + '_ {
-        let served = self.sessions.iter().filter(|(_, s)| s.served);
+        let served = self.sessions.iter();
+        let served = served.filter(|(_, s)| s.served && !s.closing);
         served.filter_map(|(id, s)| {
             let hello = s.hello.as_ref()?;
             let channels = s.subscriptions.iter().map(|sub| SubscriptionStatus {
                 channel: sub.channel,
                 rung: sub.rung(),
                 since: sub.since,
+                cause: if s.held { Some(Cause::Held) } else { sub.cause },
                 cursor: sub.cursor,
                 backlog: sub.backlog.len(),
                 rtt: self
@@ -261,9 +267,31 @@ impl Source {
                 session: *id,
                 receiver: hello.receiver,
                 name: hello.name.clone(),
+                software: hello.software.clone(),
                 channels: channels.collect(),
             })
         })
+    }
+
+    /// What a channel has cost; nothing if there is no such channel.
+    pub fn traffic(&self, channel: ChannelIndex) -> Traffic {
+        let channel = self.channels.get(channel);
+        channel.map(Channel::traffic).unwrap_or_default()
+    }
+
+    /// Counts what was handed to a session's unicast path.
+    fn count_sent(&mut self, id: SessionId, c: ChannelIndex, out: &Unicast) {
+        let (Unicast::Stream { body, .. } | Unicast::CatchUp { body, .. }) = out else {
+            return;
+        };
+        let (channel, session) = (&mut self.channels[c], self.sessions.get_mut(&id));
+        let repair = session.and_then(|s| s.subscription(c));
+        if repair.is_some_and(|s| s.is_repairing()) {
+            channel.repair_bytes += body.len() as u64;
+        } else {
+            channel.unicast_bytes += body.len() as u64;
+            channel.by_unicast_alone += body.len() as u64;
+        }
     }
 
     /// How many catch-up streams are open, on all sessions.
@@ -275,6 +303,11 @@ impl Source {
     pub fn owes(&self, session: SessionId) -> bool {
         let session = self.sessions.get(&session);
         session.is_some_and(|s| s.subscriptions.iter().any(|s| !s.backlog.is_empty()))
+    }
+
+    /// What the receiver of a session said of itself, without its credential.
+    pub fn hello(&self, session: SessionId) -> Option<&Hello> {
+        self.sessions.get(&session)?.hello.as_ref()
     }
 
     /// The receiver's id and name, once it said HELLO.
@@ -298,6 +331,7 @@ impl Source {
         c.head = seq;
         c.recent.push(seq, encoded.clone());
         if let Some(flow) = &mut c.flow {
+            c.by_unicast_alone += encoded.len() as u64 * flow.members() as u64;
             flow.push(seq, encoded);
         }
         for (id, session) in self.sessions.iter_mut().filter(|(_, s)| s.served) {
@@ -324,6 +358,9 @@ impl Source {
         let recent = |c: ChannelIndex| Some((Channel::number(c), &channels.get(c)?.recent));
         let ahead = self.catching_up.len() <= READ_AHEAD;
         let (out, channel) = session.poll_unicast(recent, ahead);
+        if let Some(channel) = channel {
+            self.count_sent(id, channel, &out);
+        }
         match &out {
             Unicast::Stream { head, body } => self.pacing.sent(head.len() + body.len()),
             Unicast::CatchUp {

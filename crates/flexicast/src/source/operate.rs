@@ -82,7 +82,7 @@ impl Source {
         self.flow_events(c, now);
         self.tell_all(c, &withdrawn);
         let channel = &mut self.channels[c];
-        channel.flow = None;
+        channel.drop_flow();
         channel.replicas.clear();
         channel.listeners = 0;
         channel.stale.clear();
@@ -126,6 +126,7 @@ impl Source {
             flow.set_tracing(tracing);
         }
         self.announce(c);
+        self.say_held(c);
         Ok(())
     }
 
@@ -171,6 +172,34 @@ impl Source {
                 self.want_secret(c);
             }
         }
+    }
+
+    /// Ends the connections of a receiver, which is welcome to come back at once. Returns how many there were.
+    pub fn disconnect_receiver(&mut self, receiver: Uuid, now: Instant) -> usize {
+        let its = |s: &Session| s.receiver() == Some(receiver) && !s.closing;
+        let ids = self.sessions.iter().filter(|(_, s)| its(s));
+        let ids: Vec<_> = ids.map(|(id, _)| *id).collect();
+        for id in &ids {
+            let Some(session) = self.sessions.get_mut(id) else {
+                continue;
+            };
+            // Its silence from here on is no fall-back.
+            let mut channels = Vec::new();
+            for subscription in &mut session.subscriptions {
+                (subscription.member, subscription.ready) = (None, None);
+                subscription.forget_ways();
+                channels.push(subscription.channel);
+            }
+            for c in channels {
+                if let Some(flow) = self.channels[c].flow.as_mut() {
+                    flow.dismiss(*id);
+                }
+                self.recount(*id, c);
+                self.flow_events(c, now);
+            }
+            self.close(*id, close::RECONNECT, "disconnected by the operator".into());
+        }
+        ids.len()
     }
 
     /// The store has no updates of a channel before `first` any more.

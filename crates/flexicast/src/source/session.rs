@@ -60,6 +60,8 @@ pub(super) struct Session {
     pub(super) control: ControlReader,
     control_out: Zeroizing<Vec<u8>>,
     pub(super) rtt: Duration,
+    /// The operator keeps its receiver on unicast.
+    pub(super) held: bool,
     /// Its address is validated: copies may go there.
     pub(super) validated: bool,
     pub(super) subscriptions: Vec<Subscription>,
@@ -90,6 +92,7 @@ impl Session {
             control: ControlReader::new(),
             control_out: Zeroizing::new(Vec::new()),
             rtt: Duration::from_millis(100),
+            held: false,
             validated: true,
             subscriptions: Vec::new(),
             turn: 0,

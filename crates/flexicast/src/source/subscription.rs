@@ -71,6 +71,8 @@ pub(super) struct Subscription {
     /// By rung, 1 to 3.
     pub(super) flaps: [Flaps; 4],
     pub(super) last_cause: Cause,
+    /// Why it stands where it stands, if it has moved.
+    pub(super) cause: Option<Cause>,
     pub(super) retry_at: Option<Instant>,
     fetched: BTreeMap<u64, Bytes>,
     asked: Option<Asked>,
@@ -79,6 +81,8 @@ pub(super) struct Subscription {
     /// Reading ahead brought nothing: what is missing is found out when it is needed.
     ahead_failed: bool,
     catching_up: bool,
+    /// What was handed out last was a repair.
+    repairing: bool,
 }
 
 impl Subscription {
@@ -104,12 +108,14 @@ impl Subscription {
             notice_sequence: 0,
             flaps: Default::default(),
             last_cause: Cause::Left,
+            cause: None,
             retry_at: None,
             fetched: BTreeMap::new(),
             asked: None,
             enough: 0,
             ahead_failed: false,
             catching_up: false,
+            repairing: false,
         }
     }
 
@@ -135,6 +141,11 @@ impl Subscription {
     /// It listens in no way any more.
     pub(super) fn forget_ways(&mut self) {
         (self.joined, self.tunnelled, self.copies) = (false, false, false);
+    }
+
+    /// Whether what [`Subscription::poll_unicast`] handed out last was a repair of what the flow had not brought.
+    pub(super) fn is_repairing(&self) -> bool {
+        self.repairing
     }
 
     pub(super) fn is_backing_off(&self, rung: Rung, now: Instant) -> bool {
@@ -220,8 +231,10 @@ impl Subscription {
             if range.is_empty() && !bytes.is_empty() {
                 continue;
             }
+            self.repairing = true;
             return stream(number, seq, &bytes, range);
         }
+        self.repairing = false;
         let Some(seq) = self.backlog.next_update() else {
             return self.end_catch_up();
         };

@@ -145,6 +145,8 @@ pub enum SourceEvent {
         to: Rung,
         /// Why.
         cause: Cause,
+        /// When: [`SubscriptionStatus::since`] says the same.
+        at: Instant,
     },
     /// Many members of a flow fell back within a second: one event, most likely with one reason.
     MassFallBack {
@@ -189,6 +191,8 @@ pub mod close {
     pub const EJECTED: u64 = 6;
     /// A channel that the receiver listens to is not served here any more; come back soon.
     pub const CHANNEL_GONE: u64 = 7;
+    /// The operator ended the connection; the receiver is welcome to come back at once.
+    pub const RECONNECT: u64 = 8;
 }
 
 /// What a session looks like from outside.
@@ -200,8 +204,23 @@ pub struct SessionStatus {
     pub receiver: Uuid,
     /// The receiver's name.
     pub name: String,
+    /// Its program and version, as it says.
+    pub software: String,
     /// What it subscribes to.
     pub channels: Vec<SubscriptionStatus>,
+}
+
+/// Bytes of updates that a channel has cost since it was added, and what they would have cost by unicast alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// UDP payload that its flows have sent, each packet counted once.
+    pub flow: u64,
+    /// Whole updates that were handed to unicast paths.
+    pub unicast: u64,
+    /// Ranges of updates that were handed to unicast paths because the flow had not brought them.
+    pub repairs: u64,
+    /// What unicast alone would have sent: the whole updates of `unicast`, and each update that went to the flow once for every member.
+    pub by_unicast_alone: u64,
 }
 
 /// A session's subscription to one channel.
@@ -213,6 +232,8 @@ pub struct SubscriptionStatus {
     pub rung: Rung,
     /// Since when.
     pub since: Instant,
+    /// Why it stands there; `None` for one that has not moved since it connected.
+    pub cause: Option<Cause>,
     /// What its outputs hold.
     pub cursor: Option<Cursor>,
     /// Updates that it still has to get on its unicast path.

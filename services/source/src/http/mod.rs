@@ -60,8 +60,22 @@ impl View {
         }
     }
 
+    /// Has what happened since the last time counted. What is not told in time is told the next time.
+    async fn count(&self, metrics: &Metrics) {
+        let counting = async {
+            while let Some(history) = self.transport.history(metrics.counted()).await {
+                metrics.count(&history);
+                if history.happenings.is_empty() || metrics.counted() >= history.last {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(PATIENCE, counting).await;
+    }
+
     /// Asks the transport, but not for long. Also returns how old the answer is.
     async fn look(&self, metrics: &Metrics) -> (Option<SourceStatus>, Duration) {
+        self.count(metrics).await;
         if let Ok(status) = tokio::time::timeout(PATIENCE, self.transport.status()).await {
             if let Some(status) = &status {
                 metrics.observe(status);

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
-    ChannelStatus, Counters, FlowStatus, MassFallBack, Move, ReceiverChannel, ReceiverStatus,
+    ChannelBytes, ChannelStatus, Counters, FlowStatus, Happening, History, MassFallBack, Move,
+    ReceiverChannel, ReceiverStatus, What,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -42,6 +43,20 @@ impl Transport for Fake {
             _ => std::future::pending().await,
         }
     }
+
+    async fn history(&self, after: u64) -> Option<History> {
+        let seen = self.status().await?;
+        let all = seen.moves.into_iter().map(|step| Happening {
+            number: step.number,
+            at_ms: step.at_ms,
+            what: What::Moved(step),
+        });
+        Some(History {
+            happenings: all.filter(|h| h.number > after).collect(),
+            last: 1,
+            missed: 0,
+        })
+    }
 }
 
 fn seen() -> SourceStatus {
@@ -49,6 +64,7 @@ fn seen() -> SourceStatus {
         channel: channel.into(),
         rung: rung.into(),
         since_ms: 1,
+        cause: None,
         cursor,
         backlog: 3,
         key_sequence: Some(2),
@@ -71,17 +87,22 @@ fn seen() -> SourceStatus {
                     bytes: 1200,
                     outstanding: 0,
                 }),
+                bytes: ChannelBytes::default(),
             },
             ChannelStatus {
                 channel: "net".into(),
                 head: 2,
                 flow: None,
+                bytes: ChannelBytes::default(),
             },
         ],
         receivers: vec![
             ReceiverStatus {
                 id: "id".into(),
                 name: "r1".into(),
+                session: 1,
+                software: "test".into(),
+                connected_ms: 1,
                 addr: "192.0.2.2:5000".into(),
                 rtt_ms: 0.5,
                 channels: vec![
@@ -92,12 +113,16 @@ fn seen() -> SourceStatus {
             ReceiverStatus {
                 id: "id2".into(),
                 name: "r2".into(),
+                session: 2,
+                software: "test".into(),
+                connected_ms: 1,
                 addr: "192.0.2.3:5000".into(),
                 rtt_ms: 0.5,
                 channels: vec![place("net", "replicated", None)],
             },
         ],
         moves: vec![Move {
+            number: 1,
             at_ms: 1,
             channel: "lore".into(),
             receiver: "id".into(),

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flexicast_tokio::Rung;
-use flexicast_tokio::source::{FlowStatus, Move, ReceiverChannel, SourceStatus};
+use flexicast_tokio::source::{FlowStatus, History, ReceiverChannel, SourceStatus, What};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -102,7 +102,8 @@ pub struct Metrics {
     receiver_lag: Gauges,
     moves: Family<MoveLabels, Counter>,
     transport: TransportCounters,
-    last_move: Mutex<Option<Move>>,
+    /// The number of the last happening that was counted.
+    counted: Mutex<u64>,
     /// Held while what is shown of the present state is half taken over.
     shown: Mutex<()>,
 }
@@ -190,7 +191,7 @@ impl Default for Metrics {
             receiver_lag: Family::default(),
             moves: Family::default(),
             transport,
-            last_move: Mutex::new(None),
+            counted: Mutex::new(0),
             shown: Mutex::new(()),
         };
         metrics.register_channels();
@@ -273,8 +274,7 @@ impl Metrics {
         }
     }
 
-    /// Takes over what the transport has seen. Call it often enough that no more moves happen in
-    /// between than a status holds.
+    /// Takes over what the transport sees now.
     pub fn observe(&self, status: &SourceStatus) {
         let _whole = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         self.receivers.clear();
@@ -295,7 +295,6 @@ impl Metrics {
         }
         self.connected.set(whole(status.receivers.len() as u64));
         self.transport.observe(&status.counters);
-        self.count_moves(&status.moves);
     }
 
     fn observe_receivers(&self, name: &str, head: u64, receivers: &[&ReceiverChannel]) {
@@ -318,30 +317,28 @@ impl Metrics {
             .set(whole(lags.max().unwrap_or(0)));
     }
 
-    /// Counts those of the last moves that were not there the last time.
-    fn count_moves(&self, moves: &[Move]) {
-        let Ok(mut last) = self.last_move.lock() else {
-            return;
-        };
-        let counted = last.as_ref().and_then(|last| {
-            let same = |m: &Move| {
-                (m.at_ms, &m.channel, &m.receiver, &m.to)
-                    == (last.at_ms, &last.channel, &last.receiver, &last.to)
-            };
-            moves.iter().rposition(same)
-        });
-        let fresh = moves.iter().skip(counted.map_or(0, |at| at + 1));
-        for step in fresh {
-            let labels = MoveLabels {
-                channel: step.channel.clone(),
-                from: step.from.clone(),
-                to: step.to.clone(),
-                cause: step.cause.clone(),
-            };
-            self.moves.get_or_create(&labels).inc();
-        }
-        if let Some(newest) = moves.last() {
-            *last = Some(newest.clone());
+    /// Up to where [`count`](Self::count) has come: what is to be asked for next is behind that.
+    pub fn counted(&self) -> u64 {
+        *self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts the moves of a part of the transport's history, each once, whoever brings it how often.
+    pub fn count(&self, history: &History) {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        for happening in &history.happenings {
+            if happening.number <= *counted {
+                continue;
+            }
+            *counted = happening.number;
+            if let What::Moved(step) = &happening.what {
+                let labels = MoveLabels {
+                    channel: step.channel.clone(),
+                    from: step.from.clone(),
+                    to: step.to.clone(),
+                    cause: step.cause.clone(),
+                };
+                self.moves.get_or_create(&labels).inc();
+            }
         }
     }
 

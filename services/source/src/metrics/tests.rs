@@ -3,7 +3,9 @@ use super::*;
 use crate::ingest::IngestStatus;
 use crate::run::board::{ChannelView, DatabaseState, FeedView, Phase, Role};
 use crate::run::relays::RelayView;
-use flexicast_tokio::source::{ChannelStatus, Counters, FlowStatus, ReceiverStatus};
+use flexicast_tokio::source::{
+    ChannelBytes, ChannelStatus, Counters, FlowStatus, Happening, Move, ReceiverStatus,
+};
 
 /// One channel with one feed.
 fn seen(ingest: &IngestStatus) -> Snapshot {
@@ -38,14 +40,15 @@ fn seen(ingest: &IngestStatus) -> Snapshot {
     }
 }
 
-fn step(at_ms: u64, to: &str) -> Move {
+fn step(number: u64, to: &str) -> Move {
     let from = if to == "unicast" {
         "multicast"
     } else {
         "unicast"
     };
     Move {
-        at_ms,
+        number,
+        at_ms: 7,
         channel: "lore".into(),
         receiver: "r".into(),
         name: "r1".into(),
@@ -55,11 +58,26 @@ fn step(at_ms: u64, to: &str) -> Move {
     }
 }
 
+fn history(steps: &[(u64, &str)]) -> History {
+    let happening = |(number, to): &(u64, &str)| Happening {
+        number: *number,
+        at_ms: 7,
+        what: What::Moved(step(*number, to)),
+    };
+    let happenings: Vec<Happening> = steps.iter().map(happening).collect();
+    History {
+        last: happenings.last().map_or(0, |h| h.number),
+        missed: 0,
+        happenings,
+    }
+}
+
 fn receiver(channels: &[(&str, &str, Option<u64>)]) -> ReceiverStatus {
     let channel = |(channel, rung, cursor): &(&str, &str, Option<u64>)| ReceiverChannel {
         channel: (*channel).into(),
         rung: (*rung).into(),
         since_ms: 0,
+        cause: None,
         cursor: *cursor,
         backlog: 0,
         key_sequence: None,
@@ -67,6 +85,9 @@ fn receiver(channels: &[(&str, &str, Option<u64>)]) -> ReceiverStatus {
     ReceiverStatus {
         id: String::new(),
         name: String::new(),
+        session: 1,
+        software: String::new(),
+        connected_ms: 0,
         addr: String::new(),
         rtt_ms: 0.0,
         channels: channels.iter().map(channel).collect(),
@@ -93,11 +114,13 @@ fn everything() -> SourceStatus {
                     bytes: 700,
                     outstanding: 1,
                 }),
+                bytes: ChannelBytes::default(),
             },
             ChannelStatus {
                 channel: "net".into(),
                 head: 5,
                 flow: None,
+                bytes: ChannelBytes::default(),
             },
         ],
         receivers: vec![
@@ -126,6 +149,7 @@ fn what_the_transport_saw_is_shown() {
     let metrics = Metrics::default();
     let status = everything();
     metrics.observe(&status);
+    metrics.count(&history(&[(1, "multicast")]));
     metrics.channel("lore").updates.inc_by(5);
     metrics.channel("net").polled(FeedState::Ok);
     let ingest = IngestStatus {
@@ -182,6 +206,7 @@ fn what_the_transport_saw_is_shown() {
 fn the_document_lists_every_metric_as_it_is() {
     let metrics = Metrics::default();
     metrics.observe(&everything());
+    metrics.count(&history(&[(1, "multicast")]));
     metrics.channel("lore").polled(FeedState::Ok);
     metrics.certificate_ends(4_000_000_000);
     let ingest = IngestStatus {
@@ -228,6 +253,7 @@ fn times_are_absent_until_they_are_known() {
 fn what_is_gone_is_shown_no_more() {
     let metrics = Metrics::default();
     metrics.observe(&everything());
+    metrics.count(&history(&[(1, "multicast")]));
     let ingest = IngestStatus {
         store_failure: Some("full".into()),
         pending: 7,
@@ -316,16 +342,15 @@ fn every_answer_to_who_asks_in_is_counted() {
 #[test]
 fn every_move_counts_once() {
     let metrics = Metrics::default();
-    let moves = |steps: &[(u64, &str)]| {
-        let steps: Vec<Move> = steps.iter().map(|(at, to)| step(*at, to)).collect();
-        metrics.count_moves(&steps);
-    };
-    moves(&[]);
-    moves(&[(1, "multicast"), (2, "unicast")]);
-    moves(&[(1, "multicast"), (2, "unicast")]);
-    moves(&[(2, "unicast"), (3, "multicast")]);
-    // So many in between that the last counted one is gone.
-    moves(&[(8, "unicast"), (9, "multicast")]);
+    let tell = |steps: &[(u64, &str)]| metrics.count(&history(steps));
+    tell(&[]);
+    tell(&[(1, "multicast"), (2, "unicast")]);
+    assert_eq!(metrics.counted(), 2);
+    tell(&[(1, "multicast"), (2, "unicast")]);
+    tell(&[(2, "unicast"), (3, "multicast")]);
+    // Things that are no moves have numbers, too.
+    tell(&[(8, "unicast"), (9, "multicast")]);
+    assert_eq!(metrics.counted(), 9);
     let labels = |from: &str, to: &str| MoveLabels {
         channel: "lore".into(),
         from: from.into(),

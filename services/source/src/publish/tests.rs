@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use flexicast_tokio::source::SourceStatus;
+use flexicast_tokio::source::{History, SourceStatus};
 use store::{Draft, Holder, Kind};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -76,6 +76,10 @@ impl Transport for Recorder {
     }
 
     async fn status(&self) -> Option<SourceStatus> {
+        None
+    }
+
+    async fn history(&self, _: u64) -> Option<History> {
         None
     }
 }

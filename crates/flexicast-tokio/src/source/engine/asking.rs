@@ -12,6 +12,7 @@ use super::report::{address, unix_ms};
 use super::{Command, Engine};
 use crate::Error;
 use crate::config::random;
+use crate::source::history::What;
 use crate::source::peer::Wish;
 use crate::source::{Absence, Admission, Denied, MassFallBack, Move};
 
@@ -77,7 +78,17 @@ impl Engine {
                     self.core.abandon(channel, seq, now);
                 }
             }
-            Command::Status(answer) => drop(answer.send(self.status(now))),
+            Command::Disconnect(receiver, answer) => {
+                let count = self.core.disconnect_receiver(receiver, now);
+                info!(%receiver, connections = count, "disconnected by the operator");
+                let _ = answer.send(count);
+            }
+            Command::Hold(receivers) => {
+                info!(receivers = receivers.len(), "held on unicast");
+                self.core.set_held(receivers, now);
+            }
+            Command::History(after, answer) => drop(answer.send(self.chronicle.after(after))),
+            Command::Status(answer) => drop(answer.send(self.status())),
             Command::Add(config, answer) => drop(answer.send(self.add_channel(*config))),
             Command::Remove(name, absence, answer) => {
                 self.remove_channel(&name, absence, now);
@@ -154,24 +165,35 @@ impl Engine {
                     from,
                     to,
                     cause,
+                    at,
                 } => {
                     let Some((receiver, name)) = self.core.receiver(session) else {
                         continue;
                     };
+                    let Some(peer) = self.peers.get_mut(&session) else {
+                        continue;
+                    };
+                    let at_ms = peer.since_ms(channel, at);
                     let channel = self.core.channel_name(channel);
                     info!(receiver = name, channel, %from, %to, %cause, "moved");
-                    if self.moves.len() >= MOVES {
-                        self.moves.pop_front();
-                    }
-                    self.moves.push_back(Move {
-                        at_ms: unix_ms(SystemTime::now()),
+                    let mut step = Move {
+                        number: 0,
+                        at_ms,
                         channel: channel.to_owned(),
                         receiver: receiver.to_string(),
                         name: name.to_owned(),
                         from: from.to_string(),
                         to: to.to_string(),
                         cause: cause.to_string(),
+                    };
+                    self.chronicle.add(at_ms, |number| {
+                        step.number = number;
+                        What::Moved(step.clone())
                     });
+                    if self.moves.len() >= MOVES {
+                        self.moves.pop_front();
+                    }
+                    self.moves.push_back(step);
                 }
                 SourceEvent::MassFallBack {
                     channel,

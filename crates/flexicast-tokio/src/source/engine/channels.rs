@@ -22,6 +22,8 @@ pub(in crate::source) struct Place {
     pub(super) outlets: Outlets,
     /// Taken only while the channel has room.
     pub(super) updates: Updates,
+    /// Bytes of copies of its flow's packets.
+    pub(super) copied: u64,
 }
 
 impl Place {
@@ -36,6 +38,7 @@ impl Place {
             config,
             outlets,
             updates,
+            copied: 0,
         })
     }
 }

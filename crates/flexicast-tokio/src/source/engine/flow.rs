@@ -35,7 +35,7 @@ impl Engine {
         if let Some(Some(place)) = self.places.get_mut(channel) {
             self.counters.multicast_errors += place.outlets.send(&self.packets).await;
         }
-        let mut failed = Vec::new();
+        let (mut failed, mut copied) = (Vec::new(), 0);
         for session in self.core.replicas(channel) {
             // Only where the receiver has shown that it receives: a source must not be made to flood others.
             let path = self.peers.get(session).and_then(|p| p.path);
@@ -52,7 +52,11 @@ impl Engine {
                     failed.push(*session);
                     break;
                 }
+                copied += train.len() as u64;
             }
+        }
+        if let Some(Some(place)) = self.places.get_mut(channel) {
+            place.copied += copied;
         }
         for session in failed {
             self.counters.copy_errors += 1;

@@ -12,7 +12,7 @@ use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use flexicast::control::RelayHint;
@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
+use super::history::{Chronicle, History, What};
 use super::peer::{HELLO_WITHIN, Peer};
 use super::{
     Absence, Backlog, ChannelConfig, Counters, MassFallBack, Move, Senders, SourceConfig,
@@ -30,7 +31,8 @@ use super::{
 use asking::Answer;
 pub(super) use channels::Place;
 use drain::Draining;
-use report::{address, end_of};
+pub(super) use report::unix_ms_at;
+use report::{address, end_of, unix_ms};
 
 use crate::Error;
 use crate::config::CID_LEN;
@@ -55,6 +57,9 @@ pub(super) enum Command {
     Relays(Vec<RelayHint>),
     Rekey(String),
     Eject(Uuid),
+    Disconnect(Uuid, oneshot::Sender<usize>),
+    Hold(BTreeSet<Uuid>),
+    History(u64, oneshot::Sender<History>),
     Withdraw(String),
     Replace(String),
     Message(String, Bytes),
@@ -78,6 +83,7 @@ pub(super) struct Parts {
     pub(super) backlog: Arc<dyn Backlog>,
     pub(super) senders: Senders,
     pub(super) inbox: mpsc::Receiver<Command>,
+    pub(super) chronicle: Chronicle,
 }
 
 pub(super) struct Engine {
@@ -109,6 +115,7 @@ pub(super) struct Engine {
     timers: Timers,
     /// Flow packets on their way out.
     packets: Packets,
+    chronicle: Chronicle,
     moves: VecDeque<Move>,
     mass_fall_backs: VecDeque<MassFallBack>,
     counters: Counters,
@@ -127,6 +134,7 @@ impl Engine {
             backlog,
             senders,
             inbox,
+            chronicle,
         } = parts;
         let qlog = config
             .qlog
@@ -155,6 +163,7 @@ impl Engine {
             touched: BTreeSet::new(),
             timers: Timers::default(),
             packets: Packets::default(),
+            chronicle,
             moves: VecDeque::new(),
             mass_fall_backs: VecDeque::new(),
             counters: Counters::default(),
@@ -369,13 +378,7 @@ impl Engine {
             peer.link.set_rate(rate, now);
         }
         if !peer.served && self.core.is_served(session) {
-            peer.served = true;
-            let (ip, from) = (peer.ip, address(peer));
-            self.served += 1;
-            self.counters.connections += 1;
-            self.no_longer_unserved(ip);
-            let name = self.core.receiver(session).map(|(_, name)| name);
-            info!(receiver = name, %from, "connected");
+            self.has_connected(session);
         }
         let Some(peer) = self.peers.get_mut(&session) else {
             return Ok(());
@@ -419,6 +422,15 @@ impl Engine {
         let Some(peer) = self.peers.remove(&session) else {
             return;
         };
+        if let Some((receiver, _)) = peer.receiver {
+            let reason = end_of(&peer.link.conn);
+            self.chronicle
+                .add(unix_ms(SystemTime::now()), |_| What::Disconnected {
+                    session,
+                    receiver,
+                    reason,
+                });
+        }
         match self.core.receiver(session) {
             Some((_, name)) => {
                 let reason = end_of(&peer.link.conn);

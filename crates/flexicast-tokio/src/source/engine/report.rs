@@ -4,22 +4,46 @@ use std::net::SocketAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use flexicast::source::ChannelIndex;
+use tracing::info;
 
 use super::Engine;
+use crate::source::history::What;
 use crate::source::peer::Peer;
 use crate::source::{
-    ChannelStatus, FlowEndpoint, FlowStatus, ReceiverChannel, ReceiverStatus, SourceStatus,
+    ChannelBytes, ChannelStatus, FlowEndpoint, FlowStatus, ReceiverChannel, ReceiverStatus,
+    SourceStatus,
 };
 
 impl Engine {
-    pub(super) fn status(&self, now: Instant) -> SourceStatus {
-        let wall = SystemTime::now();
-        let since = |at: Instant| {
-            unix_ms(
-                wall.checked_sub(now.saturating_duration_since(at))
-                    .unwrap_or(UNIX_EPOCH),
-            )
+    /// A receiver was welcomed.
+    pub(super) fn has_connected(&mut self, session: u64) {
+        let (Some(peer), Some(hello)) = (self.peers.get_mut(&session), self.core.hello(session))
+        else {
+            return;
         };
+        peer.served = true;
+        let at_ms = unix_ms(SystemTime::now());
+        peer.receiver = Some((hello.receiver, at_ms));
+        let (ip, from) = (peer.ip, address(peer));
+        info!(receiver = hello.name, %from, "connected");
+        self.chronicle.add(at_ms, |_| What::Connected {
+            session,
+            receiver: hello.receiver,
+            name: hello.name.clone(),
+            software: hello.software.clone(),
+            addr: from.to_string(),
+            channels: hello
+                .channels
+                .iter()
+                .map(|(name, _)| name.clone())
+                .collect(),
+        });
+        self.served += 1;
+        self.counters.connections += 1;
+        self.no_longer_unserved(ip);
+    }
+
+    pub(super) fn status(&mut self) -> SourceStatus {
         let names: Vec<_> = (0..self.core.channels())
             .map(|c| self.core.channel_name(c).to_owned())
             .collect();
@@ -29,39 +53,54 @@ impl Engine {
             channel: name_of(c),
             head: self.core.head(c),
             flow: self.flow_status(c),
+            bytes: self.bytes(c),
         });
-        let receivers = self.core.sessions().map(|s| ReceiverStatus {
-            id: s.receiver.to_string(),
-            name: s.name,
-            addr: self
-                .peers
-                .get(&s.session)
-                .map(|p| address(p).to_string())
-                .unwrap_or_default(),
-            rtt_ms: s
-                .channels
-                .first()
-                .map_or(0.0, |c| c.rtt.as_secs_f64() * 1e3),
-            channels: s
-                .channels
-                .into_iter()
-                .map(|c| ReceiverChannel {
-                    channel: name_of(c.channel),
-                    rung: c.rung.to_string(),
-                    since_ms: since(c.since),
-                    cursor: c.cursor.map(|c| c.seq),
-                    backlog: c.backlog,
-                    key_sequence: c.key_sequence,
-                })
-                .collect(),
-        });
+        let channels = channels.collect();
+        let (core, peers) = (&self.core, &mut self.peers);
+        let mut receivers = Vec::new();
+        for s in core.sessions() {
+            let Some(peer) = peers.get_mut(&s.session) else {
+                continue;
+            };
+            let rtt = s.channels.first().map(|c| c.rtt);
+            let its = s.channels.into_iter().map(|c| ReceiverChannel {
+                channel: name_of(c.channel),
+                rung: c.rung.to_string(),
+                since_ms: peer.since_ms(c.channel, c.since),
+                cause: c.cause.map(|cause| cause.to_string()),
+                cursor: c.cursor.map(|c| c.seq),
+                backlog: c.backlog,
+                key_sequence: c.key_sequence,
+            });
+            receivers.push(ReceiverStatus {
+                id: s.receiver.to_string(),
+                name: s.name,
+                session: s.session,
+                software: s.software,
+                rtt_ms: rtt.map_or(0.0, |rtt| rtt.as_secs_f64() * 1e3),
+                channels: its.collect(),
+                addr: address(peer).to_string(),
+                connected_ms: peer.receiver.map_or(0, |(_, at_ms)| at_ms),
+            });
+        }
         SourceStatus {
-            channels: channels.collect(),
-            receivers: receivers.collect(),
+            channels,
+            receivers,
             moves: self.moves.iter().cloned().collect(),
             mass_fall_backs: self.mass_fall_backs.iter().cloned().collect(),
             counters: self.counters.with(self.core.counters()),
         }
+    }
+
+    fn bytes(&self, channel: ChannelIndex) -> ChannelBytes {
+        let place = self.places.get(channel).and_then(Option::as_ref);
+        let settings = place.and_then(|place| place.config.flow.as_ref());
+        let mut traffic = self.core.traffic(channel);
+        if settings.is_none_or(|flow| flow.endpoints.is_empty()) {
+            // Its packets exist as copies only.
+            traffic.flow = 0;
+        }
+        ChannelBytes::of(traffic, place.map_or(0, |place| place.copied))
     }
 
     fn flow_status(&self, channel: ChannelIndex) -> Option<FlowStatus> {
@@ -115,6 +154,13 @@ pub(super) fn end_of(conn: &quiche::Connection) -> String {
         (None, Some(error)) => format!("closed: {} (code {})", said(error), error.error_code),
         (None, None) => "closed".into(),
     }
+}
+
+/// A moment by the wall clock, as that goes now.
+pub(in crate::source) fn unix_ms_at(at: Instant) -> u64 {
+    let ago = Instant::now().saturating_duration_since(at);
+    let wall = SystemTime::now().checked_sub(ago);
+    unix_ms(wall.unwrap_or(UNIX_EPOCH))
 }
 
 pub(super) fn unix_ms(at: SystemTime) -> u64 {

@@ -1,0 +1,166 @@
+//! What has happened to receivers, in order and numbered, for who must not miss any of it.
+
+use std::collections::VecDeque;
+
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::Move;
+
+/// What is kept: all receivers that a source serves may come, move and go within a moment.
+const KEPT: usize = 65_536;
+/// One answer holds no more than so much: the engine has packets to send.
+const PART: usize = 4_096;
+
+/// Something that happened to a receiver.
+#[derive(Debug, Clone)]
+pub struct Happening {
+    /// Counts from 1 without a gap from the source's start.
+    pub number: u64,
+    /// When, in Unix milliseconds.
+    pub at_ms: u64,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum What {
+    /// A receiver was let in.
+    Connected {
+        /// Its connection's number.
+        session: u64,
+        /// Its id.
+        receiver: Uuid,
+        /// Its name.
+        name: String,
+        /// Its program and version, as it says.
+        software: String,
+        /// Where its connection comes from.
+        addr: String,
+        /// The channels that it receives.
+        channels: Vec<String>,
+    },
+    /// A receiver stands on another rung.
+    Moved(Move),
+    /// The connection of a receiver that had been let in is over.
+    Disconnected {
+        /// Its connection's number.
+        session: u64,
+        /// Its id.
+        receiver: Uuid,
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// Part of what has happened.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    /// In order. If the last one's number is lower than `last`, there is more to be asked for.
+    pub happenings: Vec<Happening>,
+    /// The number of the newest one that there is.
+    pub last: u64,
+    /// How many before the first of these are forgotten already, of those that were asked for.
+    pub missed: u64,
+}
+
+/// The engine's own.
+#[derive(Debug)]
+pub(super) struct Chronicle {
+    kept: VecDeque<Happening>,
+    last: watch::Sender<u64>,
+}
+
+impl Chronicle {
+    pub(super) fn new(last: watch::Sender<u64>) -> Self {
+        Chronicle {
+            kept: VecDeque::new(),
+            last,
+        }
+    }
+
+    /// Adds what `what` makes of its number. Returns that number.
+    pub(super) fn add(&mut self, at_ms: u64, what: impl FnOnce(u64) -> What) -> u64 {
+        let number = *self.last.borrow() + 1;
+        if self.kept.len() >= KEPT {
+            self.kept.pop_front();
+        }
+        let what = what(number);
+        self.kept.push_back(Happening {
+            number,
+            at_ms,
+            what,
+        });
+        self.last.send_replace(number);
+        number
+    }
+
+    /// What came behind the number `after`.
+    pub(super) fn after(&self, after: u64) -> History {
+        let last = *self.last.borrow();
+        let first = self.kept.front().map_or(last + 1, |h| h.number);
+        let from = first.max(after.saturating_add(1));
+        let skipped = usize::try_from(from - first).unwrap_or(usize::MAX);
+        History {
+            happenings: self.kept.iter().skip(skipped).take(PART).cloned().collect(),
+            last,
+            missed: from - after.saturating_add(1).min(from),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chronicle(count: usize) -> Chronicle {
+        let mut chronicle = Chronicle::new(watch::Sender::new(0));
+        for n in 1..=count as u64 {
+            let number = chronicle.add(n, |_| What::Disconnected {
+                session: n,
+                receiver: Uuid::nil(),
+                reason: String::new(),
+            });
+            assert_eq!(number, n);
+        }
+        chronicle
+    }
+
+    #[test]
+    fn everything_is_told_once_and_in_order() {
+        let mut chronicle = chronicle(10_000);
+        let mut seen = 0;
+        loop {
+            let part = chronicle.after(seen);
+            assert_eq!((part.missed, part.last), (0, 10_000));
+            for one in &part.happenings {
+                assert_eq!(one.number, seen + 1);
+                seen += 1;
+            }
+            if seen == part.last {
+                break;
+            }
+        }
+        assert!(chronicle.after(10_000).happenings.is_empty());
+        assert!(chronicle.after(u64::MAX).happenings.is_empty());
+        chronicle.add(1, |_| What::Disconnected {
+            session: 1,
+            receiver: Uuid::nil(),
+            reason: String::new(),
+        });
+        assert_eq!(chronicle.after(10_000).happenings[0].number, 10_001);
+    }
+
+    #[test]
+    fn what_was_forgotten_is_counted() {
+        let chronicle = chronicle(KEPT + 100);
+        assert_eq!(chronicle.kept.len(), KEPT);
+        let part = chronicle.after(0);
+        assert_eq!((part.missed, part.happenings[0].number), (100, 101));
+        let part = chronicle.after(60);
+        assert_eq!((part.missed, part.happenings[0].number), (40, 101));
+        let part = chronicle.after(100);
+        assert_eq!((part.missed, part.happenings[0].number), (0, 101));
+    }
+}

@@ -1,0 +1,108 @@
+//! Receivers that the operator keeps on their unicast paths (protocol.md section 8.7).
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use uuid::Uuid;
+
+use super::{ChannelIndex, SessionId, Source};
+use crate::control::Control;
+use crate::{Cause, PathId};
+
+impl Source {
+    /// Keeps these receivers on their unicast paths, and no others, until it is called again. Those that are members fall back with the cause
+    /// [`Cause::Held`]; whoever was held and is not any more may prove itself again. Who is not connected counts as well: it finds itself held when it comes.
+    pub fn set_held(&mut self, held: BTreeSet<Uuid>, now: Instant) {
+        if held == self.held {
+            return;
+        }
+        self.held = held;
+        let mut changed = Vec::new();
+        for (id, session) in &mut self.sessions {
+            let receiver = session.receiver();
+            let is = receiver.is_some_and(|receiver| self.held.contains(&receiver));
+            if session.served && std::mem::replace(&mut session.held, is) != is {
+                changed.push((*id, is));
+            }
+        }
+        for (id, held) in changed {
+            match held {
+                true => self.hold(id, now),
+                false => self.release(id),
+            }
+        }
+    }
+
+    /// The receivers that are kept on their unicast paths, connected or not.
+    pub fn held(&self) -> &BTreeSet<Uuid> {
+        &self.held
+    }
+
+    fn channels_of(&self, id: SessionId) -> Vec<ChannelIndex> {
+        let session = self.sessions.get(&id);
+        let subscriptions = session.map_or(&[][..], |s| &s.subscriptions);
+        subscriptions.iter().map(|s| s.channel).collect()
+    }
+
+    fn hold(&mut self, id: SessionId, now: Instant) {
+        for c in self.channels_of(id) {
+            let flow = self.channels[c].flow.as_mut();
+            match flow.and_then(|f| f.dismiss(id)) {
+                // This says so, too.
+                Some(departure) => self.fell_back(id, c, Cause::Held, departure, now),
+                None => self.say_path(id, c, Cause::Held),
+            }
+            let session = self.sessions.get_mut(&id);
+            if let Some(subscription) = session.and_then(|s| s.subscription(c)) {
+                (subscription.ready, subscription.copies) = (None, false);
+            }
+            self.recount(id, c);
+            self.flow_events(c, now);
+        }
+    }
+
+    fn release(&mut self, id: SessionId) {
+        for c in self.channels_of(id) {
+            let session = self.sessions.get_mut(&id);
+            if let Some(subscription) = session.and_then(|s| s.subscription(c)) {
+                subscription.last_cause = Cause::Left;
+                subscription.cause = None;
+            }
+            self.say_path(id, c, Cause::Left);
+            self.recount(id, c);
+        }
+    }
+
+    /// Tells a receiver that it is on unicast, and why: packets from now on prove that the flow arrives.
+    fn say_path(&mut self, id: SessionId, c: ChannelIndex, cause: Cause) {
+        let (Some(flow), Some(session)) = (&self.channels[c].flow, self.sessions.get_mut(&id))
+        else {
+            return;
+        };
+        let Some(subscription) = session.subscription(c) else {
+            return;
+        };
+        let (flow, next) = (flow.config().flow, flow.next_pn());
+        let notice = subscription.notice(flow, PathId::UNICAST, next, cause, None);
+        session.say(&Control::Rung(notice));
+        self.dirty.insert(id);
+    }
+
+    /// Tells a receiver that has just come whether it is held.
+    pub(super) fn say_held_to(&mut self, id: SessionId) {
+        if self.sessions.get(&id).is_some_and(|s| s.held) {
+            for c in self.channels_of(id) {
+                self.say_path(id, c, Cause::Held);
+            }
+        }
+    }
+
+    /// Tells the held receivers of a channel that they are not wanted on its new flow either.
+    pub(super) fn say_held(&mut self, c: ChannelIndex) {
+        let held = self.sessions.iter().filter(|(_, s)| s.held);
+        let held: Vec<_> = held.map(|(id, _)| *id).collect();
+        for id in held {
+            self.say_path(id, c, Cause::Held);
+        }
+    }
+}
