@@ -24,8 +24,9 @@ impl fmt::Debug for Mac {
 /// A relay's secrets, for MACs over address, port and nonce. A MAC holds for one lifetime at least
 /// and for two at most.
 ///
-/// Some gateways (VLC, Linux) repeat their Updates with one MAC for a whole query interval, so a
-/// lifetime has to be longer than that.
+/// A gateway may repeat its Update with one MAC for a whole query interval, so a lifetime has to be
+/// longer than that. One that never asks again (VLC) needs more than secrets: a relay remembers the
+/// MAC of a tunnel.
 pub struct Secrets {
     current: hmac::Key,
     /// The secret before, and until when it is honoured.
@@ -67,7 +68,7 @@ fn mac(key: &hmac::Key, address: SocketAddr, nonce: u32) -> Mac {
 }
 
 /// In the same time wherever they differ.
-fn equal(a: &Mac, b: &Mac) -> bool {
+pub(crate) fn equal(a: &Mac, b: &Mac) -> bool {
     let different = a.0.iter().zip(b.0).fold(0, |bits, (a, b)| bits | (a ^ b));
     std::hint::black_box(different) == 0
 }

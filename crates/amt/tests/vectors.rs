@@ -171,6 +171,10 @@ fn the_vectors_of_the_document() {
         &[record(RecordKind::ToEx, "239.1.2.3", &[])],
     );
     v.update(
+        "update-vlc-asm-v6",
+        &[record(RecordKind::IsEx, "ff1e::4321", &[])],
+    );
+    v.update(
         "update-igmpv2",
         &[record(RecordKind::IsEx, "239.1.2.3", &[])],
     );

@@ -13,11 +13,12 @@ pub struct Config {
     pub max_gateways: usize,
     /// Memberships of one tunnel: each wanted or excluded source and each any-source group counts one.
     pub max_groups_per_gateway: usize,
-    /// Joins on the native side at once, for all gateways together: each source of each group, and each
-    /// any-source group.
+    /// What all tunnels together want at once, and so joins on the native side: each source of each
+    /// group, also beside an any-source join, and each any-source group.
     pub max_joins: usize,
     /// Discoveries and Requests of one address (IPv6: of one /64) that are answered each second, on
-    /// average; twice as many at once. Four times as many Updates are taken.
+    /// average; twice as many at once. Four times as many Updates are taken. Each tunnel has four
+    /// Requests a second beside these.
     pub requests_per_second: u32,
     /// How often gateways are to repeat what they want: the QQIC of Queries.
     pub query_interval: Duration,
@@ -47,7 +48,7 @@ impl Default for Config {
             max_gateways: 10_000,
             max_groups_per_gateway: 64,
             max_joins: 4096,
-            requests_per_second: 100,
+            requests_per_second: 1000,
             query_interval: Duration::from_secs(125),
             // A tunnel has one host behind it: nobody is spared by a long delay, and a gateway in a
             // kernel waits for a part of it before its first report.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use crate::report::{Record, RecordKind};
+use crate::report::{Record, RecordKind, is_source_specific};
 
 /// The last member query time (RFC 3376, section 8.8, with its default values): how long sources stay
 /// that a new list does not name.
@@ -26,6 +26,16 @@ pub(super) enum Interest {
     Only(BTreeSet<IpAddr>),
     /// What anybody sends but these.
     AllBut(BTreeSet<IpAddr>),
+}
+
+impl Interest {
+    /// The sources that it asks for one by one.
+    pub(super) fn sources(&self) -> Option<&BTreeSet<IpAddr>> {
+        match self {
+            Interest::Only(sources) => Some(sources),
+            Interest::Nothing | Interest::AllBut(_) => None,
+        }
+    }
 }
 
 /// The state of one group.
@@ -99,35 +109,77 @@ impl Membership {
         self.groups.values().filter_map(Group::until).min()
     }
 
-    /// Takes a record into account. What it adds lasts for `lasting`; with more than `most`
-    /// memberships in the end it is ignored as a whole.
+    /// Takes a record into account. What it names lasts for `lasting`. What is wanted already is
+    /// renewed in any case; of what is new, as much is taken as fits `most` memberships and as `admit`
+    /// lets through (`None` for any source).
     pub(super) fn apply(
         &mut self,
         record: &Record,
         lasting: Duration,
         most: usize,
         now: Instant,
+        admit: &mut dyn FnMut(Option<IpAddr>) -> bool,
     ) -> Result<(), Refused> {
         check(record)?;
         let until = now + lasting;
         let sources = || record.sources.iter().copied();
         let old = self.groups.get(&record.group);
         let old_size = old.map_or(0, Group::size);
-        let listed = || sources().map(|source| (source, until)).collect();
-        let new = match (record.kind, old) {
-            (RecordKind::IsEx | RecordKind::ToEx, _) => Group::Exclude(sources().collect(), until),
-            (RecordKind::IsIn | RecordKind::ToIn, Some(Group::Include(old)))
-                if !record.sources.is_empty() =>
-            {
-                let mut all = old.clone();
-                if record.kind == RecordKind::ToIn {
-                    let soon = now + LAST_MEMBER_TIME;
-                    all.values_mut().for_each(|until| *until = soon.min(*until));
+        // What this group may take; what it has fits.
+        let room = (most + old_size).saturating_sub(self.size);
+        let mut fits = true;
+        let mut extended = |mut all: BTreeMap<IpAddr, Instant>| {
+            for source in sources() {
+                if let Some(known) = all.get_mut(&source) {
+                    *known = until;
+                } else if all.len() < room && admit(Some(source)) {
+                    all.insert(source, until);
+                } else {
+                    fits = false;
                 }
-                all.extend(sources().map(|source| (source, until)));
-                Group::Include(all)
             }
-            (RecordKind::IsIn | RecordKind::ToIn, _) => Group::Include(listed()),
+            Group::Include(all)
+        };
+        let new = match (record.kind, old) {
+            (RecordKind::IsEx | RecordKind::ToEx, old) => {
+                let held = matches!(old, Some(Group::Exclude(..)));
+                if held || (room > 0 && admit(None)) {
+                    let (blocked, all) = shortened(&record.sources, old, room.saturating_sub(1));
+                    fits = all;
+                    Group::Exclude(blocked, until)
+                } else {
+                    fits = false;
+                    match old {
+                        // It wants more than these, and these still.
+                        Some(Group::Include(old)) => {
+                            let mut kept = old.clone();
+                            kept.retain(|source, _| !record.sources.contains(source));
+                            kept.values_mut().for_each(|known| *known = until);
+                            Group::Include(kept)
+                        }
+                        _ => return Err(Refused::TooMany),
+                    }
+                }
+            }
+            (RecordKind::IsIn, Some(Group::Include(old))) if !record.sources.is_empty() => {
+                extended(old.clone())
+            }
+            (RecordKind::ToIn, Some(Group::Include(old))) if !record.sources.is_empty() => {
+                let mut all = old.clone();
+                let soon = now + LAST_MEMBER_TIME;
+                all.values_mut().for_each(|until| *until = soon.min(*until));
+                // What is not named any more makes room for what is.
+                let named: BTreeSet<IpAddr> = sources().collect();
+                let new = named.iter().filter(|source| !all.contains_key(source));
+                let mut over = (all.len() + new.count()).saturating_sub(room);
+                all.retain(|source, _| {
+                    let goes = over > 0 && !named.contains(source);
+                    over -= usize::from(goes);
+                    !goes
+                });
+                extended(all)
+            }
+            (RecordKind::IsIn | RecordKind::ToIn, _) => extended(BTreeMap::new()),
             (RecordKind::Allow, Some(Group::Exclude(blocked, until))) => {
                 let mut blocked = blocked.clone();
                 sources().for_each(|source| {
@@ -135,15 +187,17 @@ impl Membership {
                 });
                 Group::Exclude(blocked, *until)
             }
-            (RecordKind::Allow, Some(Group::Include(old))) => {
-                let mut all = old.clone();
-                all.extend(sources().map(|source| (source, until)));
-                Group::Include(all)
-            }
-            (RecordKind::Allow, None) => Group::Include(listed()),
+            (RecordKind::Allow, Some(Group::Include(old))) => extended(old.clone()),
+            (RecordKind::Allow, None) => extended(BTreeMap::new()),
             (RecordKind::Block, Some(Group::Exclude(blocked, until))) => {
                 let mut blocked = blocked.clone();
-                blocked.extend(sources());
+                for source in sources() {
+                    if blocked.len() + 1 < room {
+                        blocked.insert(source);
+                    } else {
+                        fits &= blocked.contains(&source);
+                    }
+                }
                 Group::Exclude(blocked, *until)
             }
             (RecordKind::Block, Some(Group::Include(old))) => {
@@ -155,18 +209,13 @@ impl Membership {
             }
             (RecordKind::Block, None) => return Ok(()),
         };
-        let size = self.size - old_size.min(self.size) + new.size();
-        // Whoever wants less than before is never refused.
-        if size > most && new.size() > old_size {
-            return Err(Refused::TooMany);
-        }
-        self.size = size;
+        self.size = self.size - old_size.min(self.size) + new.size();
         if new.size() == 0 {
             self.groups.remove(&record.group);
         } else {
             self.groups.insert(record.group, new);
         }
-        Ok(())
+        if fits { Ok(()) } else { Err(Refused::TooMany) }
     }
 
     /// Removes what has expired; the groups that it concerned.
@@ -188,6 +237,21 @@ impl Membership {
         self.size = self.groups.values().map(Group::size).sum();
         touched
     }
+}
+
+/// As many of the sources that are not wanted as there is room for, first those of before; whether
+/// these are all. Without the others, some packets come that are not wanted.
+fn shortened(sources: &[IpAddr], old: Option<&Group>, room: usize) -> (BTreeSet<IpAddr>, bool) {
+    let named: BTreeSet<IpAddr> = sources.iter().copied().collect();
+    let before = |source: &&IpAddr| match old {
+        Some(Group::Exclude(blocked, _)) => blocked.contains(source),
+        _ => false,
+    };
+    let known = named.iter().filter(before);
+    let new = named.iter().filter(|source| !before(source));
+    let blocked: BTreeSet<IpAddr> = known.chain(new).take(room).copied().collect();
+    let all = blocked.len() == named.len();
+    (blocked, all)
 }
 
 /// Whether a relay has to do with the group.
@@ -215,13 +279,5 @@ fn is_forwarded(group: IpAddr) -> bool {
             [0xff, flags_and_scope, ..] => flags_and_scope & 0x0f > 2,
             _ => false,
         },
-    }
-}
-
-/// 232.0.0.0/8 and ff3x::/32 (RFC 4607, section 1).
-fn is_source_specific(group: IpAddr) -> bool {
-    match group {
-        IpAddr::V4(ip) => matches!(ip.octets(), [232, ..]),
-        IpAddr::V6(ip) => matches!(ip.octets(), [0xff, flags, 0, 0, ..] if flags & 0xf0 == 0x30),
     }
 }

@@ -31,7 +31,7 @@ use self::membership::Refused;
 use self::table::Table;
 use self::tunnel::Tunnels;
 use crate::report::{self, GeneralQuery};
-use crate::{Message, Secrets, WireError};
+use crate::{Mac, Message, Secrets, WireError};
 
 /// What came of a gateway's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Relay {
             limiter: Limiter::new(key, config.requests_per_second, now),
             updates: Limiter::new(key, config.requests_per_second.saturating_mul(4), now),
             unanswered: Unanswered::new(key),
-            // Some gateways repeat their Updates with one MAC for a whole query interval.
+            // A gateway may answer with one MAC for a whole query interval before it has a tunnel.
             secrets: Secrets::with_lifetime(
                 seed,
                 Secrets::LIFETIME.max(config.membership_time() * 2),
@@ -181,12 +181,11 @@ impl Relay {
             Message::Discovery { nonce } => self.discovery(from, local, nonce, now, answer),
             Message::Request { nonce, mld } => self.request(from, nonce, mld, now, answer),
             Message::Update { mac, nonce, packet } => {
-                if !self.secrets.check(from, nonce, &mac, now)
-                    && !self.config.sabotage.mac_check_off
-                {
+                let unchecked = self.config.sabotage.mac_check_off;
+                if !self.is_right(from, (nonce, mac), now) && !unchecked {
                     return Handled::Dropped(Dropped::Mac);
                 }
-                self.update(from, local, packet, now)
+                self.update(from, local, (nonce, mac), packet, now)
             }
             Message::Teardown {
                 mac,
@@ -195,10 +194,10 @@ impl Relay {
             } => {
                 // It may come from another address than the tunnel's: that the old one is lost is why
                 // it is sent.
-                let gateway = canonical(gateway);
+                let gateway = on_link_of(from, canonical(gateway));
                 let sabotage = self.config.sabotage;
                 let unchecked = sabotage.mac_check_off || sabotage.teardown_unchecked;
-                if !self.secrets.check(gateway, nonce, &mac, now) && !unchecked {
+                if !self.is_right(gateway, (nonce, mac), now) && !unchecked {
                     return Handled::Dropped(Dropped::Mac);
                 }
                 self.teardown(gateway)
@@ -212,6 +211,15 @@ impl Relay {
             Ok(()) => Handled::Answer,
             Err(why) => Handled::Dropped(why),
         }
+    }
+
+    /// Whether a MAC is what a Query to `gateway` had, with a secret that still holds or as the
+    /// gateway's tunnel has it: some gateways repeat their Update for as long as they play and never
+    /// send a second Request.
+    fn is_right(&self, gateway: SocketAddr, proof: Proof, now: Instant) -> bool {
+        let (nonce, mac) = proof;
+        self.secrets.check(gateway, nonce, &mac, now)
+            || self.tunnels.is_proven(self.key(gateway), gateway, proof)
     }
 
     fn discovery(
@@ -249,8 +257,12 @@ impl Relay {
         now: Instant,
         answer: &mut Vec<u8>,
     ) -> Result<(), Dropped> {
-        self.admit(from, now)?;
-        let known = self.tunnels.id(self.key(from)).is_some();
+        // Whose tunnel lives is asked for nothing that others can use up in its name.
+        let known = self.tunnels.id(self.key(from));
+        if !known.is_some_and(|id| self.tunnels.may_ask(id, now)) {
+            self.admit(from, now)?;
+        }
+        let known = known.is_some();
         let limited = self.draining || (!known && self.is_full());
         let query = GeneralQuery {
             qrv: self.config.robustness,
@@ -281,6 +293,7 @@ impl Relay {
         &mut self,
         from: SocketAddr,
         local: Local,
+        proof: Proof,
         packet: &[u8],
         now: Instant,
     ) -> Result<(), Dropped> {
@@ -307,25 +320,33 @@ impl Relay {
             self.config.membership_time(),
             self.config.max_groups_per_gateway,
         );
+        let mld = packet.first().is_some_and(|first| first >> 4 == 6);
+        self.tunnels.prove(id, mld, proof);
         let mut refused = None;
         for record in &records {
-            if self.table.joined() >= self.config.max_joins && !self.table.covers(record) {
-                refused = Some(Dropped::TooManyGroups);
-                continue;
-            }
-            let Some((old, applied, new)) = self.tunnels.apply(id, record, lasting, most, now)
-            else {
+            let table = &self.table;
+            let mut room = table.room(id, record, self.config.max_joins);
+            let mut admit = |source| {
+                let wanted = table.wants(record.group, source);
+                let left = room.checked_sub(usize::from(!wanted));
+                room = left.unwrap_or(room);
+                left.is_some()
+            };
+            let applied = self
+                .tunnels
+                .apply(id, record, lasting, most, now, &mut admit);
+            let Some((old, applied, new)) = applied else {
                 continue;
             };
+            self.table.change(id, record.group, &old, &new);
             match applied {
-                Ok(()) => self.table.change(id, record.group, &old, &new),
+                Ok(()) => {}
                 Err(Refused::Group) => {
                     refused.get_or_insert(Dropped::Report);
                 }
                 Err(Refused::TooMany) => refused = Some(Dropped::TooManyGroups),
             }
         }
-        let mld = packet.first().is_some_and(|first| first >> 4 == 6);
         if self.unanswered.answered((from, mld)) {
             self.tunnels.set_plain(id);
         }
@@ -368,6 +389,13 @@ impl Relay {
     /// [`handle_timeout`](Self::handle_timeout) until it is `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.table.next_event()
+    }
+
+    /// Whether [`poll_event`](Self::poll_event) has something. What is left there does not grow
+    /// beyond what gateways may want: who wants something and then does not leaves nothing.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        self.table.has_events()
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest.
@@ -453,6 +481,23 @@ impl Relay {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
+    }
+}
+
+/// Nonce and response MAC of a Query, as its answer repeats them.
+type Proof = (u32, Mac);
+
+/// The address in a Teardown, which has no scope: a link-local one is on the link that the message
+/// came by.
+fn on_link_of(from: SocketAddr, gateway: SocketAddr) -> SocketAddr {
+    match (from, gateway) {
+        (SocketAddr::V6(from), SocketAddr::V6(mut gateway))
+            if gateway.ip().is_unicast_link_local() =>
+        {
+            gateway.set_scope_id(from.scope_id());
+            gateway.into()
+        }
+        _ => gateway,
     }
 }
 

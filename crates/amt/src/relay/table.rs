@@ -1,7 +1,7 @@
 //! Who gets what: from the memberships of all tunnels to a list of gateways for each (S,G), and to the
 //! joins on the native side.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -58,14 +58,16 @@ pub enum Event {
 /// send: with more, all of the group's are made anew.
 const MOST_LISTS: usize = 1024;
 
+/// Leaves that may wait while there are joins: with more they take turns, so that the native side never
+/// holds much more than is wanted.
+const MOST_LEAVES: usize = 1024;
+
 #[derive(Debug, Default)]
 struct Group {
     /// Tunnels by the source that they want.
     only: BTreeMap<IpAddr, BTreeSet<TunnelId>>,
     /// Tunnels that want any source, with those that they do not want.
     any: BTreeMap<TunnelId, BTreeSet<IpAddr>>,
-    /// What is joined on the native side.
-    joined: BTreeSet<Option<IpAddr>>,
 }
 
 impl Group {
@@ -76,12 +78,86 @@ impl Group {
         only.chain(any.map(|(tunnel, _)| *tunnel))
     }
 
-    /// What has to be joined: any source covers each.
-    fn wanted(&self) -> BTreeSet<Option<IpAddr>> {
-        if self.any.is_empty() {
-            self.only.keys().copied().map(Some).collect()
+    /// What counts against the limit: each source also while any source covers it, as it has to be
+    /// joined by itself once nobody wants any source any more.
+    fn size(&self) -> usize {
+        self.only.len() + usize::from(!self.any.is_empty())
+    }
+
+    /// Replaces what `tunnel` wants; the sources that nobody wanted before, and those that nobody
+    /// wants any more.
+    fn replace(&mut self, tunnel: TunnelId, old: &Interest, new: &Interest) -> Changed {
+        let mut changed = Changed::default();
+        let none = BTreeSet::new();
+        let before = old.sources().unwrap_or(&none);
+        let after = new.sources().unwrap_or(&none);
+        for source in before.difference(after) {
+            if let Some(tunnels) = self.only.get_mut(source) {
+                tunnels.remove(&tunnel);
+                if tunnels.is_empty() {
+                    self.only.remove(source);
+                    changed.gone.push(*source);
+                }
+            }
+        }
+        for source in after.difference(before) {
+            let tunnels = self.only.entry(*source).or_default();
+            if tunnels.is_empty() {
+                changed.come.push(*source);
+            }
+            tunnels.insert(tunnel);
+        }
+        match new {
+            Interest::AllBut(blocked) => {
+                self.any.insert(tunnel, blocked.clone());
+            }
+            _ => {
+                self.any.remove(&tunnel);
+            }
+        }
+        changed
+    }
+}
+
+/// Sources that nobody wanted before, and that nobody wants any more.
+#[derive(Debug, Default)]
+struct Changed {
+    come: Vec<IpAddr>,
+    gone: Vec<IpAddr>,
+}
+
+/// What the native side is to be told. It is told late where there is much; what changes back before
+/// then is never told.
+#[derive(Debug, Default)]
+struct Events {
+    joins: BTreeSet<Join>,
+    leaves: BTreeSet<Join>,
+    /// The last one was a leave.
+    left: bool,
+}
+
+impl Events {
+    fn join(&mut self, join: Join) {
+        if !self.leaves.remove(&join) {
+            self.joins.insert(join);
+        }
+    }
+
+    fn leave(&mut self, join: Join) {
+        if !self.joins.remove(&join) {
+            self.leaves.insert(join);
+        }
+    }
+
+    /// First the joins: what a join and a leave both cover is not interrupted. Those of any source
+    /// are the very first.
+    fn next(&mut self) -> Option<Event> {
+        let many = self.leaves.len() > MOST_LEAVES && !self.left;
+        self.left = many || self.joins.is_empty();
+        if self.left {
+            self.leaves.pop_first().map(Event::Leave)
         } else {
-            BTreeSet::from([None])
+            self.joins.pop_first().map(Event::Join)
         }
     }
 }
@@ -91,9 +167,9 @@ impl Group {
 pub(super) struct Table {
     groups: BTreeMap<IpAddr, Group>,
     lists: HashMap<IpAddr, HashMap<IpAddr, Recipients>>,
-    events: VecDeque<Event>,
-    /// The number of joins.
-    joined: usize,
+    events: Events,
+    /// The sum of the groups' sizes.
+    size: usize,
 }
 
 impl Table {
@@ -110,66 +186,65 @@ impl Table {
         }
         self.lists.remove(&group_ip);
         let group = self.groups.entry(group_ip).or_default();
-        match old {
-            Interest::Nothing => {}
-            Interest::Only(sources) => {
-                for source in sources {
-                    if let Some(tunnels) = group.only.get_mut(source) {
-                        tunnels.remove(&tunnel);
-                        if tunnels.is_empty() {
-                            group.only.remove(source);
-                        }
-                    }
-                }
-            }
-            Interest::AllBut(_) => {
-                group.any.remove(&tunnel);
-            }
-        }
-        match new {
-            Interest::Nothing => {}
-            Interest::Only(sources) => {
-                for source in sources {
-                    group.only.entry(*source).or_default().insert(tunnel);
-                }
-            }
-            Interest::AllBut(blocked) => {
-                group.any.insert(tunnel, blocked.clone());
-            }
-        }
-        let wanted = group.wanted();
-        let join = |source: &Option<IpAddr>| Join {
-            source: *source,
+        let (old_size, had_any) = (group.size(), !group.any.is_empty());
+        let Changed { come, gone } = group.replace(tunnel, old, new);
+        let join = |source| Join {
+            source,
             group: group_ip,
         };
-        // First the new ones: what both cover is not interrupted.
-        let new = wanted.difference(&group.joined).map(join);
-        self.events.extend(new.map(Event::Join));
-        let old = group.joined.difference(&wanted).map(join);
-        self.events.extend(old.map(Event::Leave));
-        self.joined = self.joined - group.joined.len().min(self.joined) + wanted.len();
-        group.joined = wanted;
-        if group.joined.is_empty() {
+        let single = |source: &IpAddr| join(Some(*source));
+        let events = &mut self.events;
+        // Any source covers each.
+        match (had_any, !group.any.is_empty()) {
+            (false, false) => {
+                come.iter().map(single).for_each(|one| events.join(one));
+                gone.iter().map(single).for_each(|one| events.leave(one));
+            }
+            (false, true) => {
+                events.join(join(None));
+                let before = group.only.keys().chain(&gone).map(single);
+                before.for_each(|one| events.leave(one));
+            }
+            (true, false) => {
+                group
+                    .only
+                    .keys()
+                    .map(single)
+                    .for_each(|one| events.join(one));
+                events.leave(join(None));
+            }
+            (true, true) => {}
+        }
+        self.size = self.size - old_size.min(self.size) + group.size();
+        if group.size() == 0 {
             self.groups.remove(&group_ip);
         }
     }
 
-    /// How many joins there are on the native side.
-    pub(super) fn joined(&self) -> usize {
-        self.joined
+    /// How much more `tunnel` may want of the record's group until all tunnels together want `most`
+    /// sources and any-source groups. What it alone wants and gives up by the record counts as free.
+    pub(super) fn room(&self, tunnel: TunnelId, record: &Record, most: usize) -> usize {
+        let given_up = self.groups.get(&record.group).map_or(0, |group| {
+            let alone =
+                |tunnels: &&BTreeSet<TunnelId>| tunnels.len() == 1 && tunnels.contains(&tunnel);
+            match record.kind {
+                RecordKind::IsEx | RecordKind::ToEx => group.only.values().filter(alone).count(),
+                RecordKind::IsIn | RecordKind::ToIn => {
+                    usize::from(group.any.len() == 1 && group.any.contains_key(&tunnel))
+                }
+                RecordKind::Allow | RecordKind::Block => 0,
+            }
+        });
+        (most + given_up).saturating_sub(self.size)
     }
 
-    /// Whether a record asks for nothing that has to be joined first.
-    pub(super) fn covers(&self, record: &Record) -> bool {
-        let joined = self.groups.get(&record.group).map(|group| &group.joined);
-        let has = |source| joined.is_some_and(|joined| joined.contains(&source));
-        match record.kind {
-            RecordKind::Block => true,
-            RecordKind::IsEx | RecordKind::ToEx => has(None),
-            RecordKind::IsIn | RecordKind::ToIn | RecordKind::Allow => {
-                has(None) || record.sources.iter().all(|source| has(Some(*source)))
-            }
-        }
+    /// Whether somebody wants this already.
+    pub(super) fn wants(&self, group: IpAddr, source: Option<IpAddr>) -> bool {
+        let group = self.groups.get(&group);
+        group.is_some_and(|group| match source {
+            Some(source) => group.only.contains_key(&source),
+            None => !group.any.is_empty(),
+        })
     }
 
     /// Forgets the lists with a tunnel that gets to its gateway in another way now.
@@ -214,7 +289,11 @@ impl Table {
     }
 
     pub(super) fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.next()
+    }
+
+    pub(super) fn has_events(&self) -> bool {
+        !self.events.joins.is_empty() || !self.events.leaves.is_empty()
     }
 
     #[cfg(test)]
@@ -222,20 +301,21 @@ impl Table {
         self.lists.values().map(HashMap::len).sum()
     }
 
-    /// What is joined on the native side.
+    /// What is to be joined on the native side.
     pub(super) fn joins(&self) -> impl Iterator<Item = (Join, usize)> + '_ {
         self.groups.iter().flat_map(|(group_ip, group)| {
-            let count = |source: Option<IpAddr>| match source {
-                Some(source) => group.only.get(&source).map_or(0, BTreeSet::len),
-                None => group.any.len() + group.only.values().map(BTreeSet::len).sum::<usize>(),
+            let join = |source| Join {
+                source,
+                group: *group_ip,
             };
-            group.joined.iter().map(move |source| {
-                let join = Join {
-                    source: *source,
-                    group: *group_ip,
-                };
-                (join, count(*source))
-            })
+            let any = (!group.any.is_empty()).then(|| {
+                let single = group.only.values().map(BTreeSet::len);
+                (join(None), group.any.len() + single.sum::<usize>())
+            });
+            let single = group.any.is_empty().then_some(&group.only);
+            let single = single.into_iter().flatten();
+            let single = single.map(move |(source, tunnels)| (join(Some(*source)), tunnels.len()));
+            any.into_iter().chain(single)
         })
     }
 }

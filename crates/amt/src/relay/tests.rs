@@ -1,6 +1,7 @@
 //! A relay and many gateways in virtual time.
 
 mod lab;
+mod limits;
 mod membership;
 mod protocol;
 mod random;

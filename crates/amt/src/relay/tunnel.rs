@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use super::config::Local;
 use super::membership::{Interest, Membership, Refused};
 use super::table::{Recipient, TunnelId};
-use super::{MTU_TIME, overhead};
+use super::{MTU_TIME, Proof, overhead};
+use crate::mac;
 use crate::report::Record;
 
 /// No path takes less (RFC 791 lets hosts count on 576; Linux goes down to 552).
@@ -15,6 +16,12 @@ const LEAST_MTU_V4: u16 = 552;
 
 /// No path takes less (RFC 8200, section 5).
 const LEAST_MTU_V6: u16 = 1280;
+
+/// Each tunnel may ask so often, on average: a gateway of Linux sends two Requests every two seconds.
+const REQUEST_TIME: Duration = Duration::from_millis(250);
+
+/// What of it may come at once.
+const REQUEST_BURST: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 struct Tunnel {
@@ -33,6 +40,11 @@ struct Tunnel {
     bytes: u64,
     /// It answers only Queries without its address.
     plain: bool,
+    /// What its last Updates proved its address with: of IGMP, of MLD.
+    proofs: [Option<Proof>; 2],
+    /// Requests that are answered whatever others at its address ask, as the time that earns
+    /// them, and when that was reckoned.
+    credit: (Duration, Instant),
 }
 
 /// What can be told of a gateway.
@@ -105,6 +117,8 @@ impl Tunnels {
             packets: 0,
             bytes: 0,
             plain: false,
+            proofs: [None; 2],
+            credit: (REQUEST_BURST, now),
         });
         let id = match self.free.pop() {
             Some(free) => {
@@ -147,7 +161,43 @@ impl Tunnels {
         moved || forgotten
     }
 
-    /// Applies a record; what the tunnel wanted of the group before and wants now.
+    /// Notes what an Update that was taken proved its address with.
+    pub(super) fn prove(&mut self, id: TunnelId, mld: bool, proof: Proof) {
+        if let Some(tunnel) = self.get_mut(id)
+            && let Some(place) = tunnel.proofs.get_mut(usize::from(mld))
+        {
+            *place = Some(proof);
+        }
+    }
+
+    /// Whether the tunnel of exactly this gateway was last kept alive with this nonce and MAC.
+    pub(super) fn is_proven(&self, key: SocketAddr, gateway: SocketAddr, proof: Proof) -> bool {
+        let tunnel = self.id(key).and_then(|id| self.get(id));
+        let Some(tunnel) = tunnel.filter(|tunnel| tunnel.gateway == gateway) else {
+            return false;
+        };
+        let (nonce, mac) = proof;
+        let known = tunnel.proofs.iter().flatten();
+        known
+            .map(|(of, known)| mac::equal(known, &mac) && *of == nonce)
+            .fold(false, |any, one| any | one)
+    }
+
+    /// Whether a Request of this tunnel's gateway is within what each has for itself; takes it into
+    /// account.
+    pub(super) fn may_ask(&mut self, id: TunnelId, now: Instant) -> bool {
+        let Some(tunnel) = self.get_mut(id) else {
+            return false;
+        };
+        let (left, since) = tunnel.credit;
+        let earned = left + now.saturating_duration_since(since);
+        let earned = earned.min(REQUEST_BURST);
+        let left = earned.checked_sub(REQUEST_TIME);
+        tunnel.credit = (left.unwrap_or(earned), now);
+        left.is_some()
+    }
+
+    /// Applies a record, of which `admit` lets through what the relay has room for; what the tunnel wanted of the group before and wants now.
     #[allow(clippy::type_complexity)] // before, result, after
     pub(super) fn apply(
         &mut self,
@@ -156,10 +206,11 @@ impl Tunnels {
         lasting: Duration,
         most: usize,
         now: Instant,
+        admit: &mut dyn FnMut(Option<IpAddr>) -> bool,
     ) -> Option<(Interest, Result<(), Refused>, Interest)> {
         let tunnel = self.get_mut(id)?;
         let old = tunnel.membership.interest(record.group);
-        let result = tunnel.membership.apply(record, lasting, most, now);
+        let result = tunnel.membership.apply(record, lasting, most, now, admit);
         let new = tunnel.membership.interest(record.group);
         self.schedule(id);
         Some((old, result, new))

@@ -192,7 +192,8 @@ pub fn parse_query(packet: &[u8]) -> Result<GeneralQuery, IpError> {
 
 /// Reads an IP packet with a report: IGMPv3 and MLDv2, and those of the versions before, whose
 /// joins are [`RecordKind::IsEx`] and whose leaves are [`RecordKind::ToIn`], both without sources.
-/// Records of unknown kinds, and for addresses that are no groups, are left out.
+/// Records of unknown kinds, and for addresses that are no groups, are left out. ALLOW and BLOCK of the
+/// unspecified address alone, outside of source-specific groups, are a join and a leave as well.
 ///
 /// # Errors
 /// A length or checksum is wrong, it is no report, or there are too many records or sources.
@@ -390,14 +391,41 @@ fn records(
         let group = addresses.next().filter(IpAddr::is_multicast);
         if let (Some(kind), Some(group)) = (RecordKind::from_wire(kind), group) {
             let sources = addresses.collect();
-            records.push(Record {
+            records.push(any_source(Record {
                 kind,
                 group,
                 sources,
-            });
+            }));
         }
     }
     Ok(records)
+}
+
+/// What "this source, too" and "this source no longer" mean with the unspecified address alone, which
+/// is no source: VLC says so over IPv6 where it wants any.
+fn any_source(record: Record) -> Record {
+    let unspecified = matches!(record.sources.as_slice(), [one] if one.is_unspecified());
+    let kind = match record.kind {
+        RecordKind::Allow => RecordKind::IsEx,
+        RecordKind::Block => RecordKind::ToIn,
+        _ => return record,
+    };
+    if !unspecified || is_source_specific(record.group) {
+        return record;
+    }
+    Record {
+        kind,
+        sources: Vec::new(),
+        ..record
+    }
+}
+
+/// 232.0.0.0/8 and ff3x::/32 (RFC 4607, section 1).
+pub(crate) fn is_source_specific(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(ip) => matches!(ip.octets(), [232, ..]),
+        IpAddr::V6(ip) => matches!(ip.octets(), [0xff, flags, 0, 0, ..] if flags & 0xf0 == 0x30),
+    }
 }
 
 pub(crate) fn records_v4(message: &[u8]) -> Result<Vec<Record>, IpError> {

@@ -98,8 +98,8 @@ pub const SETTINGS: &[Setting] = settings![
     "max_groups" "max-groups" "NUMBER" Number "4096"
         "Sources and groups that all gateways together may want at once"
         ["1", "20", "300"];
-    "requests_per_second_per_address" "requests-per-second-per-address" "NUMBER" Number "100"
-        "Discoveries and Requests of one address (IPv6: of one /64) that are answered each second; all gateways behind a NAT have one address"
+    "requests_per_second_per_address" "requests-per-second-per-address" "NUMBER" Number "1000"
+        "Discoveries and Requests of one address (IPv6: of one /64) that are answered each second; all gateways behind a NAT have one address, and each that is served may ask four times a second beside this"
         ["1", "20", "300"];
     "allow" "allow" "PREFIX" List "everybody"
         "Serves only gateways with these addresses; can be repeated"

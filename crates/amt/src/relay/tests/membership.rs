@@ -94,6 +94,27 @@ fn groups_that_are_not_forwarded_are_refused() {
 }
 
 #[test]
+fn the_unspecified_source_alone_is_any_source() {
+    let mut lab = Lab::new(Config::default());
+    let from = at("203.0.113.5:1");
+    let (group, source) = ("ff1e::1", "2001:db8:9::1");
+    assert_eq!(
+        lab.join(from, &[record(Allow, group, &["::"])]),
+        Handled::Taken
+    );
+    assert_eq!(lab.receivers(source, group), [from]);
+    assert_eq!(
+        lab.join(from, &[record(Block, group, &["::"])]),
+        Handled::Taken
+    );
+    assert_eq!(lab.relay.tunnels(), 0);
+    for (group, sources) in [("ff3e::1", &["::"][..]), ("ff1e::1", &["::", source])] {
+        let handled = lab.join(from, &[record(Allow, group, sources)]);
+        assert_eq!(handled, dropped(Dropped::Report), "{group}");
+    }
+}
+
+#[test]
 fn the_native_side_joins_the_sum_of_all() {
     let mut lab = Lab::new(Config::default());
     let (one, two) = (at("203.0.113.5:1"), at("203.0.113.5:2"));
