@@ -5,7 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use netio::direct::{Fanout, GroupPort, Inbox, PathError, Poller, Sent, Target, UdpPort};
+use netio::direct::{
+    Capture, Fanout, GroupPort, Inbox, InterfaceState, Memberships, PathError, Poller, Sent,
+    Target, UdpPort, interface_state, route_interface,
+};
 use netio::find_interface;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,6 +46,12 @@ fn inside(test: &str) -> bool {
         String::from_utf8_lossy(&output.stderr)
     );
     false
+}
+
+/// Runs a command in the namespace.
+fn shell(command: &str) {
+    let status = Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(status.success(), "{command}");
 }
 
 fn at(text: &str) -> SocketAddr {
@@ -227,6 +236,167 @@ fn a_group_port_gets_its_group_and_source_only() {
         });
         assert_eq!(inbox.receive(&right, 1, |_| panic!()).unwrap(), 0);
     }
+}
+
+#[test]
+fn a_port_gets_no_multicast_whoever_has_joined() {
+    if !inside("a_port_gets_no_multicast_whoever_has_joined") {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _inside = runtime.enter();
+    let narrow = find_interface("narrow").unwrap();
+    for (source, group, any) in [
+        ("10.1.0.1", "239.1.1.1", "0.0.0.0:0"),
+        ("fd00:1::1", "ff1e::8000:1", "[::]:0"),
+    ] {
+        let mut memberships = Memberships::default();
+        memberships.join(None, ip(group), narrow).unwrap();
+        let port = UdpPort::bind(at(any)).unwrap();
+        // An ordinary socket gets it; this is what the other one would get.
+        let ordinary = std::net::UdpSocket::bind(at(any)).unwrap();
+        let sender = netio::MulticastSender::bind(ip(source), 1, true).unwrap();
+        for to in [port.local_addr(), ordinary.local_addr().unwrap()] {
+            let to = SocketAddr::new(ip(group), to.port());
+            runtime.block_on(sender.send(to, b"one", None)).unwrap();
+        }
+        ordinary.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut buffer = [0; 10];
+        assert_eq!(ordinary.recv(&mut buffer).unwrap(), 3);
+        let mut inbox = Inbox::new(1);
+        assert_eq!(inbox.receive(&port, 1, |_| panic!("{group}")).unwrap(), 0);
+    }
+}
+
+/// A port whose send buffer is full for seconds: nobody answers whom its datagrams wait for.
+fn full_port() -> UdpPort {
+    let port = UdpPort::bind(at("10.1.0.1:0")).unwrap();
+    socket2::SockRef::from(&port)
+        .set_send_buffer_size(4096)
+        .unwrap();
+    let mut sent = 0;
+    while port.send(&[0; 1000], at("10.1.0.2:9"), None).is_ok() {
+        sent += 1;
+        assert!(sent < 1000, "the buffer takes everything");
+    }
+    port
+}
+
+#[test]
+fn a_full_buffer_is_waited_for_once_and_not_for_each_destination() {
+    if !inside("a_full_buffer_is_waited_for_once_and_not_for_each_destination") {
+        return;
+    }
+    let port = full_port();
+    let targets = (0..1000).map(|n| Target {
+        to: SocketAddr::new(ip("10.1.0.2"), 10_000 + n),
+        from: None,
+    });
+    let mut fanout = Fanout::new();
+    fanout.set_patience(Duration::from_millis(5));
+    let begun = Instant::now();
+    let mut lost = 0;
+    fanout.send(&port, &[0; 3000], 1000, targets, |_, what| {
+        assert!(matches!(what, Sent::Lost { datagrams: 3, .. }), "{what:?}");
+        lost += 1;
+    });
+    // For each of them it would be five seconds. What had room meanwhile is not lost.
+    assert!(
+        begun.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(lost > 900, "{lost}");
+}
+
+#[test]
+fn an_answer_does_not_wait() {
+    if !inside("an_answer_does_not_wait") {
+        return;
+    }
+    let port = full_port();
+    let begun = Instant::now();
+    for _ in 0..1000 {
+        // Whether there is room for one now and then is another matter.
+        let _ = port.send(&[0; 1000], at("10.1.0.2:9"), None);
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+#[test]
+fn a_port_says_what_it_lost() {
+    if !inside("a_port_says_what_it_lost") {
+        return;
+    }
+    let port = UdpPort::bind(at("127.0.0.1:0")).unwrap();
+    socket2::SockRef::from(&port)
+        .set_recv_buffer_size(4096)
+        .unwrap();
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let begun = Instant::now();
+    while port.dropped() == 0 {
+        assert!(begun.elapsed() < PATIENCE);
+        sender.send_to(&[0; 1000], port.local_addr()).unwrap();
+    }
+}
+
+#[test]
+fn the_route_of_a_group_is_found_and_interfaces_come_and_go() {
+    if !inside("the_route_of_a_group_is_found_and_interfaces_come_and_go") {
+        return;
+    }
+    let group = ip("239.1.1.1");
+    let error = route_interface(group).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NetworkUnreachable);
+    assert!(error.to_string().contains("239.1.1.1"), "{error}");
+    shell("ip route add 239.1.1.0/24 dev narrow");
+    let narrow = find_interface("narrow").unwrap();
+    assert_eq!(route_interface(group).unwrap(), narrow);
+    shell("ip -6 route add multicast ff3e::/32 dev narrow table local");
+    assert_eq!(route_interface(ip("ff3e::8000:1")).unwrap(), narrow);
+    assert_eq!(interface_state(narrow), InterfaceState::Up);
+    shell("ip link set narrow down");
+    assert_eq!(interface_state(narrow), InterfaceState::Down);
+    shell("ip link del narrow");
+    assert_eq!(interface_state(narrow), InterfaceState::Gone);
+}
+
+#[test]
+fn a_capture_says_what_it_lost_on_the_way() {
+    if !inside("a_capture_says_what_it_lost_on_the_way") {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _inside = runtime.enter();
+    let narrow = find_interface("narrow").unwrap();
+    let mut capture = Capture::open(narrow).unwrap();
+    // No room for packets that are larger than a slot of the ring: trains of this host.
+    socket2::SockRef::from(&capture)
+        .set_recv_buffer_size(4096)
+        .unwrap();
+    let sender = netio::MulticastSender::bind(ip("10.1.0.1"), 1, false).unwrap();
+    let to = at("232.1.1.1:5000");
+    let mut got = 0;
+    for _ in 0..10 {
+        let sending = sender.send(to, &[1; 40_000], Some(1000));
+        runtime.block_on(sending).unwrap();
+        runtime.block_on(sender.send(to, b"small", None)).unwrap();
+    }
+    while got < 10 {
+        capture.receive(100, |packet| got += usize::from(packet.segment.is_none()));
+    }
+    assert!(capture.take_lost() > 0);
+    assert_eq!(capture.take_lost(), 0);
 }
 
 #[test]

@@ -42,12 +42,9 @@ pub async fn keep(
                 NotifyState::Status("taking no new gateways"),
             ]);
         }
-        // The thread that forwards packets has to answer.
-        if alive.is_some() {
-            let answered = tokio::time::timeout(PATIENCE, engine.view()).await;
-            if matches!(answered, Ok(Some(_))) {
-                tell(&[NotifyState::Watchdog]);
-            }
+        // The thread that forwards packets has to go on.
+        if alive.is_some() && engine.is_alive(PATIENCE).await {
+            tell(&[NotifyState::Watchdog]);
         }
         let now = line(&engine);
         if !stopping && now != told {

@@ -10,40 +10,16 @@ use amt::Message;
 use amt::relay::Config;
 use amt::report::RecordKind::{Block, IsEx, IsIn};
 use flexfeed_relay::engine::Receive;
-use lab::{Gateway, Relay, at, inside, ip};
-use netio::MulticastSender;
+use lab::{Gateway, PORT, Relay, at, inside, ip, join, send, source};
 
 const S4: &str = "10.1.0.1";
 const S6: &str = "fd00:1::1";
 const G4: &str = "232.1.1.1";
 const G6: &str = "ff3e::8000:1";
 const ASM4: &str = "239.1.1.1";
-const PORT: u16 = 4434;
 
 fn by_ports() -> Relay {
     Relay::start(Receive::Ports(vec![PORT]), Config::default())
-}
-
-fn source(of: &str) -> (MulticastSender, SocketAddr) {
-    let sender = MulticastSender::bind(ip(of), 1, true).unwrap();
-    let local = sender.socket().local_addr();
-    let from = SocketAddr::new(ip(of), local.port());
-    (sender, from)
-}
-
-/// Joins, and waits until the relay has.
-fn join(relay: &Relay, gateway: &mut Gateway, group: &str, from: &str) {
-    let joins = relay.engine.counters().messages.update.get();
-    gateway.request(ip(group).is_ipv6());
-    gateway.update(IsIn, group, &[from]);
-    relay.until("the join", |c| {
-        c.messages.update.get() > joins && c.joins_missing.get() == 0 && c.joins.get() > 0
-    });
-}
-
-async fn send(sender: &MulticastSender, group: &str, payload: &[u8], segment: Option<usize>) {
-    let group = SocketAddr::new(ip(group), PORT);
-    sender.send(group, payload, segment).await.unwrap();
 }
 
 #[tokio::test]
@@ -94,6 +70,8 @@ async fn a_capture_sees_any_port_and_what_this_host_sends() {
             for part in train.chunks(1200) {
                 assert_eq!(gateway.payload(from, to), part);
             }
+            sender.send(to, &[], None).await.unwrap();
+            assert_eq!(gateway.payload(from, to), &[] as &[u8]);
         }
     }
 }
@@ -190,6 +168,37 @@ async fn what_is_too_large_is_fragmented_inside_or_dropped() {
 }
 
 #[tokio::test]
+async fn the_first_packet_that_is_too_large_for_the_interface_is_fragmented_too() {
+    if !inside("the_first_packet_that_is_too_large_for_the_interface_is_fragmented_too") {
+        return;
+    }
+    lab::shell("ip link set lo mtu 1280");
+    let relay = by_ports();
+    for outer in [relay.v4, relay.v6] {
+        let fragmented = relay.engine.counters().fragmented.get();
+        let mut gateway = Gateway::new(outer);
+        join(&relay, &mut gateway, G4, S4);
+        let (sender, _) = source(S4);
+        send(&sender, G4, &[9; 2800], Some(1400)).await;
+        let pieces: Vec<usize> = (0..4).map(|_| gateway.packet().len()).collect();
+        assert_eq!(pieces.iter().sum::<usize>(), 2 * (1400 + 8) + 4 * 20);
+        let counters = relay.engine.counters();
+        relay.until("the count", |c| c.fragmented.get() == fragmented + 2);
+        assert_eq!(counters.lost.too_large.get(), 0);
+        gateway.update(Block, G4, &[S4]);
+        relay.until("the end", |c| c.gateways.get() == 0);
+    }
+    // What must not be fragmented is lost, and its source is told.
+    let mut gateway = Gateway::new(relay.v4);
+    lab::shell("ip link set lo mtu 1281");
+    join(&relay, &mut gateway, G6, S6);
+    let (sender, _) = source(S6);
+    send(&sender, G6, &[9; 1400], None).await;
+    relay.until("the source is told", |c| c.icmp.get() == 1);
+    assert_eq!(relay.engine.counters().lost.too_large.get(), 1);
+}
+
+#[tokio::test]
 async fn memberships_expire_and_the_group_is_left() {
     if !inside("memberships_expire_and_the_group_is_left") {
         return;
@@ -227,6 +236,48 @@ async fn garbage_and_forgeries_change_nothing() {
     });
     assert_eq!(relay.engine.counters().gateways.get(), 0);
     join(&relay, &mut gateway, G4, S4);
+}
+
+#[tokio::test]
+async fn what_is_sent_to_a_group_is_no_message() {
+    if !inside("what_is_sent_to_a_group_is_no_message") {
+        return;
+    }
+    let port = netio::direct::UdpPort::bind(at("0.0.0.0:0")).unwrap();
+    let address = at(&format!("127.0.0.1:{}", port.local_addr().port()));
+    let relay = Relay::with_ports(vec![port], address, address);
+    let mut gateway = Gateway::new(address);
+    gateway.request(false);
+    gateway.update(IsEx, ASM4, &[]);
+    relay.until("the join", |c| c.joins.get() == 1);
+    let before = relay.engine.counters().messages.other.get();
+    let (sender, _) = source(S4);
+    let to = SocketAddr::new(ip(ASM4), address.port());
+    for _ in 0..10 {
+        sender.send(to, &[0x55; 100], None).await.unwrap();
+    }
+    gateway.request(false);
+    assert_eq!(relay.engine.counters().messages.other.get(), before);
+}
+
+#[tokio::test]
+async fn messages_that_find_no_room_are_counted() {
+    if !inside("messages_that_find_no_room_are_counted") {
+        return;
+    }
+    let port = netio::direct::UdpPort::bind(at("127.0.0.1:0")).unwrap();
+    let small = socket2::SockRef::from(&port);
+    small.set_recv_buffer_size(2048).unwrap();
+    let address = port.local_addr();
+    let relay = Relay::with_ports(vec![port], address, address);
+    let flood = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let begun = std::time::Instant::now();
+    while relay.engine.counters().lost.messages.get() == 0 {
+        assert!(begun.elapsed() < lab::PATIENCE, "it takes everything");
+        for _ in 0..1000 {
+            flood.send_to(&[0x55; 1000], address).unwrap();
+        }
+    }
 }
 
 #[tokio::test]

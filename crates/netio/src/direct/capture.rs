@@ -49,6 +49,10 @@ pub struct Captured<'a> {
     pub segment: Option<usize>,
     /// Its UDP checksum is still to be made.
     pub checksum_missing: bool,
+    /// The number of the interface.
+    pub interface: u32,
+    /// It came by the network; otherwise this host sends it.
+    pub arrived: bool,
 }
 
 /// A packet socket that sees the multicast of one interface or of all, what this host sends included.
@@ -59,6 +63,9 @@ pub struct Capture {
     ring: Ring,
     next: usize,
     large: Vec<u8>,
+    interface: u32,
+    /// Packets that were lost on the way from a slot to the caller.
+    lost: u64,
 }
 
 impl Capture {
@@ -86,6 +93,8 @@ impl Capture {
                 ring,
                 next: 0,
                 large: vec![0; LARGEST],
+                interface,
+                lost: 0,
             })
         };
         open().map_err(|error: io::Error| match error.kind() {
@@ -108,17 +117,16 @@ impl Capture {
             if status & libc::TP_STATUS_USER == 0 {
                 return taken;
             }
-            if let Some(found) = slot.found() {
-                let offset = found.net_offset;
-                if status & libc::TP_STATUS_COPY != 0 {
-                    if let Some(frame) = receive_large(&self.socket, &mut self.large)
-                        && !found.twice
-                    {
-                        captured(frame, offset, &mut each);
-                    }
-                } else if !found.truncated && !found.twice {
-                    captured(found.frame, offset, &mut each);
-                }
+            let found = slot.found();
+            let copied = status & libc::TP_STATUS_COPY != 0;
+            // It is taken from the queue whatever becomes of it: it belongs to this slot.
+            let large = copied.then(|| receive_large(&self.socket, &mut self.large));
+            match (found, large) {
+                (Some(found), _) if found.twice => {}
+                (Some(found), Some(Some(frame))) => captured(frame, &found, &mut each),
+                // Without a copy, the socket's queue had no room for what the slot has none for.
+                (Some(found), None) if !found.truncated => captured(found.frame, &found, &mut each),
+                _ => self.lost += 1,
             }
             slot.give_back();
             self.next = (self.next + 1) % SLOTS;
@@ -126,8 +134,36 @@ impl Capture {
         most
     }
 
-    /// Packets that were lost for want of room since the last call.
-    pub fn take_lost(&self) -> u64 {
+    /// The number of the interface that it was opened on; 0 for all.
+    #[must_use]
+    pub fn interface(&self) -> u32 {
+        self.interface
+    }
+
+    /// Whether packets come by it as long as the interface is on: not any more once that was removed.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        // SAFETY: the structure is made of integers and a byte array: all zeroes is a value.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes to `address`, which is that long.
+        let result = unsafe {
+            libc::getsockname(raw(&self.socket), (&raw mut address).cast(), &raw mut len)
+        };
+        result == 0 && u32::try_from(address.sll_ifindex) == Ok(self.interface)
+    }
+
+    /// Takes the error that makes a [`Poller`](super::Poller) report one, such as `ENETDOWN` when the
+    /// interface is switched off. Packets come again once it is on, but not by an interface that was
+    /// removed, whatever comes in its place.
+    #[must_use]
+    pub fn take_error(&self) -> Option<io::Error> {
+        self.socket.take_error().unwrap_or_else(Some)
+    }
+
+    /// Packets that were lost for want of room since the last call. A train counts as one.
+    pub fn take_lost(&mut self) -> u64 {
+        let lost = std::mem::take(&mut self.lost);
         // SAFETY: the structure is made of integers: all zeroes is a value.
         let mut stats: libc::tpacket_stats = unsafe { std::mem::zeroed() };
         let mut len = size_of::<libc::tpacket_stats>() as libc::socklen_t;
@@ -142,9 +178,9 @@ impl Capture {
             )
         };
         if result == 0 {
-            u64::from(stats.tp_drops)
+            lost + u64::from(stats.tp_drops)
         } else {
-            0
+            lost
         }
     }
 }
@@ -155,8 +191,9 @@ impl AsFd for Capture {
     }
 }
 
-/// Hands out a frame that begins with the kernel's note; `offset` is the length of the link's header.
-fn captured(frame: &[u8], offset: usize, each: &mut impl FnMut(Captured<'_>)) {
+/// Hands out a frame that begins with the kernel's note and is what `found` describes.
+fn captured(frame: &[u8], found: &Found<'_>, each: &mut impl FnMut(Captured<'_>)) {
+    let offset = found.net_offset;
     let (Some(note), Some(packet)) = (frame.get(..VNET_BYTES), frame.get(VNET_BYTES + offset..))
     else {
         return;
@@ -174,6 +211,8 @@ fn captured(frame: &[u8], offset: usize, each: &mut impl FnMut(Captured<'_>)) {
         // The bit for ECN is no part of the kind.
         segment: (kind & 0x7f == GSO_UDP_L4 && size > 0).then_some(size),
         checksum_missing: flags & NEEDS_CHECKSUM != 0,
+        interface: found.interface,
+        arrived: found.arrived,
     });
 }
 
@@ -286,6 +325,8 @@ struct Found<'a> {
     truncated: bool,
     /// It is what this host sends by the loopback interface, where it also arrives.
     twice: bool,
+    interface: u32,
+    arrived: bool,
 }
 
 impl<'a> Slot<'a> {
@@ -318,6 +359,8 @@ impl<'a> Slot<'a> {
         if end > SLOT_BYTES {
             return None;
         }
+        let outgoing = link.sll_pkttype == libc::PACKET_OUTGOING;
+        let loopback = link.sll_hatype == libc::ARPHRD_LOOPBACK;
         // SAFETY: the range is within the slot, and nobody writes there until it is given back.
         let frame =
             unsafe { std::slice::from_raw_parts(self.start.add(start).as_ptr(), end - start) };
@@ -325,8 +368,9 @@ impl<'a> Slot<'a> {
             frame,
             net_offset,
             truncated: header.tp_snaplen < header.tp_len,
-            twice: link.sll_pkttype == libc::PACKET_OUTGOING
-                && link.sll_hatype == libc::ARPHRD_LOOPBACK,
+            twice: outgoing && loopback,
+            interface: u32::try_from(link.sll_ifindex).unwrap_or_default(),
+            arrived: !outgoing && !loopback,
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::port::{UdpPort, raw};
 use super::sys::{Control, RawAddress, check};
@@ -18,10 +18,6 @@ const MOST_SEGMENTS: usize = 64;
 
 /// Most payload bytes of one train over IPv6, the smaller of the two families.
 const MOST_BYTES: usize = 65_487;
-
-/// How long a full send buffer is waited for. Meanwhile what arrives waits in the receive buffers,
-/// whose size bounds it; a card that takes nothing for so long loses what is at hand.
-const PATIENCE: Duration = Duration::from_millis(5);
 
 /// Trains that are sent one by one after the kernel refused to segment one.
 const TRAINS_WITHOUT_GSO: u32 = 1024;
@@ -49,6 +45,36 @@ pub enum Sent {
     },
 }
 
+/// How long full send buffers are still waited for.
+#[derive(Debug)]
+pub(super) struct Patience(Duration);
+
+impl Patience {
+    /// Not at all.
+    pub(super) fn none() -> Self {
+        Self(Duration::ZERO)
+    }
+
+    /// Waits until a socket can send again, or there is no patience left; whether it waited.
+    fn wait(&mut self, socket: &UdpPort) -> bool {
+        // `poll` counts in milliseconds.
+        let most = libc::c_int::try_from(self.0.as_millis()).unwrap_or(1);
+        if most == 0 {
+            return false;
+        }
+        let mut poll = libc::pollfd {
+            fd: raw(socket),
+            events: libc::POLLOUT,
+            revents: 0,
+        };
+        let begun = Instant::now();
+        // SAFETY: one `pollfd` that lives until the call returns. Its answer shows in the next attempt.
+        unsafe { libc::poll(&raw mut poll, 1, most) };
+        self.0 = self.0.saturating_sub(begun.elapsed());
+        true
+    }
+}
+
 /// Reusable room for [`send`](Self::send).
 pub struct Fanout {
     addresses: Vec<RawAddress>,
@@ -56,6 +82,7 @@ pub struct Fanout {
     headers: Vec<libc::mmsghdr>,
     /// Trains that still go out one by one; see [`TRAINS_WITHOUT_GSO`].
     without_gso: u32,
+    patience: Patience,
 }
 
 impl std::fmt::Debug for Fanout {
@@ -85,7 +112,21 @@ impl Fanout {
             controls: vec![Control::new(); MESSAGES],
             headers: vec![header; MESSAGES],
             without_gso: 0,
+            patience: Patience::none(),
         }
+    }
+
+    /// From now on, full send buffers are waited for so long, in whole milliseconds: all together, and
+    /// not for each destination. Meanwhile what arrives waits in the receive buffers, whose size bounds
+    /// it. After that, what finds no room is lost at once. Without this call, nothing is waited for.
+    pub fn set_patience(&mut self, all: Duration) {
+        self.patience = Patience(all);
+    }
+
+    /// Sends one datagram, with what is left of the patience; what became of it if it was not sent.
+    pub fn send_one(&mut self, socket: &UdpPort, payload: &[u8], target: Target) -> Option<Sent> {
+        let segment = payload.len().max(1);
+        one_by_one(socket, payload, segment, target, &mut self.patience)
     }
 
     /// How many datagrams of `segment` bytes fit one train.
@@ -132,7 +173,8 @@ impl Fanout {
             } else {
                 for (number, target) in batch {
                     if let Some(target) = target
-                        && let Some(what) = one_by_one(socket, train, segment, *target)
+                        && let Some(what) =
+                            one_by_one(socket, train, segment, *target, &mut self.patience)
                     {
                         failed(*number, what);
                     }
@@ -159,7 +201,6 @@ impl Fanout {
             header.msg_hdr.msg_iovlen = 1;
         }
         let mut done = 0;
-        let mut waited = false;
         while let Some(rest) = self.headers.get_mut(done..batch.len()) {
             if rest.is_empty() {
                 return;
@@ -178,21 +219,15 @@ impl Fanout {
             let error = match check(result) {
                 Ok(sent) => {
                     done += usize::try_from(sent).unwrap_or_default().max(1);
-                    waited = false;
                     continue;
                 }
                 Err(error) => error,
             };
             match error.kind() {
                 io::ErrorKind::Interrupted => continue,
-                io::ErrorKind::WouldBlock if !waited => {
-                    waited = true;
-                    wait_for_room(socket);
-                    continue;
-                }
+                io::ErrorKind::WouldBlock if self.patience.wait(socket) => continue,
                 _ => {}
             }
-            waited = false;
             if let Some((number, Some(target))) = batch.get(done)
                 && let Some(what) = self.refused(socket, train, segment, *target, &error)
             {
@@ -218,7 +253,7 @@ impl Fanout {
             // Segmentation may be what is refused, and the size of the datagrams what is too much: one
             // alone tells, and its error comes with the MTU.
             libc::EINVAL | libc::EIO | libc::EMSGSIZE if several => {
-                let outcome = one_by_one(socket, train, segment, target);
+                let outcome = one_by_one(socket, train, segment, target, &mut self.patience);
                 if outcome.is_none() && errno != libc::EMSGSIZE {
                     self.without_gso = TRAINS_WITHOUT_GSO;
                 }
@@ -227,7 +262,7 @@ impl Fanout {
             libc::EMSGSIZE => Some(Sent::TooLarge),
             // What an earlier datagram brought back stands in place of this one.
             libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH => {
-                one_by_one(socket, train, segment, target)
+                one_by_one(socket, train, segment, target, &mut self.patience)
             }
             _ => Some(Sent::Lost { datagrams, errno }),
         }
@@ -245,10 +280,16 @@ impl Fanout {
 }
 
 /// Sends a train without the kernel's segmentation.
-fn one_by_one(socket: &UdpPort, train: &[u8], segment: usize, target: Target) -> Option<Sent> {
+fn one_by_one(
+    socket: &UdpPort,
+    train: &[u8],
+    segment: usize,
+    target: Target,
+    patience: &mut Patience,
+) -> Option<Sent> {
     let (mut lost, mut last) = (0, 0);
     for datagram in train.chunks(segment) {
-        match send_one(socket, datagram, target.to, target.from) {
+        match send_one(socket, datagram, target.to, target.from, patience) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
                 return Some(Sent::TooLarge);
@@ -265,12 +306,13 @@ fn one_by_one(socket: &UdpPort, train: &[u8], segment: usize, target: Target) ->
     })
 }
 
-/// Sends one datagram; waits a little for room.
+/// Sends one datagram; waits for room as long as there is patience.
 pub(super) fn send_one(
     socket: &UdpPort,
     payload: &[u8],
     to: SocketAddr,
     from: Option<IpAddr>,
+    patience: &mut Patience,
 ) -> io::Result<()> {
     let mut address = RawAddress::new(to);
     let mut control = Control::new();
@@ -298,9 +340,11 @@ pub(super) fn send_one(
             return Ok(());
         }
         let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::EAGAIN) && patience.wait(socket) {
+            continue;
+        }
         tries += 1;
         match error.raw_os_error() {
-            Some(libc::EAGAIN) if tries == 1 => wait_for_room(socket),
             // What an earlier datagram brought back is told once, in place of sending this one.
             Some(libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EINTR)
                 if tries == 1 => {}
@@ -352,15 +396,4 @@ fn fill(
     };
     header.msg_hdr.msg_controllen = used as _;
     header.msg_hdr.msg_flags = 0;
-}
-
-fn wait_for_room(socket: &UdpPort) {
-    let mut poll = libc::pollfd {
-        fd: raw(socket),
-        events: libc::POLLOUT,
-        revents: 0,
-    };
-    let most = libc::c_int::try_from(PATIENCE.as_millis()).unwrap_or(1);
-    // SAFETY: one `pollfd` that lives until the call returns. Its answer shows in the next attempt.
-    unsafe { libc::poll(&raw mut poll, 1, most) };
 }

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
 
-use super::port::{new_socket, set_up};
-use super::sys::{RawAddress, set};
+use super::port::{exclusive, new_socket, set_up};
+use super::sys::{RawAddress, dropped, set};
 use crate::udp::context;
 
 /// A socket that is bound to one group and port and receives what its memberships ask for.
@@ -64,6 +64,12 @@ impl GroupPort {
         self.group
     }
 
+    /// The number of the interface to join on, as it was opened with.
+    #[must_use]
+    pub fn interface(&self) -> u32 {
+        self.interface
+    }
+
     /// Whether it has no membership.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -74,21 +80,7 @@ impl GroupPort {
     /// counts as one.
     #[must_use]
     pub fn dropped(&self) -> u32 {
-        /// The place of the drops among the numbers of `SO_MEMINFO`.
-        const DROPS: usize = 8;
-        let mut numbers = [0_u32; DROPS + 1];
-        let mut len = size_of_val(&numbers) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes to `numbers`, which is that long.
-        let result = unsafe {
-            libc::getsockopt(
-                super::port::raw(&self.socket),
-                libc::SOL_SOCKET,
-                libc::SO_MEMINFO,
-                numbers.as_mut_ptr().cast(),
-                &raw mut len,
-            )
-        };
-        if result == 0 { numbers[DROPS] } else { 0 }
+        dropped(self.socket.as_fd())
     }
 
     /// Joins the group from `source`, or from any.
@@ -210,18 +202,6 @@ fn is_full(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::ENOBUFS | libc::ENOMEM | libc::ENOPROTOOPT | libc::EINVAL | libc::EAFNOSUPPORT)
     )
-}
-
-/// Without this, Linux also delivers groups that any other process on the host joined.
-fn exclusive(socket: &Socket, group: IpAddr) -> io::Result<()> {
-    if group.is_ipv4() {
-        return socket.set_multicast_all_v4(false);
-    }
-    match socket.set_multicast_all_v6(false) {
-        // Kernels before 4.20 lack it: then the bound address alone keeps others out.
-        Err(error) if error.raw_os_error() != Some(libc::ENOPROTOOPT) => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// Whether a group means something else on each link (RFC 4291, section 2.7).

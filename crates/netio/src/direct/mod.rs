@@ -7,6 +7,7 @@
 //! - [`Inbox`] receives many datagrams, or trains of them, in one system call.
 //! - [`Fanout`] sends one train to many destinations in one system call.
 //! - [`Capture`] sees the multicast packets of an interface as they are, those of this host too.
+//! - [`route_interface`] and [`interface_state`] tell where multicast is, and whether it can be there.
 //! - [`IcmpPort`] sends ICMP messages to senders of packets that are too large.
 //!
 //! Everything is non-blocking but [`Poller::wait`].
@@ -20,6 +21,7 @@ mod icmp;
 mod inbox;
 mod poll;
 mod port;
+mod route;
 mod sys;
 
 pub use capture::{Capture, Captured};
@@ -30,4 +32,5 @@ pub use icmp::IcmpPort;
 pub use inbox::{Inbox, Message};
 pub use poll::{Poller, Ready, Waker};
 pub use port::UdpPort;
+pub use route::{InterfaceState, interface_state, route_interface};
 pub use sys::raise_descriptor_limit;

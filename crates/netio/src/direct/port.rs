@@ -1,11 +1,12 @@
 //! A UDP socket that tells where each datagram was sent to, and whose datagrams are never fragmented.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::fanout::Patience;
 use super::sys::{set, switch_on};
 use crate::udp::context;
 
@@ -14,7 +15,7 @@ const KERNEL_BUFFER_BYTES: usize = 16 << 20;
 
 /// An unconnected UDP socket with path MTU discovery: what is larger than the way to its destination
 /// takes is refused, and [`path_errors`](Self::path_errors) tells how much that is. An IPv6 socket
-/// takes no IPv4.
+/// takes no IPv4, and neither takes multicast, whoever on this machine has joined it.
 #[derive(Debug)]
 pub struct UdpPort {
     pub(super) socket: Socket,
@@ -32,6 +33,7 @@ impl UdpPort {
             if address.is_ipv6() {
                 socket.set_only_v6(true)?;
             }
+            exclusive(&socket, address.ip())?;
             set_up(&socket, address, true)?;
             socket.bind(&address.into())?;
             let local = socket.local_addr()?.as_socket().unwrap_or(address);
@@ -49,6 +51,7 @@ impl UdpPort {
         let socket = Socket::from(socket);
         socket.set_nonblocking(true)?;
         enlarge(&socket);
+        exclusive(&socket, local.ip())?;
         set_up(&socket, local, true)?;
         Ok(Self { socket, local })
     }
@@ -75,17 +78,19 @@ impl UdpPort {
         self.local
     }
 
-    /// Sends one datagram to `to`, from the address `from` if the socket is bound to all.
+    /// What the kernel has dropped so far for want of room in the socket's buffer, modulo 2³².
+    #[must_use]
+    pub fn dropped(&self) -> u32 {
+        super::sys::dropped(self.socket.as_fd())
+    }
+
+    /// Sends one datagram to `to`, from the address `from` if the socket is bound to all. Never waits.
     ///
     /// # Errors
-    /// As the kernel says; `EMSGSIZE` when it is too large for the way.
-    pub fn send(
-        &self,
-        payload: &[u8],
-        to: SocketAddr,
-        from: Option<std::net::IpAddr>,
-    ) -> io::Result<()> {
-        super::fanout::send_one(self, payload, to, from)
+    /// As the kernel says; `EMSGSIZE` when it is too large for the way, `WouldBlock` when there is no
+    /// room.
+    pub fn send(&self, payload: &[u8], to: SocketAddr, from: Option<IpAddr>) -> io::Result<()> {
+        super::fanout::send_one(self, payload, to, from, &mut Patience::none())
     }
 }
 
@@ -146,6 +151,18 @@ pub(super) fn set_up(socket: &Socket, address: SocketAddr, outer: bool) -> io::R
         }
     }
     Ok(())
+}
+
+/// Without this, Linux also delivers groups that any other socket on the host joined.
+pub(super) fn exclusive(socket: &Socket, address: IpAddr) -> io::Result<()> {
+    if address.is_ipv4() {
+        return socket.set_multicast_all_v4(false);
+    }
+    match socket.set_multicast_all_v6(false) {
+        // Kernels before 4.20 lack it: then the bound address alone keeps others out.
+        Err(error) if error.raw_os_error() != Some(libc::ENOPROTOOPT) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// The descriptor, for system calls.

@@ -53,6 +53,25 @@ pub(super) fn set<T: Copy>(
     check(result).map(|_| ())
 }
 
+/// What the kernel has dropped so far for want of room in a socket's buffer, modulo 2³².
+pub(super) fn dropped(fd: BorrowedFd<'_>) -> u32 {
+    /// The place of the drops among the numbers of `SO_MEMINFO`.
+    const DROPS: usize = 8;
+    let mut numbers = [0_u32; DROPS + 1];
+    let mut len = size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `numbers`, which is that long.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            numbers.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if result == 0 { numbers[DROPS] } else { 0 }
+}
+
 /// Switches an option on.
 pub(super) fn switch_on(
     fd: BorrowedFd<'_>,

@@ -62,6 +62,11 @@ pub struct Lost {
     pub too_large: Count,
     /// The kernel refused to send them.
     pub refused: Count,
+    /// They came by the network and were not to leave it: with a TTL or hop limit of 1. Counted once,
+    /// not for each gateway.
+    pub expired: Count,
+    /// Not packets, but messages of gateways that the kernel had no room for. A train counts as one.
+    pub messages: Count,
 }
 
 /// All of it.
@@ -105,6 +110,8 @@ pub struct Counters {
     pub joins: Level,
     /// Joins that are wanted and failed.
     pub joins_missing: Level,
+    /// 1 while packets are to be captured and cannot be, since the interface is down or gone.
+    pub not_capturing: Level,
 }
 
 impl Counters {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use amt::ip;
-use amt::relay::{Recipient, Relay};
+use amt::relay::{Recipient, Recipients, Relay, TunnelId};
 use netio::direct::{Fanout, IcmpPort, PathError, Sent, Target, UdpPort};
 use tracing::{debug, warn};
 
@@ -15,6 +15,10 @@ use super::train::{DATA, Flow, Train};
 
 /// So many ICMP messages a second at most, and as many at once.
 const ICMP_RATE: u32 = 10;
+
+/// Packets and trains to gateways that one read of the native side brings, at most, unless the first
+/// alone brings more: gateways' messages wait meanwhile.
+const SENDS: usize = 4096;
 
 /// Answers of the network that are looked at in one go.
 const PATH_ERRORS: usize = 64;
@@ -28,6 +32,10 @@ pub(super) struct Forwarder {
     icmp: Icmp,
     /// Recipients that did not get the last train, with what they lost of it.
     failed: Vec<(usize, Sent)>,
+    /// How many gateways the last train went to.
+    last: usize,
+    /// What the kernel had dropped of each port's messages.
+    dropped: Vec<u32>,
     datagram: Vec<u8>,
     /// Test-only: outer packets may be fragmented, so that nothing is too large.
     fragment_outer: bool,
@@ -36,6 +44,8 @@ pub(super) struct Forwarder {
 impl Forwarder {
     pub(super) fn new(ports: Vec<UdpPort>, counters: Arc<Counters>, fragment_outer: bool) -> Self {
         Self {
+            dropped: ports.iter().map(UdpPort::dropped).collect(),
+            last: 0,
             ports,
             fanout: Fanout::new(),
             counters,
@@ -46,10 +56,33 @@ impl Forwarder {
         }
     }
 
+    /// From now on, full send buffers are waited for so long, for all gateways together.
+    pub(super) fn begin_turn(&mut self, patience: Duration) {
+        self.fanout.set_patience(patience);
+    }
+
+    /// How much of `most` to read at once, by how many gateways the last train went to.
+    pub(super) fn share(&self, most: usize) -> usize {
+        (SENDS / self.last.max(1)).clamp(1, most)
+    }
+
+    /// Messages of gateways that the kernel lost for want of room since the last call.
+    pub(super) fn take_lost(&mut self) -> u64 {
+        let ports = self.ports.iter().zip(&mut self.dropped);
+        let lost = ports.map(|(port, before)| {
+            let total = port.dropped();
+            let lost = total.wrapping_sub(*before);
+            *before = total;
+            u64::from(lost)
+        });
+        lost.sum()
+    }
+
     /// Sends what is in the train, which is empty afterwards.
     pub(super) fn flush(&mut self, train: &mut Train, relay: &mut Relay, now: Instant) {
         if let Some((bytes, flow)) = train.ready() {
             let segment = train.segment();
+            self.last = flow.recipients.all.len();
             let inner = segment - DATA.len();
             if self.fragment_outer || inner <= usize::from(flow.recipients.room) {
                 self.send_fitting(bytes, segment, train.datagrams(), flow, relay, now);
@@ -94,12 +127,11 @@ impl Forwarder {
                 |number, what| failed.push((number, what)),
             );
             let mut sent = group.len() as u64 * packets;
-            let mut narrow = false;
+            let mut narrow: Vec<TunnelId> = Vec::new();
             for (number, what) in &self.failed {
                 let lost = match what {
                     Sent::TooLarge => {
-                        narrow = true;
-                        self.counters.lost.too_large.add(packets);
+                        narrow.extend(group.get(*number).map(|one| one.tunnel));
                         packets
                     }
                     Sent::Lost { datagrams, errno } => {
@@ -126,10 +158,37 @@ impl Forwarder {
                     relay.sent(recipient.tunnel, packets, inner_bytes);
                 }
             }
-            if narrow {
-                self.path_errors(relay, now);
+            if !narrow.is_empty() {
+                self.send_narrow(bytes, segment, flow, &narrow, relay, now);
             }
         }
+    }
+
+    /// Sends a train once more to those whose way has just turned out to take less.
+    fn send_narrow(
+        &mut self,
+        bytes: &[u8],
+        segment: usize,
+        flow: &Flow,
+        narrow: &[TunnelId],
+        relay: &mut Relay,
+        now: Instant,
+    ) {
+        // The kernel has told how much it is.
+        self.path_errors(relay, now);
+        let all = relay.recipients(flow.source, flow.group);
+        let all = all.map(|recipients| recipients.all.to_vec());
+        let mut all = all.unwrap_or_default();
+        all.retain(|one| narrow.contains(&one.tunnel));
+        let room = all.iter().map(|one| one.room).min();
+        let flow = Flow {
+            recipients: Recipients {
+                all: all.into(),
+                room: room.unwrap_or(u16::MAX),
+            },
+            ..flow.clone()
+        };
+        self.send_apart(bytes, segment, &flow, relay, now);
     }
 
     /// Something does not fit to somebody: each packet and gateway is looked at.
@@ -183,19 +242,22 @@ impl Forwarder {
         let Some(port) = self.ports.get(usize::from(recipient.local.socket)) else {
             return;
         };
-        let Target { to, from } = target(recipient);
+        let to = target(recipient);
         for piece in pieces {
             let piece = piece.as_ref();
-            match port.send(piece, to, from) {
-                Ok(()) => {
+            match self.fanout.send_one(port, piece, to) {
+                None => {
                     let bytes = piece.len().saturating_sub(DATA.len()) as u64;
                     self.counters.sent_packets.add(1);
                     self.counters.sent_bytes.add(bytes);
                     relay.sent(recipient.tunnel, 1, bytes);
                 }
-                Err(error) => {
+                // The way has become even narrower.
+                Some(Sent::TooLarge) => self.counters.lost.too_large.add(1),
+                Some(Sent::Lost { errno, .. }) => {
                     self.counters.lost.refused.add(1);
-                    debug!("a packet for {to} was refused: {error}");
+                    let error = io::Error::from_raw_os_error(errno);
+                    debug!("a packet for {} was refused: {error}", to.to);
                 }
             }
         }

@@ -9,9 +9,12 @@ use std::sync::Arc;
 
 use amt::ip::UdpTemplate;
 use amt::relay::Join;
-use netio::direct::{Capture, GroupPort, Memberships, Poller};
-use tracing::{info, warn};
+use netio::direct::{
+    Capture, GroupPort, InterfaceState, Memberships, Poller, interface_state, route_interface,
+};
+use tracing::{debug, info, warn};
 
+use super::CAPTURE;
 use super::counters::Counters;
 
 /// The native sockets' tokens begin here; below are the ports for gateways.
@@ -22,6 +25,9 @@ const TEMPLATES: usize = 256;
 
 /// Failed joins that are tried again in one go.
 const RETRIES: usize = 32;
+
+/// Groups whose route is looked up in one go.
+const ROUTES: usize = 64;
 
 /// The TTL of packets whose own is not known.
 const TTL: u8 = 64;
@@ -78,8 +84,42 @@ impl Headers {
 pub(super) enum Native {
     /// By sockets for these ports.
     Ports(Vec<u16>),
-    /// By capturing them.
-    Capture(Box<Capture>, Memberships),
+    /// By capturing them; `None` while the interface is gone.
+    Capture(Option<Box<Capture>>, Memberships),
+}
+
+/// Where groups are joined, as far as that says which captured packets are theirs.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// The capture sees one interface only, or there is none.
+    one: bool,
+    /// The interface of each group, 0 if unknown, and how many joins that is.
+    groups: HashMap<IpAddr, (u32, usize)>,
+}
+
+impl Places {
+    /// Whether a packet to `group` that was captured on an interface is one that its membership is
+    /// about. The same packet may be seen on several (a bridge and its ports, a bond, a tunnel).
+    pub(super) fn is_joined_on(&self, group: IpAddr, interface: u32) -> bool {
+        let here = |place: &(u32, usize)| place.0 == 0 || place.0 == interface;
+        self.one || self.groups.get(&group).is_some_and(here)
+    }
+
+    fn join(&mut self, group: IpAddr, interface: u32) {
+        let place = self.groups.entry(group).or_insert((interface, 0));
+        // Of two, where the last one was joined: the others follow.
+        place.0 = interface;
+        place.1 += 1;
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        if let Entry::Occupied(mut place) = self.groups.entry(group) {
+            place.get_mut().1 -= 1;
+            if place.get().1 == 0 {
+                place.remove();
+            }
+        }
+    }
 }
 
 /// Joins that are held, and what receives.
@@ -89,25 +129,35 @@ pub(super) struct NativeSide {
     interface: Option<String>,
     /// By token, from the first one.
     pub(super) sockets: BTreeMap<u64, NativePort>,
+    pub(super) places: Places,
     next_token: u64,
-    held: BTreeSet<Join>,
+    /// With the number of the interface that each was made on, 0 if unknown.
+    held: BTreeMap<Join, u32>,
     /// Wanted, but refused by the kernel; tried again now and then.
     missing: BTreeSet<Join>,
     /// The last one that was tried again.
     tried: Option<Join>,
+    /// The last one whose route was looked up.
+    looked: Option<Join>,
     counters: Arc<Counters>,
 }
 
 impl NativeSide {
     pub(super) fn new(native: Native, interface: Option<String>, counters: Arc<Counters>) -> Self {
+        let capture = matches!(native, Native::Capture(..));
         Self {
             native,
+            places: Places {
+                one: !capture || interface.is_some(),
+                groups: HashMap::new(),
+            },
             interface,
             sockets: BTreeMap::new(),
             next_token: FIRST_TOKEN,
-            held: BTreeSet::new(),
+            held: BTreeMap::new(),
             missing: BTreeSet::new(),
             tried: None,
+            looked: None,
             counters,
         }
     }
@@ -115,10 +165,7 @@ impl NativeSide {
     /// Joins; a failure is told and tried again later.
     pub(super) fn join(&mut self, join: Join, poller: &Poller) {
         match self.try_join(join, poller) {
-            Ok(()) => {
-                info!("joined {}", shown(join));
-                self.held.insert(join);
-            }
+            Ok(()) => info!("joined {}", shown(join)),
             Err(error) => {
                 self.counters.join_failures.add(1);
                 if self.missing.insert(join) {
@@ -129,12 +176,32 @@ impl NativeSide {
         self.count();
     }
 
+    /// The number of the interface to join a group on; 0 leaves it to the kernel.
+    fn interface_for(&self, group: IpAddr) -> io::Result<u32> {
+        match &self.interface {
+            // By name each time: an interface that went away may be back with another number.
+            Some(interface) => netio::find_interface(interface),
+            None => match route_interface(group) {
+                Err(error) if error.kind() == io::ErrorKind::NetworkUnreachable => {
+                    let what =
+                        format!("{error}; add one, or choose an interface with --native-interface");
+                    Err(io::Error::new(error.kind(), what))
+                }
+                Err(error) => {
+                    debug!("{error}; the kernel chooses");
+                    Ok(0)
+                }
+                found => found,
+            },
+        }
+    }
+
     fn try_join(&mut self, join: Join, poller: &Poller) -> io::Result<()> {
-        // By name each time: an interface that went away may be back with another number.
-        let interface = self.interface.as_deref();
-        let interface = interface.map_or(Ok(0), netio::find_interface)?;
+        let interface = self.interface_for(join.group)?;
         match &mut self.native {
-            Native::Capture(_, memberships) => memberships.join(join.source, join.group, interface),
+            Native::Capture(_, memberships) => {
+                memberships.join(join.source, join.group, interface)?;
+            }
             Native::Ports(ports) => {
                 let ports = ports.clone();
                 for (number, port) in ports.iter().enumerate() {
@@ -147,9 +214,11 @@ impl NativeSide {
                         return Err(error);
                     }
                 }
-                Ok(())
             }
         }
+        self.places.join(join.group, interface);
+        self.held.insert(join, interface);
+        Ok(())
     }
 
     fn join_port(
@@ -164,6 +233,7 @@ impl NativeSide {
         let fits = |socket: &&mut NativePort| {
             let mut joined = socket.joined.iter();
             socket.port.group() == group
+                && socket.port.interface() == interface
                 && joined.all(|held| held.is_some() && join.source.is_some())
         };
         for socket in self.sockets.values_mut().filter(fits) {
@@ -204,26 +274,124 @@ impl NativeSide {
 
     pub(super) fn leave(&mut self, join: Join) {
         self.missing.remove(&join);
-        if self.held.remove(&join) {
-            match &mut self.native {
-                Native::Capture(_, memberships) => {
-                    memberships.leave(join.source, join.group);
-                }
-                Native::Ports(ports) => {
-                    for port in ports.clone() {
-                        self.leave_port(join, port);
-                    }
-                }
-            }
+        if self.drop_join(join) {
             info!("left {}", shown(join));
         }
         self.count();
     }
 
+    /// Gives up a membership; false if it is not held.
+    fn drop_join(&mut self, join: Join) -> bool {
+        if self.held.remove(&join).is_none() {
+            return false;
+        }
+        self.places.leave(join.group);
+        match &mut self.native {
+            Native::Capture(_, memberships) => memberships.leave(join.source, join.group),
+            Native::Ports(ports) => {
+                for port in ports.clone() {
+                    self.leave_port(join, port);
+                }
+            }
+        }
+        true
+    }
+
+    /// Looks whether what is held is still there: an interface takes its memberships with it when it
+    /// goes, and what was captured there ends, whatever comes in its place. What was lost is joined
+    /// again as what is missing.
+    pub(super) fn check(&mut self, poller: &Poller) {
+        self.check_capture(poller);
+        let mut states: BTreeMap<u32, InterfaceState> = BTreeMap::new();
+        let mut is_gone = |index: u32| {
+            let state = states
+                .entry(index)
+                .or_insert_with(|| interface_state(index));
+            index != 0 && *state == InterfaceState::Gone
+        };
+        let mut lost: Vec<Join> = match &self.interface {
+            Some(name) => {
+                let now = netio::find_interface(name).ok();
+                let elsewhere = |on: u32| now.is_some_and(|now| now != on);
+                let held = self.held.iter();
+                let lost = held.filter(|(_, on)| elsewhere(**on) || is_gone(**on));
+                lost.map(|(join, _)| *join).collect()
+            }
+            None => {
+                let held = self.held.iter();
+                let lost = held.filter(|(_, on)| is_gone(**on));
+                lost.map(|(join, _)| *join).collect()
+            }
+        };
+        if self.interface.is_none() {
+            // Routes change, too; not all at once, while packets wait.
+            for (join, on) in behind(&self.held, self.looked).take(ROUTES) {
+                self.looked = Some(*join);
+                let elsewhere = route_interface(join.group).is_ok_and(|now| now != *on);
+                if elsewhere && *on != 0 {
+                    lost.push(*join);
+                }
+            }
+        }
+        if lost.is_empty() {
+            return;
+        }
+        warn!(
+            "the interface of {} groups is gone, or another one now; joining them again",
+            lost.len()
+        );
+        for join in lost {
+            if self.drop_join(join) {
+                self.missing.insert(join);
+            }
+        }
+        self.count();
+    }
+
+    /// Takes the error of a capture, which would keep the loop busy for ever.
+    pub(super) fn capture_failed(&mut self, poller: &Poller) {
+        if let Native::Capture(Some(capture), _) = &self.native
+            && let Some(error) = capture.take_error()
+        {
+            warn!(
+                "packets cannot be captured: {error}; going on as soon as the interface is there"
+            );
+        }
+        self.check_capture(poller);
+    }
+
+    /// Captures on the interface that there is now.
+    fn check_capture(&mut self, poller: &Poller) {
+        let Native::Capture(capture, _) = &mut self.native else {
+            return;
+        };
+        let interface = self.interface.as_deref();
+        let now = interface.map_or(Ok(0), netio::find_interface);
+        let is_there = now
+            .as_ref()
+            .is_ok_and(|now| *now == 0 || interface_state(*now) == InterfaceState::Up);
+        match (&capture, now) {
+            (Some(open), Ok(now)) if open.interface() == now && open.is_bound() => {}
+            (_, Ok(now)) => {
+                *capture = Capture::open(now)
+                    .and_then(|open| poller.add(&open, CAPTURE).map(|()| Box::new(open)))
+                    .inspect_err(|error| warn!("{error}; trying again"))
+                    .ok();
+            }
+            (_, Err(_)) => *capture = None,
+        }
+        let captures = is_there && capture.is_some();
+        let before = self.counters.not_capturing.get() == 0;
+        if captures && !before {
+            info!("packets are captured again");
+        }
+        self.counters.not_capturing.set(usize::from(!captures));
+    }
+
     /// What the kernel lost for want of room since the last call; a train counts as one.
     pub(super) fn take_lost(&mut self) -> u64 {
-        match &self.native {
-            Native::Capture(capture, _) => capture.take_lost(),
+        match &mut self.native {
+            Native::Capture(capture, _) => capture.as_mut().map_or(0, |it| it.take_lost()),
             Native::Ports(_) => {
                 let sockets = self.sockets.values_mut();
                 let lost = sockets.map(|socket| {
@@ -235,37 +403,49 @@ impl NativeSide {
         }
     }
 
-    /// Whether joins have failed and are to be tried again.
-    pub(super) fn is_missing(&self) -> bool {
-        !self.missing.is_empty()
-    }
-
-    pub(super) fn try_again(&mut self, poller: &Poller) {
+    /// Tries some of what is missing; whether all of these were joined, and there are more.
+    pub(super) fn try_again(&mut self, poller: &Poller) -> bool {
         // Not all at once, while packets wait: those that fail again go behind the others.
-        let from = self.tried.unwrap_or(Join {
-            source: None,
-            group: std::net::Ipv4Addr::UNSPECIFIED.into(),
-        });
+        let from = self.tried.unwrap_or(FIRST);
         let behind = self.missing.range((Excluded(from), Unbounded));
         let all = behind.chain(self.missing.range(..=from));
         let now: Vec<Join> = all.take(RETRIES).copied().collect();
         self.tried = now.last().copied();
+        let mut well = true;
         for join in now {
-            if self.try_join(join, poller).is_ok() {
-                info!("joined {} after all", shown(join));
-                self.missing.remove(&join);
-                self.held.insert(join);
-            } else {
-                self.counters.join_failures.add(1);
+            match self.try_join(join, poller) {
+                Ok(()) => {
+                    info!("joined {} after all", shown(join));
+                    self.missing.remove(&join);
+                }
+                Err(error) => {
+                    debug!("{}: {error}; trying again", shown(join));
+                    self.counters.join_failures.add(1);
+                    well = false;
+                }
             }
         }
         self.count();
+        well && !self.missing.is_empty()
     }
 
     fn count(&self) {
         self.counters.joins.set(self.held.len());
         self.counters.joins_missing.set(self.missing.len());
     }
+}
+
+/// In front of all others.
+const FIRST: Join = Join {
+    source: None,
+    group: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+};
+
+/// All of them once, beginning behind `last`.
+fn behind(held: &BTreeMap<Join, u32>, last: Option<Join>) -> impl Iterator<Item = (&Join, &u32)> {
+    let from = last.unwrap_or(FIRST);
+    held.range((Excluded(from), Unbounded))
+        .chain(held.range(..=from))
 }
 
 /// The TTL to rebuild a packet with: its own, but for one that was to stay in this host (0), with

@@ -16,6 +16,39 @@ pub(super) fn copy(packet: &[u8], place: &mut [u8]) -> usize {
     }
 }
 
+/// How many more routers a packet may pass: its TTL or hop limit.
+pub(super) fn hops(packet: &[u8]) -> u8 {
+    packet.get(hops_at(packet)).copied().unwrap_or_default()
+}
+
+/// Takes one off, as each router does.
+pub(super) fn lower_hops(packet: &mut [u8]) {
+    let at = hops_at(packet);
+    let Some(hops) = packet.get_mut(at) else {
+        return;
+    };
+    *hops = hops.saturating_sub(1);
+    if at == V4_HOPS {
+        let len = packet
+            .first()
+            .map_or(0, |first| usize::from(first & 0x0f) * 4);
+        put(packet, 10, 0);
+        let sum = Checksum::default().with(packet.get(..len).unwrap_or_default());
+        put(packet, 10, sum.finish());
+    }
+}
+
+/// The place of the TTL in an IPv4 header.
+const V4_HOPS: usize = 8;
+
+fn hops_at(packet: &[u8]) -> usize {
+    const V6_HOPS: usize = 7;
+    match packet.first() {
+        Some(first) if first >> 4 == 6 => V6_HOPS,
+        _ => V4_HOPS,
+    }
+}
+
 /// Calls `each` for the datagrams of `size` bytes of payload that `packet` stands for (one, if it is
 /// shorter), with the length of the IP packet and what writes it. False if it is not UDP right behind
 /// the IP header.
@@ -28,7 +61,9 @@ pub(super) fn datagrams(
         return false;
     };
     let (header, payload) = packet.split_at(headers.len());
-    for (number, part) in (0_u16..).zip(payload.chunks(size.max(1))) {
+    // One without payload is a datagram, too.
+    let empty = payload.is_empty().then_some(payload);
+    for (number, part) in (0_u16..).zip(payload.chunks(size.max(1)).chain(empty)) {
         each(header.len() + part.len(), &mut |place| {
             headers.write(header, part, number, place)
         });
@@ -165,6 +200,48 @@ mod tests {
     fn a_train_is_cut_into_packets_that_are_right() {
         cut("192.0.2.1:5000", "232.1.2.3:6000");
         cut("[2001:db8::1]:5000", "[ff3e::8000:1]:6000");
+    }
+
+    #[test]
+    fn an_empty_datagram_is_one() {
+        let udp = Udp {
+            from: "192.0.2.1:5000".parse().unwrap(),
+            to: "232.1.2.3:6000".parse().unwrap(),
+            ttl: 9,
+            payload: &[],
+        };
+        let mut packet = Vec::new();
+        assert!(write_udp(&udp, 0, &mut packet));
+        for size in [1000, usize::MAX] {
+            let mut count = 0;
+            assert!(datagrams(&packet, size, |len, write| {
+                let mut place = [0; 100];
+                assert_eq!(write(&mut place), len);
+                assert_eq!(parse_udp(&place[..len]), Ok(udp));
+                count += 1;
+            }));
+            assert_eq!(count, 1);
+        }
+    }
+
+    #[test]
+    fn a_hop_less_is_still_a_packet() {
+        for (from, to) in [
+            ("192.0.2.1:5000", "232.1.2.3:6000"),
+            ("[2001:db8::1]:5000", "[ff3e::8000:1]:6000"),
+        ] {
+            let udp = Udp {
+                from: from.parse().unwrap(),
+                to: to.parse().unwrap(),
+                ttl: 2,
+                payload: b"hello",
+            };
+            let mut packet = Vec::new();
+            assert!(write_udp(&udp, 0, &mut packet));
+            assert_eq!(hops(&packet), 2);
+            lower_hops(&mut packet);
+            assert_eq!(parse_udp(&packet), Ok(Udp { ttl: 1, ..udp }));
+        }
     }
 
     #[test]

@@ -11,6 +11,50 @@ pub(super) const DATA: [u8; 2] = [0x06, 0];
 /// No packet with its header is larger.
 pub(super) const LARGEST: usize = (1 << 16) + DATA.len();
 
+/// Flows that are under way at a time: packets of several that come in turn still go in trains.
+const OPEN: usize = 4;
+
+/// The trains that are being made, one for each flow: packets of a flow stay in their order.
+#[derive(Debug)]
+pub(super) struct Trains {
+    open: [Train; OPEN],
+    /// The one that makes room for another flow.
+    next: usize,
+}
+
+impl Trains {
+    pub(super) fn new() -> Self {
+        Self {
+            open: std::array::from_fn(|_| Train::new()),
+            next: 0,
+        }
+    }
+
+    /// The number of the train for a flow, and whether it is its train already: otherwise what is in
+    /// it has to go first.
+    pub(super) fn place(&mut self, source: IpAddr, group: IpAddr) -> (usize, bool) {
+        let mut trains = self.open.iter();
+        if let Some(at) = trains.position(|train| train.is_of(source, group)) {
+            return (at, true);
+        }
+        let mut trains = self.open.iter();
+        if let Some(at) = trains.position(|train| train.flow.is_none()) {
+            return (at, false);
+        }
+        self.next = (self.next + 1) % OPEN;
+        (self.next, false)
+    }
+
+    pub(super) fn get(&mut self, at: usize) -> Option<&mut Train> {
+        self.open.get_mut(at)
+    }
+
+    /// All of them.
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Train> {
+        self.open.iter_mut()
+    }
+}
+
 /// Datagrams of the same length, of which the last may be shorter, for the same gateways.
 #[derive(Debug)]
 pub(super) struct Train {
@@ -47,20 +91,20 @@ impl Train {
         }
     }
 
-    /// Whether a packet of `len` bytes of this flow can be appended.
-    pub(super) fn takes(&self, source: IpAddr, group: IpAddr, len: usize) -> bool {
+    /// Whether it is for this flow.
+    fn is_of(&self, source: IpAddr, group: IpAddr) -> bool {
+        let flow = self.flow.as_ref();
+        flow.is_some_and(|flow| flow.source == source && flow.group == group)
+    }
+
+    /// Whether a packet of `len` bytes can be appended to what there is.
+    pub(super) fn takes(&self, len: usize) -> bool {
         let len = len + DATA.len();
-        match &self.flow {
-            None => true,
-            Some(flow) => {
-                !self.ended
-                    && flow.source == source
-                    && flow.group == group
-                    && len <= self.segment
-                    && self.datagrams < self.most
-                    && self.used + len <= self.buffer.len()
-            }
-        }
+        self.datagrams > 0
+            && !self.ended
+            && len <= self.segment
+            && self.datagrams < self.most
+            && self.used + len <= self.buffer.len()
     }
 
     /// Begins a new train.
@@ -115,5 +159,54 @@ impl Train {
         self.segment = 0;
         self.ended = false;
         self.flow = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn flows_that_take_turns_have_a_train_each() {
+        let mut trains = Trains::new();
+        let group = ip("232.1.1.1");
+        let sources: Vec<IpAddr> = (1..=5).map(|n| ip(&format!("192.0.2.{n}"))).collect();
+        let begin = |trains: &mut Trains, source: IpAddr| {
+            let (at, is_its) = trains.place(source, group);
+            assert!(!is_its);
+            let recipients = Recipients {
+                all: [].into(),
+                room: 1400,
+            };
+            let train = trains.get(at).unwrap();
+            train.begin(Flow {
+                source,
+                group,
+                recipients,
+            });
+            train.push(|place| {
+                place[..100].fill(1);
+                100
+            });
+            at
+        };
+        let mut places: Vec<usize> = Vec::new();
+        for source in &sources[..4] {
+            places.push(begin(&mut trains, *source));
+        }
+        for (source, at) in sources.iter().zip(&places) {
+            assert_eq!(trains.place(*source, group), (*at, true));
+            let train = trains.get(*at).unwrap();
+            assert!(train.takes(100) && !train.takes(101));
+        }
+        // The fifth takes the place of one of them, and the next of another.
+        let (fifth, is_its) = trains.place(sources[4], group);
+        assert!(!is_its);
+        assert_ne!(trains.place(sources[4], group).0, fifth);
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Metrics {
 /// A counter without labels: name, what it means, and where it is.
 type Plain = (&'static str, &'static str, fn(&Counters) -> &Count);
 
-const PLAIN: [Plain; 13] = [
+const PLAIN: [Plain; 14] = [
     ("answers", "Answers sent to gateways", |c| &c.answers),
     (
         "answers_refused",
@@ -68,6 +68,11 @@ const PLAIN: [Plain; 13] = [
     ("broken_packets", "Captured packets that are none", |c| {
         &c.broken
     }),
+    (
+        "messages_lost",
+        "Messages of gateways that the kernel had no room for before the relay could read them; several that came as one train count as one",
+        |c| &c.lost.messages,
+    ),
     (
         "sent_packets",
         "Packets sent to gateways, each counted for each gateway",
@@ -130,7 +135,7 @@ impl Default for Metrics {
         r.register("messages", help, metrics.messages.clone());
         let help = "Messages of gateways that came to nothing, by reason";
         r.register("messages_dropped", help, metrics.dropped.clone());
-        let help = "Packets that did not get to a gateway, by reason; those of overrun were lost before they were read, and are counted once for all gateways";
+        let help = "Packets that did not get to a gateway, by reason; those of overrun were lost before they were read, those of expired had to stay in their network; both are counted once for all gateways";
         r.register("lost_packets", help, metrics.lost.clone());
         for ((name, help, _), counter) in PLAIN.iter().zip(&metrics.plain) {
             match name.strip_suffix("_bytes") {
@@ -176,6 +181,7 @@ impl Metrics {
             ("overrun", &lost.overrun),
             ("too-large", &lost.too_large),
             ("refused", &lost.refused),
+            ("expired", &lost.expired),
         ] {
             raise(&self.lost.get_or_create(&ReasonLabels { reason }), count);
         }

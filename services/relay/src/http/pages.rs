@@ -43,8 +43,12 @@ pub(super) async fn index() -> &'static str {
 /// Whether it does what it is for.
 pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
     let mut reasons = Vec::new();
-    if look(&site).await.is_none() {
+    // A turn of the thread, and no view: however many ask, packets are not held up.
+    if !site.engine.is_alive(PATIENCE).await {
         reasons.push("the thread that forwards packets does not answer");
+    }
+    if site.engine.counters().not_capturing.get() > 0 {
+        reasons.push("nothing is captured: the interface is down or gone");
     }
     if site.leaving.load(Ordering::Relaxed) {
         reasons.push("the relay is about to stop");

@@ -69,6 +69,43 @@ async fn it_is_ready_until_it_is_about_to_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn it_is_ready_however_many_ask() {
+    let bench = Arc::new(Bench::new().await);
+    // So many at a time as may be connected.
+    for _ in 0..5 {
+        let asking = (0..60).map(|_| {
+            let bench = Arc::clone(&bench);
+            tokio::spawn(async move { bench.get("/readyz").await })
+        });
+        for asked in asking.collect::<Vec<_>>() {
+            let (code, body) = asked.await.unwrap();
+            assert_eq!(code, 200, "{body}");
+        }
+    }
+    bench.site.engine.drain();
+    let begun = std::time::Instant::now();
+    loop {
+        let view = bench.site.engine.view().await.unwrap();
+        if view.draining {
+            break;
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_not_ready_while_nothing_is_captured() {
+    let bench = Bench::new().await;
+    bench.site.engine.counters().not_capturing.set(1);
+    let (code, body) = bench.get("/readyz").await;
+    assert_eq!(code, 503);
+    assert!(body.contains("nothing is captured"), "{body}");
+    let (_, body) = bench.get("/status").await;
+    let status: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(status["not_capturing"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_status_says_what_there_is() {
     let bench = Bench::new().await;
     for path in ["/status", "/status.json"] {

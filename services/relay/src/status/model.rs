@@ -26,7 +26,10 @@ pub struct Status {
     pub groups: Groups,
     /// What passes.
     pub packets: Packets,
-    /// What did not get to gateways, by reason.
+    /// Packets are to be captured, and cannot be: the interface is down or gone.
+    #[serde(default)]
+    pub not_capturing: bool,
+    /// What did not get to gateways, by reason, and what of their messages did not get here.
     pub lost: BTreeMap<String, u64>,
     /// Messages of gateways by type.
     pub messages: BTreeMap<String, u64>,
@@ -131,6 +134,7 @@ pub struct Now {
     unwanted: u64,
     fragmented: u64,
     missing: u64,
+    not_capturing: bool,
     lost: BTreeMap<String, u64>,
     messages: BTreeMap<String, u64>,
     dropped: BTreeMap<String, u64>,
@@ -153,10 +157,13 @@ impl Now {
             unwanted: counters.unwanted.get(),
             fragmented: counters.fragmented.get(),
             missing: u64::try_from(counters.joins_missing.get()).unwrap_or_default(),
+            not_capturing: counters.not_capturing.get() > 0,
             lost: named(&[
                 ("overrun", lost.overrun.get()),
                 ("too-large", lost.too_large.get()),
                 ("refused", lost.refused.get()),
+                ("expired", lost.expired.get()),
+                ("messages", lost.messages.get()),
             ]),
             messages: named(&[
                 ("discovery", messages.discovery.get()),
@@ -251,6 +258,7 @@ pub(crate) fn status(
             unwanted: now.unwanted,
             fragmented: now.fragmented,
         },
+        not_capturing: now.not_capturing,
         lost: now.lost.clone(),
         messages: now.messages.clone(),
         messages_dropped: now.dropped.clone(),

@@ -54,6 +54,9 @@ pub(super) fn head(status: &Status) -> Vec<String> {
             status.groups.missing
         ));
     }
+    if status.not_capturing {
+        lines.push("nothing is captured: the interface is down or gone".to_owned());
+    }
     let lost = status.lost.iter().filter(|(_, count)| **count > 0);
     let lost: Vec<String> = lost
         .map(|(reason, count)| format!("{} {count}", plain(reason)))

@@ -1,5 +1,7 @@
 //! A relay in this process, gateways that speak AMT by hand, and a source of multicast; each test in a
 //! network namespace of its own.
+// Each file of tests uses a part of it.
+#![allow(dead_code)]
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -11,7 +13,11 @@ use amt::relay::Config;
 use amt::report::{Record, RecordKind, write_report};
 use amt::{Mac, Message};
 use flexfeed_relay::engine::{Engine, Receive, Setup};
+use netio::MulticastSender;
 use netio::direct::UdpPort;
+
+/// The port of flows.
+pub const PORT: u16 = 4434;
 
 /// Nothing takes so long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -19,13 +25,16 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Set inside the namespace.
 const INSIDE: &str = "RELAY_TEST_NAMESPACE";
 
-/// An interface for multicast with both address families; gateways are on the loopback interface.
+/// An interface for multicast with both address families; what is sent on its other end arrives there
+/// by the network. Gateways are on the loopback interface.
 const NETWORK: &str = "set -e
 ip link set lo up
 ip link add native type veth peer name other
 for i in native other; do ip link set $i addrgenmode none; ip link set $i up; done
 ip addr add 10.1.0.1/24 dev native
 ip addr add fd00:1::1/64 dev native nodad
+ip addr add 10.2.0.1/24 dev other
+ip addr add fd00:2::1/64 dev other nodad
 exec \"$0\" --exact \"$1\" --nocapture
 ";
 
@@ -51,6 +60,12 @@ pub fn inside(test: &str) -> bool {
     false
 }
 
+/// Runs a command in the namespace.
+pub fn shell(command: &str) {
+    let status = Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(status.success(), "{command}");
+}
+
 pub fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
@@ -68,6 +83,11 @@ pub struct Relay {
 
 impl Relay {
     pub fn start(receive: Receive, relay: Config) -> Self {
+        Self::start_on(Some("native"), receive, relay)
+    }
+
+    /// Without an interface the routing table decides.
+    pub fn start_on(interface: Option<&str>, receive: Receive, relay: Config) -> Self {
         let v4 = UdpPort::bind(at("127.0.0.1:0")).unwrap();
         let v6 = UdpPort::bind(at("[::1]:0")).unwrap();
         let addresses = (v4.local_addr(), v6.local_addr());
@@ -75,13 +95,29 @@ impl Relay {
             relay,
             ports: vec![v4, v6],
             receive,
-            interface: Some("native".into()),
+            interface: interface.map(str::to_owned),
             fragment_outer: false,
         });
         Self {
             engine: engine.unwrap(),
             v4: addresses.0,
             v6: addresses.1,
+        }
+    }
+
+    /// One with ports of the test's own.
+    pub fn with_ports(ports: Vec<UdpPort>, v4: SocketAddr, v6: SocketAddr) -> Self {
+        let engine = Engine::start(Setup {
+            relay: Config::default(),
+            ports,
+            receive: Receive::Ports(vec![PORT]),
+            interface: Some("native".to_owned()),
+            fragment_outer: false,
+        });
+        Self {
+            engine: engine.unwrap(),
+            v4,
+            v6,
         }
     }
 
@@ -201,6 +237,21 @@ impl Gateway {
         payload.to_vec()
     }
 
+    /// What comes within a moment, the payloads only.
+    pub fn payloads(&self) -> Vec<Vec<u8>> {
+        let short = Duration::from_millis(300);
+        self.socket.set_read_timeout(Some(short)).unwrap();
+        let mut all = Vec::new();
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(len) = self.socket.recv(&mut buffer) {
+            if let Message::Data { packet } = Message::parse(&buffer[..len]).unwrap() {
+                all.push(parse_udp(packet).unwrap().payload.to_vec());
+            }
+        }
+        self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        all
+    }
+
     /// Nothing more comes.
     pub fn assert_silent(&self) {
         let short = Duration::from_millis(300);
@@ -210,4 +261,27 @@ impl Gateway {
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
     }
+}
+
+/// A sender of multicast, and where it sends from.
+pub fn source(of: &str) -> (MulticastSender, SocketAddr) {
+    let sender = MulticastSender::bind(ip(of), 1, true).unwrap();
+    let local = sender.socket().local_addr();
+    let from = SocketAddr::new(ip(of), local.port());
+    (sender, from)
+}
+
+/// Joins, and waits until the relay has.
+pub fn join(relay: &Relay, gateway: &mut Gateway, group: &str, from: &str) {
+    let joins = relay.engine.counters().messages.update.get();
+    gateway.request(ip(group).is_ipv6());
+    gateway.update(RecordKind::IsIn, group, &[from]);
+    relay.until("the join", |c| {
+        c.messages.update.get() > joins && c.joins_missing.get() == 0 && c.joins.get() > 0
+    });
+}
+
+pub async fn send(sender: &MulticastSender, group: &str, payload: &[u8], segment: Option<usize>) {
+    let group = SocketAddr::new(ip(group), PORT);
+    sender.send(group, payload, segment).await.unwrap();
 }

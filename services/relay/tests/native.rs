@@ -1,0 +1,236 @@
+//! The native side on real interfaces, which come and go and see things twice.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod lab;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use amt::relay::Config;
+use amt::report::RecordKind::{IsEx, IsIn, ToIn};
+use flexfeed_relay::engine::Receive;
+use lab::{Gateway, PATIENCE, PORT, Relay, inside, ip, join, send, shell, source};
+
+const S4: &str = "10.1.0.1";
+const G4: &str = "232.1.1.1";
+
+/// As after the start, by another name for the kernel.
+const AGAIN: &str = "set -e
+ip link add native type veth peer name other
+for i in native other; do ip link set $i addrgenmode none; ip link set $i up; done
+ip addr add 10.1.0.1/24 dev native
+ip addr add 10.2.0.1/24 dev other";
+
+/// Sends until something arrives: not every link is there at once.
+async fn until_it_passes(gateway: &Gateway) {
+    let begun = Instant::now();
+    loop {
+        assert!(begun.elapsed() < PATIENCE, "nothing comes");
+        let (sender, _) = source(S4);
+        send(&sender, G4, b"hello", None).await;
+        let got = gateway.payloads();
+        if !got.is_empty() {
+            // What was sent before may be among them; each comes once.
+            assert!(got.iter().all(|one| one == b"hello"));
+            return;
+        }
+    }
+}
+
+/// The time that the thread of the packets has used.
+fn cpu() -> Duration {
+    for entry in std::fs::read_dir("/proc/self/task").unwrap() {
+        let path = entry.unwrap().path();
+        let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+        if name.trim() == "packets" {
+            let text = std::fs::read_to_string(path.join("schedstat")).unwrap();
+            return Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap());
+        }
+    }
+    panic!("no thread");
+}
+
+#[tokio::test]
+async fn joins_come_back_with_their_interface() {
+    if !inside("joins_come_back_with_their_interface") {
+        return;
+    }
+    let relay = Relay::start(Receive::Ports(vec![PORT, 5000]), Config::default());
+    let mut gateway = Gateway::new(relay.v4);
+    join(&relay, &mut gateway, G4, S4);
+    until_it_passes(&gateway).await;
+    for _ in 0..2 {
+        shell("ip link del native");
+        shell(AGAIN);
+        until_it_passes(&gateway).await;
+        relay.until("all is well", |c| {
+            c.joins.get() == 1 && c.joins_missing.get() == 0
+        });
+    }
+}
+
+#[tokio::test]
+async fn joins_follow_the_route() {
+    if !inside("joins_follow_the_route") {
+        return;
+    }
+    shell("ip route add 232.0.0.0/8 dev lo");
+    for receive in [Receive::Ports(vec![PORT]), Receive::Capture] {
+        let relay = Relay::start_on(None, receive, Config::default());
+        let mut gateway = Gateway::new(relay.v4);
+        join(&relay, &mut gateway, G4, S4);
+        let (sender, _) = source(S4);
+        send(&sender, G4, b"elsewhere", None).await;
+        gateway.assert_silent();
+        shell("ip route change 232.0.0.0/8 dev native");
+        until_it_passes(&gateway).await;
+        shell("ip route change 232.0.0.0/8 dev lo");
+    }
+}
+
+#[tokio::test]
+async fn a_capture_survives_its_interface() {
+    if !inside("a_capture_survives_its_interface") {
+        return;
+    }
+    let relay = Relay::start(Receive::Capture, Config::default());
+    let mut gateway = Gateway::new(relay.v4);
+    join(&relay, &mut gateway, G4, S4);
+    until_it_passes(&gateway).await;
+    assert_eq!(relay.engine.counters().not_capturing.get(), 0);
+    shell("ip link set native down");
+    relay.until("it says so", |c| c.not_capturing.get() == 1);
+    let before = cpu();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    // It would be two seconds.
+    let used = cpu() - before;
+    assert!(used < Duration::from_secs(1), "{used:?} for nothing");
+    shell("ip link set native up");
+    until_it_passes(&gateway).await;
+    relay.until("it captures", |c| c.not_capturing.get() == 0);
+    shell("ip link del native");
+    relay.until("it says so", |c| c.not_capturing.get() == 1);
+    let before = cpu();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let used = cpu() - before;
+    assert!(used < Duration::from_secs(1), "{used:?} for nothing");
+    shell(AGAIN);
+    until_it_passes(&gateway).await;
+    relay.until("it captures", |c| c.not_capturing.get() == 0);
+    assert_eq!(relay.engine.counters().joins.get(), 1);
+}
+
+#[tokio::test]
+async fn a_bridge_and_its_ports_bring_each_packet_once() {
+    if !inside("a_bridge_and_its_ports_bring_each_packet_once") {
+        return;
+    }
+    shell(
+        "set -e
+ip link add name br0 type bridge mcast_snooping 0
+ip link set br0 addrgenmode none
+ip addr flush dev native
+ip link set native master br0
+ip link set br0 up
+ip addr add 10.1.0.1/24 dev br0
+ip route add 232.0.0.0/8 dev br0
+ip route add 239.0.0.0/8 dev other",
+    );
+    let relay = Relay::start_on(None, Receive::Capture, Config::default());
+    let mut gateway = Gateway::new(relay.v4);
+    join(&relay, &mut gateway, G4, S4);
+    // Sent by this host, and by the network; the same is seen on the bridge and on its port.
+    let begun = Instant::now();
+    let (sender, _) = source(S4);
+    loop {
+        assert!(begun.elapsed() < PATIENCE);
+        send(&sender, G4, &[0], None).await;
+        if !gateway.payloads().is_empty() {
+            break;
+        }
+    }
+    for n in 1..=10_u8 {
+        send(&sender, G4, &[n], None).await;
+    }
+    let got: Vec<u8> = gateway.payloads().iter().map(|one| one[0]).collect();
+    assert_eq!(got, (1..=10).collect::<Vec<u8>>());
+    // Of a group that is joined elsewhere, nothing.
+    gateway.update(IsEx, "239.1.1.1", &[]);
+    relay.until("the join", |c| c.joins.get() == 2);
+    send(&sender, "239.1.1.1", &[1], None).await;
+    gateway.assert_silent();
+}
+
+#[tokio::test]
+async fn what_comes_by_the_network_has_a_hop_less() {
+    if !inside("what_comes_by_the_network_has_a_hop_less") {
+        return;
+    }
+    let relay = Relay::start(Receive::Capture, Config::default());
+    for (group, near, far) in [
+        (G4, "10.1.0.1", "10.2.0.1"),
+        ("ff3e::8000:1", "fd00:1::1", "fd00:2::1"),
+    ] {
+        let mut gateway = Gateway::new(relay.v4);
+        gateway.request(ip(group).is_ipv6());
+        gateway.update(IsIn, group, &[near, far]);
+        relay.until("the joins", |c| c.joins.get() == 2);
+        let to = SocketAddr::new(ip(group), PORT);
+        let ttl = |packet: &[u8]| packet[if group.contains(':') { 7 } else { 8 }];
+        for (from, sent, got) in [
+            (far, 1, None),
+            (far, 2, Some(1)),
+            (far, 64, Some(63)),
+            (near, 1, Some(1)),
+            (near, 64, Some(64)),
+        ] {
+            let expired = relay.engine.counters().lost.expired.get();
+            let sender = netio::MulticastSender::bind(ip(from), sent, false).unwrap();
+            sender.send(to, b"hello", None).await.unwrap();
+            match got {
+                Some(hops) => {
+                    let packet = gateway.packet();
+                    assert_eq!(ttl(&packet), hops, "{from} {sent}");
+                    // Checksums are right, too.
+                    let udp = amt::ip::parse_udp(&packet).unwrap();
+                    assert_eq!(udp.payload, b"hello");
+                }
+                None => {
+                    relay.until("the count", |c| c.lost.expired.get() > expired);
+                    gateway.assert_silent();
+                }
+            }
+        }
+        gateway.update(ToIn, group, &[]);
+        relay.until("the leave", |c| c.gateways.get() == 0 && c.joins.get() == 0);
+    }
+}
+
+#[tokio::test]
+async fn many_joins_do_not_hold_up_the_messages() {
+    if !inside("many_joins_do_not_hold_up_the_messages") {
+        return;
+    }
+    // Each group and port takes a socket.
+    netio::direct::raise_descriptor_limit().unwrap();
+    let config = Config {
+        max_groups_per_gateway: 400,
+        ..Config::default()
+    };
+    let relay = Relay::start(Receive::Ports(vec![PORT]), config);
+    let mut gateway = Gateway::new(relay.v4);
+    gateway.request(false);
+    for n in 0..300 {
+        gateway.update(IsIn, &format!("232.2.{}.{}", n / 200, n % 200), &[S4]);
+    }
+    relay.until("all joins", |c| {
+        c.joins.get() + c.joins_missing.get() == 300
+    });
+    let teardown = amt::Message::Teardown {
+        mac: gateway.mac,
+        nonce: gateway.nonce,
+        gateway: gateway.address(),
+    };
+    gateway.send(&teardown);
+    relay.until("all leaves", |c| c.joins.get() == 0);
+}
