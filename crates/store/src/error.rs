@@ -126,6 +126,28 @@ pub enum StoreError {
         /// The most there can be.
         limit: usize,
     },
+    /// A text that has to be there is empty.
+    #[error("{what} is empty")]
+    Empty {
+        /// Which text.
+        what: &'static str,
+    },
+    /// There are as many as there may be.
+    #[error("there are {limit} {what} already: let some go first")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// The most there can be.
+        limit: u64,
+    },
+    /// There is no such user.
+    #[error("there is no user {id} in {url}")]
+    UnknownUser {
+        /// The database.
+        url: String,
+        /// The number asked for.
+        id: i64,
+    },
     /// An archive cannot be written or read.
     #[error("the backup {}: {reason}", path.display())]
     Archive {

@@ -8,13 +8,16 @@
 //!
 //! All times are Unix milliseconds (UTC), by the clock of the database.
 
+mod accounts;
 mod archive;
 mod database;
 mod error;
 mod location;
 mod mark;
 mod model;
+mod records;
 mod sql;
+mod watch;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -24,14 +27,43 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
+pub use accounts::Accounts;
 pub use archive::{BackupReport, Contents, Progress, RestoreReport};
 pub use error::StoreError;
 pub use mark::{Adopted, HeadMark, Renewal};
 pub use model::{
-    Applicant, Channel, ChannelRow, ChannelSettings, Draft, EncodeUpdate, FeedRow, FeedSettings,
-    GapRecord, GapState, Hash, Holder, Kind, Lease, LeaseRow, Leased, NewToken, Origin, PollRecord,
-    ReceiverRow, Retention, StoredUpdate, TokenRow, Validators, Verdict,
+    ApiTokenRow, Applicant, AuditFilter, AuditRow, Batch, Changes, Channel, ChannelRow,
+    ChannelSettings, Command, CommandState, Draft, EncodeUpdate, FeedEvent, FeedHour, FeedRow,
+    FeedSettings, Fence, GapRecord, GapState, Hash, Holder, Identity, Kind, Lease, LeaseRow,
+    Leased, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand, NewToken, NewUser,
+    NewWebSession, Origin, PollRecord, ProgressRow, PulseRow, ReceiverEdit, ReceiverRow, RelayRow,
+    Retention, Role, SampleRow, SessionRow, Setup, SourceInfo, StateRow, StoredUpdate, TokenRow,
+    UpdateItem, UserChange, UserEdit, UserRow, Validators, Verdict, WebSession,
 };
+pub use records::Records;
+pub use watch::{Topic, Watch};
+
+/// One open database, by each of its interfaces.
+#[derive(Clone)]
+pub struct Opened {
+    /// Channels, updates, feeds, tokens and receivers.
+    pub store: Arc<dyn Store>,
+    /// What the console shows.
+    pub records: Arc<dyn Records>,
+    /// Who may use the console.
+    pub accounts: Arc<dyn Accounts>,
+}
+
+impl Opened {
+    async fn at(location: location::Location) -> Result<Self, StoreError> {
+        let store = Arc::new(sql::SqlStore::open(location).await?);
+        Ok(Self {
+            records: Arc::clone(&store) as Arc<dyn Records>,
+            accounts: Arc::clone(&store) as Arc<dyn Accounts>,
+            store,
+        })
+    }
+}
 
 /// Opens the store that `database_url` names, and brings its schema up to date.
 ///
@@ -49,6 +81,22 @@ pub use model::{
 pub async fn open(database_url: &str) -> Result<Arc<dyn Store>, StoreError> {
     let location = location::Location::parse(database_url)?;
     Ok(Arc::new(sql::SqlStore::open(location).await?))
+}
+
+/// [`open`], with all interfaces to the database.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_all(database_url: &str) -> Result<Opened, StoreError> {
+    Opened::at(location::Location::parse(database_url)?).await
+}
+
+/// [`open_file`], with all interfaces to the database.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_file_all(path: &Path) -> Result<Opened, StoreError> {
+    Opened::at(location::Location::file(path)).await
 }
 
 /// Whether [`open`] understands `database_url`. Opens and makes nothing.

@@ -7,15 +7,18 @@
 //! PostgreSQL: a transaction that gives out seqs locks the channel's row first. Readers see whole
 //! transactions, in the order in which they had the lock.
 
+mod listen;
 mod postgres;
 mod session;
 mod sql;
 mod sqlite;
 mod value;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use sqlx::{PgPool, SqlitePool};
+use sqlx::postgres::{PgConnectOptions, PgPool};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 pub(crate) use session::Session;
 pub(crate) use sql::{Sql, postgres_part, sql, sqlite_part};
@@ -23,6 +26,7 @@ pub(crate) use value::{Row, Value, storable, values};
 
 use crate::StoreError;
 use crate::location::Location;
+use crate::watch::Bell;
 use session::Link;
 
 /// What a statement was meant to do, for the text of its error.
@@ -42,8 +46,14 @@ enum Pools {
         /// One connection.
         writer: SqlitePool,
         readers: SqlitePool,
+        /// For one more that reads.
+        options: SqliteConnectOptions,
     },
-    Postgres(PgPool),
+    Postgres {
+        pool: PgPool,
+        /// For one more.
+        options: Box<PgConnectOptions>,
+    },
 }
 
 impl Database {
@@ -53,10 +63,18 @@ impl Database {
         let url = Arc::from(location.name());
         let pools = match location {
             Location::Sqlite(file) => {
-                let (writer, readers) = sqlite::open(file).await?;
-                Pools::Sqlite { writer, readers }
+                let (writer, readers, options) = sqlite::open(file).await?;
+                Pools::Sqlite {
+                    writer,
+                    readers,
+                    options,
+                }
             }
-            Location::Postgres(server) => Pools::Postgres(postgres::open(*server).await?),
+            Location::Postgres(server) => {
+                let (pool, options) = postgres::open(*server).await?;
+                let options = Box::new(options);
+                Pools::Postgres { pool, options }
+            }
         };
         Ok(Self { url, pools })
     }
@@ -65,7 +83,7 @@ impl Database {
     pub(crate) async fn read(&self, doing: Doing) -> Result<Session, StoreError> {
         let link = match &self.pools {
             Pools::Sqlite { readers, .. } => readers.acquire().await.map(Link::SqliteReader),
-            Pools::Postgres(pool) => postgres::acquire(pool).await.map(Link::Postgres),
+            Pools::Postgres { pool, .. } => postgres::acquire(pool).await.map(Link::Postgres),
         };
         self.session(doing, link)
     }
@@ -74,7 +92,7 @@ impl Database {
     pub(crate) async fn snapshot(&self, doing: Doing) -> Result<Session, StoreError> {
         let link = match &self.pools {
             Pools::Sqlite { readers, .. } => readers.begin().await.map(Link::Sqlite),
-            Pools::Postgres(pool) => {
+            Pools::Postgres { pool, .. } => {
                 postgres::begin(pool, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                     .await
                     .map(Link::Postgres)
@@ -90,9 +108,11 @@ impl Database {
                 writer.begin_with("BEGIN IMMEDIATE").await.map(Link::Sqlite)
             }
             // Whatever the server's default is: who waited for a row goes on with what is in it now.
-            Pools::Postgres(pool) => postgres::begin(pool, "BEGIN ISOLATION LEVEL READ COMMITTED")
-                .await
-                .map(Link::Postgres),
+            Pools::Postgres { pool, .. } => {
+                postgres::begin(pool, "BEGIN ISOLATION LEVEL READ COMMITTED")
+                    .await
+                    .map(Link::Postgres)
+            }
         };
         self.session(doing, link)
     }
@@ -112,14 +132,28 @@ impl Database {
         }
     }
 
+    /// Rings `bell` for ever when something new is in the database, by a connection of its own.
+    pub(crate) fn listen(&self, bell: Bell) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        match &self.pools {
+            Pools::Sqlite { options, .. } => {
+                Box::pin(listen::listen_to_sqlite(options.clone(), bell))
+            }
+            Pools::Postgres { options, .. } => {
+                Box::pin(listen::listen_to_postgres((**options).clone(), bell))
+            }
+        }
+    }
+
     /// Closes the connections after what is under way.
     pub(crate) async fn close(&self) {
         match &self.pools {
-            Pools::Sqlite { writer, readers } => {
+            Pools::Sqlite {
+                writer, readers, ..
+            } => {
                 readers.close().await;
                 writer.close().await;
             }
-            Pools::Postgres(pool) => pool.close().await,
+            Pools::Postgres { pool, .. } => pool.close().await,
         }
     }
 
@@ -128,7 +162,7 @@ impl Database {
     pub(crate) fn sqlite_writer(&self) -> &SqlitePool {
         match &self.pools {
             Pools::Sqlite { writer, .. } => writer,
-            Pools::Postgres(_) => panic!("this is PostgreSQL"),
+            Pools::Postgres { .. } => panic!("this is PostgreSQL"),
         }
     }
 }

@@ -41,7 +41,8 @@ const MIGRATION_LOCK: &str = "SELECT pg_advisory_xact_lock(7380385457141802340)"
 /// A bare connection waits so long for the server when the store is opened.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) async fn open(server: PostgresServer) -> Result<PgPool, StoreError> {
+/// The connections, and how to make one more.
+pub(super) async fn open(server: PostgresServer) -> Result<(PgPool, PgConnectOptions), StoreError> {
     let PostgresServer { url, options } = server;
     // Whoever sets one of them in the URL knows better.
     let given = options.get_options().unwrap_or_default().to_owned();
@@ -57,7 +58,7 @@ pub(super) async fn open(server: PostgresServer) -> Result<PgPool, StoreError> {
         .application_name(&name)
         .disable_statement_logging();
     migrate(&options, &url).await?;
-    PgPoolOptions::new()
+    let pool = PgPoolOptions::new()
         .max_connections(CONNECTIONS)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .idle_timeout(Duration::from_secs(600))
@@ -68,9 +69,10 @@ pub(super) async fn open(server: PostgresServer) -> Result<PgPool, StoreError> {
                 async move { Ok(usage.idle_for < TRIED_AFTER || connection.ping().await.is_ok()) },
             )
         })
-        .connect_with(options)
+        .connect_with(options.clone())
         .await
-        .map_err(|error| StoreError::from_sqlx(&url, "open it", error))
+        .map_err(|error| StoreError::from_sqlx(&url, "open it", error))?;
+    Ok((pool, options))
 }
 
 pub(super) async fn acquire(pool: &PgPool) -> Result<PostgresLink, sqlx::Error> {

@@ -260,6 +260,12 @@ impl Session {
         self.unsigned(stored)
     }
 
+    /// A number that is never negative, if there is one.
+    pub(crate) fn maybe_count(&self, row: &Row, column: usize) -> Result<Option<u64>, StoreError> {
+        let stored: Option<i64> = self.get(row, column)?;
+        stored.map(|stored| self.unsigned(stored)).transpose()
+    }
+
     /// A number as the database holds it, or what is wrong with it.
     pub(crate) fn unsigned(&self, stored: i64) -> Result<u64, StoreError> {
         u64::try_from(stored)

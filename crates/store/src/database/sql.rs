@@ -6,6 +6,8 @@
 //! - `LOCK`: at the end of a SELECT, keeps its rows for the transaction. (SQLite has the whole
 //!   database by then.)
 //! - `OF_C`: after `LOCK`, only the rows of the table that is called `c`.
+//! - `SKIP`: after `LOCK`, leaves out rows that others keep.
+//! - `AMONG_1`: after a text, whether the texts in the parameter `$1` have it.
 
 /// One statement as either database understands it.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +35,12 @@ macro_rules! sqlite_part {
     (OF_C) => {
         ""
     };
+    (SKIP) => {
+        ""
+    };
+    (AMONG_1) => {
+        " IN (SELECT value FROM json_each($1)) "
+    };
     ($text:literal) => {
         $text
     };
@@ -47,6 +55,12 @@ macro_rules! postgres_part {
     };
     (OF_C) => {
         " OF c"
+    };
+    (SKIP) => {
+        " SKIP LOCKED"
+    };
+    (AMONG_1) => {
+        " = ANY ($1::TEXT[]) "
     };
     ($text:literal) => {
         $text

@@ -34,8 +34,10 @@ const LOG_BYTES: &str = "67108864";
 const LOG_ATTEMPTS: u32 = 50;
 const LOG_PAUSE: Duration = Duration::from_millis(100);
 
-/// The connection that writes, and those that read.
-pub(super) async fn open(file: SqliteFile) -> Result<(SqlitePool, SqlitePool), StoreError> {
+/// The connection that writes, those that read, and how to make one more of these.
+pub(super) async fn open(
+    file: SqliteFile,
+) -> Result<(SqlitePool, SqlitePool, SqliteConnectOptions), StoreError> {
     let url = file.url.clone();
     let path = file.path.clone();
     tokio::task::spawn_blocking(move || file.prepare())
@@ -51,11 +53,12 @@ pub(super) async fn open(file: SqliteFile) -> Result<(SqlitePool, SqlitePool), S
         .disable_statement_logging();
     migrate(&options, &url).await?;
     let writer = open_writer(&options, &url).await?;
+    let options = options.read_only(true);
     let readers = pool(READERS)
-        .connect_with(options.read_only(true))
+        .connect_with(options.clone())
         .await
         .map_err(|error| StoreError::from_sqlx(&url, "open it for reading", error))?;
-    Ok((writer, readers))
+    Ok((writer, readers, options))
 }
 
 /// A pool that replaces connections left inside a transaction.

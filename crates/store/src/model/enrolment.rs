@@ -108,4 +108,10 @@ pub struct ReceiverRow {
     pub revoked_ms: Option<i64>,
     /// The channels that it asked for last.
     pub channels: Vec<String>,
+    /// What operators call it, if they call it anything.
+    pub label: Option<String>,
+    /// What operators file it under.
+    pub tags: Vec<String>,
+    /// Whether it is to stay on its unicast path.
+    pub held: bool,
 }

@@ -69,6 +69,8 @@ pub struct FeedRow {
     pub last_poll: Option<PollRecord>,
     /// The time from the last poll to the next one.
     pub interval_ms: Option<i64>,
+    /// Whether it is not to be polled for the time being.
+    pub paused: bool,
 }
 
 /// What became of a gap: a poll that shared no entry with the one before.

@@ -1,13 +1,25 @@
 //! The values that go into the store and come out of it.
 
+mod account;
 mod channel;
+mod command;
 mod enrolment;
 mod feed;
 mod lease;
+mod record;
 mod update;
 
+pub use account::{
+    ApiTokenRow, AuditFilter, AuditRow, Identity, NewApiToken, NewAudit, NewUser, NewWebSession,
+    Role, Setup, UserChange, UserEdit, UserRow, WebSession,
+};
 pub use channel::{Channel, ChannelRow, ChannelSettings, Origin, Retention};
+pub use command::{Command, CommandState, NewCommand};
 pub use enrolment::{Applicant, NewToken, ReceiverRow, TokenRow, Verdict};
 pub use feed::{FeedRow, FeedSettings, GapRecord, GapState, PollRecord, Validators};
 pub use lease::{Holder, Lease, LeaseRow, Leased};
+pub use record::{
+    Batch, Changes, FeedEvent, FeedHour, Fence, MoveFilter, MoveRow, ProgressRow, PulseRow,
+    ReceiverEdit, RelayRow, SampleRow, SessionRow, SourceInfo, StateRow, UpdateItem,
+};
 pub use update::{Draft, EncodeUpdate, Hash, Kind, StoredUpdate};

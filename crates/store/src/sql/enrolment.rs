@@ -315,7 +315,7 @@ async fn write_receiver(
                  ON CONFLICT (id) DO UPDATE SET name = excluded.name, software = excluded.software,
                      address = excluded.address, channels = excluded.channels,
                      token_id = COALESCE(excluded.token_id, receivers.token_id),
-                     seen_at = excluded.seen_at"
+                     seen_at = excluded.seen_at, change = NULL"
             ),
             values![
                 &applicant.receiver.to_string(),

@@ -23,7 +23,7 @@ macro_rules! select_feeds {
         sql!(
             "SELECT c.name, f.url, f.address, f.local, f.min_interval, f.max_interval, f.title,
                  f.origin, f.active, f.etag, f.last_modified, f.moved_to, f.gone_at, f.last_poll,
-                 f.state, f.detail, f.poll_interval
+                 f.state, f.detail, f.poll_interval, f.paused
              FROM feeds f JOIN channels c ON c.id = f.channel_id " $where
         )
     };
@@ -68,6 +68,7 @@ fn read_row(session: &Session, row: &Row) -> Result<FeedRow, StoreError> {
         moved_to,
         gone_ms,
         interval_ms,
+        paused: session.get(row, 17)?,
     })
 }
 
@@ -198,6 +199,25 @@ impl SqlStore {
             .execute(
                 sql!("UPDATE feeds SET active = $3 WHERE channel_id = $1 AND url = $2"),
                 values![id, url, active],
+            )
+            .await?;
+        grow_version(&mut session).await?;
+        session.commit().await?;
+        Ok(found > 0)
+    }
+
+    pub(super) async fn pause_feed(
+        &self,
+        channel: &str,
+        url: &str,
+        paused: bool,
+    ) -> Result<bool, StoreError> {
+        let mut session = self.database.write("pause a feed").await?;
+        let id = channel_id(&mut session, channel).await?;
+        let found = session
+            .execute(
+                sql!("UPDATE feeds SET paused = $3 WHERE channel_id = $1 AND url = $2"),
+                values![id, url, paused],
             )
             .await?;
         grow_version(&mut session).await?;

@@ -1,10 +1,12 @@
 //! The store in a database: every statement that there is.
 
+mod accounts;
 mod channel;
 mod enrolment;
 mod feed;
 mod lease;
 mod receiver;
+mod records;
 mod retention;
 mod update;
 
@@ -25,6 +27,7 @@ use crate::model::{
     GapRecord, Hash, Holder, Lease, Leased, NewToken, PollRecord, ReceiverRow, Retention,
     StoredUpdate, TokenRow, Validators, Verdict,
 };
+use crate::watch::News;
 use crate::{BackupReport, Store, StoreError, archive};
 pub(crate) use update::updates_within;
 
@@ -32,12 +35,16 @@ pub(crate) use update::updates_within;
 #[derive(Debug)]
 pub(crate) struct SqlStore {
     pub(crate) database: Database,
+    news: News,
 }
 
 impl SqlStore {
     pub(crate) async fn open(location: Location) -> Result<Self, StoreError> {
         let database = Database::open(location).await?;
-        Ok(Self { database })
+        Ok(Self {
+            database,
+            news: News::new(),
+        })
     }
 }
 
@@ -318,6 +325,7 @@ impl Store for SqlStore {
     }
 
     async fn close(&self) {
+        self.news.close().await;
         self.database.close().await;
     }
 }

@@ -2,71 +2,99 @@
 
 use uuid::Uuid;
 
-use super::{SqlStore, grow_version, names_from_json};
+use super::records::change::{next_change, note_forgotten};
+use super::records::read::receiver_id;
+use super::records::rows::{kept, kept_list};
+use super::{SqlStore, grow_version, names_from_json, names_to_json};
 use crate::StoreError;
-use crate::database::{Session, sql, values};
-use crate::model::ReceiverRow;
+use crate::database::{Row, Session, sql, values};
+use crate::model::{ReceiverEdit, ReceiverRow};
 
-fn id(session: &Session, text: &str) -> Result<Uuid, StoreError> {
-    text.parse()
-        .map_err(|error| session.damaged(format!("the id of a receiver is {text:?}: {error}")))
+/// Longest label and tag kept, in bytes, and the most tags of a receiver.
+const MAX_LABEL: usize = 255;
+const MAX_TAG: usize = 64;
+const MAX_TAGS: usize = 32;
+
+/// Everything about receivers, in the order that [`read_receiver`] has; what follows is added to it.
+macro_rules! select_receivers {
+    ($($then:tt)+) => {
+        $crate::database::sql!(
+            "SELECT id, name, software, address, token_id, enrolled_at, seen_at, revoked_at, channels,
+                 label, tags, held, change FROM receivers " $($then)+
+        )
+    };
+}
+pub(super) use select_receivers;
+
+pub(super) fn read_receiver(session: &Session, row: &Row) -> Result<ReceiverRow, StoreError> {
+    let channels: String = session.get(row, 8)?;
+    let tags: String = session.get(row, 10)?;
+    Ok(ReceiverRow {
+        id: receiver_id(session, row, 0)?,
+        name: session.get(row, 1)?,
+        software: session.get(row, 2)?,
+        address: session.get(row, 3)?,
+        token_id: session.get(row, 4)?,
+        enrolled_ms: session.get(row, 5)?,
+        seen_ms: session.get(row, 6)?,
+        revoked_ms: session.get(row, 7)?,
+        channels: names_from_json(session, &channels)?,
+        label: session.get(row, 9)?,
+        tags: names_from_json(session, &tags)?,
+        held: session.get(row, 11)?,
+    })
 }
 
 impl SqlStore {
     pub(super) async fn list_receivers(&self) -> Result<Vec<ReceiverRow>, StoreError> {
         let mut session = self.database.read("list receivers").await?;
         let rows = session
-            .rows(
-                sql!(
-                    "SELECT id, name, software, address, token_id, enrolled_at, seen_at, revoked_at,
-                         channels
-                     FROM receivers ORDER BY enrolled_at, id"
-                ),
-                values![],
-            )
+            .rows(select_receivers!("ORDER BY enrolled_at, id"), values![])
             .await?;
         rows.iter()
-            .map(|row| {
-                let channels: String = session.get(row, 8)?;
-                Ok(ReceiverRow {
-                    id: id(&session, &session.get::<String>(row, 0)?)?,
-                    name: session.get(row, 1)?,
-                    software: session.get(row, 2)?,
-                    address: session.get(row, 3)?,
-                    token_id: session.get(row, 4)?,
-                    enrolled_ms: session.get(row, 5)?,
-                    seen_ms: session.get(row, 6)?,
-                    revoked_ms: session.get(row, 7)?,
-                    channels: names_from_json(&session, &channels)?,
-                })
-            })
+            .map(|row| read_receiver(&session, row))
             .collect()
     }
 
     pub(super) async fn end_receiver(&self, id: Uuid) -> Result<bool, StoreError> {
         let mut session = self.database.write("revoke a receiver").await?;
+        let change = next_change(&mut session).await?;
         let found = session
             .execute(
-                sql!("UPDATE receivers SET revoked_at = COALESCE(revoked_at, " NOW ") WHERE id = $1"),
-                values![&id.to_string()],
+                sql!(
+                    "UPDATE receivers SET revoked_at = COALESCE(revoked_at, " NOW "), change = $2
+                     WHERE id = $1"
+                ),
+                values![&id.to_string(), change],
             )
             .await?;
         grow_version(&mut session).await?;
-        session.commit().await?;
+        self.end_change(session, change).await?;
         Ok(found > 0)
     }
 
     pub(super) async fn delete_receiver(&self, id: Uuid) -> Result<bool, StoreError> {
+        let id = id.to_string();
         let mut session = self.database.write("forget a receiver").await?;
+        let change = next_change(&mut session).await?;
         let found = session
-            .execute(
-                sql!("DELETE FROM receivers WHERE id = $1"),
-                values![&id.to_string()],
-            )
+            .execute(sql!("DELETE FROM receivers WHERE id = $1"), values![&id])
             .await?;
+        if found == 0 {
+            session.rollback().await?;
+            return Ok(false);
+        }
+        for records in [
+            sql!("DELETE FROM receiver_states WHERE receiver = $1"),
+            sql!("DELETE FROM moves WHERE receiver = $1"),
+            sql!("DELETE FROM sessions WHERE receiver = $1"),
+        ] {
+            session.execute(records, values![&id]).await?;
+        }
+        note_forgotten(&mut session, &id, change).await?;
         grow_version(&mut session).await?;
-        session.commit().await?;
-        Ok(found > 0)
+        self.end_change(session, change).await?;
+        Ok(true)
     }
 
     pub(super) async fn list_revoked(&self) -> Result<Vec<Uuid>, StoreError> {
@@ -78,7 +106,71 @@ impl SqlStore {
             )
             .await?;
         rows.iter()
-            .map(|row| id(&session, &session.get::<String>(row, 0)?))
+            .map(|row| receiver_id(&session, row, 0))
             .collect()
+    }
+
+    pub(super) async fn list_held(&self) -> Result<Vec<Uuid>, StoreError> {
+        let mut session = self.database.read("list receivers on hold").await?;
+        let rows = session
+            .rows(
+                sql!("SELECT id FROM receivers WHERE held ORDER BY id"),
+                values![],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| receiver_id(&session, row, 0))
+            .collect()
+    }
+
+    pub(super) async fn change_receiver(
+        &self,
+        id: Uuid,
+        edit: &ReceiverEdit,
+    ) -> Result<Option<ReceiverRow>, StoreError> {
+        let id = id.to_string();
+        let mut session = self.database.write("change a receiver").await?;
+        let change = next_change(&mut session).await?;
+        let row = session
+            .row(select_receivers!("WHERE id = $1" LOCK), values![&id])
+            .await?;
+        let Some(row) = row else {
+            session.rollback().await?;
+            return Ok(None);
+        };
+        let before = read_receiver(&session, &row)?;
+        let mut after = before.clone();
+        if let Some(label) = &edit.label {
+            after.label = Some(kept(label.trim(), MAX_LABEL)).filter(|label| !label.is_empty());
+        }
+        if let Some(tags) = &edit.tags {
+            after.tags = kept_list(tags, MAX_TAGS, MAX_TAG);
+        }
+        if let Some(held) = edit.held {
+            after.held = held;
+        }
+        if after == before {
+            session.rollback().await?;
+            return Ok(Some(after));
+        }
+        session
+            .execute(
+                sql!(
+                    "UPDATE receivers SET label = $2, tags = $3, held = $4, change = $5 WHERE id = $1"
+                ),
+                values![
+                    &id,
+                    &after.label,
+                    &names_to_json(&after.tags),
+                    after.held,
+                    change
+                ],
+            )
+            .await?;
+        if after.held != before.held {
+            grow_version(&mut session).await?;
+        }
+        self.end_change(session, change).await?;
+        Ok(Some(after))
     }
 }

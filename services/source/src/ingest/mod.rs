@@ -284,6 +284,7 @@ impl Ingest {
             gone_ms: None,
             last_poll: None,
             interval_ms: None,
+            paused: false,
         }
     }
 }

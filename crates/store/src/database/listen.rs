@@ -1,0 +1,125 @@
+//! Hearing of what other connections write, also those of other processes.
+//!
+//! PostgreSQL notifies a connection of its own, which is made anew when it breaks. SQLite is asked
+//! twice a second whether anybody has written: that reads one number from memory that processes
+//! share.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, SqliteConnection};
+use tokio::time::{sleep, timeout};
+
+use crate::watch::{Bell, Topic};
+
+/// Between two looks at SQLite.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A connection that was silent for so long is tried out.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// How long PostgreSQL has to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Between two attempts to listen.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Rings for ever when something new is in a SQLite database.
+pub(super) async fn listen_to_sqlite(options: SqliteConnectOptions, bell: Bell) {
+    loop {
+        if let Ok(mut connection) = options.connect().await {
+            let Err(_) = look_on(&mut connection, &bell).await;
+            // Not the place to report it: whoever reads or writes meets the same error.
+        }
+        sleep(LONGEST_PAUSE).await;
+    }
+}
+
+async fn look_on(
+    connection: &mut SqliteConnection,
+    bell: &Bell,
+) -> Result<Infallible, sqlx::Error> {
+    let mut version = None;
+    let mut seen = None;
+    loop {
+        let now: i64 = sqlx::query_scalar("PRAGMA data_version")
+            .fetch_one(&mut *connection)
+            .await?;
+        if version != Some(now) {
+            version = Some(now);
+            let present: (i64, i64) = sqlx::query_as(
+                "SELECT (SELECT number FROM change_number), (SELECT COALESCE(MAX(id), 0) FROM commands)",
+            )
+            .fetch_one(&mut *connection)
+            .await?;
+            // The first look may come after what somebody waits for.
+            if seen.is_none_or(|(changes, _)| changes != present.0) {
+                bell.ring(Topic::Changes);
+            }
+            if seen.is_none_or(|(_, commands)| commands != present.1) {
+                bell.ring(Topic::Commands);
+            }
+            seen = Some(present);
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Rings for ever when PostgreSQL notifies.
+pub(super) async fn listen_to_postgres(options: PgConnectOptions, bell: Bell) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        if let Ok(mut listener) = connect(&options).await {
+            pause = FIRST_PAUSE;
+            // What came before it listened.
+            for topic in Topic::ALL {
+                bell.ring(topic);
+            }
+            let Err(_) = hear(&mut listener, &bell).await;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn connect(options: &PgConnectOptions) -> Result<PgListener, sqlx::Error> {
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(ANSWER)
+        .connect_lazy_with(options.clone());
+    let mut listener = PgListener::connect_with(&pool).await?;
+    let listening = listener.listen_all(Topic::ALL.map(Topic::channel));
+    in_time(timeout(ANSWER, listening).await)?;
+    Ok(listener)
+}
+
+/// Ends when the connection does.
+async fn hear(listener: &mut PgListener, bell: &Bell) -> Result<Infallible, sqlx::Error> {
+    loop {
+        match timeout(SILENCE, listener.try_recv()).await {
+            Ok(Ok(Some(heard))) => {
+                for topic in Topic::ALL {
+                    if topic.channel() == heard.channel() {
+                        bell.ring(topic);
+                    }
+                }
+            }
+            Ok(Ok(None)) => return Err(sqlx::Error::PoolClosed),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => {
+                // A server that vanished does not say so.
+                let asked = sqlx::query("SELECT 1").execute(&mut *listener);
+                in_time(timeout(ANSWER, asked).await)?;
+            }
+        }
+    }
+}
+
+fn in_time<T>(
+    answer: Result<Result<T, sqlx::Error>, tokio::time::error::Elapsed>,
+) -> Result<T, sqlx::Error> {
+    answer.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+}

@@ -1,0 +1,126 @@
+//! The audit log, and letting go of what is old.
+
+use crate::StoreError;
+use crate::database::{sql, values};
+use crate::model::{AuditFilter, AuditRow, NewAudit};
+use crate::sql::SqlStore;
+use crate::sql::records::history::rows;
+use crate::sql::records::rows::{kept, kept_object};
+use crate::sql::records::trim::PART;
+
+/// Longest texts kept, in bytes.
+const MAX_NAME: usize = 255;
+const MAX_WORD: usize = 64;
+const MAX_TARGET: usize = 2048;
+const MAX_DETAIL: usize = 8192;
+
+impl SqlStore {
+    pub(super) async fn insert_audit(&self, audit: &NewAudit) -> Result<i64, StoreError> {
+        let mut session = self.database.write("write the audit log").await?;
+        let id = session
+            .scalar(
+                sql!(
+                    "INSERT INTO audit (at, actor, via, action, target, detail, outcome, address)
+                     VALUES (" NOW ", $1, $2, $3, $4, $5, $6, $7) RETURNING id"
+                ),
+                values![
+                    &kept(&audit.actor, MAX_NAME),
+                    &kept(&audit.via, MAX_WORD),
+                    &kept(&audit.action, MAX_WORD),
+                    &kept(&audit.target, MAX_TARGET),
+                    kept_object(&audit.detail, MAX_DETAIL),
+                    &kept(&audit.outcome, MAX_NAME),
+                    &kept(&audit.address, MAX_NAME),
+                ],
+            )
+            .await?;
+        session.commit().await?;
+        Ok(id)
+    }
+
+    pub(super) async fn list_audit(
+        &self,
+        filter: &AuditFilter,
+    ) -> Result<Vec<AuditRow>, StoreError> {
+        let mut session = self.database.read("read the audit log").await?;
+        let before = filter.before.unwrap_or(i64::MAX);
+        let limit = rows(filter.limit);
+        let found = match &filter.actor {
+            Some(actor) => {
+                session
+                    .rows(
+                        sql!(
+                            "SELECT id, at, actor, via, action, target, detail, outcome, address
+                             FROM audit WHERE actor = $1 AND id < $2 AND action = COALESCE($3, action)
+                             ORDER BY id DESC LIMIT $4"
+                        ),
+                        values![actor, before, &filter.action, limit],
+                    )
+                    .await?
+            }
+            None => {
+                session
+                    .rows(
+                        sql!(
+                            "SELECT id, at, actor, via, action, target, detail, outcome, address
+                             FROM audit WHERE id < $1 AND action = COALESCE($2, action)
+                             ORDER BY id DESC LIMIT $3"
+                        ),
+                        values![before, &filter.action, limit],
+                    )
+                    .await?
+            }
+        };
+        found
+            .iter()
+            .map(|row| {
+                Ok(AuditRow {
+                    id: session.get(row, 0)?,
+                    at_ms: session.get(row, 1)?,
+                    done: NewAudit {
+                        actor: session.get(row, 2)?,
+                        via: session.get(row, 3)?,
+                        action: session.get(row, 4)?,
+                        target: session.get(row, 5)?,
+                        detail: session.get(row, 6)?,
+                        outcome: session.get(row, 7)?,
+                        address: session.get(row, 8)?,
+                    },
+                })
+            })
+            .collect()
+    }
+
+    pub(super) async fn delete_old_accounts(&self) -> Result<u64, StoreError> {
+        let old = [
+            sql!(
+                "DELETE FROM web_sessions WHERE hash IN (
+                     SELECT hash FROM web_sessions WHERE expires_at < " NOW " LIMIT $1)"
+            ),
+            // A year of 365 days after it was good for the last time.
+            sql!(
+                "DELETE FROM api_tokens WHERE id IN (
+                     SELECT id FROM api_tokens
+                     WHERE COALESCE(revoked_at, expires_at) < " NOW " - 31536000000 LIMIT $1)"
+            ),
+            // 400 days.
+            sql!(
+                "DELETE FROM audit WHERE id IN (
+                     SELECT id FROM audit WHERE at < " NOW " - 34560000000 ORDER BY at LIMIT $1)"
+            ),
+        ];
+        let mut all = 0;
+        for sql in old {
+            loop {
+                let mut session = self.database.write("forget old accounts").await?;
+                let deleted = session.execute(sql, values![PART]).await?;
+                session.commit().await?;
+                all += deleted;
+                if deleted < PART.unsigned_abs() {
+                    break;
+                }
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,241 @@
+//! Commands to the source: asked, taken by one, finished.
+
+use super::change::{current_fences, notify};
+use super::history::rows;
+use super::read::receiver_id;
+use super::rows::kept;
+use crate::StoreError;
+use crate::database::{Row, Session, sql, values};
+use crate::model::{Command, CommandState, Fence, NewCommand};
+use crate::sql::{SqlStore, to_i64};
+use crate::watch::Topic;
+
+/// The most that wait or are being carried out.
+const MAX_OPEN: u64 = 1000;
+
+/// The most that are taken at once.
+const MAX_TAKEN: usize = 100;
+
+/// Longest texts kept, in bytes.
+const MAX_KIND: usize = 64;
+const MAX_NAME: usize = 255;
+const MAX_URL: usize = 2048;
+const MAX_ARGUMENT: usize = 4096;
+const MAX_RESULT: usize = 1024;
+
+/// Everything about commands, in the order that [`read_command`] has; what follows is added to it. One
+/// that nobody took within a minute, or of which nothing was heard for ten minutes after, has
+/// expired, even if nobody wrote that down yet.
+macro_rules! select_commands {
+    ($($then:tt)+) => {
+        sql!(
+            "SELECT id, kind, receiver, channel, url, argument, asked_by, asked_at, taken_at, done_at,
+                 CASE WHEN state = 'queued' AND asked_at < " NOW " - 60000 THEN 'expired'
+                     WHEN state = 'taken' AND taken_at < " NOW " - 600000 THEN 'expired'
+                     ELSE state END, result, " NOW "
+             FROM commands " $($then)+
+        )
+    };
+}
+
+fn read_command(session: &Session, row: &Row) -> Result<Command, StoreError> {
+    let receiver: Option<String> = session.get(row, 2)?;
+    let state: String = session.get(row, 10)?;
+    Ok(Command {
+        id: session.get(row, 0)?,
+        asked: NewCommand {
+            kind: session.get(row, 1)?,
+            receiver: match receiver {
+                Some(_) => Some(receiver_id(session, row, 2)?),
+                None => None,
+            },
+            channel: session.get(row, 3)?,
+            url: session.get(row, 4)?,
+            argument: session.get(row, 5)?,
+            asked_by: session.get(row, 6)?,
+        },
+        asked_ms: session.get(row, 7)?,
+        taken_ms: session.get(row, 8)?,
+        done_ms: session.get(row, 9)?,
+        state: CommandState::from_word(&state)
+            .ok_or_else(|| session.damaged(format!("the state of a command is {state:?}")))?,
+        result: session.get(row, 11)?,
+    })
+}
+
+/// Writes down which commands have expired. Returns how many.
+pub(super) async fn expire(session: &mut Session) -> Result<u64, StoreError> {
+    session
+        .execute(
+            sql!(
+                "UPDATE commands SET state = 'expired', done_at = " NOW " WHERE id IN (
+                     SELECT id FROM commands
+                     WHERE (state = 'queued' AND asked_at < " NOW " - 60000)
+                         OR (state = 'taken' AND taken_at < " NOW " - 600000)
+                     ORDER BY id" LOCK SKIP ")"
+            ),
+            values![],
+        )
+        .await
+}
+
+impl SqlStore {
+    pub(super) async fn add_command(&self, command: &NewCommand) -> Result<i64, StoreError> {
+        let texts = [
+            ("the channel of a command", &command.channel, MAX_NAME),
+            ("the URL of a command", &command.url, MAX_URL),
+        ];
+        for (what, text, limit) in texts {
+            let bytes = text.as_ref().map_or(0, String::len);
+            if bytes > limit {
+                return Err(StoreError::TooLong { what, bytes, limit });
+            }
+        }
+        let mut session = self.database.write("ask something of the source").await?;
+        expire(&mut session).await?;
+        let open: i64 = session
+            .scalar(
+                sql!("SELECT COUNT(*) FROM commands WHERE state IN ('queued', 'taken')"),
+                values![],
+            )
+            .await?;
+        if session.unsigned(open)? >= MAX_OPEN {
+            session.commit().await?;
+            return Err(StoreError::TooMany {
+                what: "commands that wait for the source",
+                limit: MAX_OPEN,
+            });
+        }
+        let receiver = command.receiver.map(|receiver| receiver.to_string());
+        let argument = command.argument.as_ref();
+        let id = session
+            .scalar(
+                sql!(
+                    "INSERT INTO commands (kind, receiver, channel, url, argument, asked_by, asked_at,
+                         state)
+                     VALUES ($1, $2, $3, $4, $5, $6, " NOW ", 'queued') RETURNING id"
+                ),
+                values![
+                    &kept(&command.kind, MAX_KIND),
+                    &receiver,
+                    &command.channel,
+                    &command.url,
+                    &argument.map(|argument| kept(argument, MAX_ARGUMENT)),
+                    &kept(&command.asked_by, MAX_NAME),
+                ],
+            )
+            .await?;
+        notify(&mut session, Topic::Commands).await?;
+        session.commit().await?;
+        self.news.bell.ring(Topic::Commands);
+        Ok(id)
+    }
+
+    /// A reader looks first, for most of the time there is nothing to take.
+    pub(super) async fn claim_commands(
+        &self,
+        held: &[Fence],
+        limit: usize,
+    ) -> Result<Vec<Command>, StoreError> {
+        let mut session = self.database.read("look for commands").await?;
+        let waiting: i64 = session
+            .scalar(
+                sql!("SELECT COUNT(*) FROM commands WHERE state = 'queued'"),
+                values![],
+            )
+            .await?;
+        drop(session);
+        if waiting == 0 || held.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut session = self.database.write("take commands").await?;
+        let current = current_fences(&mut session, held).await?;
+        let channels: Vec<&str> = held
+            .iter()
+            .map(|fence| (fence.channel.as_str(), fence.fence))
+            .filter(|(channel, fence)| current.iter().any(|(c, f)| c == channel && f == fence))
+            .map(|(channel, _)| channel)
+            .collect();
+        if channels.is_empty() {
+            session.rollback().await?;
+            return Ok(Vec::new());
+        }
+        expire(&mut session).await?;
+        let found = session
+            .rows(
+                select_commands!(
+                    "WHERE state = 'queued' AND (channel IS NULL OR channel" AMONG_1 ")
+                     ORDER BY id LIMIT $2" LOCK SKIP
+                ),
+                values![channels.as_slice(), to_i64(limit.min(MAX_TAKEN) as u64)],
+            )
+            .await?;
+        let mut commands = Vec::new();
+        for row in &found {
+            let mut command = read_command(&session, row)?;
+            let now = session.get(row, 12)?;
+            session
+                .execute(
+                    sql!("UPDATE commands SET state = 'taken', taken_at = $2 WHERE id = $1"),
+                    values![command.id, now],
+                )
+                .await?;
+            command.state = CommandState::Taken;
+            command.taken_ms = Some(now);
+            commands.push(command);
+        }
+        session.commit().await?;
+        Ok(commands)
+    }
+
+    pub(super) async fn end_command(
+        &self,
+        id: i64,
+        outcome: Result<&str, &str>,
+    ) -> Result<bool, StoreError> {
+        let (state, result) = match outcome {
+            Ok(result) => (CommandState::Done, result),
+            Err(reason) => (CommandState::Failed, reason),
+        };
+        let mut session = self.database.write("finish a command").await?;
+        let found = session
+            .execute(
+                sql!(
+                    "UPDATE commands SET state = $2, result = $3, done_at = " NOW "
+                     WHERE id = $1 AND state = 'taken'"
+                ),
+                values![id, state.as_str(), &kept(result, MAX_RESULT)],
+            )
+            .await?;
+        notify(&mut session, Topic::Changes).await?;
+        session.commit().await?;
+        self.news.bell.ring(Topic::Changes);
+        Ok(found > 0)
+    }
+
+    pub(super) async fn find_command(&self, id: i64) -> Result<Option<Command>, StoreError> {
+        let mut session = self.database.read("look up a command").await?;
+        let row = session
+            .row(select_commands!("WHERE id = $1"), values![id])
+            .await?;
+        row.map(|row| read_command(&session, &row)).transpose()
+    }
+
+    pub(super) async fn list_commands(
+        &self,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<Command>, StoreError> {
+        let mut session = self.database.read("list commands").await?;
+        let found = session
+            .rows(
+                select_commands!("WHERE id < $1 ORDER BY id DESC LIMIT $2"),
+                values![before.unwrap_or(i64::MAX), rows(limit)],
+            )
+            .await?;
+        found
+            .iter()
+            .map(|row| read_command(&session, row))
+            .collect()
+    }
+}

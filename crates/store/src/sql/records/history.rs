@@ -1,0 +1,273 @@
+//! Lists of what happened.
+
+use uuid::Uuid;
+
+use super::read::{
+    read_feed_event, read_move, read_progress, read_sample, receiver_id, select_feed_events,
+    select_moves, select_progress, select_samples,
+};
+use crate::StoreError;
+use crate::database::{sql, values};
+use crate::model::{
+    FeedEvent, FeedHour, MoveFilter, MoveRow, ProgressRow, SampleRow, SessionRow, UpdateItem,
+};
+use crate::sql::feed::channel_id;
+use crate::sql::{SqlStore, to_i64};
+
+/// The most rows of one list.
+pub(in crate::sql) const MAX_LIST: usize = 10_000;
+
+/// As many rows as one may have.
+pub(in crate::sql) fn rows(limit: usize) -> i64 {
+    to_i64(limit.min(MAX_LIST) as u64)
+}
+
+impl SqlStore {
+    pub(super) async fn list_moves(&self, filter: &MoveFilter) -> Result<Vec<MoveRow>, StoreError> {
+        let mut session = self.database.read("list moves").await?;
+        let before = filter.before.unwrap_or(i64::MAX);
+        let (from, to) = (
+            filter.from_ms.unwrap_or(i64::MIN),
+            filter.to_ms.unwrap_or(i64::MAX),
+        );
+        let receiver = filter.receiver.map(|receiver| receiver.to_string());
+        let limit = rows(filter.limit);
+        // One statement for each index that helps; the rest is looked at row by row.
+        let rows = match (&receiver, &filter.channel) {
+            (Some(receiver), channel) => {
+                session
+                    .rows(
+                        select_moves!(
+                            "WHERE receiver = $1 AND id < $2 AND at >= $3 AND at < $4
+                                 AND cause = COALESCE($5, cause) AND to_rung = COALESCE($6, to_rung)
+                                 AND channel = COALESCE($7, channel)
+                             ORDER BY id DESC LIMIT $8"
+                        ),
+                        values![
+                            receiver,
+                            before,
+                            from,
+                            to,
+                            &filter.cause,
+                            &filter.rung,
+                            channel,
+                            limit,
+                        ],
+                    )
+                    .await?
+            }
+            (None, Some(channel)) => {
+                session
+                    .rows(
+                        select_moves!(
+                            "WHERE channel = $1 AND id < $2 AND at >= $3 AND at < $4
+                                 AND cause = COALESCE($5, cause) AND to_rung = COALESCE($6, to_rung)
+                             ORDER BY id DESC LIMIT $7"
+                        ),
+                        values![
+                            channel,
+                            before,
+                            from,
+                            to,
+                            &filter.cause,
+                            &filter.rung,
+                            limit
+                        ],
+                    )
+                    .await?
+            }
+            (None, None) => {
+                session
+                    .rows(
+                        select_moves!(
+                            "WHERE id < $1 AND at >= $2 AND at < $3
+                                 AND cause = COALESCE($4, cause) AND to_rung = COALESCE($5, to_rung)
+                             ORDER BY id DESC LIMIT $6"
+                        ),
+                        values![before, from, to, &filter.cause, &filter.rung, limit],
+                    )
+                    .await?
+            }
+        };
+        rows.iter().map(|row| read_move(&session, row)).collect()
+    }
+
+    pub(super) async fn list_sessions(
+        &self,
+        receiver: Uuid,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, StoreError> {
+        let mut session = self.database.read("list connections").await?;
+        let found = session
+            .rows(
+                sql!(
+                    "SELECT id, receiver, name, software, address, began_at, ended_at, end_cause
+                     FROM sessions WHERE receiver = $1 AND id < $2 ORDER BY id DESC LIMIT $3"
+                ),
+                values![
+                    &receiver.to_string(),
+                    before.unwrap_or(i64::MAX),
+                    rows(limit)
+                ],
+            )
+            .await?;
+        found
+            .iter()
+            .map(|row| {
+                Ok(SessionRow {
+                    id: session.get(row, 0)?,
+                    receiver: receiver_id(&session, row, 1)?,
+                    name: session.get(row, 2)?,
+                    software: session.get(row, 3)?,
+                    address: session.get(row, 4)?,
+                    began_ms: session.get(row, 5)?,
+                    ended_ms: session.get(row, 6)?,
+                    end_cause: session.get(row, 7)?,
+                })
+            })
+            .collect()
+    }
+
+    pub(super) async fn list_samples(
+        &self,
+        channel: &str,
+        step_ms: i64,
+        from_ms: i64,
+        to_ms: i64,
+    ) -> Result<Vec<SampleRow>, StoreError> {
+        let mut session = self.database.read("read samples").await?;
+        let found = session
+            .rows(
+                select_samples!(
+                    "WHERE channel = $1 AND step_ms = $2 AND at >= $3 AND at < $4
+                     ORDER BY at LIMIT $5"
+                ),
+                values![channel, step_ms, from_ms, to_ms, rows(MAX_LIST)],
+            )
+            .await?;
+        found.iter().map(|row| read_sample(&session, row)).collect()
+    }
+
+    pub(super) async fn list_progress(
+        &self,
+        channel: &str,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<ProgressRow>, StoreError> {
+        let mut session = self.database.read("read the progress of updates").await?;
+        let found = session
+            .rows(
+                select_progress!("WHERE channel = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3"),
+                values![channel, before.map_or(i64::MAX, to_i64), rows(limit)],
+            )
+            .await?;
+        found
+            .iter()
+            .map(|row| read_progress(&session, row))
+            .collect()
+    }
+
+    pub(super) async fn list_feed_hours(
+        &self,
+        channel: &str,
+        url: &str,
+        from_ms: i64,
+        to_ms: i64,
+    ) -> Result<Vec<FeedHour>, StoreError> {
+        let mut session = self.database.read("read the polls of a feed").await?;
+        let found = session
+            .rows(
+                sql!(
+                    "SELECT hour, polls, ok, not_modified, failed, challenged, entries FROM feed_hours
+                     WHERE channel = $1 AND url = $2 AND hour >= $3 AND hour < $4
+                     ORDER BY hour LIMIT $5"
+                ),
+                values![channel, url, from_ms, to_ms, rows(MAX_LIST)],
+            )
+            .await?;
+        found
+            .iter()
+            .map(|row| {
+                Ok(FeedHour {
+                    channel: channel.to_owned(),
+                    url: url.to_owned(),
+                    hour_ms: session.get(row, 0)?,
+                    polls: session.count(row, 1)?,
+                    ok: session.count(row, 2)?,
+                    not_modified: session.count(row, 3)?,
+                    failed: session.count(row, 4)?,
+                    challenged: session.count(row, 5)?,
+                    entries: session.count(row, 6)?,
+                })
+            })
+            .collect()
+    }
+
+    pub(super) async fn list_feed_events(
+        &self,
+        feed: Option<(&str, &str)>,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<FeedEvent>, StoreError> {
+        let mut session = self.database.read("read what happened to feeds").await?;
+        let before = before.unwrap_or(i64::MAX);
+        let found =
+            match feed {
+                Some((channel, url)) => session
+                    .rows(
+                        select_feed_events!(
+                            "WHERE channel = $1 AND url = $2 AND id < $3 ORDER BY id DESC LIMIT $4"
+                        ),
+                        values![channel, url, before, rows(limit)],
+                    )
+                    .await?,
+                None => {
+                    session
+                        .rows(
+                            select_feed_events!("WHERE id < $1 ORDER BY id DESC LIMIT $2"),
+                            values![before, rows(limit)],
+                        )
+                        .await?
+                }
+            };
+        found
+            .iter()
+            .map(|row| read_feed_event(&session, row))
+            .collect()
+    }
+
+    pub(super) async fn list_updates(
+        &self,
+        channel: &str,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<UpdateItem>, StoreError> {
+        let mut session = self.database.read("list updates").await?;
+        let id = channel_id(&mut session, channel).await?;
+        let found = session
+            .rows(
+                sql!(
+                    "SELECT u.seq, f.url, u.entry_id, u.kind, u.created_at, CAST(LENGTH(u.encoded) AS BIGINT)
+                     FROM updates u JOIN feeds f ON f.id = u.feed_id
+                     WHERE u.channel_id = $1 AND u.seq < $2 ORDER BY u.seq DESC LIMIT $3"
+                ),
+                values![id, before.map_or(i64::MAX, to_i64), rows(limit)],
+            )
+            .await?;
+        found
+            .iter()
+            .map(|row| {
+                let kind: String = session.get(row, 3)?;
+                Ok(UpdateItem {
+                    seq: session.count(row, 0)?,
+                    url: session.get(row, 1)?,
+                    entry_id: session.get(row, 2)?,
+                    is_new: kind == "created",
+                    created_ms: session.get(row, 4)?,
+                    bytes: session.count(row, 5)?,
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,65 @@
+//! Larger steps of samples from smaller ones.
+
+use crate::StoreError;
+use crate::database::{sql, values};
+use crate::model::SampleRow;
+use crate::sql::SqlStore;
+
+/// How far before the last larger step smaller ones may still come late, in steps: those are made anew.
+const LATE: i64 = 2;
+
+impl SqlStore {
+    pub(super) async fn make_larger_steps(&self, now_ms: i64) -> Result<u64, StoreError> {
+        let mut made = 0;
+        for steps in SampleRow::STEPS.windows(2) {
+            if let [small, large] = steps {
+                made += self.make_steps(*small, *large, now_ms).await?;
+            }
+        }
+        Ok(made)
+    }
+
+    /// One statement for all channels. A step that is over is the sum of all smaller ones in it, for
+    /// [`trim`](super::trim) keeps those that may be asked for here.
+    async fn make_steps(&self, small: i64, large: i64, now_ms: i64) -> Result<u64, StoreError> {
+        let mut session = self.database.write("roll samples up").await?;
+        session.take_your_time().await?;
+        let made = session
+            .execute(
+                sql!(
+                    "INSERT INTO samples (channel, step_ms, at, weight, receivers, connected, multicast,
+                         amt, replicated, unicast, behind, lag_updates, lag_ms, updates, moves,
+                         flow_bytes, copy_bytes, unicast_bytes, repair_bytes, equivalent_bytes)
+                     SELECT s.channel, $2, s.at - s.at % $2, CAST(SUM(s.weight) AS BIGINT),
+                         CAST(SUM(s.receivers) AS BIGINT), CAST(SUM(s.connected) AS BIGINT),
+                         CAST(SUM(s.multicast) AS BIGINT), CAST(SUM(s.amt) AS BIGINT),
+                         CAST(SUM(s.replicated) AS BIGINT), CAST(SUM(s.unicast) AS BIGINT),
+                         CAST(SUM(s.behind) AS BIGINT), MAX(s.lag_updates), MAX(s.lag_ms),
+                         CAST(SUM(s.updates) AS BIGINT), CAST(SUM(s.moves) AS BIGINT),
+                         CAST(SUM(s.flow_bytes) AS BIGINT), CAST(SUM(s.copy_bytes) AS BIGINT),
+                         CAST(SUM(s.unicast_bytes) AS BIGINT), CAST(SUM(s.repair_bytes) AS BIGINT),
+                         CAST(SUM(s.equivalent_bytes) AS BIGINT)
+                     FROM (SELECT DISTINCT channel FROM samples WHERE step_ms = $1) c
+                     JOIN samples s ON s.channel = c.channel AND s.step_ms = $1
+                         AND s.at < $3 - $3 % $2
+                         AND s.at >= COALESCE((SELECT MAX(b.at) FROM samples b
+                             WHERE b.channel = c.channel AND b.step_ms = $2), 0) - $4 * $2
+                     GROUP BY s.channel, s.at - s.at % $2
+                     ON CONFLICT (channel, step_ms, at) DO UPDATE SET weight = excluded.weight,
+                         receivers = excluded.receivers, connected = excluded.connected,
+                         multicast = excluded.multicast, amt = excluded.amt,
+                         replicated = excluded.replicated, unicast = excluded.unicast,
+                         behind = excluded.behind, lag_updates = excluded.lag_updates,
+                         lag_ms = excluded.lag_ms, updates = excluded.updates,
+                         moves = excluded.moves, flow_bytes = excluded.flow_bytes,
+                         copy_bytes = excluded.copy_bytes, unicast_bytes = excluded.unicast_bytes,
+                         repair_bytes = excluded.repair_bytes,
+                         equivalent_bytes = excluded.equivalent_bytes"
+                ),
+                values![small, large, now_ms.max(0), LATE],
+            )
+            .await?;
+        session.commit().await?;
+        Ok(made)
+    }
+}

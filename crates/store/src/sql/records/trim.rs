@@ -1,0 +1,235 @@
+//! Letting go of old records, in parts, between which others can write.
+
+use super::change::next_change;
+use super::command::expire;
+use crate::StoreError;
+use crate::database::{Sql, sql, values};
+use crate::model::SampleRow;
+use crate::sql::SqlStore;
+
+/// Rows of one transaction.
+pub(in crate::sql) const PART: i64 = 2000;
+
+const HOUR: i64 = 3_600_000;
+const DAY: i64 = 24 * HOUR;
+
+/// How long the steps of samples are kept, in the order of [`SampleRow::STEPS`].
+const STEPS: [i64; 3] = [2 * DAY, 30 * DAY, 730 * DAY];
+
+/// How long the rest is kept.
+const HISTORY: i64 = 90 * DAY;
+const COMMANDS: i64 = 30 * DAY;
+const HOURS: i64 = 730 * DAY;
+const FORGOTTEN: i64 = 7 * DAY;
+const GONE: i64 = DAY;
+
+/// Of each channel, the progress of so many updates is kept.
+const PROGRESS: i64 = 10_000;
+
+impl SqlStore {
+    pub(super) async fn delete_old_records(&self, now_ms: i64) -> Result<u64, StoreError> {
+        let mut all = 0;
+        for (step, (small, keep)) in SampleRow::STEPS.into_iter().zip(STEPS).enumerate() {
+            // Steps of which the next larger ones are made, or may be made anew.
+            let large = SampleRow::STEPS.get(step + 1).copied().unwrap_or(small);
+            all += self.delete_steps(small, large, now_ms - keep).await?;
+        }
+        let old = [
+            (
+                sql!(
+                    "DELETE FROM moves WHERE id IN (
+                         SELECT id FROM moves WHERE at < $1 ORDER BY at LIMIT $2)"
+                ),
+                HISTORY,
+            ),
+            (
+                sql!(
+                    "DELETE FROM sessions WHERE id IN (SELECT id FROM sessions
+                         WHERE began_at < $1 AND ended_at < $1 ORDER BY began_at LIMIT $2)"
+                ),
+                HISTORY,
+            ),
+            (
+                sql!(
+                    "DELETE FROM feed_events WHERE id IN (
+                         SELECT id FROM feed_events WHERE at < $1 ORDER BY at LIMIT $2)"
+                ),
+                HISTORY,
+            ),
+            (
+                sql!(
+                    "DELETE FROM commands WHERE id IN (
+                         SELECT id FROM commands WHERE asked_at < $1 ORDER BY asked_at LIMIT $2)"
+                ),
+                COMMANDS,
+            ),
+            (
+                sql!(
+                    "DELETE FROM feed_hours WHERE (channel, url, hour) IN (
+                         SELECT channel, url, hour FROM feed_hours WHERE hour < $1
+                         ORDER BY hour LIMIT $2)"
+                ),
+                HOURS,
+            ),
+            (
+                sql!(
+                    "DELETE FROM forgotten_receivers WHERE receiver IN (
+                         SELECT receiver FROM forgotten_receivers WHERE at < $1 LIMIT $2)"
+                ),
+                FORGOTTEN,
+            ),
+            (
+                sql!(
+                    "DELETE FROM relay_states WHERE address IN (
+                         SELECT address FROM relay_states WHERE gone AND at < $1 LIMIT $2)"
+                ),
+                GONE,
+            ),
+            // Of receivers that were forgotten, or never enrolled, and of channels that were removed.
+            (
+                sql!(
+                    "DELETE FROM receiver_states WHERE (receiver, channel) IN (
+                         SELECT s.receiver, s.channel FROM receiver_states s
+                         WHERE s.updated_at < $1 AND (
+                             (NOT s.connected AND NOT EXISTS (
+                                 SELECT 1 FROM receivers r WHERE r.id = s.receiver))
+                             OR NOT EXISTS (SELECT 1 FROM channels c WHERE c.name = s.channel))
+                         LIMIT $2)"
+                ),
+                GONE,
+            ),
+        ];
+        for (sql, keep) in old {
+            all += self.delete_parts(sql, now_ms - keep).await?;
+        }
+        all += self.delete_progress().await?;
+        self.end_lost_sessions(now_ms).await?;
+        let mut session = self.database.write("let commands expire").await?;
+        expire(&mut session).await?;
+        session.commit().await?;
+        Ok(all)
+    }
+
+    /// What is older than `$1`, at most `$2` rows at a time.
+    pub(in crate::sql) async fn delete_parts(
+        &self,
+        sql: Sql,
+        before_ms: i64,
+    ) -> Result<u64, StoreError> {
+        let mut all = 0;
+        loop {
+            let mut session = self.database.write("forget old records").await?;
+            // Who writes records takes rows in an order of its own: one of us at a time.
+            next_change(&mut session).await?;
+            let deleted = session.execute(sql, values![before_ms, PART]).await?;
+            session.commit().await?;
+            all += deleted;
+            if deleted < PART.unsigned_abs() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Steps that are old and have gone into larger ones that are not made anew any more.
+    async fn delete_steps(
+        &self,
+        small: i64,
+        large: i64,
+        before_ms: i64,
+    ) -> Result<u64, StoreError> {
+        // The margin is more than what a roll-up looks back.
+        let margin = if large == small { 0 } else { 3 * large };
+        let mut all = 0;
+        loop {
+            let mut session = self.database.write("forget old samples").await?;
+            let deleted = session
+                .execute(
+                    sql!(
+                        "DELETE FROM samples WHERE (channel, step_ms, at) IN (
+                             SELECT s.channel, s.step_ms, s.at FROM samples s
+                             WHERE s.step_ms = $1 AND s.at < $3
+                                 AND ($4 = 0 OR s.at < (SELECT MAX(b.at) FROM samples b
+                                     WHERE b.channel = s.channel AND b.step_ms = $2) - $4)
+                             ORDER BY s.at LIMIT $5)"
+                    ),
+                    values![small, large, before_ms, margin, PART],
+                )
+                .await?;
+            session.commit().await?;
+            all += deleted;
+            if deleted < PART.unsigned_abs() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// The progress of all but the last updates of each channel, and of channels that were removed.
+    async fn delete_progress(&self) -> Result<u64, StoreError> {
+        let mut session = self.database.read("look for old records").await?;
+        let rows = session
+            .rows(
+                sql!(
+                    "SELECT p.channel, (SELECT l.seq FROM update_progress l
+                             WHERE l.channel = p.channel ORDER BY l.seq DESC LIMIT 1 OFFSET $1),
+                         (SELECT c.id FROM channels c WHERE c.name = p.channel)
+                     FROM (SELECT DISTINCT channel FROM update_progress) p"
+                ),
+                values![PROGRESS],
+            )
+            .await?;
+        let mut ends: Vec<(String, i64)> = Vec::new();
+        for row in &rows {
+            let last: Option<i64> = session.get(row, 1)?;
+            let channel: Option<i64> = session.get(row, 2)?;
+            let end = match channel {
+                Some(_) => last,
+                None => Some(i64::MAX),
+            };
+            if let Some(end) = end {
+                ends.push((session.get(row, 0)?, end));
+            }
+        }
+        drop(session);
+        let mut all = 0;
+        for (channel, end) in ends {
+            loop {
+                let mut session = self.database.write("forget old records").await?;
+                let deleted = session
+                    .execute(
+                        sql!(
+                            "DELETE FROM update_progress WHERE channel = $1 AND seq IN (
+                                 SELECT seq FROM update_progress WHERE channel = $1 AND seq <= $2
+                                 ORDER BY seq LIMIT $3)"
+                        ),
+                        values![&channel, end, PART],
+                    )
+                    .await?;
+                session.commit().await?;
+                all += deleted;
+                if deleted < PART.unsigned_abs() {
+                    break;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Connections that nobody is in any more, and of which nobody said that they ended.
+    async fn end_lost_sessions(&self, now_ms: i64) -> Result<u64, StoreError> {
+        let mut session = self.database.write("end lost connections").await?;
+        next_change(&mut session).await?;
+        let ended = session
+            .execute(
+                sql!(
+                    "UPDATE sessions SET ended_at = $1, end_cause = 'unknown'
+                     WHERE ended_at IS NULL AND began_at < $1 - 3600000 AND NOT EXISTS (
+                         SELECT 1 FROM receiver_states s
+                         WHERE s.receiver = sessions.receiver AND s.session = sessions.id)"
+                ),
+                values![now_ms],
+            )
+            .await?;
+        session.commit().await?;
+        Ok(ended)
+    }
+}

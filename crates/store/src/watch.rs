@@ -1,0 +1,125 @@
+//! Waking those who wait for something new in the database.
+
+use std::sync::Mutex;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::database::Database;
+
+/// What one waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topic {
+    /// Records, and what is known of receivers.
+    Changes,
+    /// Commands to the source.
+    Commands,
+}
+
+impl Topic {
+    pub(crate) const ALL: [Self; 2] = [Self::Changes, Self::Commands];
+
+    /// The name of PostgreSQL's notifications.
+    pub(crate) fn channel(self) -> &'static str {
+        match self {
+            Self::Changes => "flexfeed_changes",
+            Self::Commands => "flexfeed_commands",
+        }
+    }
+}
+
+/// Waits for something new: see [`Records::watch`](crate::Records::watch).
+#[derive(Debug)]
+pub struct Watch {
+    news: watch::Receiver<u64>,
+}
+
+impl Watch {
+    /// Returns when there may be something new since the watch was made, or since this returned last.
+    /// Waits for ever once the store is closed. Can be dropped at any time without losing anything.
+    pub async fn changed(&mut self) {
+        if self.news.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+/// Where news are told.
+#[derive(Clone, Debug)]
+pub(crate) struct Bell {
+    changes: watch::Sender<u64>,
+    commands: watch::Sender<u64>,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self, topic: Topic) {
+        self.of(topic)
+            .send_modify(|news| *news = news.wrapping_add(1));
+    }
+
+    fn of(&self, topic: Topic) -> &watch::Sender<u64> {
+        match topic {
+            Topic::Changes => &self.changes,
+            Topic::Commands => &self.commands,
+        }
+    }
+}
+
+/// The bell, and the task that listens to the database for what others write.
+#[derive(Debug)]
+pub(crate) struct News {
+    pub(crate) bell: Bell,
+    stop: watch::Sender<bool>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl News {
+    pub(crate) fn new() -> Self {
+        Self {
+            bell: Bell {
+                changes: watch::Sender::new(0),
+                commands: watch::Sender::new(0),
+            },
+            stop: watch::Sender::new(false),
+            task: Mutex::new(None),
+        }
+    }
+
+    /// A new watch. The first one starts the task.
+    pub(crate) fn watch(&self, topic: Topic, database: &Database) -> Watch {
+        let mut task = self.task.lock().unwrap_or_else(|task| task.into_inner());
+        if task.is_none() && !*self.stop.borrow() {
+            let listening = database.listen(self.bell.clone());
+            let mut stopped = self.stop.subscribe();
+            *task = Some(tokio::spawn(async move {
+                tokio::select! {
+                    () = listening => {}
+                    _ = stopped.wait_for(|stop| *stop) => {}
+                }
+            }));
+        }
+        Watch {
+            news: self.bell.of(topic).subscribe(),
+        }
+    }
+
+    /// Ends the task, and its connection with it.
+    pub(crate) async fn close(&self) {
+        self.stop.send_replace(true);
+        let task = self
+            .task
+            .lock()
+            .unwrap_or_else(|task| task.into_inner())
+            .take();
+        if let Some(task) = task {
+            // It ends at once; if it panicked, there is nothing more to end.
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for News {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
