@@ -14,7 +14,7 @@ use crate::watch::{Topic, Watch};
 /// What the console shows: written by the source that publishes, in batches, and read by any number
 /// of consoles.
 ///
-/// Lists have at most 10,000 rows, whatever is asked for. All times are Unix milliseconds; those of
+/// Lists have at most 10,000 rows (samples 20,000), whatever is asked for. All times are Unix milliseconds; those of
 /// records are the writer's, those of commands the database's.
 #[async_trait]
 pub trait Records: Send + Sync {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::mpsc;
 
+use super::accounts;
 use super::format::{FAMILY, Record, put, writer};
 use super::{BackupReport, Contents};
 use crate::StoreError;
@@ -14,7 +15,7 @@ use crate::database::{Database, Row, Session, sql, values};
 use crate::sql::updates_within;
 
 /// Rows of one read.
-const ROWS: i64 = 500;
+pub(super) const ROWS: i64 = 500;
 /// Bytes of one read of updates.
 const BYTES: i64 = 4 << 20;
 
@@ -24,14 +25,14 @@ const PART: usize = 256 << 10;
 const PARTS: usize = 8;
 
 /// Records on their way to the file.
-struct Output {
+pub(super) struct Output {
     parts: mpsc::Sender<Vec<u8>>,
     part: Vec<u8>,
-    contents: Contents,
+    pub(super) contents: Contents,
 }
 
 /// Why the records could not be handed over.
-enum Failure {
+pub(super) enum Failure {
     Store(StoreError),
     Record(io::Error),
     /// The thread ended, and says why.
@@ -45,7 +46,7 @@ impl From<StoreError> for Failure {
 }
 
 impl Output {
-    async fn put(&mut self, record: &Record, bytes: &[u8]) -> Result<(), Failure> {
+    pub(super) async fn put(&mut self, record: &Record, bytes: &[u8]) -> Result<(), Failure> {
         put(&mut self.part, record, bytes).map_err(Failure::Record)?;
         if self.part.len() >= PART {
             self.flush().await?;
@@ -176,7 +177,8 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
                 "SELECT (SELECT COUNT(*) FROM channels), (SELECT COUNT(*) FROM feeds),
                      (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM updates),
                      (SELECT COUNT(*) FROM gaps), (SELECT COUNT(*) FROM tokens),
-                     (SELECT COUNT(*) FROM receivers), " NOW
+                     (SELECT COUNT(*) FROM receivers), (SELECT COUNT(*) FROM users),
+                     (SELECT COUNT(*) FROM api_tokens), (SELECT COUNT(*) FROM audit), " NOW
             ),
             values![],
         )
@@ -190,9 +192,12 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
         gaps: session.count(&row, 4)?,
         tokens: session.count(&row, 5)?,
         receivers: session.count(&row, 6)?,
+        users: session.count(&row, 7)?,
+        api_tokens: session.count(&row, 8)?,
+        audit: session.count(&row, 9)?,
     };
     let head = Record::Head {
-        made_ms: session.get(&row, 7)?,
+        made_ms: session.get(&row, 10)?,
         program: env!("CARGO_PKG_VERSION").to_owned(),
         contents,
     };
@@ -208,6 +213,7 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
     gaps(&mut session, output).await?;
     tokens(&mut session, output).await?;
     receivers(&mut session, output).await?;
+    accounts::save(&mut session, output).await?;
     let contents = output.contents;
     output.put(&Record::End { contents }, &[]).await?;
     output.flush().await?;
@@ -254,7 +260,7 @@ async fn feeds(session: &mut Session, output: &mut Output) -> Result<Vec<i64>, F
             sql!(
                 "SELECT id, channel_id, url, etag, last_modified, last_poll, state, detail, address,
                      local, min_interval, max_interval, title, origin, active, moved_to, gone_at,
-                     poll_interval FROM feeds ORDER BY id"
+                     poll_interval, paused FROM feeds ORDER BY id"
             ),
             values![],
         )
@@ -281,6 +287,7 @@ async fn feeds(session: &mut Session, output: &mut Output) -> Result<Vec<i64>, F
             moved_to: session.get(row, 15)?,
             gone_at: session.get(row, 16)?,
             poll_interval: session.get(row, 17)?,
+            paused: session.get(row, 18)?,
         };
         output.put(&record, &[]).await?;
         output.contents.feeds += 1;
@@ -417,7 +424,7 @@ async fn receivers(session: &mut Session, output: &mut Output) -> Result<(), Fai
             .rows(
                 sql!(
                     "SELECT id, name, software, address, channels, token_id, enrolled_at, seen_at,
-                         revoked_at, credential FROM receivers WHERE id > $1 ORDER BY id LIMIT $2"
+                         revoked_at, credential, label, tags, held FROM receivers WHERE id > $1 ORDER BY id LIMIT $2"
                 ),
                 values![&after, ROWS],
             )
@@ -445,5 +452,8 @@ fn receiver(session: &Session, row: &Row) -> Result<Record, StoreError> {
         enrolled: session.get(row, 6)?,
         seen: session.get(row, 7)?,
         revoked: session.get(row, 8)?,
+        label: session.get(row, 10)?,
+        tags: session.get(row, 11)?,
+        held: session.get(row, 12)?,
     })
 }

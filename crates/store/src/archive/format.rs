@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::Contents;
 
 /// What a file begins with; the number is the version of its form.
-pub(super) const TITLE: &[u8] = b"flexfeed-backup 1\n";
+pub(super) const TITLE: &[u8] = b"flexfeed-backup 2\n";
+/// The same before there was a console: without its accounts.
+const FIRST: &[u8] = b"flexfeed-backup 1\n";
 /// The part of it that all versions share.
 pub(super) const FAMILY: &[u8] = b"flexfeed-backup ";
 
@@ -63,6 +65,8 @@ pub(super) enum Record {
         moved_to: Option<String>,
         gone_at: Option<i64>,
         poll_interval: Option<i64>,
+        #[serde(default)]
+        paused: bool,
     },
     /// Its bytes are the hash.
     Entry {
@@ -112,10 +116,51 @@ pub(super) enum Record {
         enrolled: i64,
         seen: i64,
         revoked: Option<i64>,
+        #[serde(default)]
+        label: Option<String>,
+        #[serde(default = "no_names")]
+        tags: String,
+        #[serde(default)]
+        held: bool,
+    },
+    User {
+        key: i64,
+        name: String,
+        password: Option<String>,
+        role: String,
+        created: i64,
+        disabled: Option<i64>,
+        issuer: Option<String>,
+        subject: Option<String>,
+    },
+    /// Its bytes are the hash.
+    ApiToken {
+        user: i64,
+        name: String,
+        scopes: String,
+        created: i64,
+        expires: Option<i64>,
+        seen: Option<i64>,
+        revoked: Option<i64>,
+    },
+    Audit {
+        at: i64,
+        actor: String,
+        via: String,
+        action: String,
+        target: String,
+        detail: String,
+        outcome: String,
+        address: String,
     },
     End {
         contents: Contents,
     },
+}
+
+/// An empty list, as it is stored.
+fn no_names() -> String {
+    "[]".to_owned()
 }
 
 /// Appends a record to `to`, as it is in the stream.
@@ -156,7 +201,7 @@ impl<R: Read> Reader<R> {
         if !is_title || !title.starts_with(FAMILY) {
             return Err(invalid("it is not a backup of flexfeed"));
         }
-        if title != TITLE {
+        if title != TITLE && title != FIRST {
             return Err(invalid(
                 "it was made by a newer version of flexfeed: restore it with that one",
             ));

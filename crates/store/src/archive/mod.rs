@@ -1,9 +1,11 @@
 //! The whole store in one file, the same from both databases, to keep and to move it.
 //!
 //! A backup is one state of the database, taken while others go on reading and writing. What only
-//! the present can know is left out: who holds a lease, and the incarnations of channels, which are
-//! made anew by a restore: a past that came back must not pass for the present.
+//! the present can know is left out: who holds a lease, where receivers stand, which browsers are signed in,
+//! and the incarnations of channels, which are made anew by a restore: a past that came back must not pass
+//! for the present. So is what was recorded of the past: moves, samples, polls.
 
+mod accounts;
 mod backup;
 mod batch;
 mod format;
@@ -32,20 +34,33 @@ pub struct Contents {
     pub tokens: u64,
     /// Admitted receivers.
     pub receivers: u64,
+    /// People who may use the console.
+    #[serde(default)]
+    pub users: u64,
+    /// Programs that may.
+    #[serde(default)]
+    pub api_tokens: u64,
+    /// Lines of the audit log.
+    #[serde(default)]
+    pub audit: u64,
 }
 
 impl fmt::Display for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} channels, {} feeds, {} entries, {} updates, {} gaps, {} tokens, {} receivers",
+            "{} channels, {} feeds, {} entries, {} updates, {} gaps, {} tokens, {} receivers, \
+             {} users, {} API tokens, {} lines of the audit log",
             self.channels,
             self.feeds,
             self.entries,
             self.updates,
             self.gaps,
             self.tokens,
-            self.receivers
+            self.receivers,
+            self.users,
+            self.api_tokens,
+            self.audit
         )
     }
 }

@@ -19,15 +19,16 @@ use crate::sql::grow_version;
 const AHEAD: usize = 64;
 
 /// A restore that is under way.
-struct Restore<'a> {
-    session: Session,
+pub(super) struct Restore<'a> {
+    pub(super) session: Session,
     path: PathBuf,
     /// The new numbers of rows, by the old ones.
     channels: HashMap<i64, i64>,
     feeds: HashMap<i64, i64>,
     tokens: HashMap<i64, i64>,
+    pub(super) users: HashMap<i64, i64>,
     batch: Batch,
-    progress: Progress,
+    pub(super) progress: Progress,
     tell: &'a mut (dyn FnMut(Progress) + Send),
 }
 
@@ -75,6 +76,7 @@ pub(crate) async fn restore_into(
         channels: HashMap::new(),
         feeds: HashMap::new(),
         tokens: HashMap::new(),
+        users: HashMap::new(),
         batch: Batch::default(),
         progress: Progress {
             done: Contents::default(),
@@ -101,6 +103,7 @@ pub(crate) async fn restore_into(
             "it does not hold as many rows as it says: it is damaged",
         )));
     }
+    renew_changes(&mut restore.session).await?;
     grow_version(&mut restore.session).await?;
     restore.session.commit().await?;
     (restore.tell)(restore.progress);
@@ -134,12 +137,28 @@ fn read(path: &Path, records: &mpsc::Sender<(Record, Vec<u8>)>) -> io::Result<()
     Ok(())
 }
 
+/// Whoever has records of the database that was saved in memory is to notice that this is another one,
+/// and no number of a change is to be one that was given there.
+async fn renew_changes(session: &mut Session) -> Result<(), StoreError> {
+    session
+        .execute(
+            sql!(
+                "UPDATE change_number SET epoch = " NOW ",
+                     number = CASE WHEN number < " NOW " THEN " NOW " ELSE number + 1 END
+                 WHERE id = 1"
+            ),
+            values![],
+        )
+        .await
+        .map(|_| ())
+}
+
 /// Keeps others from writing, and looks whether they have.
 async fn check_empty(session: &mut Session) -> Result<(), StoreError> {
     if session.is_postgres() {
         session
             .execute(
-                sql!("LOCK TABLE channels, tokens, receivers IN EXCLUSIVE MODE"),
+                sql!("LOCK TABLE channels, tokens, receivers, users IN EXCLUSIVE MODE"),
                 values![],
             )
             .await?;
@@ -148,7 +167,7 @@ async fn check_empty(session: &mut Session) -> Result<(), StoreError> {
         .scalar(
             sql!(
                 "SELECT (SELECT COUNT(*) FROM channels) + (SELECT COUNT(*) FROM tokens)
-                     + (SELECT COUNT(*) FROM receivers)"
+                     + (SELECT COUNT(*) FROM receivers) + (SELECT COUNT(*) FROM users)"
             ),
             values![],
         )
@@ -201,13 +220,13 @@ impl Restore<'_> {
         Ok(())
     }
 
-    fn new_key(&self, keys: &HashMap<i64, i64>, old: i64) -> Result<i64, StoreError> {
+    pub(super) fn new_key(&self, keys: &HashMap<i64, i64>, old: i64) -> Result<i64, StoreError> {
         keys.get(&old)
             .copied()
             .ok_or_else(|| self.damaged("a row in it belongs to another one that is not there"))
     }
 
-    fn damaged(&self, reason: &str) -> StoreError {
+    pub(super) fn damaged(&self, reason: &str) -> StoreError {
         StoreError::Archive {
             path: self.path.clone(),
             reason: format!("it is damaged: {reason}"),
@@ -244,7 +263,7 @@ impl Restore<'_> {
             }
             Record::Token { .. } => self.token(record, bytes).await,
             Record::Receiver { .. } => self.receiver(record, bytes).await,
-            _ => Err(self.damaged("a record is in the wrong place")),
+            other => self.account(other, bytes).await,
         }
     }
 
@@ -313,6 +332,7 @@ impl Restore<'_> {
             moved_to,
             gone_at,
             poll_interval,
+            paused,
         } = record
         else {
             return Ok(());
@@ -324,9 +344,9 @@ impl Restore<'_> {
                 sql!(
                     "INSERT INTO feeds (channel_id, url, etag, last_modified, last_poll, state, detail,
                          address, local, min_interval, max_interval, title, origin, active, moved_to,
-                         gone_at, poll_interval)
+                         gone_at, poll_interval, paused)
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
-                         $17) RETURNING id"
+                         $17, $18) RETURNING id"
                 ),
                 values![
                     channel,
@@ -346,6 +366,7 @@ impl Restore<'_> {
                     &moved_to,
                     gone_at,
                     poll_interval,
+                    paused,
                 ],
             )
             .await?;
@@ -398,6 +419,9 @@ impl Restore<'_> {
             enrolled,
             seen,
             revoked,
+            label,
+            tags,
+            held,
         } = record
         else {
             return Ok(());
@@ -409,12 +433,12 @@ impl Restore<'_> {
             .execute(
                 sql!(
                     "INSERT INTO receivers (id, credential, name, software, address, channels,
-                         token_id, enrolled_at, seen_at, revoked_at)
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+                         token_id, enrolled_at, seen_at, revoked_at, label, tags, held)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
                 ),
                 values![
                     &id, credential, &name, &software, &address, &channels, token, enrolled, seen,
-                    revoked,
+                    revoked, &label, &tags, held,
                 ],
             )
             .await?;

@@ -248,7 +248,7 @@ impl SqlStore {
         Ok(found > 0)
     }
 
-    /// First its updates in parts, between which others can write.
+    /// First its updates, and last its records, in parts, between which others can write.
     pub(super) async fn delete_channel(&self, name: &str) -> Result<bool, StoreError> {
         if !self.switch_channel(name, false).await? {
             return Ok(false);
@@ -271,7 +271,8 @@ impl SqlStore {
                     .execute(sql!("DELETE FROM channels WHERE name = $1"), values![name])
                     .await?;
                 grow_version(&mut session).await?;
-                return session.commit().await.map(|()| true);
+                session.commit().await?;
+                return self.forget_channel(name).await.map(|()| true);
             }
             session.commit().await?;
         }

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use store::{
-    Applicant, ChannelSettings, Contents, FeedSettings, GapRecord, GapState, Holder, NewToken,
-    Origin, PollRecord, Progress, RestoreReport, Retention, Store, StoreError, Verdict,
+    Applicant, Batch, ChannelSettings, Contents, FeedSettings, GapRecord, GapState, Holder,
+    NewToken, Origin, PollRecord, Progress, ReceiverEdit, RestoreReport, Retention, Store,
+    StoreError, Verdict,
 };
 use uuid::Uuid;
 
@@ -16,13 +17,15 @@ use crate::site::{Site, URL, draft, drafts, encode, etag, on_both, token};
 
 on_both! {
     everything_comes_back_in_a_database_of_either_kind,
+    an_archive_of_the_version_before_is_restored,
+    a_restored_database_is_another_one_to_who_has_its_records_in_memory,
     a_backup_is_one_state_while_others_write,
     a_damaged_archive_is_refused_and_leaves_nothing,
     a_restore_needs_an_empty_database,
     a_backup_replaces_only_a_backup,
 }
 
-async fn restore(site: &Site, from: &std::path::Path) -> Result<RestoreReport, StoreError> {
+pub async fn restore(site: &Site, from: &std::path::Path) -> Result<RestoreReport, StoreError> {
     store::restore(&site.url, from, &mut |_| {}).await
 }
 
@@ -115,6 +118,20 @@ async fn full(site: &Site) -> Arc<dyn Store> {
             .unwrap();
     }
     store.revoke_receiver(Uuid::from_u128(2)).await.unwrap();
+    let records = site.open_all().await.records;
+    let edit = ReceiverEdit {
+        label: Some("Cellar, left".to_owned()),
+        tags: Some(vec!["north".to_owned()]),
+        held: Some(true),
+    };
+    let set = records.set_receiver(Uuid::from_u128(1), &edit).await;
+    assert!(set.unwrap().is_some());
+    assert!(
+        records
+            .set_feed_paused("news", &feed.url, true)
+            .await
+            .unwrap()
+    );
     store
 }
 
@@ -138,6 +155,9 @@ const FULL: Contents = Contents {
     gaps: 1,
     tokens: 2,
     receivers: 2,
+    users: 0,
+    api_tokens: 0,
+    audit: 0,
 };
 
 async fn everything_comes_back_in_a_database_of_either_kind(site: Site) {
@@ -238,6 +258,51 @@ async fn is_the_same(store: &Arc<dyn Store>, restored: &Arc<dyn Store>) {
     );
 }
 
+/// `tests/data/backup-1` was made by the version before there was a console: two channels, a feed with
+/// three updates, a token, and two receivers.
+async fn an_archive_of_the_version_before_is_restored(site: Site) {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/backup-1");
+    let report = restore(&site, &file).await.unwrap();
+    let wanted = Contents {
+        channels: 2,
+        feeds: 1,
+        entries: 3,
+        updates: 3,
+        gaps: 1,
+        tokens: 1,
+        receivers: 2,
+        ..Contents::default()
+    };
+    assert_eq!(report.contents, wanted);
+    let opened = site.open_all().await;
+    assert_eq!(opened.store.open_channel("lore").await.unwrap().head, 3);
+    let rows = opened.store.receivers().await.unwrap();
+    assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(|row| row.tags.is_empty() && !row.held));
+    assert!(!opened.store.feeds(None).await.unwrap()[0].paused);
+    assert!(opened.accounts.setup_open().await.unwrap());
+}
+
+async fn a_restored_database_is_another_one_to_who_has_its_records_in_memory(site: Site) {
+    let opened = site.open_all().await;
+    opened.store.open_channel("lore").await.unwrap();
+    opened.store.add_token(&token(1, "all")).await.unwrap();
+    opened.store.admit(&applicant(1, &[])).await.unwrap();
+    opened.records.write(&Batch::default()).await.unwrap();
+    let before = opened.records.snapshot().await.unwrap();
+    let file = site.path("backup");
+    opened.store.backup(&file).await.unwrap();
+    let other = site.another();
+    restore(&other, &file).await.unwrap();
+    let after = other.open_all().await.records;
+    let changes = after.changes_since(before.upto, 9).await.unwrap();
+    assert_ne!(changes.epoch, before.epoch);
+    assert!(changes.upto > before.upto);
+    let now = after.snapshot().await.unwrap();
+    assert_eq!((now.epoch, now.receivers.len()), (changes.epoch, 1));
+    assert!(now.states.is_empty());
+}
+
 async fn a_backup_is_one_state_while_others_write(site: Site) {
     let store = site.lore().await;
     let done = Arc::new(AtomicBool::new(false));
@@ -299,7 +364,7 @@ async fn a_damaged_archive_is_refused_and_leaves_nothing(site: Site) {
     };
     refused(b"", "is not a backup").await;
     refused(&[b'x'; 5000], "is not a backup").await;
-    refused(b"flexfeed-backup 2\nxyz", "newer version").await;
+    refused(b"flexfeed-backup 3\nxyz", "newer version").await;
     for end in [18, 30, whole.len() / 3, whole.len() - 5, whole.len() - 1] {
         refused(&whole[..end], "cut off").await;
     }

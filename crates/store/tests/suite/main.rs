@@ -1,15 +1,24 @@
 //! The store as its users see it, on SQLite and on a real PostgreSQL.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod accounts;
 mod archive;
+mod archived_accounts;
+mod changes;
+mod commands;
 mod crash;
 mod disk;
 mod enrolment;
 mod files;
+mod histories;
 mod leases;
 mod migrations;
 mod outage;
+mod records;
 mod retention;
+mod rows;
+mod samples;
 mod settings;
 mod site;
 mod updates;
+mod watching;

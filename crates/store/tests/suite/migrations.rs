@@ -7,7 +7,10 @@ use sqlx::migrate::Migrator;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, SqliteConnection};
-use store::{Applicant, ChannelSettings, GapState, Store, StoreError, Validators, Verdict};
+use store::{
+    Applicant, Batch, ChannelSettings, GapState, ReceiverEdit, Store, StoreError, Validators,
+    Verdict,
+};
 use uuid::Uuid;
 
 use crate::site::{Site, URL, draft, drafts, encode, on_both, texts};
@@ -15,6 +18,7 @@ use crate::site::{Site, URL, draft, drafts, encode, on_both, texts};
 on_both! {
     a_database_of_version_1_is_brought_up_to_date_with_what_is_in_it,
     a_database_of_version_2_is_brought_up_to_date_with_what_is_in_it,
+    a_database_of_version_3_is_brought_up_to_date_with_what_is_in_it,
     many_open_a_new_database_at_once,
     many_open_an_old_database_at_once,
     a_newer_database_is_refused_and_left_alone,
@@ -208,6 +212,77 @@ async fn a_database_of_version_2_is_brought_up_to_date_with_what_is_in_it(site: 
     assert_eq!(stored[0].seq, 4);
 }
 
+/// As version 2, and what came with version 3; and receivers, one of them revoked.
+async fn a_database_of_version_3_is_brought_up_to_date_with_what_is_in_it(site: Site) {
+    version_1(&site).await;
+    let mut raw = Raw::to(&site.url).await;
+    raw.migrate_to(3).await;
+    let (first, second) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    let credential = blob(&site, 3);
+    raw.run(&format!(
+        "INSERT INTO gaps (channel_id, url, noticed_at, state, detail, entries, after_seq)
+             VALUES (5, '{URL}', 1005, 'open', 'none of 25', 0, 2);
+         UPDATE settings SET version = 70;
+         INSERT INTO receivers (id, credential, name, software, address, channels, token_id,
+                 enrolled_at, seen_at, revoked_at) VALUES
+             ('{first}', {credential}, 'cellar', 'flexfeed 0', '192.0.2.1:1', '[\"lore\"]',
+                 (SELECT id FROM tokens), 1006, 1007, NULL),
+             ('{second}', {credential}, 'attic', 'flexfeed 0', '192.0.2.2:1', '[]', NULL, 1008,
+                 1009, 1010)"
+    ))
+    .await;
+    raw.close().await;
+    let opened = site.open_all().await;
+    is_version_1_brought_up_to_date(&opened.store).await;
+    assert_eq!(opened.store.version().await.unwrap(), 70);
+    assert!(!opened.store.feeds(None).await.unwrap()[0].paused);
+    let gap = opened.store.gaps("lore", 9).await.unwrap().remove(0);
+    assert_eq!((gap.state, gap.after), (GapState::Open, Some(2)));
+    let rows = opened.store.receivers().await.unwrap();
+    let names: Vec<_> = rows.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["cellar", "attic"]);
+    assert_eq!(rows[0].channels, ["lore"]);
+    assert_eq!(rows[1].revoked_ms, Some(1010));
+    assert!(
+        rows.iter()
+            .all(|row| row.label.is_none() && row.tags.is_empty() && !row.held)
+    );
+    // The console has them from the beginning, and they are changed as new ones are.
+    let snapshot = opened.records.snapshot().await.unwrap();
+    assert_eq!(snapshot.receivers, rows);
+    assert_eq!(snapshot.upto, u64::try_from(snapshot.epoch).unwrap());
+    let hold = ReceiverEdit {
+        held: Some(true),
+        ..ReceiverEdit::default()
+    };
+    let held = opened.records.set_receiver(first, &hold).await.unwrap();
+    assert!(held.unwrap().held);
+    opened.records.write(&Batch::default()).await.unwrap();
+    let changes = opened
+        .records
+        .changes_since(snapshot.upto, 9)
+        .await
+        .unwrap();
+    let mut changed: Vec<_> = changes.receivers.iter().map(|row| row.id).collect();
+    changed.sort();
+    assert_eq!(changed, [first, second]);
+    assert!(opened.accounts.setup_open().await.unwrap());
+    assert_eq!(opened.store.revoked().await.unwrap(), [second]);
+    let known = Applicant {
+        token: None,
+        receiver: first,
+        credential: [3; 32],
+        name: "cellar",
+        software: "flexfeed 1",
+        address: "192.0.2.1:1",
+        channels: &[],
+    };
+    assert_eq!(
+        opened.store.admit(&known).await.unwrap(),
+        Verdict::Admitted { enrolled: false }
+    );
+}
+
 async fn open_many(site: &Site) -> Vec<Arc<dyn Store>> {
     let opening: Vec<_> = (0..8)
         .map(|_| {
@@ -252,7 +327,7 @@ async fn a_newer_database_is_refused_and_left_alone(site: Site) {
         "{error:?}"
     );
     assert!(error.to_string().contains("upgrade the program"), "{error}");
-    assert_eq!(raw.count("SELECT COUNT(*) FROM _sqlx_migrations").await, 4);
+    assert_eq!(raw.count("SELECT COUNT(*) FROM _sqlx_migrations").await, 5);
     assert_eq!(raw.count("SELECT COUNT(*) FROM channels").await, 1);
 }
 

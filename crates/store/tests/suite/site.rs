@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use postgres::Postgres;
-use store::{Draft, Kind, NewToken, Retention, Store, StoredUpdate, Validators};
+use store::{Draft, Kind, NewToken, Opened, Retention, Store, StoredUpdate, Validators};
 use tempfile::TempDir;
 
 pub const URL: &str = "https://example.org/new.atom";
@@ -52,6 +52,10 @@ impl Site {
 
     pub async fn open(&self) -> Arc<dyn Store> {
         store::open(&self.url).await.unwrap()
+    }
+
+    pub async fn open_all(&self) -> Opened {
+        store::open_all(&self.url).await.unwrap()
     }
 
     /// The store with the channel `lore`.

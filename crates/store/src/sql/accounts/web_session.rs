@@ -43,7 +43,10 @@ impl SqlStore {
             });
         }
         let mut session = self.database.write("sign a browser in").await?;
-        keep_user(&mut session, new.user_id).await?;
+        if let Err(error) = keep_user(&mut session, new.user_id).await {
+            session.rollback().await?;
+            return Err(error);
+        }
         session
             .execute(
                 sql!(

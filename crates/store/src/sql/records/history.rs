@@ -17,6 +17,9 @@ use crate::sql::{SqlStore, to_i64};
 /// The most rows of one list.
 pub(in crate::sql) const MAX_LIST: usize = 10_000;
 
+/// The same for samples: more than there are of the largest step.
+const MAX_SAMPLES: i64 = 20_000;
+
 /// As many rows as one may have.
 pub(in crate::sql) fn rows(limit: usize) -> i64 {
     to_i64(limit.min(MAX_LIST) as u64)
@@ -143,7 +146,7 @@ impl SqlStore {
                     "WHERE channel = $1 AND step_ms = $2 AND at >= $3 AND at < $4
                      ORDER BY at LIMIT $5"
                 ),
-                values![channel, step_ms, from_ms, to_ms, rows(MAX_LIST)],
+                values![channel, step_ms, from_ms, to_ms, MAX_SAMPLES],
             )
             .await?;
         found.iter().map(|row| read_sample(&session, row)).collect()

@@ -11,26 +11,55 @@ const LATE: i64 = 2;
 impl SqlStore {
     pub(super) async fn make_larger_steps(&self, now_ms: i64) -> Result<u64, StoreError> {
         let mut made = 0;
-        for steps in SampleRow::STEPS.windows(2) {
-            if let [small, large] = steps {
-                made += self.make_steps(*small, *large, now_ms).await?;
+        let mut channel = self.next_channel(None).await?;
+        while let Some(name) = channel {
+            for steps in SampleRow::STEPS.windows(2) {
+                if let [small, large] = steps {
+                    made += self.make_steps(&name, *small, *large, now_ms).await?;
+                }
             }
+            channel = self.next_channel(Some(&name)).await?;
         }
         Ok(made)
     }
 
-    /// One statement for all channels. A step that is over is the sum of all smaller ones in it, for
-    /// [`trim`](super::trim) keeps those that may be asked for here.
-    async fn make_steps(&self, small: i64, large: i64, now_ms: i64) -> Result<u64, StoreError> {
+    /// The channel that comes after this one, among those that have samples: a step in the index each.
+    async fn next_channel(&self, after: Option<&str>) -> Result<Option<String>, StoreError> {
+        let mut session = self.database.read("look for samples").await?;
+        match after {
+            Some(after) => {
+                session
+                    .scalar(
+                        sql!("SELECT MIN(channel) FROM samples WHERE channel > $1"),
+                        values![after],
+                    )
+                    .await
+            }
+            None => {
+                session
+                    .scalar(sql!("SELECT MIN(channel) FROM samples"), values![])
+                    .await
+            }
+        }
+    }
+
+    /// A step that is over is the sum of all smaller ones in it, for [`trim`](super::trim) keeps those
+    /// that may be asked for here.
+    async fn make_steps(
+        &self,
+        channel: &str,
+        small: i64,
+        large: i64,
+        now_ms: i64,
+    ) -> Result<u64, StoreError> {
         let mut session = self.database.write("roll samples up").await?;
-        session.take_your_time().await?;
         let made = session
             .execute(
                 sql!(
                     "INSERT INTO samples (channel, step_ms, at, weight, receivers, connected, multicast,
                          amt, replicated, unicast, behind, lag_updates, lag_ms, updates, moves,
                          flow_bytes, copy_bytes, unicast_bytes, repair_bytes, equivalent_bytes)
-                     SELECT s.channel, $2, s.at - s.at % $2, CAST(SUM(s.weight) AS BIGINT),
+                     SELECT $1, $3, s.at - s.at % $3, CAST(SUM(s.weight) AS BIGINT),
                          CAST(SUM(s.receivers) AS BIGINT), CAST(SUM(s.connected) AS BIGINT),
                          CAST(SUM(s.multicast) AS BIGINT), CAST(SUM(s.amt) AS BIGINT),
                          CAST(SUM(s.replicated) AS BIGINT), CAST(SUM(s.unicast) AS BIGINT),
@@ -39,12 +68,11 @@ impl SqlStore {
                          CAST(SUM(s.flow_bytes) AS BIGINT), CAST(SUM(s.copy_bytes) AS BIGINT),
                          CAST(SUM(s.unicast_bytes) AS BIGINT), CAST(SUM(s.repair_bytes) AS BIGINT),
                          CAST(SUM(s.equivalent_bytes) AS BIGINT)
-                     FROM (SELECT DISTINCT channel FROM samples WHERE step_ms = $1) c
-                     JOIN samples s ON s.channel = c.channel AND s.step_ms = $1
-                         AND s.at < $3 - $3 % $2
+                     FROM samples s
+                     WHERE s.channel = $1 AND s.step_ms = $2 AND s.at < $4 - $4 % $3
                          AND s.at >= COALESCE((SELECT MAX(b.at) FROM samples b
-                             WHERE b.channel = c.channel AND b.step_ms = $2), 0) - $4 * $2
-                     GROUP BY s.channel, s.at - s.at % $2
+                             WHERE b.channel = $1 AND b.step_ms = $3), 0) - $5 * $3
+                     GROUP BY s.at - s.at % $3
                      ON CONFLICT (channel, step_ms, at) DO UPDATE SET weight = excluded.weight,
                          receivers = excluded.receivers, connected = excluded.connected,
                          multicast = excluded.multicast, amt = excluded.amt,
@@ -56,7 +84,7 @@ impl SqlStore {
                          repair_bytes = excluded.repair_bytes,
                          equivalent_bytes = excluded.equivalent_bytes"
                 ),
-                values![small, large, now_ms.max(0), LATE],
+                values![channel, small, large, now_ms.max(0), LATE],
             )
             .await?;
         session.commit().await?;

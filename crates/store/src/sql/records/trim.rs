@@ -29,10 +29,11 @@ const PROGRESS: i64 = 10_000;
 impl SqlStore {
     pub(super) async fn delete_old_records(&self, now_ms: i64) -> Result<u64, StoreError> {
         let mut all = 0;
+        let last = now_ms - STEPS.into_iter().max().unwrap_or_default();
         for (step, (small, keep)) in SampleRow::STEPS.into_iter().zip(STEPS).enumerate() {
             // Steps of which the next larger ones are made, or may be made anew.
             let large = SampleRow::STEPS.get(step + 1).copied().unwrap_or(small);
-            all += self.delete_steps(small, large, now_ms - keep).await?;
+            all += self.delete_steps(small, large, now_ms - keep, last).await?;
         }
         let old = [
             (
@@ -130,12 +131,55 @@ impl SqlStore {
         }
     }
 
-    /// Steps that are old and have gone into larger ones that are not made anew any more.
+    /// What is known of a channel that was removed; what happened in it stays until it is old.
+    pub(in crate::sql) async fn forget_channel(&self, channel: &str) -> Result<(), StoreError> {
+        let records = [
+            sql!(
+                "DELETE FROM pulses WHERE channel IN (
+                SELECT channel FROM pulses WHERE channel = $1 LIMIT $2)"
+            ),
+            sql!(
+                "DELETE FROM receiver_states WHERE (receiver, channel) IN (
+                SELECT receiver, channel FROM receiver_states WHERE channel = $1 LIMIT $2)"
+            ),
+            sql!(
+                "DELETE FROM update_progress WHERE (channel, seq) IN (
+                SELECT channel, seq FROM update_progress WHERE channel = $1 LIMIT $2)"
+            ),
+            sql!(
+                "DELETE FROM samples WHERE (channel, step_ms, at) IN (
+                SELECT channel, step_ms, at FROM samples WHERE channel = $1 LIMIT $2)"
+            ),
+            sql!(
+                "DELETE FROM feed_hours WHERE (channel, url, hour) IN (
+                SELECT channel, url, hour FROM feed_hours WHERE channel = $1 LIMIT $2)"
+            ),
+        ];
+        for sql in records {
+            loop {
+                let mut session = self
+                    .database
+                    .write("forget the records of a channel")
+                    .await?;
+                next_change(&mut session).await?;
+                let deleted = session.execute(sql, values![channel, PART]).await?;
+                session.commit().await?;
+                if deleted < PART.unsigned_abs() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps that are old and have gone into larger ones that are not made anew any more; and what is
+    /// older than anything is kept.
     async fn delete_steps(
         &self,
         small: i64,
         large: i64,
         before_ms: i64,
+        last_ms: i64,
     ) -> Result<u64, StoreError> {
         // The margin is more than what a roll-up looks back.
         let margin = if large == small { 0 } else { 3 * large };
@@ -148,11 +192,11 @@ impl SqlStore {
                         "DELETE FROM samples WHERE (channel, step_ms, at) IN (
                              SELECT s.channel, s.step_ms, s.at FROM samples s
                              WHERE s.step_ms = $1 AND s.at < $3
-                                 AND ($4 = 0 OR s.at < (SELECT MAX(b.at) FROM samples b
+                                 AND (s.at < $6 OR $4 = 0 OR s.at < (SELECT MAX(b.at) FROM samples b
                                      WHERE b.channel = s.channel AND b.step_ms = $2) - $4)
                              ORDER BY s.at LIMIT $5)"
                     ),
-                    values![small, large, before_ms, margin, PART],
+                    values![small, large, before_ms, margin, PART, last_ms],
                 )
                 .await?;
             session.commit().await?;

@@ -1,0 +1,473 @@
+//! Who may use the console: people, browsers, programs, and the log of what they did.
+
+use std::time::Duration;
+
+use store::{
+    AuditFilter, Identity, NewApiToken, NewAudit, NewUser, NewWebSession, Opened, Role, Setup,
+    StoreError, UserChange, UserEdit, UserRow,
+};
+
+use crate::migrations::Raw;
+use crate::site::{Site, on_both};
+
+on_both! {
+    the_first_operator_comes_by_the_link,
+    of_many_who_set_up_at_once_one_succeeds,
+    people_are_added_changed_and_removed,
+    somebody_who_may_act_always_stays,
+    browsers_sign_in_and_out,
+    browsers_are_signed_out_with_their_user,
+    programs_have_tokens_that_end,
+    the_audit_log_is_read_in_pages,
+    what_is_over_is_forgotten,
+}
+
+const IDLE: Duration = Duration::from_secs(3600);
+
+fn user(name: &str, role: Role) -> NewUser {
+    NewUser {
+        name: name.to_owned(),
+        password: Some(format!("$argon2id${name}")),
+        role,
+        identity: None,
+    }
+}
+
+async fn add(opened: &Opened, name: &str, role: Role) -> UserRow {
+    match opened.accounts.add_user(&user(name, role)).await.unwrap() {
+        UserChange::Done(user) => user,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn browser(hash: u8, user_id: i64) -> NewWebSession {
+    NewWebSession {
+        hash: [hash; 32],
+        user_id,
+        csrf: vec![hash; 16],
+        ttl_ms: 3_600_000,
+        address: "192.0.2.1".to_owned(),
+        agent: "Browser\0".repeat(100),
+    }
+}
+
+fn program(hash: u8, user_id: i64) -> NewApiToken {
+    NewApiToken {
+        hash: [hash; 32],
+        name: format!("backup {hash}"),
+        user_id,
+        scopes: vec!["read".to_owned(), "feeds".to_owned()],
+        expires_ms: None,
+    }
+}
+
+async fn the_first_operator_comes_by_the_link(site: Site) {
+    let opened = site.open_all().await;
+    let accounts = &opened.accounts;
+    assert!(accounts.setup_open().await.unwrap());
+    let ann = user("ann", Role::Viewer);
+    let nothing = accounts.finish_setup(&[1; 32], &ann).await.unwrap();
+    assert_eq!(nothing, Setup::WrongLink);
+    assert!(accounts.begin_setup(&[1; 32]).await.unwrap());
+    // The program was started again: only its last link is good.
+    assert!(accounts.begin_setup(&[2; 32]).await.unwrap());
+    let old = accounts.finish_setup(&[1; 32], &ann).await.unwrap();
+    assert_eq!(old, Setup::WrongLink);
+    let empty = accounts
+        .finish_setup(&[2; 32], &user(" ", Role::Viewer))
+        .await;
+    assert!(matches!(empty, Err(StoreError::Empty { .. })), "{empty:?}");
+    let Setup::Done(first) = accounts.finish_setup(&[2; 32], &ann).await.unwrap() else {
+        panic!("it is the link")
+    };
+    assert_eq!((first.name.as_str(), first.role), ("ann", Role::Operator));
+    assert!(!accounts.setup_open().await.unwrap());
+    assert!(!accounts.begin_setup(&[3; 32]).await.unwrap());
+    let again = accounts
+        .finish_setup(&[2; 32], &user("eve", Role::Viewer))
+        .await;
+    assert_eq!(again.unwrap(), Setup::Closed);
+    let (row, password) = accounts.user("ann").await.unwrap().unwrap();
+    assert_eq!((row, password.as_deref()), (first, Some("$argon2id$ann")));
+    assert_eq!(accounts.users().await.unwrap().len(), 1);
+}
+
+async fn of_many_who_set_up_at_once_one_succeeds(site: Site) {
+    let opened = site.open_all().await;
+    opened.accounts.begin_setup(&[1; 32]).await.unwrap();
+    let mut tries = Vec::new();
+    for n in 0..6 {
+        let accounts = site.open_all().await.accounts;
+        tries.push(tokio::spawn(async move {
+            let user = user(&format!("user {n}"), Role::Operator);
+            accounts.finish_setup(&[1; 32], &user).await.unwrap()
+        }));
+    }
+    let mut done = 0;
+    for one in tries {
+        match one.await.unwrap() {
+            Setup::Done(_) => done += 1,
+            other => assert_eq!(other, Setup::Closed),
+        }
+    }
+    assert_eq!((done, opened.accounts.users().await.unwrap().len()), (1, 1));
+}
+
+async fn people_are_added_changed_and_removed(site: Site) {
+    let opened = site.open_all().await;
+    let accounts = &opened.accounts;
+    let ann = add(&opened, " ann ", Role::Operator).await;
+    assert_eq!((ann.name.as_str(), ann.disabled_ms), ("ann", None));
+    let bob = add(&opened, "bob", Role::Viewer).await;
+    let again = accounts.add_user(&user("bob", Role::Viewer)).await;
+    assert_eq!(again.unwrap(), UserChange::Taken);
+    let elsewhere = NewUser {
+        password: None,
+        identity: Some(Identity {
+            issuer: "https://id.example.org".to_owned(),
+            subject: "7".to_owned(),
+        }),
+        ..user("cleo", Role::Viewer)
+    };
+    let UserChange::Done(cleo) = accounts.add_user(&elsewhere).await.unwrap() else {
+        panic!("nobody has that name")
+    };
+    assert_eq!(cleo.identity, elsewhere.identity);
+    assert_eq!(accounts.user("cleo").await.unwrap().unwrap().1, None);
+    let same = NewUser {
+        name: "dora".to_owned(),
+        ..elsewhere
+    };
+    assert_eq!(accounts.add_user(&same).await.unwrap(), UserChange::Taken);
+    let long = accounts
+        .add_user(&user(&"x".repeat(256), Role::Viewer))
+        .await;
+    assert!(matches!(long, Err(StoreError::TooLong { .. })), "{long:?}");
+    let edit = UserEdit {
+        password: Some("$argon2id$new".to_owned()),
+        role: Some(Role::Operator),
+        disabled: None,
+    };
+    let UserChange::Done(changed) = accounts.edit_user(bob.id, &edit).await.unwrap() else {
+        panic!("bob is there")
+    };
+    assert_eq!(changed.role, Role::Operator);
+    let (_, password) = accounts.user("bob").await.unwrap().unwrap();
+    assert_eq!(password.as_deref(), Some("$argon2id$new"));
+    let out = UserEdit {
+        disabled: Some(true),
+        ..UserEdit::default()
+    };
+    let UserChange::Done(out) = accounts.edit_user(bob.id, &out).await.unwrap() else {
+        panic!("bob is there")
+    };
+    assert!(out.disabled_ms.is_some() && out.role == Role::Operator);
+    let (_, password) = accounts.user("bob").await.unwrap().unwrap();
+    assert_eq!(password.as_deref(), Some("$argon2id$new"));
+    let gone = accounts.remove_user(bob.id).await.unwrap();
+    assert_eq!(gone, UserChange::Done(out));
+    assert_eq!(accounts.user("bob").await.unwrap(), None);
+    let nobody = accounts.remove_user(bob.id).await.unwrap();
+    assert_eq!(nobody, UserChange::Unknown);
+    let nobody = accounts.edit_user(bob.id, &edit).await.unwrap();
+    assert_eq!(nobody, UserChange::Unknown);
+    // Numbers are not given twice: the audit log may have them.
+    assert!(add(&opened, "bob", Role::Viewer).await.id > cleo.id);
+}
+
+async fn somebody_who_may_act_always_stays(site: Site) {
+    let opened = site.open_all().await;
+    let accounts = &opened.accounts;
+    let ann = add(&opened, "ann", Role::Operator).await;
+    let bob = add(&opened, "bob", Role::Operator).await;
+    add(&opened, "viewer", Role::Viewer).await;
+    let disable = UserEdit {
+        disabled: Some(true),
+        ..UserEdit::default()
+    };
+    let demote = UserEdit {
+        role: Some(Role::Viewer),
+        ..UserEdit::default()
+    };
+    // Both at once: one of them stays.
+    let (first, second) = tokio::join!(
+        accounts.edit_user(ann.id, &disable),
+        accounts.edit_user(bob.id, &demote)
+    );
+    let refused = [first.unwrap(), second.unwrap()]
+        .into_iter()
+        .filter(|change| *change == UserChange::LastOperator)
+        .count();
+    assert_eq!(refused, 1);
+    for user in accounts.users().await.unwrap() {
+        if user.role == Role::Operator && user.disabled_ms.is_none() {
+            let last = [
+                accounts.remove_user(user.id).await.unwrap(),
+                accounts.edit_user(user.id, &disable).await.unwrap(),
+                accounts.edit_user(user.id, &demote).await.unwrap(),
+            ];
+            assert!(
+                last.iter()
+                    .all(|change| *change == UserChange::LastOperator)
+            );
+        }
+    }
+}
+
+async fn browsers_sign_in_and_out(site: Site) {
+    let opened = site.open_all().await;
+    let accounts = &opened.accounts;
+    let ann = add(&opened, "ann", Role::Operator).await;
+    accounts.add_web_session(&browser(1, ann.id)).await.unwrap();
+    let found = accounts.web_session(&[1; 32], IDLE).await.unwrap().unwrap();
+    assert_eq!((&found.user, &found.csrf), (&ann, &vec![1; 16]));
+    assert!(found.agent.len() <= 255 && found.agent.starts_with("Browser\u{fffd}B"));
+    assert_eq!(found.expires_ms - found.created_ms, 3_600_000);
+    assert_eq!(accounts.web_session(&[2; 32], IDLE).await.unwrap(), None);
+    let mut raw = Raw::to(&site.url).await;
+    // It was idle for two minutes: that is noted once.
+    raw.run("UPDATE web_sessions SET seen_at = seen_at - 120000")
+        .await;
+    let busy = accounts.web_session(&[1; 32], IDLE).await.unwrap().unwrap();
+    let later = accounts.web_session(&[1; 32], IDLE).await.unwrap().unwrap();
+    assert!(later.seen_ms >= busy.seen_ms + 120_000);
+    raw.run("UPDATE web_sessions SET seen_at = seen_at - 3600001")
+        .await;
+    assert_eq!(accounts.web_session(&[1; 32], IDLE).await.unwrap(), None);
+    raw.run("UPDATE web_sessions SET seen_at = seen_at + 3600001")
+        .await;
+    assert!(
+        accounts
+            .web_session(&[1; 32], IDLE)
+            .await
+            .unwrap()
+            .is_some()
+    );
+    raw.run("UPDATE web_sessions SET expires_at = seen_at - 1")
+        .await;
+    assert_eq!(accounts.web_session(&[1; 32], IDLE).await.unwrap(), None);
+    accounts.add_web_session(&browser(3, ann.id)).await.unwrap();
+    assert!(accounts.end_web_session(&[3; 32]).await.unwrap());
+    assert!(!accounts.end_web_session(&[3; 32]).await.unwrap());
+    assert_eq!(accounts.web_session(&[3; 32], IDLE).await.unwrap(), None);
+    let nobody = accounts.add_web_session(&browser(4, 999)).await;
+    assert!(matches!(nobody, Err(StoreError::UnknownUser { .. })));
+    // The last 50 stay.
+    for n in 10..=69 {
+        accounts.add_web_session(&browser(n, ann.id)).await.unwrap();
+        raw.run("UPDATE web_sessions SET seen_at = seen_at - 5")
+            .await;
+    }
+    assert_eq!(raw.count("SELECT COUNT(*) FROM web_sessions").await, 50);
+    assert_eq!(accounts.web_session(&[19; 32], IDLE).await.unwrap(), None);
+    assert!(
+        accounts
+            .web_session(&[20; 32], IDLE)
+            .await
+            .unwrap()
+            .is_some()
+    );
+    let rest = accounts.end_web_sessions(ann.id, Some(&[69; 32])).await;
+    assert_eq!(rest.unwrap(), 49);
+    assert!(
+        accounts
+            .web_session(&[69; 32], IDLE)
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert_eq!(accounts.end_web_sessions(ann.id, None).await.unwrap(), 1);
+    raw.close().await;
+}
+
+async fn browsers_are_signed_out_with_their_user(site: Site) {
+    let opened = site.open_all().await;
+    let accounts = &opened.accounts;
+    add(&opened, "ann", Role::Operator).await;
+    let bob = add(&opened, "bob", Role::Operator).await;
+    let edits = [
+        UserEdit {
+            password: Some("$argon2id$new".to_owned()),
+            ..UserEdit::default()
+        },
+        UserEdit {
+            disabled: Some(true),
+            ..UserEdit::default()
+        },
+    ];
+    accounts.add_api_token(&program(9, bob.id)).await.unwrap();
+    for (n, edit) in (1..).zip(&edits) {
+        accounts.add_web_session(&browser(n, bob.id)).await.unwrap();
+        assert!(
+            accounts
+                .web_session(&[n; 32], IDLE)
+                .await
+                .unwrap()
+                .is_some()
+        );
+        accounts.edit_user(bob.id, edit).await.unwrap();
+        assert_eq!(accounts.web_session(&[n; 32], IDLE).await.unwrap(), None);
+    }
+    // Kept out, also if somebody still had the cookie's row, and so are their programs.
+    accounts.add_web_session(&browser(5, bob.id)).await.unwrap();
+    assert_eq!(accounts.web_session(&[5; 32], IDLE).await.unwrap(), None);
+    assert_eq!(accounts.api_token(&[9; 32]).await.unwrap(), None);
+    let back = UserEdit {
+        disabled: Some(false),
+        role: Some(Role::Viewer),
+        ..UserEdit::default()
+    };
+    accounts.edit_user(bob.id, &back).await.unwrap();
+    let found = accounts.web_session(&[5; 32], IDLE).await.unwrap().unwrap();
+    // What they may do is what they may do now.
+    assert_eq!(found.user.role, Role::Viewer);
+    assert!(accounts.api_token(&[9; 32]).await.unwrap().is_some());
+    accounts.remove_user(bob.id).await.unwrap();
+    assert_eq!(accounts.web_session(&[5; 32], IDLE).await.unwrap(), None);
+    assert_eq!(accounts.api_token(&[9; 32]).await.unwrap(), None);
+    assert!(accounts.api_tokens(None).await.unwrap().is_empty());
+}
+
+async fn programs_have_tokens_that_end(site: Site) {
+    let opened = site.open_all().await;
+    let accounts = &opened.accounts;
+    let ann = add(&opened, "ann", Role::Operator).await;
+    let bob = add(&opened, "bob", Role::Viewer).await;
+    let made = accounts.add_api_token(&program(1, ann.id)).await.unwrap();
+    assert_eq!(
+        (made.scopes.join(" "), made.seen_ms),
+        ("read feeds".to_owned(), None)
+    );
+    let used = accounts.api_token(&[1; 32]).await.unwrap().unwrap();
+    assert_eq!((used.id, &used.user), (made.id, &ann));
+    let seen = accounts.api_tokens(Some(ann.id)).await.unwrap();
+    assert!(seen[0].seen_ms.is_some());
+    let over = NewApiToken {
+        expires_ms: Some(1000),
+        ..program(2, ann.id)
+    };
+    accounts.add_api_token(&over).await.unwrap();
+    assert_eq!(accounts.api_token(&[2; 32]).await.unwrap(), None);
+    let later = NewApiToken {
+        expires_ms: Some(i64::MAX),
+        ..program(3, bob.id)
+    };
+    accounts.add_api_token(&later).await.unwrap();
+    assert!(accounts.api_token(&[3; 32]).await.unwrap().is_some());
+    assert!(accounts.revoke_api_token(made.id).await.unwrap());
+    assert!(accounts.revoke_api_token(made.id).await.unwrap());
+    assert!(!accounts.revoke_api_token(999).await.unwrap());
+    assert_eq!(accounts.api_token(&[1; 32]).await.unwrap(), None);
+    let names: Vec<_> = accounts.api_tokens(None).await.unwrap();
+    let names: Vec<_> = names.iter().map(|token| token.name.as_str()).collect();
+    assert_eq!(names, ["backup 1", "backup 2", "backup 3"]);
+    assert_eq!(accounts.api_tokens(Some(bob.id)).await.unwrap().len(), 1);
+    for n in 10..=109 {
+        accounts.add_api_token(&program(n, ann.id)).await.unwrap();
+    }
+    let more = accounts.add_api_token(&program(200, ann.id)).await;
+    assert!(matches!(more, Err(StoreError::TooMany { .. })), "{more:?}");
+    assert!(accounts.add_api_token(&program(200, bob.id)).await.is_ok());
+    let nobody = accounts.add_api_token(&program(201, 999)).await;
+    assert!(matches!(nobody, Err(StoreError::UnknownUser { .. })));
+}
+
+async fn the_audit_log_is_read_in_pages(site: Site) {
+    let opened = site.open_all().await;
+    let accounts = &opened.accounts;
+    for n in 0..6 {
+        let line = NewAudit {
+            actor: if n % 2 == 0 { "ann" } else { "bob" }.to_owned(),
+            via: "session".to_owned(),
+            action: if n < 3 { "feed.add" } else { "feed.pause" }.to_owned(),
+            target: n.to_string(),
+            detail: r#"{"n":1}"#.to_owned(),
+            outcome: "ok".to_owned(),
+            address: "192.0.2.1".to_owned(),
+        };
+        assert!(accounts.record_audit(&line).await.unwrap() > 0);
+    }
+    let targets = async |filter: AuditFilter| {
+        let rows = accounts.audit(&filter).await.unwrap();
+        let targets: Vec<_> = rows.iter().map(|row| row.done.target.clone()).collect();
+        (targets.join(" "), rows.last().map(|row| row.id))
+    };
+    let all = AuditFilter {
+        limit: 4,
+        ..AuditFilter::default()
+    };
+    let (first, before) = targets(all.clone()).await;
+    assert_eq!(first, "5 4 3 2");
+    assert_eq!(
+        targets(AuditFilter {
+            before,
+            ..all.clone()
+        })
+        .await
+        .0,
+        "1 0"
+    );
+    let ann = AuditFilter {
+        actor: Some("ann".to_owned()),
+        ..all.clone()
+    };
+    assert_eq!(targets(ann.clone()).await.0, "4 2 0");
+    let adds = |filter| AuditFilter {
+        action: Some("feed.add".to_owned()),
+        ..filter
+    };
+    assert_eq!(targets(adds(ann)).await.0, "2 0");
+    assert_eq!(targets(adds(all)).await.0, "2 1 0");
+    let long = NewAudit {
+        actor: "x\0".repeat(5_000_000),
+        target: "y".repeat(10_000_000),
+        detail: "{".repeat(10_000_000),
+        ..NewAudit::default()
+    };
+    accounts.record_audit(&long).await.unwrap();
+    let last = AuditFilter {
+        limit: 1,
+        ..AuditFilter::default()
+    };
+    let row = accounts.audit(&last).await.unwrap().remove(0);
+    assert_eq!(
+        (row.done.target.len(), row.done.detail.as_str()),
+        (2048, "{}")
+    );
+    assert!(row.done.actor.len() <= 255 && row.at_ms > 0);
+}
+
+async fn what_is_over_is_forgotten(site: Site) {
+    let opened = site.open_all().await;
+    let accounts = &opened.accounts;
+    let ann = add(&opened, "ann", Role::Operator).await;
+    for n in 1..=2 {
+        accounts.add_web_session(&browser(n, ann.id)).await.unwrap();
+        accounts.add_api_token(&program(n, ann.id)).await.unwrap();
+        accounts.record_audit(&NewAudit::default()).await.unwrap();
+    }
+    assert_eq!(accounts.trim_accounts().await.unwrap(), 0);
+    let first = accounts.api_tokens(None).await.unwrap()[0].id;
+    accounts.revoke_api_token(first).await.unwrap();
+    assert_eq!(accounts.trim_accounts().await.unwrap(), 0);
+    let mut raw = Raw::to(&site.url).await;
+    raw.run(
+        "UPDATE web_sessions SET expires_at = 5 WHERE seen_at = (SELECT MIN(seen_at) FROM web_sessions)
+             AND expires_at = (SELECT MIN(expires_at) FROM web_sessions);
+         UPDATE api_tokens SET revoked_at = 5 WHERE revoked_at IS NOT NULL;
+         UPDATE audit SET at = at - 34560000001 WHERE id = (SELECT MIN(id) FROM audit)",
+    )
+    .await;
+    let gone = raw
+        .count("SELECT COUNT(*) FROM web_sessions WHERE expires_at = 5")
+        .await;
+    let went = accounts.trim_accounts().await.unwrap();
+    assert_eq!(went, u64::try_from(gone).unwrap() + 2);
+    assert_eq!(accounts.api_tokens(None).await.unwrap().len(), 1);
+    let lines = AuditFilter {
+        limit: 9,
+        ..AuditFilter::default()
+    };
+    assert_eq!(accounts.audit(&lines).await.unwrap().len(), 1);
+    raw.close().await;
+}

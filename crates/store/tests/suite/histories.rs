@@ -1,0 +1,193 @@
+//! Histories, listed in pages, and what is set about feeds.
+
+use store::{Batch, FeedHour, MoveFilter, MoveRow, SessionRow, StoreError};
+use uuid::Uuid;
+
+use crate::rows::{event, moved, progress, session};
+use crate::site::{Site, URL, drafts, encode, on_both};
+
+on_both! {
+    histories_are_listed_in_pages,
+    updates_are_listed_without_their_bytes,
+    a_paused_feed_says_so,
+}
+
+async fn histories_are_listed_in_pages(site: Site) {
+    let opened = site.open_all().await;
+    let records = &opened.records;
+    let hour = |hour_ms, polls| FeedHour {
+        channel: "lore".to_owned(),
+        url: URL.to_owned(),
+        hour_ms,
+        polls,
+        ok: 1,
+        not_modified: 2,
+        failed: 3,
+        challenged: 4,
+        entries: 5,
+    };
+    let batch = Batch {
+        moves: (0..30_i64)
+            .map(|n| MoveRow {
+                channel: if n % 3 == 0 { "news" } else { "lore" }.to_owned(),
+                to: if n % 2 == 0 { "unicast" } else { "amt" }.to_owned(),
+                ..moved(u128::try_from(n % 5).unwrap(), n * 10, "silent")
+            })
+            .chain([moved(1, 300, "joined")])
+            .collect(),
+        sessions: (0..5).map(|n| session(1, 100 * n)).collect(),
+        progress: (1..=9).map(progress).collect(),
+        feed_hours: vec![hour(3_600_000, 6), hour(0, 4), hour(0, 3)],
+        feed_events: (0..4).map(event).collect(),
+        ..Batch::default()
+    };
+    records.write(&batch).await.unwrap();
+    records
+        .write(&Batch {
+            feed_hours: vec![hour(0, 1)],
+            ..Batch::default()
+        })
+        .await
+        .unwrap();
+    let times = async |filter: MoveFilter| {
+        let moves = records.moves(&filter).await.unwrap();
+        (
+            moves.iter().map(|row| row.at_ms).collect::<Vec<_>>(),
+            moves.last().map(|row| row.id),
+        )
+    };
+    let all = MoveFilter {
+        limit: 4,
+        ..MoveFilter::default()
+    };
+    let (first, before) = times(all.clone()).await;
+    assert_eq!(first, [300, 290, 280, 270]);
+    let (second, _) = times(MoveFilter {
+        before,
+        ..all.clone()
+    })
+    .await;
+    assert_eq!(second, [260, 250, 240, 230]);
+    let of = |filter: MoveFilter| MoveFilter {
+        limit: 100,
+        ..filter
+    };
+    let (one, _) = times(of(MoveFilter {
+        receiver: Some(Uuid::from_u128(1)),
+        ..MoveFilter::default()
+    }))
+    .await;
+    assert_eq!(one, [300, 260, 210, 160, 110, 60, 10]);
+    let (both, _) = times(of(MoveFilter {
+        receiver: Some(Uuid::from_u128(1)),
+        channel: Some("news".to_owned()),
+        ..MoveFilter::default()
+    }))
+    .await;
+    assert_eq!(both, [210, 60]);
+    let (channel, _) = times(of(MoveFilter {
+        channel: Some("news".to_owned()),
+        rung: Some("amt".to_owned()),
+        to_ms: Some(200),
+        ..MoveFilter::default()
+    }))
+    .await;
+    assert_eq!(channel, [150, 90, 30]);
+    let (cause, _) = times(of(MoveFilter {
+        cause: Some("joined".to_owned()),
+        ..MoveFilter::default()
+    }))
+    .await;
+    assert_eq!(cause, [300]);
+    let (span, _) = times(of(MoveFilter {
+        from_ms: Some(20),
+        to_ms: Some(50),
+        ..MoveFilter::default()
+    }))
+    .await;
+    assert_eq!(span, [40, 30, 20]);
+    let began = |sessions: Vec<SessionRow>| -> Vec<i64> {
+        sessions.iter().map(|row| row.began_ms).collect()
+    };
+    let page = records.sessions(Uuid::from_u128(1), None, 2).await.unwrap();
+    let before = page.last().map(|row| row.id);
+    assert_eq!(began(page), [400, 300]);
+    let page = records.sessions(Uuid::from_u128(1), before, 9).await;
+    assert_eq!(began(page.unwrap()), [200, 100, 0]);
+    let seqs: Vec<_> = records.progress("lore", Some(8), 3).await.unwrap();
+    let seqs: Vec<_> = seqs.iter().map(|row| row.seq).collect();
+    assert_eq!(seqs, [7, 6, 5]);
+    let hours = records
+        .feed_history("lore", URL, 0, 3_600_000)
+        .await
+        .unwrap();
+    assert_eq!(
+        hours,
+        [FeedHour {
+            polls: 8,
+            ok: 3,
+            not_modified: 6,
+            failed: 9,
+            challenged: 12,
+            entries: 15,
+            ..hour(0, 0)
+        }]
+    );
+    let events = records
+        .feed_events(Some(("lore", URL)), None, 2)
+        .await
+        .unwrap();
+    let at: Vec<_> = events.iter().map(|row| row.at_ms).collect();
+    assert_eq!(at, [3, 2]);
+    let events = records
+        .feed_events(None, Some(events[1].id), 9)
+        .await
+        .unwrap();
+    assert_eq!(events.len(), 2);
+    let none = records.feed_events(Some(("lore", "x")), None, 9).await;
+    assert!(none.unwrap().is_empty());
+}
+
+async fn updates_are_listed_without_their_bytes(site: Site) {
+    let opened = site.open_all().await;
+    opened.store.open_channel("lore").await.unwrap();
+    let new = drafts(0, 5);
+    let stored = opened
+        .store
+        .append("lore", URL, None, &new, None, &encode)
+        .await;
+    assert_eq!(stored.unwrap().len(), 5);
+    let list = opened
+        .records
+        .update_list("lore", Some(5), 3)
+        .await
+        .unwrap();
+    let seqs: Vec<_> = list.iter().map(|row| row.seq).collect();
+    assert_eq!(seqs, [4, 3, 2]);
+    let first = &list[0];
+    assert_eq!((first.entry_id.as_str(), first.url.as_str()), ("e3", URL));
+    assert!(first.is_new && first.created_ms > 0);
+    assert_eq!(first.bytes, encode(4, &new[3]).len() as u64);
+    let all = opened.records.update_list("lore", None, 99).await.unwrap();
+    assert_eq!(all.len(), 5);
+    let unknown = opened.records.update_list("news", None, 9).await;
+    assert!(matches!(unknown, Err(StoreError::UnknownChannel { .. })));
+}
+
+async fn a_paused_feed_says_so(site: Site) {
+    let opened = site.open_all().await;
+    opened.store.open_channel("lore").await.unwrap();
+    let none = opened.records.set_feed_paused("lore", URL, true).await;
+    assert!(!none.unwrap());
+    let stored = opened
+        .store
+        .append("lore", URL, None, &drafts(0, 1), None, &encode)
+        .await;
+    stored.unwrap();
+    assert!(!opened.store.feeds(None).await.unwrap()[0].paused);
+    let version = opened.store.version().await.unwrap();
+    let paused = opened.records.set_feed_paused("lore", URL, true).await;
+    assert!(paused.unwrap());
+    assert!(opened.store.feeds(None).await.unwrap()[0].paused);
+    assert!(opened.store.version().await.unwrap() > version);
+}

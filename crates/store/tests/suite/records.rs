@@ -1,0 +1,289 @@
+//! What a source records: written in batches, by who has the lease.
+
+use std::time::{Duration, Instant};
+
+use store::{
+    Batch, FeedEvent, FeedHour, Fence, Holder, Leased, MoveRow, Opened, ProgressRow, PulseRow,
+    RelayRow, SessionRow, SourceInfo, StateRow, StoreError,
+};
+use uuid::Uuid;
+
+use crate::rows::{event, full, info, moved, progress, pulse, relay, session, state, written};
+use crate::site::{Site, on_both};
+
+on_both! {
+    what_was_written_is_read_back_whole,
+    what_is_written_again_replaces_what_was_there,
+    who_has_lost_the_lease_writes_nothing,
+    a_new_holder_finds_nobody_connected,
+    texts_of_any_kind_are_cut_and_stored,
+    five_thousand_receivers_fit_into_one_batch,
+}
+
+async fn what_was_written_is_read_back_whole(site: Site) {
+    let opened = site.open_all().await;
+    let empty = opened.records.snapshot().await.unwrap();
+    assert_eq!(written(empty.clone()), Batch::default());
+    assert!(empty.upto > 1_600_000_000_000, "{}", empty.upto);
+    let change = opened.records.write(&full()).await.unwrap();
+    assert_eq!(change, empty.upto + 1);
+    let mut wanted = full();
+    wanted.sessions.clear();
+    // No database has larger numbers.
+    wanted.pulses[0].equivalent_bytes = u64::try_from(i64::MAX).unwrap();
+    let snapshot = opened.records.snapshot().await.unwrap();
+    assert_eq!((snapshot.upto, snapshot.epoch), (change, empty.epoch));
+    assert_eq!(snapshot.states[0].change, change);
+    assert_eq!(written(snapshot), wanted);
+    let since = opened.records.changes_since(empty.upto, 100).await.unwrap();
+    assert_eq!((since.upto, since.more), (change, false));
+    assert_eq!(written(since), wanted);
+    let sessions = opened.records.sessions(Uuid::from_u128(1), None, 9).await;
+    assert_eq!(sessions.unwrap(), full().sessions);
+    opened.store.close().await;
+    let again = site.open_all().await.records.snapshot().await.unwrap();
+    assert_eq!((again.upto, again.epoch), (change, empty.epoch));
+    assert_eq!(written(again), wanted);
+}
+
+async fn what_is_written_again_replaces_what_was_there(site: Site) {
+    let opened = site.open_all().await;
+    opened.records.write(&full()).await.unwrap();
+    let offline = StateRow {
+        connected: false,
+        rung: "offline".to_owned(),
+        cursor: None,
+        key_sequence: None,
+        rtt_us: None,
+        session: None,
+        ..state(1, "lore", "")
+    };
+    let ended = SessionRow {
+        ended_ms: Some(1000),
+        end_cause: Some("idle".to_owned()),
+        ..session(1, 900)
+    };
+    let again = Batch {
+        // The last one counts.
+        states: vec![state(1, "lore", "amt"), offline.clone()],
+        sessions: vec![ended.clone()],
+        pulses: vec![pulse("lore", 8), pulse("lore", 9)],
+        progress: vec![ProgressRow {
+            all_ms: Some(77),
+            ..progress(7)
+        }],
+        relays: vec![RelayRow {
+            healthy: false,
+            since_ms: None,
+            ..relay("relay.example.org")
+        }],
+        ..Batch::default()
+    };
+    opened.records.write(&again).await.unwrap();
+    let now = opened.records.snapshot().await.unwrap();
+    assert_eq!(now.states.len(), 2);
+    let first = StateRow {
+        change: 0,
+        ..now.states[0].clone()
+    };
+    assert_eq!(first, offline);
+    assert_eq!((now.pulses.len(), now.pulses[0].head), (1, 9));
+    assert_eq!((now.progress.len(), now.progress[0].all_ms), (1, Some(77)));
+    assert_eq!((now.relays.len(), now.relays[0].healthy), (1, false));
+    assert_eq!(now.moves.len(), 2);
+    let sessions = opened.records.sessions(Uuid::from_u128(1), None, 9).await;
+    assert_eq!(sessions.unwrap(), [ended]);
+}
+
+async fn lease(opened: &Opened, holder: u128) -> Fence {
+    let holder = Holder {
+        id: Uuid::from_u128(holder),
+        name: "attic".to_owned(),
+    };
+    let leased = opened
+        .store
+        .take_lease("lore", &holder, Duration::from_millis(1))
+        .await;
+    let Leased::Held(lease) = leased.unwrap() else {
+        panic!("somebody has it")
+    };
+    Fence {
+        channel: lease.channel,
+        fence: lease.fence,
+    }
+}
+
+async fn who_has_lost_the_lease_writes_nothing(site: Site) {
+    let opened = site.open_all().await;
+    opened.store.open_channel("lore").await.unwrap();
+    let first = lease(&opened, 1).await;
+    let mine = Batch {
+        fences: vec![first.clone()],
+        ..full()
+    };
+    let change = opened.records.write(&mine).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let second = lease(&opened, 2).await;
+    assert!(second.fence > first.fence);
+    let error = opened.records.write(&mine).await.unwrap_err();
+    assert!(matches!(error, StoreError::Fenced { .. }), "{error:?}");
+    let over = opened.records.take_over(&[first], 5, "restart").await;
+    assert!(matches!(over, Err(StoreError::Fenced { .. })), "{over:?}");
+    let snapshot = opened.records.snapshot().await.unwrap();
+    assert_eq!((snapshot.upto, snapshot.moves.len()), (change, 2));
+    let both = Batch {
+        fences: vec![
+            second.clone(),
+            Fence {
+                channel: "news".to_owned(),
+                fence: 1,
+            },
+        ],
+        ..full()
+    };
+    let error = opened.records.write(&both).await.unwrap_err();
+    assert!(
+        matches!(error, StoreError::UnknownChannel { .. }),
+        "{error:?}"
+    );
+    let theirs = Batch {
+        fences: vec![second],
+        ..full()
+    };
+    // What was refused has left no gap.
+    assert_eq!(opened.records.write(&theirs).await.unwrap(), change + 1);
+}
+
+async fn a_new_holder_finds_nobody_connected(site: Site) {
+    let opened = site.open_all().await;
+    opened.store.open_channel("lore").await.unwrap();
+    let elsewhere = StateRow {
+        session: Some(7),
+        ..state(2, "news", "amt")
+    };
+    let batch = Batch {
+        states: vec![state(1, "lore", "multicast"), elsewhere],
+        sessions: vec![
+            session(1, 900),
+            SessionRow {
+                id: 7,
+                ..session(2, 901)
+            },
+        ],
+        ..Batch::default()
+    };
+    let before = opened.records.write(&batch).await.unwrap();
+    let fence = lease(&opened, 1).await;
+    opened
+        .records
+        .take_over(&[fence], 5000, "the source was restarted")
+        .await
+        .unwrap();
+    let changes = opened.records.changes_since(before, 10).await.unwrap();
+    let row = &changes.states[0];
+    assert_eq!(changes.states.len(), 1);
+    assert_eq!((row.connected, row.rung.as_str()), (false, "offline"));
+    assert_eq!((row.since_ms, row.cursor), (5000, Some(7)));
+    assert_eq!(row.cause, "the source was restarted");
+    assert!(changes.moves.is_empty());
+    let first = opened.records.sessions(Uuid::from_u128(1), None, 9).await;
+    assert_eq!(first.unwrap()[0].ended_ms, Some(5000));
+    let other = opened.records.sessions(Uuid::from_u128(2), None, 9).await;
+    assert_eq!(other.unwrap()[0].ended_ms, None);
+}
+
+async fn texts_of_any_kind_are_cut_and_stored(site: Site) {
+    let records = site.open_all().await.records;
+    let long = "\u{5d0}\u{202e}<script>🦊\0".repeat(600_000);
+    assert!(long.len() > 10_000_000);
+    let batch = Batch {
+        states: vec![StateRow {
+            channel: long.clone(),
+            rung: long.clone(),
+            cause: long.clone(),
+            address: long.clone(),
+            ..state(1, "", "")
+        }],
+        moves: vec![MoveRow {
+            name: long.clone(),
+            channel: long.clone(),
+            from: long.clone(),
+            to: long.clone(),
+            cause: long.clone(),
+            ..moved(1, 1, "")
+        }],
+        sessions: vec![SessionRow {
+            name: long.clone(),
+            software: long.clone(),
+            address: long.clone(),
+            end_cause: Some(long.clone()),
+            ..session(1, 1)
+        }],
+        pulses: vec![PulseRow {
+            flow: long.clone(),
+            ..pulse(&long, 1)
+        }],
+        relays: vec![RelayRow {
+            detail: long.clone(),
+            asked: long.clone(),
+            ..relay(&long)
+        }],
+        feed_events: vec![FeedEvent {
+            url: long.clone(),
+            state: long.clone(),
+            detail: long.clone(),
+            excerpt: Some(long.clone()),
+            ..event(1)
+        }],
+        feed_hours: vec![FeedHour {
+            url: long.clone(),
+            channel: "\0".to_owned(),
+            ..FeedHour::default()
+        }],
+        info: Some(SourceInfo {
+            holder: long.clone(),
+            warnings: vec![long.clone(); 100],
+            pins: (0..100).map(|n| n.to_string()).collect(),
+            ..info()
+        }),
+        ..Batch::default()
+    };
+    records.write(&batch).await.unwrap();
+    let now = records.snapshot().await.unwrap();
+    let row = &now.states[0];
+    let texts = [&row.channel, &row.rung, &row.cause, &now.moves[0].name];
+    for (text, most) in texts.into_iter().zip([255, 32, 255, 255]) {
+        assert!(text.len() <= most && text.len() > most - 8, "{text:?}");
+        assert!(!text.contains('\0') && text.starts_with("\u{5d0}\u{202e}<"));
+    }
+    assert!(row.cause.contains('\u{fffd}'), "{:?}", row.cause);
+    assert_eq!(now.pulses[0].flow, "{}");
+    let excerpt = now.feed_events[0].excerpt.as_ref().unwrap();
+    assert!((4000..=4096).contains(&excerpt.len()), "{}", excerpt.len());
+    let info = now.info.unwrap();
+    assert_eq!((info.warnings.len(), info.pins.len()), (1, 64));
+}
+
+async fn five_thousand_receivers_fit_into_one_batch(site: Site) {
+    let opened = site.open_all().await;
+    let start = opened.records.snapshot().await.unwrap().upto;
+    let batch = |rung: &str| Batch {
+        states: (0..5000).map(|n| state(n, "lore", rung)).collect(),
+        moves: (0..5000).map(|n| moved(n, 5, "silent")).collect(),
+        ..Batch::default()
+    };
+    // Generous: each takes well below a second on an idle machine.
+    const BOUND: Duration = Duration::from_secs(20);
+    for rung in ["multicast", "unicast"] {
+        let started = Instant::now();
+        opened.records.write(&batch(rung)).await.unwrap();
+        assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+        println!("5,000 states and moves: {:?}", started.elapsed());
+    }
+    let started = Instant::now();
+    let news = opened.records.changes_since(start, 20_000).await.unwrap();
+    assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+    println!("read: {:?}", started.elapsed());
+    assert_eq!((news.states.len(), news.moves.len()), (5000, 10_000));
+    assert!(news.states.iter().all(|row| row.rung == "unicast"));
+}
