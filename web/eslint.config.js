@@ -17,6 +17,9 @@ export default tseslint.config(
       "svelte/no-at-html-tags": "error",
       "svelte/no-navigation-without-resolve": "off",
       "svelte/no-inline-styles": "error",
+      // State is replaced as a whole here, and plain collections are faster.
+      "svelte/prefer-svelte-reactivity": "off",
+      "svelte/no-useless-mustaches": "off",
       "@typescript-eslint/no-unused-vars": ["error", { argsIgnorePattern: "^_", varsIgnorePattern: "^_" }],
     },
   },

@@ -6,6 +6,15 @@ import { createServer } from "node:http";
 import path from "node:path";
 import { World } from "./world.mjs";
 
+/** The console refuses what it does not know. */
+const QUERIES = {
+  receivers: ["q", "rung", "channel", "tag", "connected", "cause", "behind", "sort", "order", "cursor", "offset", "limit", "format"],
+  moves: ["receiver", "channel", "cause", "rung", "from_ms", "to_ms", "cursor", "limit", "format"],
+  samples: ["channel", "from_ms", "to_ms", "points"],
+  updates: ["channel", "before", "cursor", "limit"],
+  audit: ["actor", "action", "before", "cursor", "limit"],
+};
+
 /** The content security policy that the page has to live with. */
 export const POLICY = [
   "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:", "font-src 'self'", "connect-src 'self'",
@@ -36,13 +45,12 @@ function filterReceivers(world, query) {
   const wanted = ["rung", "channel", "tag", "cause"].map((key) => [key, query.get(key)]);
   const [rung, channel, tag, cause] = wanted.map(([, value]) => value);
   const connected = query.get("connected");
-  const rungs = rung ? rung.split(",") : null;
   let rows = world.receivers;
-  if (q || rungs || channel || tag || cause || connected !== null || query.get("behind") === "true") {
+  if (q || rung || channel || tag || cause || connected !== null || query.get("behind") === "true") {
     rows = rows.filter(
       (r) =>
         (!q || r.name.toLowerCase().includes(q) || (r.label ?? "").toLowerCase().includes(q) || r.id.startsWith(q) || (r.address ?? "").includes(q)) &&
-        (!rungs || rungs.includes(r.rung)) &&
+        (!rung || r.rung === rung) &&
         (!channel || r.channels.some((one) => one.channel === channel)) &&
         (!tag || r.tags.includes(tag)) &&
         (!cause || r.cause === cause) &&
@@ -80,10 +88,10 @@ function csvCell(value) {
 
 /**
  * Starts the stand-in. Options: `receivers`, `seed`, `hostile`, `port`, `dist` (a folder to serve),
- * `signedIn` (skips sign-in), `setup` (no user yet), `tickMs`.
+ * `signedIn` (skips sign-in), `setup` (no user yet), `tickMs`, `policy` (false: without a content security policy).
  */
 export async function startMock(options = {}) {
-  const { port = 0, dist = null, tickMs = 1000, signedIn = false, setup = false } = options;
+  const { port = 0, dist = null, tickMs = 1000, signedIn = false, setup = false, policy = true } = options;
   const world = new World(options);
   const sessions = new Map();
   const clients = new Set();
@@ -105,7 +113,7 @@ export async function startMock(options = {}) {
   }
 
   function commandFor(kind, result) {
-    const id = `c${(world.nextId += 1)}`;
+    const id = (world.nextId += 1);
     const command = { id, kind, state: "taken", result: null };
     world.commands.set(id, command);
     setTimeout(() => Object.assign(command, { state: "done", result }), 700).unref();
@@ -117,7 +125,7 @@ export async function startMock(options = {}) {
   }
 
   const find = (list, id, what) => {
-    const found = list.find((one) => one.id === id || one.token_id === id || one.name === id);
+    const found = list.find((one) => String(one.id) === id || one.name === id);
     if (!found) throw new Refusal(404, `There is no such ${what}`, `${what} ${id} is not known; it may have been removed.`);
     return found;
   };
@@ -136,14 +144,18 @@ export async function startMock(options = {}) {
       for await (const piece of request) text += piece;
       if (text) body = JSON.parse(text);
     }
+    const known = QUERIES[parts.length > 1 && parts[0] !== "moves" && parts[0] !== "receivers" ? "" : parts[0]];
+    if (method === "GET" && known) {
+      for (const key of query.keys()) if (!known.includes(key)) throw new Refusal(400, "The request cannot be understood", `there is no parameter ${key}`);
+    }
     if (route === "POST setup") {
       if (!setupToken || body.token !== setupToken) throw new Refusal(403, "This setup link does not work", "It was used already, or is not the newest one. The console prints a new one at its start while there is no user.");
       if (String(body.password).length < 10) throw new Refusal(422, "The password is too short", "Take at least 10 characters.");
       setupToken = null;
-      world.users = [{ id: "u1", name: body.name, password: body.password, role: "operator", created_ms: world.now(), disabled_ms: null, seen_ms: world.now() }];
+      world.users = [{ id: 1, name: body.name, password: body.password, role: "operator", created_ms: world.now(), disabled_ms: null }];
       return signIn(world.users[0], respond);
     }
-    if (route === "POST session") {
+    if (route === "POST session" && !parts[1]) {
       const user = world.users.find((one) => one.name === body.name && one.password === body.password && !one.disabled_ms);
       if (!user) throw new Refusal(401, "That is not right", "Name and password do not fit together.");
       return signIn(user, respond);
@@ -156,6 +168,10 @@ export async function startMock(options = {}) {
     switch (route) {
       case "GET session":
         return respond(200, { user: { name: user.name, role: user.role }, csrf: session.csrf });
+      case "POST session":
+        if (body.current !== user.password) throw new Refusal(422, "A value cannot be used", "current: that is not your password");
+        user.password = body.password;
+        return respond(204, null);
       case "DELETE session":
         for (const [key, one] of sessions) if (one === session) sessions.delete(key);
         return respond(204, null, { "set-cookie": "flexfeed=; Path=/; Max-Age=0" });
@@ -181,7 +197,7 @@ export async function startMock(options = {}) {
       case "PATCH receivers": {
         need(user);
         const receiver = find(world.receivers, parts[1], "receiver");
-        if ("label" in body) receiver.label = body.label || null;
+        if (body.label !== undefined && body.label !== null) receiver.label = body.label || null;
         if (body.tags) {
           if (body.tags.some((tag) => tag.length > 64)) throw new Refusal(422, "A tag is too long", "A tag has at most 64 characters.");
           receiver.tags = body.tags;
@@ -212,7 +228,7 @@ export async function startMock(options = {}) {
       }
       case "GET channels": {
         const list = world.overview().channels.map((channel) => ({
-          ...channel, created_ms: world.startedMs, private: channel.name === "news", groups: ["232.70.70.1:4434", "[ff3e::4646:1]:4434"],
+          ...channel, created_ms: world.startedMs, private: channel.name === "news", rate_bps: null, keep_updates: null, keep_ms: null, flow: null, origin: "managed", published_by: "source-1", groups: ["232.70.70.1:4434", "[ff3e::4646:1]:4434"],
           key_sequence: world.keySequence[channel.name], feeds: world.feeds.filter((feed) => feed.channel === channel.name).length, first: 1,
         }));
         return respond(200, parts[1] ? find(list, parts[1], "channel") : { items: list, next_cursor: null });
@@ -227,7 +243,7 @@ export async function startMock(options = {}) {
         if (!/^[a-z0-9-]{1,64}$/.test(body.name ?? "")) throw new Refusal(422, "That is no name for a channel", "Small letters, digits and hyphens, at most 64.");
         world.heads[body.name] = 0;
         world.keySequence[body.name] = 1;
-        return respond(201, { ...world.channelNow(body.name), created_ms: world.now(), private: Boolean(body.private), groups: [], key_sequence: 1, feeds: 0, first: 1 });
+        return respond(201, { ...world.channelNow(body.name), created_ms: world.now(), private: Boolean(body.private), groups: [], key_sequence: 1, feeds: 0, first: 1, rate_bps: null, keep_updates: null, keep_ms: null, flow: null, origin: "managed", published_by: null });
       }
       case "GET relays":
         return respond(200, { items: world.relays, next_cursor: null });
@@ -243,11 +259,11 @@ export async function startMock(options = {}) {
         if (parts[1] === "test") {
           if (/127\.|localhost|169\.254|\[::1\]|10\.|192\.168/.test(body.url)) throw new Refusal(422, "That address is not fetched", "It leads to a private network. Feeds are only fetched from public addresses.");
           if (!/^https?:\/\//.test(body.url)) throw new Refusal(422, "That is no address of a feed", "It has to begin with https:// or http://.");
-          return respond(200, { state: "ok", title: "A feed that was tried", detail: "Atom, 25 entries", took_ms: 184, excerpt: null, entries: Array.from({ length: 10 }, (_, at) => ({ title: `Entry ${at + 1}`, link: at === 3 ? "javascript:alert(1)" : `https://example.org/${at}`, published_ms: world.now() - at * 3_000_000 })) });
+          return respond(200, { state: "ok", title: "A feed that was tried", entry_count: 25, detail: "Atom", took_ms: 184, excerpt: null, entries: Array.from({ length: 10 }, (_, at) => ({ title: `Entry ${at + 1}`, link: at === 3 ? "javascript:alert(1)" : `https://example.org/${at}`, published_ms: world.now() - at * 3_000_000 })) });
         }
         if (parts[2] === "refresh") return respond(202, commandFor("refresh-feed", "polled: nothing has changed"));
         if (!/^https?:\/\//.test(body.url ?? "")) throw new Refusal(422, "That is no address of a feed", "It has to begin with https:// or http://.");
-        const feed = { id: `f${(world.nextId += 1)}`, channel: body.channel, url: body.url, title: body.title, state: "pending", detail: null, since_ms: world.now(), last_poll_ms: null, last_success_ms: null, next_poll_ms: world.now() + 1000, min_interval_ms: body.min_interval_ms ?? 15_000, polls_24h: 0, failed_24h: 0, entries_24h: 0, seen: null };
+        const feed = { id: `f${(world.nextId += 1)}`, channel: body.channel, url: body.url, title: body.title, state: "pending", detail: "", since_ms: world.now(), last_poll_ms: null, next_poll_ms: world.now() + 1000, interval_ms: 15_000, min_interval_ms: body.min_interval_ms ?? null, max_interval_ms: null, local: false, paused: false, moved_to: null, origin: "managed", seen: null };
         world.feeds.push(feed);
         note(user, "feed.add", feed.url);
         return respond(201, feed);
@@ -255,7 +271,7 @@ export async function startMock(options = {}) {
       case "PATCH feeds": {
         need(user);
         const feed = find(world.feeds, parts[1], "feed");
-        if ("paused" in body) Object.assign(feed, { state: body.paused ? "paused" : "pending", next_poll_ms: body.paused ? null : world.now() + 1000, detail: body.paused ? `paused by ${user.name}` : null });
+        if ("paused" in body) Object.assign(feed, { paused: body.paused, state: body.paused ? "paused" : "pending", next_poll_ms: body.paused ? null : world.now() + 1000, detail: body.paused ? "paused by an operator" : "" });
         if ("title" in body) feed.title = body.title;
         note(user, "feed.change", feed.url, body);
         return respond(200, feed);
@@ -270,21 +286,21 @@ export async function startMock(options = {}) {
         if (!update) throw new Refusal(404, "There is no such update", `Channel ${parts[1]} does not hold update ${parts[2]} any more.`);
         const hostile = `<h2>Hello</h2><script>parent.__hit=1</script><img src=x onerror="parent.__hit=1"><a href="javascript:parent.__hit=1">x</a><form action="//evil.example"><input name=a></form><style>*{display:none}</style><iframe srcdoc="<script>parent.__hit=1</script>"></iframe>`;
         return respond(200, {
-          ...update, feed_url: world.feeds[0]?.url ?? null, link: world.hostile ? "javascript:alert(1)" : `https://lore.kernel.org/all/${update.seq}/`, authors: [world.hostile ? `<b>${hostile}` : "Ada Example <ada@example.org>"], updated_ms: update.published_ms,
+          ...update, link: world.hostile ? "javascript:alert(1)" : `https://lore.kernel.org/all/${update.seq}/`, authors: [world.hostile ? `<b>${hostile}` : "Ada Example <ada@example.org>"], updated_ms: update.published_ms,
           content: `${world.hostile ? hostile : ""}<p>This series makes the folio's mapping stay valid while it is split, so that readers need no second look.</p><p>Changes since v2:</p><ul><li>keep the lock order that <code>filemap</code> expects</li><li>say in the comment why</li></ul><pre>--- a/mm/huge_memory.c\n+++ b/mm/huge_memory.c\n@@ -3312,7 +3312,9 @@ static int __folio_split(struct folio *folio)\n-\tmapping = NULL;\n+\tmapping = folio->mapping;\n</pre><blockquote>Could this be two patches?</blockquote><p>I think one is easier to follow. <a href="https://lore.kernel.org/">The thread</a>.</p>`,
-          content_type: "html", summary: null, summary_type: null,
+          content_type: "html", content_cut: false, summary: null,
         });
       }
       case "GET enrolments":
         return respond(200, { items: world.enrolments, next_cursor: null });
       case "POST enrolments": {
         need(user);
-        const token = randomBytes(3).toString("hex");
-        world.enrolments.unshift({ token_id: token, label: body.label, channels: body.channels, created_ms: world.now(), expires_ms: body.expires_ms, limit: body.limit, used: 0 });
+        const token = (world.nextId += 1);
+        world.enrolments.unshift({ token_id: token, label: body.label, channels: body.channels, created_ms: world.now(), expires_ms: body.expires_ms, limit: body.limit, used: 0, public: false, revoked_ms: null });
         const address = world.publicAddress ?? "localhost:4433";
         const link = `flexfeed://QmFzZTY0VG9rZW4${token}@${address}?pin=sha256:4Jm0Z3b9kPq7w1Xc5nT8vR2yL6sD0fG-hK_jA3eUiO4&${body.channels.map((name) => `ch=${name}`).join("&")}`;
         return respond(201, {
-          token_id: token, link,
+          token_id: token, link, warning: world.publicAddress ? null : "PUBLIC_ADDRESS is not set: the link names an address that receivers elsewhere cannot reach",
           docker_run: `docker run -d --name flexfeed --restart unless-stopped -p 127.0.0.1:8080:8080 -v flexfeed:/data ghcr.io/flexfeed/receiver '${link}'`,
           helm_install: `helm install flexfeed oci://ghcr.io/flexfeed/charts/receiver --set-string link='${link}'`,
           binary: `flexfeed-receiver '${link}' --data ~/feeds`,
@@ -292,28 +308,28 @@ export async function startMock(options = {}) {
       }
       case "DELETE enrolments":
         need(user);
-        world.enrolments = world.enrolments.filter((one) => one.token_id !== parts[1]);
+        world.enrolments = world.enrolments.filter((one) => String(one.token_id) !== parts[1]);
         return respond(204, null);
       case "GET users":
         need(user);
-        return respond(200, { items: world.users.map(({ password: _password, ...rest }) => rest), next_cursor: null });
+        return respond(200, { items: world.users.map(({ password: _password, ...rest }) => ({ ...rest, is_self: rest.name === user.name })), next_cursor: null });
       case "POST users":
         need(user);
         if (String(body.password).length < 10) throw new Refusal(422, "The password is too short", "Take at least 10 characters.");
         if (world.users.some((one) => one.name === body.name)) throw new Refusal(409, "That name is taken", `There is a user ${body.name} already.`);
-        world.users.push({ id: `u${(world.nextId += 1)}`, name: body.name, password: body.password, role: body.role, created_ms: world.now(), disabled_ms: null, seen_ms: null });
-        return respond(201, { ...world.users.at(-1), password: undefined });
+        world.users.push({ id: (world.nextId += 1), name: body.name, password: body.password, role: body.role, created_ms: world.now(), disabled_ms: null });
+        return respond(201, { ...world.users.at(-1), password: undefined, is_self: false });
       case "DELETE users":
         need(user);
         if (find(world.users, parts[1], "user") === user) throw new Refusal(409, "You cannot remove yourself", "Let another operator do it.");
-        world.users = world.users.filter((one) => one.id !== parts[1]);
+        world.users = world.users.filter((one) => String(one.id) !== parts[1]);
         return respond(204, null);
       case "GET api-tokens":
         need(user);
         return respond(200, { items: world.tokens, next_cursor: null });
       case "POST api-tokens":
         need(user);
-        world.tokens.unshift({ id: `t${(world.nextId += 1)}`, name: body.name, user: user.name, scopes: body.scopes, created_ms: world.now(), expires_ms: body.expires_ms, seen_ms: null, revoked_ms: null });
+        world.tokens.unshift({ id: (world.nextId += 1), name: body.name, user: user.name, scopes: body.scopes, created_ms: world.now(), expires_ms: body.expires_ms, seen_ms: null, revoked_ms: null });
         return respond(201, { ...world.tokens[0], token: `fft_${randomBytes(24).toString("base64url")}` });
       case "DELETE api-tokens":
         need(user);
@@ -327,7 +343,7 @@ export async function startMock(options = {}) {
         world.draining = true;
         return respond(202, commandFor("drain", "receivers are being sent away"));
       case "GET commands": {
-        const command = world.commands.get(parts[1]);
+        const command = world.commands.get(Number(parts[1]));
         if (!command) throw new Refusal(404, "There is no such command", "It is not known.");
         return respond(200, command);
       }
@@ -359,7 +375,7 @@ export async function startMock(options = {}) {
     const { query } = client;
     if (query.get("receiver")) {
       const one = world.byId.get(query.get("receiver"));
-      return { items: one ? [one] : [] };
+      return { items: one ? [one] : [], next_cursor: null, total: world.receivers.length, filtered: one ? 1 : 0 };
     }
     return query.get("limit") && query.get("limit") !== "0" ? receiverPage(world, query, 100) : null;
   }
@@ -370,7 +386,8 @@ export async function startMock(options = {}) {
     const client = { response, query: url.searchParams };
     const page = pageOf(client);
     client.shown = new Set(page?.items.map((one) => one.id));
-    send(client, "snapshot", { overview: world.overview(), feeds: world.feeds, relays: world.relays, ...(page ? { receivers: page.items, filtered: page.filtered, total: page.total } : {}) });
+    client.filtered = page?.filtered;
+    send(client, "snapshot", { overview: world.overview(), receivers: page });
     clients.add(client);
     request.on("close", () => clients.delete(client));
   }
@@ -380,11 +397,11 @@ export async function startMock(options = {}) {
     const overview = world.overview();
     const ids = new Map(changed.map((one) => [one.id, one]));
     for (const client of clients) {
-      const delta = { overview, moves, feeds: world.feeds, relays: world.relays };
-      const rows = [...client.shown].map((id) => ids.get(id)).filter(Boolean);
-      if (rows.length) delta.receivers = rows;
-      const lost = gone.filter((id) => client.shown.has(id));
-      if (lost.length) delta.gone = lost;
+      const isList = client.shown.size > 0;
+      const delta = {
+        overview, moves, feeds: world.feeds, feeds_gone: [], relays: null, order: null, receivers: [...client.shown].map((id) => ids.get(id)).filter(Boolean),
+        gone: gone.filter((id) => client.shown.has(id)), total: isList ? world.receivers.length : null, filtered: isList ? (client.filtered ?? null) : null,
+      };
       send(client, "delta", delta);
     }
   }
@@ -401,7 +418,7 @@ export async function startMock(options = {}) {
       response.writeHead(200, {
         "content-type": TYPES[path.extname(name)] ?? "application/octet-stream",
         "cache-control": plain.startsWith("/assets/") ? "public, max-age=31536000, immutable" : "no-cache",
-        "content-security-policy": POLICY, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer", vary: "accept-encoding",
+        ...(policy ? { "content-security-policy": POLICY } : {}), "x-content-type-options": "nosniff", "referrer-policy": "no-referrer", vary: "accept-encoding",
         ...(packed ? { "content-encoding": coding[0] } : {}),
       });
       return response.end(packed ?? (await readFile(name)));

@@ -62,8 +62,8 @@ export class World {
     this.draining = false;
     this.publicAddress = empty ? null : "feeds.example.org:4433";
     this.users = [
-      { id: "u1", name: "ada", password: "correct horse", role: "operator", created_ms: this.startedMs, disabled_ms: null, seen_ms: now() - 40_000 },
-      { id: "u2", name: "vera", password: "battery staple", role: "viewer", created_ms: this.startedMs + 7_200_000, disabled_ms: null, seen_ms: null },
+      { id: 1, name: "ada", password: "correct horse", role: "operator", created_ms: this.startedMs, disabled_ms: null },
+      { id: 2, name: "vera", password: "battery staple", role: "viewer", created_ms: this.startedMs + 7_200_000, disabled_ms: null },
     ];
     for (let at = 0; at < receivers; at += 1) this.addReceiver(at, receivers);
     if (!empty) this.fill();
@@ -139,24 +139,24 @@ export class World {
     const now = this.now();
     const evil = this.hostile;
     const feed = (more) => ({
-      channel: "lore", title: null, state: "not-modified", detail: null, since_ms: now - 5 * 86_400_000, last_poll_ms: now - 9000,
-      last_success_ms: now - 9000, next_poll_ms: now + 6000, min_interval_ms: 15_000, polls_24h: 5714, failed_24h: 0, entries_24h: 1312, seen: null, ...more,
+      channel: "lore", title: null, state: "not-modified", detail: "", since_ms: now - 5 * 86_400_000, last_poll_ms: now - 9000, next_poll_ms: now + 6000,
+      interval_ms: 15_000, min_interval_ms: null, max_interval_ms: null, local: false, paused: false, moved_to: null, origin: "managed", seen: null, ...more,
     });
     this.feeds = [
-      feed({ id: "f1", url: "https://lore.kernel.org/all/new.atom", title: evil ? HOSTILE.script : "All of lore.kernel.org" }),
-      feed({ id: "f2", url: "https://blog.example.org/atom.xml", title: evil ? HOSTILE.rtl : "The example blog", channel: "news", state: "ok", entries_24h: 3, min_interval_ms: 300_000, polls_24h: 288 }),
+      feed({ id: "f1", url: "https://lore.kernel.org/all/new.atom", title: evil ? HOSTILE.script : "All of lore.kernel.org", origin: "flags" }),
+      feed({ id: "f2", url: "https://blog.example.org/atom.xml", title: evil ? HOSTILE.rtl : "The example blog", channel: "news", state: "ok", interval_ms: 300_000, min_interval_ms: 60_000, max_interval_ms: 3_600_000 }),
       feed({
         id: "f3", url: "https://forum.example.net/latest.rss", title: "Forum, latest", channel: "news", state: "challenged", since_ms: now - 3 * 3_600_000,
-        detail: "the server answered 403 with a page that asks the visitor to prove that a person is there", last_success_ms: now - 3 * 3_600_000, failed_24h: 36, entries_24h: 41,
+        detail: "the server answered 403 with a page that asks the visitor to prove that a person is there",
         seen: { at_ms: now - 3 * 3_600_000, state: "challenged", detail: "403, text/html, 18 kB", excerpt: evil ? HOSTILE.script : "Just a moment…\n\nVerifying that you are human. This may take a few seconds.\nforum.example.net needs to review the security of your connection before proceeding." },
       }),
-      feed({ id: "f4", url: "https://status.example.com/history.json", title: "Status page", channel: "news", state: "error", detail: "connecting took longer than 10 s; it is tried again in 4 min", since_ms: now - 1_260_000, last_success_ms: now - 1_260_000, failed_24h: 6, next_poll_ms: now + 240_000, entries_24h: 2 }),
-      feed({ id: "f5", url: "https://podcast.example.org/feed.xml?quality=high", title: null, channel: "news", state: "paused", detail: "paused by ada", next_poll_ms: null, entries_24h: 0 }),
+      feed({ id: "f4", url: "https://status.example.com/history.json", title: "Status page", channel: "news", state: "error", detail: "connecting took longer than 10 s; it is tried again in 4 min", since_ms: now - 1_260_000, next_poll_ms: now + 240_000 }),
+      feed({ id: "f5", url: "https://podcast.example.org/feed.xml?quality=high", title: null, channel: "news", state: "paused", paused: true, detail: "paused by an operator", next_poll_ms: null }),
     ];
     this.relays = [
-      { address: "relay-eu.example.org:2268", asked: "192.0.2.10:2268", healthy: true, since_ms: now - 8 * 86_400_000, answer_ms: 11.4, detail: null },
-      { address: "relay-us.example.org:2268", asked: "192.0.2.77:2268", healthy: true, since_ms: now - 2 * 86_400_000, answer_ms: 88.1, detail: null },
-      { address: "relay-ap.example.org:2268", asked: "203.0.113.9:2268", healthy: false, since_ms: now - 420_000, answer_ms: null, detail: evil ? HOSTILE.script : "no answer to 3 questions in a row; receivers are not told of it" },
+      { address: "relay-eu.example.org:2268", asked: "192.0.2.10:2268", healthy: true, since_ms: now - 8 * 86_400_000, answer_ms: 11.4, detail: "", at_ms: now },
+      { address: "relay-us.example.org:2268", asked: "192.0.2.77:2268", healthy: true, since_ms: now - 2 * 86_400_000, answer_ms: 88.1, detail: "", at_ms: now },
+      { address: "relay-ap.example.org:2268", asked: "203.0.113.9:2268", healthy: false, since_ms: now - 420_000, answer_ms: null, detail: evil ? HOSTILE.script : "no answer to 3 questions in a row; receivers are not told of it", at_ms: now },
     ];
     for (let at = 0; at < 400; at += 1) this.publish(now - (400 - at) * 41_000 - Math.floor(this.random() * 20_000), true);
     for (const receiver of this.receivers) {
@@ -170,12 +170,12 @@ export class World {
     }
     this.moves.sort((a, b) => b.at_ms - a.at_ms || b.id - a.id);
     this.enrolments = [
-      { token_id: "3f9c", label: evil ? HOSTILE.script : "office", channels: ["lore"], created_ms: now - 6 * 86_400_000, expires_ms: now + 86_400_000, limit: 20, used: 17 },
-      { token_id: "a117", label: "mirrors", channels: ["lore", "news"], created_ms: now - 5 * 86_400_000, expires_ms: null, limit: null, used: this.receivers.length },
+      { token_id: 14, label: evil ? HOSTILE.script : "office", channels: ["lore"], created_ms: now - 6 * 86_400_000, expires_ms: now + 86_400_000, limit: 20, used: 17, public: false, revoked_ms: null },
+      { token_id: 15, label: "mirrors", channels: ["lore", "news"], created_ms: now - 5 * 86_400_000, expires_ms: null, limit: null, used: this.receivers.length, public: false, revoked_ms: null },
     ];
     this.tokens = [
-      { id: "t1", name: evil ? HOSTILE.rtl : "grafana", user: "ada", scopes: ["read"], created_ms: now - 5 * 86_400_000, expires_ms: now + 60 * 86_400_000, seen_ms: now - 12_000, revoked_ms: null },
-      { id: "t2", name: "old script", user: "ada", scopes: ["read", "operate"], created_ms: now - 8 * 86_400_000, expires_ms: null, seen_ms: now - 7 * 86_400_000, revoked_ms: now - 6 * 86_400_000 },
+      { id: 1, name: evil ? HOSTILE.rtl : "grafana", user: "ada", scopes: ["read"], created_ms: now - 5 * 86_400_000, expires_ms: now + 60 * 86_400_000, seen_ms: now - 12_000, revoked_ms: null },
+      { id: 2, name: "old script", user: "ada", scopes: ["read", "operate"], created_ms: now - 8 * 86_400_000, expires_ms: null, seen_ms: now - 7 * 86_400_000, revoked_ms: now - 6 * 86_400_000 },
     ];
     const actions = ["session.begin", "feed.pause", "enrolment.create", "receiver.rename", "channel.rekey", "session.refused"];
     for (let at = 0; at < 90; at += 1) {
@@ -202,7 +202,7 @@ export class World {
     const evil = this.hostile ? Object.values(HOSTILE)[seq % 5] : null;
     const title = evil ?? this.pick(TITLES);
     this.updates.unshift({
-      channel, seq, entry_id: `urn:uuid:${seq.toString(16).padStart(8, "0")}-5b1e-4c0a-9d55-0242ac120002`, kind: this.random() < 0.12 ? "changed" : "new", published_ms: at,
+      channel, seq, entry_id: `urn:uuid:${seq.toString(16).padStart(8, "0")}-5b1e-4c0a-9d55-0242ac120002`, feed_url: this.feeds[0]?.url ?? "https://lore.kernel.org/all/new.atom", kind: this.random() < 0.12 ? "updated" : "created", published_ms: at,
       bytes: 900 + Math.floor(this.random() ** 4 * 60_000), title,
       progress: { expected, delivered: done ? expected : 0, half_ms: done && expected ? 21 + Math.floor(this.random() * 9) : null, p99_ms: done && expected ? 118 + Math.floor(this.random() * 70) : null, all_ms: done && expected ? 240 + Math.floor(this.random() * 900) : null },
     });
@@ -291,9 +291,8 @@ export class World {
     for (const feed of this.feeds) {
       if (feed.next_poll_ms === null || feed.next_poll_ms > now) continue;
       feed.last_poll_ms = now;
-      feed.next_poll_ms = now + feed.min_interval_ms;
+      feed.next_poll_ms = now + feed.interval_ms;
       if (feed.state === "ok" || feed.state === "not-modified") {
-        feed.last_success_ms = now;
         feed.state = published.length ? "ok" : "not-modified";
       }
     }
@@ -345,17 +344,12 @@ export class World {
 
   /** Over receivers and not over their subscriptions. */
   all() {
-    const counts = { total: 0, connected: 0, multicast: 0, amt: 0, replicated: 0, unicast: 0, offline: 0, delivered: 0, behind: 0, worst_lag_updates: 0, worst_lag_ms: 0 };
+    const counts = { total: 0, connected: 0, multicast: 0, amt: 0, replicated: 0, unicast: 0, offline: 0 };
     for (const receiver of this.receivers) {
       counts.total += 1;
       counts[receiver.rung] += 1;
-      if (!receiver.connected) continue;
-      counts.connected += 1;
-      if (receiver.behind_updates > 0) counts.behind += 1;
-      counts.worst_lag_updates = Math.max(counts.worst_lag_updates, receiver.behind_updates);
+      if (receiver.connected) counts.connected += 1;
     }
-    counts.delivered = counts.connected - counts.behind;
-    counts.worst_lag_ms = counts.worst_lag_updates ? 1000 + counts.worst_lag_updates * 600 : 0;
     return counts;
   }
 
@@ -365,18 +359,19 @@ export class World {
     const base = this.receivers.length ? sent : 0;
     return {
       name, head: this.heads[name], receivers: counts, delivered: counts.connected - behind, behind, worst_lag_updates: worst,
-      worst_lag_ms: worst ? 1000 + worst * 600 : 0, updates_per_min: this.receivers.length ? this.updatesPerTick * 60 * (name === "lore" ? 0.9 : 0.1) : 0,
-      flow_bytes: base, unicast_bytes: Math.round(base * counts.total * 0.018), repair_bytes: Math.round(base * counts.total * 0.0006), unicast_equivalent_bytes: base * counts.total,
+      worst_lag_ms: worst ? 400 + worst * 700 : 0, updates_per_min: this.receivers.length ? this.updatesPerTick * 60 * (name === "lore" ? 0.9 : 0.1) : 0,
+      flow_bytes: base, copy_bytes: Math.round(base * counts.replicated), unicast_bytes: Math.round(base * counts.total * 0.018), repair_bytes: Math.round(base * counts.total * 0.0006), unicast_equivalent_bytes: base * counts.total, at_ms: this.now(),
     };
   }
 
   overview() {
     const channels = this.feeds.length || this.receivers.length ? ["lore", "news"] : ["lore"];
-    const tally = { ok: 0, failing: 0, challenged: 0, paused: 0 };
+    const tally = { ok: 0, failing: 0, challenged: 0, paused: 0, pending: 0 };
     for (const feed of this.feeds) {
       if (feed.state === "ok" || feed.state === "not-modified") tally.ok += 1;
       else if (feed.state === "challenged") tally.challenged += 1;
       else if (feed.state === "paused") tally.paused += 1;
+      else if (feed.state === "pending") tally.pending += 1;
       else tally.failing += 1;
     }
     const warnings = this.publicAddress
@@ -384,8 +379,9 @@ export class World {
       : [{ code: "public-address-missing", text: "PUBLIC_ADDRESS is not set: enrolment links name an address that receivers elsewhere cannot reach." }];
     return {
       as_of_ms: this.now(),
+      database_ok: true,
       source: {
-        state: "ok", holder: "source-1", software: "flexfeed-source/0.6.0", started_ms: this.startedMs, seen_ms: this.now(), public_address: this.publicAddress,
+        state: "ok", holder: "source-1", software: "flexfeed-source/0.6.0", started_ms: this.startedMs, seen_ms: this.now(), public_address: this.publicAddress, listen: "[::]:4433", http: "127.0.0.1:8090",
         draining: this.draining, warnings,
       },
       receivers: this.all(),
@@ -400,7 +396,7 @@ export class World {
   samples(channel, from, to, points) {
     const steps = [1000, 10_000, 300_000, 3_600_000];
     const step = steps.find((one) => (to - from) / one <= points) ?? 3_600_000;
-    const { counts } = this.counts(channel);
+    const counts = channel ? this.counts(channel).counts : this.all();
     const total = counts.total;
     const list = [];
     const begin = Math.max(Math.ceil(from / step) * step, Math.ceil(this.startedMs / step) * step);
@@ -419,8 +415,8 @@ export class World {
       const updates = Math.round((step / 1000) * this.updatesPerTick * (1 + Math.sin(at / 14_000_000) * 0.4));
       const flow = updates * 7400;
       list.push({
-        at_ms: at, multicast, amt, replicated, unicast, offline, behind: Math.round(unicast * 0.02 + cut * all * 0.05), updates, flow_bytes: flow,
-        unicast_bytes: Math.round(flow * (unicast + offline * 0.2)), repair_bytes: Math.round(flow * all * 0.0006), unicast_equivalent_bytes: flow * all,
+        at_ms: at, receivers: all, connected: all - offline, multicast, amt, replicated, unicast, offline, lag_updates: 0, lag_ms: 0, moves: 0, behind: Math.round(unicast * 0.02 + cut * all * 0.05), updates, flow_bytes: flow,
+        copy_bytes: Math.round(flow * replicated), unicast_bytes: Math.round(flow * (unicast + offline * 0.2)), repair_bytes: Math.round(flow * all * 0.0006), unicast_equivalent_bytes: flow * all,
       });
     }
     return { channel: channel ?? null, step_ms: step, from_ms: from, to_ms: to, points: list };
@@ -433,7 +429,7 @@ export class World {
       let end = receiver.connected ? null : receiver.seen_ms;
       let begin = (end ?? this.now()) - 3_000_000 - Math.floor(this.random() * 80_000_000);
       for (let at = 0; at < 6; at += 1) {
-        list.push({ id: 9000 - at, receiver: id, began_ms: begin, ended_ms: end, end_cause: end === null ? null : this.pick(["idle-timeout", "left", "network-changed"]), address: receiver.address, software: receiver.software });
+        list.push({ id: `${9000 - at}`, receiver: id, began_ms: begin, ended_ms: end, end_cause: end === null ? null : this.pick(["idle-timeout", "left", "network-changed"]), address: receiver.address, software: receiver.software });
         end = begin - Math.floor(this.random() * 90_000) - 4000;
         begin = end - Math.floor(this.random() * 90_000_000) - 60_000;
       }

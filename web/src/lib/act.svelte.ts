@@ -32,7 +32,7 @@ const POLLS_MS = [300, 500, 700, 1000, 1500, 2000, 3000, 4000, 5000];
  * Follows a command that the source has been asked for, until it is done. Says how it ended.
  */
 export async function followCommand(answer: unknown, what: string): Promise<void> {
-  const id = answer && typeof answer === "object" && "command_id" in answer ? (answer as { command_id: string | number }).command_id : null;
+  const id = answer && typeof answer === "object" && "command_id" in answer ? (answer as { command_id: number }).command_id : null;
   if (id === null || id === undefined) {
     notes.say(`${what}: done.`, "good");
     return;

@@ -1,3 +1,4 @@
+import { untrack } from "svelte";
 import { asProblem, type Problem } from "./api/problem";
 
 /** Something that is loaded from the API: the last answer stays while a newer one is awaited. */
@@ -64,7 +65,7 @@ export function load<T>(key: () => string | null, get: (signal: AbortSignal) => 
     get busy() {
       return busy;
     },
-    reload: () => (round += 1),
+    reload: () => untrack(() => (round += 1)),
     set: (value: T) => (data = value),
   };
 }

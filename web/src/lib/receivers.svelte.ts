@@ -24,8 +24,6 @@ export class ReceiverRows {
   loaded = $state(false);
   /** Grows with each change of what the rows hold. */
   version = $state(0);
-  /** Ids of rows that were removed since the order was asked for. */
-  gone = $state.raw<ReadonlySet<string>>(new Set());
 
   private cache = new PageCache<Receiver>(PAGE_ROWS, KEPT_PAGES);
   private asked = new Set<number>();
@@ -101,7 +99,6 @@ export class ReceiverRows {
     this.abort = new AbortController();
     this.cache.clear();
     this.asked.clear();
-    this.gone = new Set();
     this.version += 1;
   }
 
@@ -115,11 +112,8 @@ export class ReceiverRows {
     try {
       const answer = await api.receivers({ ...this.filters, offset: page * PAGE_ROWS, limit: PAGE_ROWS }, signal);
       if (signal.aborted) return;
-      if (anew && (answer.filtered !== this.filtered || this.gone.size)) {
-        // What lies out of sight may be elsewhere by now.
-        this.cache.clear();
-        this.gone = new Set();
-      }
+      // What lies out of sight may be elsewhere by now.
+      if (anew && answer.filtered !== this.filtered) this.cache.clear();
       this.cache.put(page, answer.items);
       this.filtered = answer.filtered;
       this.total = answer.total;
@@ -138,10 +132,11 @@ export class ReceiverRows {
     // By steps, so that a little scrolling asks for nothing new.
     const offset = Math.max(0, Math.floor((first - 10) / 25) * 25);
     const limit = Math.min(500, Math.ceil((rows + 35) / 25) * 25);
-    live.follow(queryText({ ...this.filters, offset: offset || null, limit }), (rowsNow, gone, isWhole) => {
-      const byId = new Map(rowsNow.map((row) => [row.id, row]));
+    live.follow(queryText({ ...this.filters, offset: offset || null, limit }), ({ rows: changed, total, filtered }) => {
+      const byId = new Map(changed.map((row) => [row.id, row]));
       if (byId.size && this.cache.update((row) => byId.get(row.id) ?? row)) this.version += 1;
-      if (gone.length && !isWhole) this.gone = new Set([...this.gone, ...gone]);
+      if (total !== null && total < this.total) this.refresh();
+      else if (total !== null && filtered !== null && this.loaded && !this.filtered && filtered) this.refresh();
     });
   }
 }

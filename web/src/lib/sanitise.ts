@@ -8,6 +8,8 @@ const CONFIG: Config = {
   ],
   ALLOWED_ATTR: ["href", "title", "dir", "lang", "colspan", "rowspan", "scope", "datetime", "start", "reversed", "alt"],
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
+  // The pattern is for addresses; these hold none.
+  ADD_URI_SAFE_ATTR: ["dir", "lang", "colspan", "rowspan", "scope", "datetime", "start", "reversed"],
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   KEEP_CONTENT: true,

@@ -1,7 +1,7 @@
-import type { Move, Rung } from "./api/types";
+import type { Move } from "./api/types";
 
 export interface Stretch {
-  rung: Rung;
+  rung: string;
   from: number;
   to: number;
   cause: string | null;
@@ -11,11 +11,11 @@ export interface Stretch {
  * On which rung a receiver stood when, from its moves and where it stands now. Before the oldest
  * known move it stood where that one says that it came from.
  */
-export function stretches(moves: readonly Move[], now: { rung: Rung; cause: string | null; since_ms: number | null }, from: number, to: number, enrolled: number | null): Stretch[] {
+export function stretches(moves: readonly Move[], now: { rung: string; cause: string | null; since_ms: number | null }, from: number, to: number, enrolled: number | null): Stretch[] {
   const begin = Math.max(from, enrolled ?? from);
   if (begin >= to) return [];
   const sorted = [...moves].sort((a, b) => a.at_ms - b.at_ms || a.id - b.id);
-  const marks: { at: number; rung: Rung; cause: string | null }[] = [];
+  const marks: { at: number; rung: string; cause: string | null }[] = [];
   const first = sorted[0];
   if (first) marks.push({ at: -Infinity, rung: first.from, cause: null });
   for (const move of sorted) marks.push({ at: move.at_ms, rung: move.to, cause: move.cause });

@@ -182,11 +182,12 @@ export const DEFINITIONS = {
   offline: "Enrolled receivers without a connection. They get everything they missed when they come back.",
   updates_per_min: "Updates that were published on the channel in the last minute. An update is one version of one entry.",
   head: "The number of the channel's newest update. Updates are numbered without gaps.",
-  flow_bytes: "Bytes sent on the flow: sealed and sent once for everybody on multicast and amt, and once more for each receiver on replicated.",
+  flow_bytes: "Bytes sent on the flow: sealed and sent once, for everybody on multicast and amt together.",
+  copy_bytes: "Bytes of copies of the flow's packets, one for each receiver on replicated. They are sealed once.",
   unicast_bytes: "Bytes of updates sent to single receivers on their own connections, because the flow does not reach them or they are catching up.",
   repair_bytes: "Bytes of lost flow packets that were sent again to single receivers.",
   unicast_equivalent_bytes: "What the same deliveries would have cost if every receiver had been sent its own copy of everything.",
-  saved: "1 − (flow + unicast + repair) ÷ what unicast to everybody would have cost, since the source started.",
+  saved: "1 − (flow + copies + unicast + repairs) ÷ what unicast to everybody would have cost, since the source started.",
   rtt: "Round-trip time between the source and the receiver on its own connection, smoothed.",
   behind_updates: "Updates that the receiver has not confirmed yet, over all its channels.",
   key_sequence: "Number of the key epoch that the receiver has confirmed. It changes whenever somebody is removed.",
@@ -214,6 +215,9 @@ export function verdict(now: {
   offline: number;
   /** How old the oldest unconfirmed update is. */
   worst_lag_ms: number | null;
+  /** What is counted in `behind`; with several channels a receiver may be behind on one of them. */
+  noun?: string;
+  pairs?: number;
 }): {
   tone: "good" | "warn" | "bad" | "plain";
   word: string;
@@ -232,8 +236,10 @@ export function verdict(now: {
   if (now.worst_lag_ms !== null && now.worst_lag_ms < IN_TRANSIT_MS) {
     return { tone: "good", word: "Yes", sentence: `${counted(connected, "receiver")} connected; the newest update is on its way to ${count(behind)}.${away}` };
   }
-  const part = behind / connected;
-  const sentence = `${counted(connected - behind, "receiver")} of ${count(connected)} connected hold every update, ${counted(behind, "is", "are")} behind.${away}`;
+  const pairs = now.pairs ?? connected;
+  const noun = now.noun ?? "receiver";
+  const part = behind / Math.max(1, pairs);
+  const sentence = `${counted(pairs - behind, noun)} of ${count(pairs)} connected hold every update, ${counted(behind, "is", "are")} behind.${away}`;
   return part > 0.05
     ? { tone: "bad", word: "Not everybody", sentence }
     : { tone: "warn", word: "Nearly", sentence };

@@ -1,6 +1,7 @@
 // Every call of /api/v1 that the pages make, by name.
 import { session } from "../session.svelte";
 import { queryText } from "../router.svelte";
+import { skew } from "../skew";
 import { problemOfStatus, readProblem } from "./problem";
 import type * as T from "./types";
 
@@ -18,7 +19,7 @@ const ROOT = "/api/v1";
 async function call<Answer>(method: string, path: string, options: Options = {}): Promise<Answer> {
   const headers: Record<string, string> = { accept: "application/json" };
   if (options.body !== undefined) headers["content-type"] = "application/json";
-  if (method !== "GET" && session.value) headers["x-csrf-token"] = session.value.csrf;
+  if (method !== "GET" && session.value?.csrf) headers["x-csrf-token"] = session.value.csrf;
   const query = options.query ? queryText(options.query) : "";
   let response: Response;
   try {
@@ -34,6 +35,7 @@ async function call<Answer>(method: string, path: string, options: Options = {})
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw problemOfStatus(0);
   }
+  skew.read(response);
   if (!response.ok) {
     const problem = await readProblem(response);
     if (problem.status === 401 && path !== "/session") session.lost();
@@ -60,8 +62,8 @@ export const api = {
     call<T.Page<T.Move>>("GET", `/receivers/${part(id)}/moves`, { query, signal }),
   receiverSessions: (id: string, query: Query, signal?: AbortSignal) =>
     call<T.Page<T.ReceiverSession>>("GET", `/receivers/${part(id)}/sessions`, { query, signal }),
-  changeReceiver: (id: string, body: { label?: string | null; tags?: string[]; held?: boolean }) =>
-    call<T.Receiver | T.Asked>("PATCH", `/receivers/${part(id)}`, { body }),
+  changeReceiver: (id: string, body: { label?: string; tags?: string[]; held?: boolean }) =>
+    call<T.Receiver>("PATCH", `/receivers/${part(id)}`, { body }),
   disconnect: (id: string) => call<T.Asked>("POST", `/receivers/${part(id)}/disconnect`),
   removeReceiver: (id: string, forget: boolean) =>
     call<T.Asked | undefined>("DELETE", `/receivers/${part(id)}`, { query: { forget: forget ? "true" : null } }),
@@ -77,7 +79,7 @@ export const api = {
   feedHistory: (id: string, signal?: AbortSignal) => call<T.FeedHistory>("GET", `/feeds/${part(id)}/history`, { signal }),
   addFeed: (body: { channel: string; url: string; title: string | null; min_interval_ms: number | null }) =>
     call<T.Feed>("POST", "/feeds", { body }),
-  changeFeed: (id: string, body: { paused?: boolean; title?: string | null }) => call<T.Feed>("PATCH", `/feeds/${part(id)}`, { body }),
+  changeFeed: (id: string, body: { paused?: boolean; title?: string }) => call<T.Feed>("PATCH", `/feeds/${part(id)}`, { body }),
   removeFeed: (id: string) => call<void>("DELETE", `/feeds/${part(id)}`),
   refreshFeed: (id: string) => call<T.Asked>("POST", `/feeds/${part(id)}/refresh`),
   testFeed: (url: string, signal?: AbortSignal) => call<T.FeedTest>("POST", "/feeds/test", { body: { url }, signal }),
@@ -89,21 +91,23 @@ export const api = {
     call<T.UpdateDetail>("GET", `/updates/${part(channel)}/${part(seq)}`, { signal }),
 
   enrolments: (signal?: AbortSignal) => call<T.Page<T.Enrolment>>("GET", "/enrolments", { signal }),
-  addEnrolment: (body: { label: string | null; channels: string[]; limit: number | null; expires_ms: number | null }) =>
+  addEnrolment: (body: { label: string; channels: string[]; limit: number | null; expires_ms: number | null }) =>
     call<T.NewEnrolment>("POST", "/enrolments", { body }),
-  removeEnrolment: (id: string) => call<void>("DELETE", `/enrolments/${part(id)}`),
+  removeEnrolment: (id: number) => call<void>("DELETE", `/enrolments/${id}`),
 
   users: (signal?: AbortSignal) => call<T.Page<T.User>>("GET", "/users", { signal }),
   addUser: (body: { name: string; password: string; role: T.Role }) => call<T.User>("POST", "/users", { body }),
-  removeUser: (id: string) => call<void>("DELETE", `/users/${part(id)}`),
+  changeUser: (id: number, body: { role?: T.Role; password?: string; disabled?: boolean }) => call<T.User>("PATCH", `/users/${id}`, { body }),
+  removeUser: (id: number) => call<void>("DELETE", `/users/${id}`),
+  changePassword: (current: string, password: string) => call<void>("POST", "/session/password", { body: { current, password } }),
 
   tokens: (signal?: AbortSignal) => call<T.Page<T.ApiToken>>("GET", "/api-tokens", { signal }),
   addToken: (body: { name: string; scopes: string[]; expires_ms: number | null }) => call<T.ApiToken>("POST", "/api-tokens", { body }),
-  removeToken: (id: string) => call<void>("DELETE", `/api-tokens/${part(id)}`),
+  removeToken: (id: number) => call<void>("DELETE", `/api-tokens/${id}`),
 
   audit: (query: Query, signal?: AbortSignal) => call<T.Page<T.AuditRow>>("GET", "/audit", { query, signal }),
   drain: () => call<T.Asked>("POST", "/source/drain"),
-  command: (id: string | number) => call<T.Command>("GET", `/commands/${part(String(id))}`),
+  command: (id: number) => call<T.Command>("GET", `/commands/${id}`),
 };
 
 /** The address of an export with the filters of a table. */

@@ -42,8 +42,6 @@ function text(value: unknown): string {
 /** Reads an answer that is no success. Never throws: whatever stands there becomes a problem. */
 export async function readProblem(response: Response): Promise<Problem> {
   const fallback = problemOfStatus(response.status);
-  const wait = Number(response.headers.get("retry-after"));
-  const retry = Number.isFinite(wait) && wait > 0 ? Math.min(wait, 3600) * 1000 : null;
   let body: unknown = null;
   try {
     const type = response.headers.get("content-type") ?? "";
@@ -52,6 +50,8 @@ export async function readProblem(response: Response): Promise<Problem> {
     // Not readable: the status speaks.
   }
   const members = (body && typeof body === "object" ? body : {}) as Record<string, unknown>;
+  const wait = Number(members.retry_after_s ?? response.headers.get("retry-after"));
+  const retry = Number.isFinite(wait) && wait > 0 ? Math.min(wait, 3600) * 1000 : null;
   return new Problem(
     response.status,
     text(members.title) || fallback.title,

@@ -10,7 +10,8 @@ export interface Page<T> {
 
 export interface Session {
   user: { name: string; role: Role };
-  csrf: string;
+  /** Null for a caller that needs none: one with a token. */
+  csrf: string | null;
 }
 
 export interface RungCounts {
@@ -36,6 +37,7 @@ export interface ChannelNow extends Lag {
   receivers: RungCounts;
   updates_per_min: number;
   flow_bytes: number;
+  copy_bytes: number;
   unicast_bytes: number;
   repair_bytes: number;
   unicast_equivalent_bytes: number;
@@ -47,8 +49,8 @@ export interface Move {
   receiver: string;
   name: string;
   channel: string;
-  from: Rung;
-  to: Rung;
+  from: string;
+  to: string;
   cause: string;
 }
 
@@ -69,13 +71,16 @@ export interface SourceNow {
 }
 
 export interface Overview {
-  as_of_ms: number;
+  /** Null before a source has written anything. */
+  as_of_ms: number | null;
+  /** Whether the console can read its database now. */
+  database_ok: boolean;
   source: SourceNow;
-  /** Over receivers, each counted once. */
-  receivers?: RungCounts & Lag;
+  /** Over receivers, each counted once, by the worst of its rungs. */
+  receivers: RungCounts;
   channels: ChannelNow[];
   moves: Move[];
-  feeds: { ok: number; failing: number; challenged: number; paused: number };
+  feeds: { ok: number; failing: number; challenged: number; paused: number; pending: number };
   relays: { healthy: number; total: number };
 }
 
@@ -106,7 +111,7 @@ export interface Receiver {
   rung: Rung;
   cause: string | null;
   since_ms: number | null;
-  behind_updates: number;
+  behind_updates: number | null;
   channels: ReceiverChannel[];
 }
 
@@ -116,7 +121,7 @@ export interface ReceiverPage extends Page<Receiver> {
 }
 
 export interface ReceiverSession {
-  id: number;
+  id: string;
   receiver: string;
   began_ms: number;
   ended_ms: number | null;
@@ -135,6 +140,7 @@ export interface SamplePoint {
   behind: number;
   updates: number;
   flow_bytes: number;
+  copy_bytes: number;
   unicast_bytes: number;
   repair_bytes: number;
   unicast_equivalent_bytes: number;
@@ -151,6 +157,7 @@ export interface Samples {
 export interface Channel extends ChannelNow {
   created_ms: number | null;
   private: boolean;
+  origin: string;
   groups: string[];
   key_sequence: number | null;
   feeds: number;
@@ -168,7 +175,9 @@ export interface Progress {
 export interface Update {
   channel: string;
   seq: number;
+  feed_url: string | null;
   entry_id: string;
+  /** `created` or `updated`. */
   kind: string;
   published_ms: number;
   bytes: number;
@@ -177,14 +186,14 @@ export interface Update {
 }
 
 export interface UpdateDetail extends Update {
-  feed_url: string | null;
   link: string | null;
   authors: string[];
   updated_ms: number | null;
   content: string | null;
   content_type: string | null;
+  /** There was more of it than the console gives. */
+  content_cut: boolean;
   summary: string | null;
-  summary_type: string | null;
 }
 
 export interface Relay {
@@ -212,12 +221,15 @@ export interface Feed {
   detail: string | null;
   since_ms: number | null;
   last_poll_ms: number | null;
-  last_success_ms: number | null;
   next_poll_ms: number | null;
+  interval_ms: number | null;
   min_interval_ms: number | null;
-  polls_24h: number | null;
-  failed_24h: number | null;
-  entries_24h: number | null;
+  max_interval_ms: number | null;
+  local: boolean;
+  paused: boolean;
+  moved_to: string | null;
+  /** `flags`: given to the source at its start, and only changed there. `managed`: here. */
+  origin: string;
   seen: FeedSeen | null;
 }
 
@@ -241,39 +253,42 @@ export interface FeedTest {
   title: string | null;
   detail: string | null;
   took_ms: number;
+  entry_count: number;
   entries: { title: string | null; link: string | null; published_ms: number | null }[];
   excerpt: string | null;
 }
 
 export interface Enrolment {
-  token_id: string;
+  token_id: number;
   label: string | null;
   channels: string[];
   created_ms: number | null;
   expires_ms: number | null;
   limit: number | null;
   used: number;
+  revoked_ms: number | null;
 }
 
 export interface NewEnrolment {
-  token_id: string;
+  token_id: number;
   link: string;
   docker_run: string;
   helm_install: string;
   binary: string;
+  warning: string | null;
 }
 
 export interface User {
-  id: string;
+  id: number;
   name: string;
   role: Role;
   created_ms: number | null;
   disabled_ms: number | null;
-  seen_ms: number | null;
+  is_self: boolean;
 }
 
 export interface ApiToken {
-  id: string;
+  id: number;
   name: string;
   user: string | null;
   scopes: string[];
@@ -297,24 +312,32 @@ export interface AuditRow {
 }
 
 export interface Command {
-  id: string | number;
+  id: number;
   kind: string;
   state: string;
   result: string | null;
 }
 
 export interface Asked {
-  command_id: string | number;
+  command_id: number;
 }
 
-/** What one message of the event stream brings. */
+/** The first message of the event stream, and the one after a gap. */
+export interface Snapshot {
+  overview: Overview;
+  receivers: ReceiverPage | null;
+}
+
+/** What is different from the message before. */
 export interface Delta {
-  overview?: Overview;
-  receivers?: Receiver[];
-  gone?: string[];
-  moves?: Move[];
-  feeds?: Feed[];
-  relays?: Relay[];
-  filtered?: number;
-  total?: number;
+  overview: Overview | null;
+  receivers: Receiver[];
+  gone: string[];
+  order: string[] | null;
+  total: number | null;
+  filtered: number | null;
+  moves: Move[];
+  feeds: Feed[];
+  feeds_gone: string[];
+  relays: Relay[] | null;
 }

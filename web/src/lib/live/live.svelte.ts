@@ -1,4 +1,5 @@
-import type { Delta, Feed, Move, Overview, Receiver, Relay } from "../api/types";
+import type { Delta, Feed, Move, Overview, Receiver, Relay, Snapshot } from "../api/types";
+import { skew } from "../skew";
 import { session } from "../session.svelte";
 import { EventStream, type StreamState } from "./stream";
 
@@ -8,7 +9,23 @@ const HIDDEN_GRACE_MS = 3000;
 const QUERY_REST_MS = 350;
 const KEPT_MOVES = 200;
 
-export type ReceiverListener = (rows: Receiver[], gone: string[], whole: boolean, message: Delta) => void;
+export interface ReceiverNews {
+  rows: Receiver[];
+  gone: string[];
+  /** Everything that was asked for, and not what has changed. */
+  whole: boolean;
+  total: number | null;
+  filtered: number | null;
+}
+export type ReceiverListener = (news: ReceiverNews) => void;
+
+/** The newest of both, each once, newest first. The same list if there is nothing new. */
+function merge(news: readonly Move[], old: Move[]): Move[] {
+  const known = new Set(old.map((move) => move.id));
+  const fresh = news.filter((move) => !known.has(move.id));
+  if (!fresh.length) return old;
+  return [...fresh, ...old].sort((a, b) => b.at_ms - a.at_ms || b.id - a.id).slice(0, KEPT_MOVES);
+}
 
 /** What the console sends by itself. One stream for the whole page. */
 class Live {
@@ -16,14 +33,19 @@ class Live {
   overview = $state.raw<Overview | null>(null);
   /** Newest first. */
   moves = $state.raw<Move[]>([]);
-  feeds = $state.raw<Feed[] | null>(null);
+  /** Feeds that have changed, by id; null for those that are gone. */
+  feeds = $state.raw<ReadonlyMap<string, Feed | null>>(new Map());
   relays = $state.raw<Relay[] | null>(null);
+  /** Grows with each snapshot: what a page loaded by itself may be older. */
+  snapshots = $state(0);
   /** When the last message came, by this computer's clock. */
   heardAt = $state(0);
   /** Seconds of this computer's clock, ticking only while somebody looks. */
   now = $state(Date.now());
   /** The console's clock minus this computer's. */
-  skewMs = 0;
+  get skewMs(): number {
+    return skew.ms;
+  }
 
   private listener: ReceiverListener | null = null;
   private query = "";
@@ -33,15 +55,17 @@ class Live {
   private readonly stream = new EventStream({
     onState: (state) => (this.state = state),
     onSignedOut: () => session.lost(),
+    onAnswer: (response) => skew.read(response),
     onEvent: (event) => {
       if (event.type !== "snapshot" && event.type !== "delta") return;
-      let message: Delta;
+      let message: unknown;
       try {
-        message = JSON.parse(event.data) as Delta;
+        message = JSON.parse(event.data);
       } catch {
         return;
       }
-      this.take(message, event.type === "snapshot");
+      if (event.type === "snapshot") this.begin(message as Snapshot);
+      else this.take(message as Delta);
     },
   });
 
@@ -60,7 +84,7 @@ class Live {
     this.stream.close();
     this.overview = null;
     this.moves = [];
-    this.feeds = null;
+    this.feeds = new Map();
     this.relays = null;
   }
 
@@ -81,24 +105,31 @@ class Live {
     this.stream.open("/api/v1/events" + (this.query ? `?${this.query}` : ""));
   }
 
-  private take(message: Delta, whole: boolean): void {
+  private begin(message: Snapshot): void {
     this.heardAt = Date.now();
-    if (message.overview) {
-      this.skewMs = message.overview.as_of_ms - this.heardAt;
-      this.overview = message.overview;
+    this.overview = message.overview;
+    this.moves = merge(message.overview.moves, this.moves);
+    this.feeds = new Map();
+    this.relays = null;
+    this.snapshots += 1;
+    const page = message.receivers;
+    if (page) this.listener?.({ rows: page.items, gone: [], whole: true, total: page.total, filtered: page.filtered });
+  }
+
+  private take(message: Delta): void {
+    this.heardAt = Date.now();
+    if (message.overview) this.overview = message.overview;
+    const news = message.moves?.length ? message.moves : message.overview?.moves;
+    if (news?.length) this.moves = merge(news, this.moves);
+    if (message.feeds?.length || message.feeds_gone?.length) {
+      const feeds = new Map(this.feeds);
+      for (const feed of message.feeds ?? []) feeds.set(feed.id, feed);
+      for (const id of message.feeds_gone ?? []) feeds.set(id, null);
+      this.feeds = feeds;
     }
-    const news = message.moves ?? (whole ? message.overview?.moves : undefined);
-    if (news?.length) {
-      const seen = new Set(whole ? [] : this.moves.map((move) => move.id));
-      const fresh = news.filter((move) => !seen.has(move.id));
-      if (fresh.length) {
-        this.moves = [...fresh, ...(whole ? [] : this.moves)].sort((a, b) => b.at_ms - a.at_ms || b.id - a.id).slice(0, KEPT_MOVES);
-      }
-    } else if (whole) this.moves = [];
-    if (message.feeds) this.feeds = message.feeds;
     if (message.relays) this.relays = message.relays;
-    if (message.receivers || message.gone?.length || whole) {
-      this.listener?.(message.receivers ?? [], message.gone ?? [], whole, message);
+    if (message.receivers?.length || message.gone?.length || message.filtered !== null) {
+      this.listener?.({ rows: message.receivers ?? [], gone: message.gone ?? [], whole: false, total: message.total, filtered: message.filtered });
     }
   }
 

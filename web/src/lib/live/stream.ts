@@ -11,6 +11,8 @@ export type StreamState =
 export interface StreamOptions {
   onEvent(event: ServerEvent): void;
   onState(state: StreamState): void;
+  /** Every answer's head, for what stands in it. */
+  onAnswer?(response: Response): void;
   /** The server says that nobody is signed in. */
   onSignedOut(): void;
   fetch?: typeof fetch;
@@ -47,6 +49,7 @@ export class EventStream {
   constructor(options: StreamOptions) {
     this.options = {
       fetch: (input, init) => fetch(input, init),
+      onAnswer: () => undefined,
       now: () => Date.now(),
       random: Math.random,
       firstDelayMs: 1000,
@@ -137,6 +140,7 @@ export class EventStream {
         credentials: "same-origin",
       });
       if (this.abort !== abort) return;
+      this.options.onAnswer(response);
       if (response.status === 401) {
         this.stop();
         this.options.onSignedOut();

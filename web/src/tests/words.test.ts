@@ -1,0 +1,65 @@
+import { describe, expect, it } from "vitest";
+import type { Move } from "../lib/api/types";
+import { causeWords, CAUSES, direction, feedWords, groupMoves, moveVerb, RUNGS, rungWords, verdict } from "../lib/words";
+
+function move(id: number, at: number, more: Partial<Move> = {}): Move {
+  return { id, at_ms: at, receiver: `r${id}`, name: `n${id}`, channel: "lore", from: "multicast", to: "unicast", cause: "heartbeat-lost", ...more };
+}
+
+describe("words", () => {
+  it("knows every rung and cause of the protocol", () => {
+    expect(RUNGS.map((one) => one.rung)).toEqual(["multicast", "amt", "replicated", "unicast", "offline"]);
+    const causes = ["joined", "probe-timeout", "ack-timeout", "heartbeat-lost", "relay-lost", "loss-too-high", "too-slow", "flow-invalid", "rekey-missed", "ejected", "left", "network-changed"];
+    expect(Object.keys(CAUSES).sort()).toEqual([...causes].sort());
+    for (const cause of causes) expect(causeWords(cause).text.length).toBeGreaterThan(20);
+  });
+
+  it("shows what it does not know as it is", () => {
+    expect(causeWords("of-tomorrow").short).toBe("of-tomorrow");
+    expect(causeWords(null).short).toMatch(/no cause/);
+    expect(rungWords("warp").label).toBe("warp");
+    expect(feedWords("strange").label).toBe("strange");
+  });
+
+  it("tells a climb from a fall", () => {
+    expect(direction("unicast", "multicast")).toBe(-1);
+    expect(direction("amt", "unicast")).toBe(1);
+    expect(direction("amt", "amt")).toBe(0);
+    expect(moveVerb("multicast", "unicast")).toMatch(/fell back/);
+    expect(moveVerb("unicast", "amt")).toMatch(/climbed/);
+    expect(moveVerb("unicast", "offline")).toMatch(/offline/);
+    expect(moveVerb("offline", "unicast")).toMatch(/back/);
+  });
+
+  it("makes one event of many for the same reason", () => {
+    const moves = [...Array.from({ length: 300 }, (_, at) => move(1000 - at, 100_000 - at * 5)), move(3, 90_000), move(2, 89_000, { cause: "left" })];
+    const groups = groupMoves(moves);
+    expect(groups.map((group) => group.count)).toEqual([300, 1, 1]);
+    expect(groups[0]?.since_ms).toBe(100_000 - 299 * 5);
+  });
+
+  it("does not group over time without end", () => {
+    const groups = groupMoves([move(3, 10_000), move(2, 8000), move(1, 1000)]);
+    expect(groups.map((group) => group.count)).toEqual([2, 1]);
+  });
+});
+
+describe("is everybody getting everything", () => {
+  const base = { total: 100, connected: 98, offline: 2, behind: 0, worst_lag_ms: 0 };
+  it("yes", () => {
+    expect(verdict(base)).toMatchObject({ tone: "good", word: "Yes" });
+    expect(verdict(base).sentence).toContain("2 receivers are offline");
+    expect(verdict({ ...base, connected: 1, total: 1, offline: 0 }).sentence).toBe("The connected receiver holds every update.");
+  });
+  it("does not cry while an update is on its way", () => {
+    expect(verdict({ ...base, behind: 98, worst_lag_ms: 400 })).toMatchObject({ tone: "good", word: "Yes" });
+  });
+  it("nearly, or not", () => {
+    expect(verdict({ ...base, behind: 3, worst_lag_ms: 9000 })).toMatchObject({ tone: "warn", word: "Nearly" });
+    expect(verdict({ ...base, behind: 40, worst_lag_ms: 9000 })).toMatchObject({ tone: "bad" });
+    expect(verdict({ ...base, connected: 0, offline: 100 })).toMatchObject({ tone: "bad", word: "No" });
+  });
+  it("nobody", () => {
+    expect(verdict({ total: 0, connected: 0, offline: 0, behind: 0, worst_lag_ms: null }).tone).toBe("plain");
+  });
+});
