@@ -164,6 +164,11 @@ fn the_vectors_of_the_document() {
     let join = record(RecordKind::ToEx, "ff3e::4321", &[]);
     let packet = v.update("update-mld", std::slice::from_ref(&join));
     assert_eq!(packet, our_report(true, join));
+    let join = record(RecordKind::ToEx, "ff1e::4321", &[]);
+    let packet = v.update("update-mld-asm", &[join.clone(), join.clone()]);
+    let mut twice = Vec::new();
+    report::write_report(true, &[join.clone(), join], 1280, |p| twice = p.to_vec());
+    assert_eq!(packet, twice);
     let state = record(RecordKind::IsIn, "232.1.2.3", &["198.51.100.7"]);
     v.update("update-vlc", &[state]);
     v.update(

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::entropy::Entropy;
 use super::question::Question;
+use super::race::Winner;
+use super::traffic::Traffic;
 use super::types::{Candidate, Timing};
 use crate::Mac;
 use crate::report::GeneralQuery;
@@ -20,16 +22,21 @@ pub(super) const DEFAULT_ROBUSTNESS: u8 = 2;
 const REPEAT_WITHIN: Duration = Duration::from_secs(1);
 /// A relay that answers at once is waited for no shorter than this.
 const SHORTEST_WAIT: Duration = Duration::from_millis(200);
+/// A relay whose packets came within this time is not in doubt before it is to be given up.
+const RECENTLY: Duration = Duration::from_millis(500);
 /// A relay whose packets come is there, though it does not answer.
 const SILENCE: Duration = Duration::from_secs(2);
 /// Requests out of turn go out at most so often.
 const ASK_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
-/// What a Query allows: Updates with its MAC and nonce.
+/// What a Query allows: Updates with its MAC and nonce, of both address families, for the MAC covers
+/// nothing but the gateway's address and port and the nonce (RFC 7450, section 5.3.5).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     pub(super) mac: Mac,
     pub(super) nonce: u32,
+    /// When the Request was sent.
+    pub(super) asked: Instant,
 }
 
 /// A grant with the address that it was given to.
@@ -44,9 +51,12 @@ pub(super) struct Proof {
 pub(super) struct Cycle {
     /// The Request that has no answer yet.
     pub(super) question: Option<Question>,
-    pub(super) grant: Option<Grant>,
-    /// The last grant that came with an address.
-    pub(super) proof: Option<Proof>,
+    /// The one before, which it answered; answers to later repetitions may follow.
+    answered: Option<Question>,
+    /// The relay has answered for this family.
+    pub(super) granted: bool,
+    /// When the relay was told something last, and with which nonce.
+    pub(super) told: Option<(Instant, u32)>,
     /// When the relay is asked again.
     requery: Instant,
     pub(super) robustness: u8,
@@ -62,8 +72,9 @@ impl Cycle {
     pub(super) fn new(wait: Duration, now: Instant) -> Self {
         Self {
             question: Some(Question::new(wait, now)),
-            grant: None,
-            proof: None,
+            answered: None,
+            granted: false,
+            told: None,
             requery: now,
             robustness: DEFAULT_ROBUSTNESS,
             repeats: 0,
@@ -75,26 +86,23 @@ impl Cycle {
     /// Takes a valid Query.
     pub(super) fn granted(
         &mut self,
-        grant: Grant,
-        gateway: Option<SocketAddr>,
         query: &GeneralQuery,
         timing: &Timing,
         entropy: &mut Entropy,
         now: Instant,
     ) {
-        self.question = None;
+        if let Some(question) = self.question.take() {
+            self.answered = Some(question);
+        }
         self.complained = false;
         self.robustness = match query.qrv {
             0 => DEFAULT_ROBUSTNESS,
             given => given.min(7),
         };
-        if self.grant.is_none() {
+        if !self.granted {
             self.repeats = self.robustness - 1;
         }
-        self.grant = Some(grant);
-        if let Some(gateway) = gateway {
-            self.proof = Some(Proof { grant, gateway });
-        }
+        self.granted = true;
         let interval = match query.qqic {
             Duration::ZERO => DEFAULT_INTERVAL,
             given => given.max(Duration::from_secs(1)),
@@ -132,11 +140,36 @@ pub(super) struct Association {
     /// When something came from it last.
     pub(super) heard: Instant,
     pub(super) limited: bool,
+    /// That of the newest Request: Linux keeps one nonce for each gateway, the last one.
+    pub(super) grant: Option<Grant>,
+    /// The last grant that came with an address.
+    pub(super) proof: Option<Proof>,
+    /// Which packets it brings.
+    pub(super) traffic: Traffic,
+    /// When it is looked at again whether it is in doubt.
+    look_again: Option<Instant>,
     /// IGMP, then MLD.
     pub(super) cycles: [Option<Cycle>; 2],
 }
 
 impl Association {
+    /// With a relay that has just answered.
+    pub(super) fn new(winner: &Winner, now: Instant) -> Self {
+        Self {
+            relay: winner.relay,
+            candidate: winner.candidate,
+            since: now,
+            rtt: winner.rtt,
+            heard: now,
+            limited: false,
+            grant: None,
+            proof: None,
+            traffic: Traffic::new(now),
+            look_again: None,
+            cycles: [None, None],
+        }
+    }
+
     pub(super) fn cycle(&mut self, mld: bool) -> &mut Option<Cycle> {
         let [igmp, of_mld] = &mut self.cycles;
         if mld { of_mld } else { igmp }
@@ -152,17 +185,66 @@ impl Association {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.all().filter_map(Cycle::poll_timeout).min()
+        let cycles = self.all().filter_map(Cycle::poll_timeout);
+        cycles.chain(self.look_again).min()
     }
 
-    /// Asks where the time for it has come.
+    /// When the Request was sent that a Query for this family answers: one that has no answer yet,
+    /// or a later repetition of the one that was answered.
+    pub(super) fn asked(&self, mld: bool, nonce: u32) -> Option<Instant> {
+        let cycle = self.cycles.get(usize::from(mld))?.as_ref()?;
+        let sent_at = |question: &Question| question.sent_at(nonce);
+        let later = |at: &Instant| self.grant.is_some_and(|grant| grant.asked < *at);
+        let pending = cycle.question.as_ref().and_then(sent_at);
+        pending.or_else(|| cycle.answered.as_ref().and_then(sent_at).filter(later))
+    }
+
+    /// Asks when the time for it has come, for both families at once.
     pub(super) fn requery(&mut self, timing: &Timing, now: Instant) {
+        let is_due = |cycle: &Cycle| cycle.question.is_none() && cycle.requery <= now;
+        if !self.all().any(is_due) {
+            return;
+        }
         let wait = self.wait(timing);
         for cycle in self.cycles.iter_mut().flatten() {
-            if cycle.question.is_none() && cycle.requery <= now {
-                cycle.question = Some(Question::new(wait, now));
+            cycle
+                .question
+                .get_or_insert_with(|| Question::new(wait, now));
+        }
+    }
+
+    /// Takes the Requests that are due: gives their nonce, and which families they are for. Those
+    /// that go out together have one nonce, since a relay may remember only the last.
+    pub(super) fn due(
+        &mut self,
+        timing: &Timing,
+        entropy: &mut Entropy,
+        now: Instant,
+    ) -> Option<(u32, [bool; 2])> {
+        let questions = || self.all().filter_map(|cycle| cycle.question.as_ref());
+        if !questions().any(|question| question.due <= now) {
+            return None;
+        }
+        let mut nonce = entropy.number();
+        while nonce == 0 || questions().any(|question| question.sent_at(nonce).is_some()) {
+            nonce = entropy.number();
+        }
+        let mut due = [false; 2];
+        let mut first: Option<(u32, Instant)> = None;
+        for (due, cycle) in due.iter_mut().zip(&mut self.cycles) {
+            let question = cycle.as_mut().and_then(|cycle| cycle.question.as_mut());
+            let Some(question) = question.filter(|question| question.due <= now) else {
+                continue;
+            };
+            *due = true;
+            question.send(nonce, timing, entropy, now);
+            match first {
+                // They are repeated together, too.
+                Some((sent, at)) if sent == question.sent => question.due = at,
+                _ => first = Some((question.sent, question.due)),
             }
         }
+        Some((nonce, due))
     }
 
     /// Asks out of turn, unless that was just done.
@@ -184,17 +266,23 @@ impl Association {
         }
     }
 
-    /// Several Requests of every family have no answer: others are looked at.
-    pub(super) fn is_in_doubt(&self, now: Instant) -> bool {
-        self.all().next().is_some() && self.all().all(|c| c.unanswered(DOUBT_AFTER, now))
+    fn none_answered(&self, times: u32, now: Instant) -> bool {
+        self.all().next().is_some() && self.all().all(|c| c.unanswered(times, now))
+    }
+
+    /// Several Requests of every family have no answer: others are looked at. While packets come,
+    /// it has more time, for it may just have much to do.
+    pub(super) fn is_in_doubt(&mut self, timing: &Timing, now: Instant) -> bool {
+        let in_doubt = self.none_answered(DOUBT_AFTER, now);
+        let spared =
+            in_doubt && self.heard + RECENTLY > now && !self.none_answered(timing.attempts, now);
+        self.look_again = spared.then(|| self.heard + RECENTLY);
+        in_doubt && !spared
     }
 
     /// No Request of any family was answered, and nothing else comes: the relay is given up.
     pub(super) fn is_dead(&self, timing: &Timing, now: Instant) -> bool {
-        let mut all = self.all().peekable();
-        all.peek().is_some()
-            && self.heard + SILENCE <= now
-            && all.all(|c| c.unanswered(timing.attempts, now))
+        self.heard + SILENCE <= now && self.none_answered(timing.attempts, now)
     }
 
     /// Marks the family that is not answered while the rest of the relay works.

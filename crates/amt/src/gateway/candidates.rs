@@ -18,6 +18,8 @@ pub(super) struct Known {
     /// Failures in a row.
     failures: u32,
     pub(super) failed: Option<Lost>,
+    /// When it was left because it brought nothing, unless it has brought something since.
+    silent: Option<Instant>,
 }
 
 /// All candidates, in the order of preference.
@@ -36,13 +38,16 @@ impl Candidates {
                 continue;
             }
             let before = self.0.iter().find(|k| k.candidate.addr == candidate.addr);
-            let (held, failures, failed) =
-                before.map_or((None, 0, None), |k| (k.held, k.failures, k.failed));
+            let fresh = Known {
+                candidate,
+                held: None,
+                failures: 0,
+                failed: None,
+                silent: None,
+            };
             new.push(Known {
                 candidate,
-                held,
-                failures,
-                failed,
+                ..before.copied().unwrap_or(fresh)
             });
         }
         self.0 = new;
@@ -61,14 +66,39 @@ impl Candidates {
         ready.map(|k| k.candidate)
     }
 
+    /// The same in the order in which they are tried: those that brought nothing come last, the one
+    /// that was left last at the very end.
+    pub(super) fn in_turn(&self, now: Instant) -> Vec<Candidate> {
+        let mut ready: Vec<(Option<Instant>, Candidate)> = self
+            .ready(now)
+            .map(|candidate| (self.silent(candidate.addr), candidate))
+            .collect();
+        ready.sort_by_key(|(silent, _)| *silent);
+        ready.into_iter().map(|(_, candidate)| candidate).collect()
+    }
+
+    fn silent(&self, addr: SocketAddr) -> Option<Instant> {
+        let known = self.0.iter().find(|k| k.candidate.addr == addr);
+        known.and_then(|k| k.silent)
+    }
+
     /// When the first of those that are held down may be tried.
     pub(super) fn next_release(&self) -> Option<Instant> {
         self.0.iter().filter_map(|k| k.held).min()
     }
 
+    /// It answers; what it is worth shows when it brings packets.
+    pub(super) fn answers(&mut self, addr: SocketAddr) {
+        if let Some(known) = self.find(addr) {
+            (known.held, known.failed) = (None, None);
+        }
+    }
+
+    /// It brings packets: when it fails next, that is the first time.
     pub(super) fn works(&mut self, addr: SocketAddr) {
         if let Some(known) = self.find(addr) {
             (known.held, known.failures, known.failed) = (None, 0, None);
+            known.silent = None;
         }
     }
 
@@ -88,6 +118,9 @@ impl Candidates {
         let hold = entropy.around(hold.min(timing.longest_hold_down), 0.75, 1.0);
         known.failures = known.failures.saturating_add(1);
         known.failed = Some(why);
+        if why == Lost::NoTraffic {
+            known.silent = Some(now);
+        }
         known.held = Some(now + hold);
     }
 
@@ -95,6 +128,7 @@ impl Candidates {
     pub(super) fn release(&mut self) {
         for known in &mut self.0 {
             (known.held, known.failures) = (None, 0);
+            known.silent = None;
         }
     }
 

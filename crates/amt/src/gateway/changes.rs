@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use super::association::{Association, Cycle};
 use super::race::{Race, Winner};
+use super::traffic::Retiring;
 use super::types::{Candidate, Event, Lost};
-use super::{Gateway, Retiring, send};
+use super::{Gateway, send};
 use crate::Message;
 
 impl Gateway {
@@ -20,20 +21,19 @@ impl Gateway {
         self.look_for_relay(now);
     }
 
-    fn tell_changes(&mut self, mld: bool, now: Instant) {
+    pub(super) fn tell_changes(&mut self, mld: bool, now: Instant) {
         let Some(association) = &mut self.current else {
             self.membership.forget_changes(mld);
             return;
         };
-        let relay = association.relay;
         let Some(cycle) = association.cycle(mld) else {
             return;
         };
-        // Without a grant the answer to the first query tells everything.
-        let Some(grant) = cycle.grant else {
+        // Before its first query the answer to that tells everything.
+        if !cycle.granted {
             self.membership.forget_changes(mld);
             return;
-        };
+        }
         if !self.membership.has_changes(mld) {
             return;
         }
@@ -41,7 +41,7 @@ impl Gateway {
         if self.membership.has_changes(mld) {
             cycle.repeat_soon(&mut self.entropy, now);
         }
-        self.report(relay, grant, mld, &records);
+        self.tell_relay(mld, &records, now);
     }
 
     /// A cycle for each family that is wanted, and none for the others once the relay was told.
@@ -98,13 +98,13 @@ impl Gateway {
             self.race = None;
         }
         if self.current.is_none() && self.retry.is_none_or(|at| at <= now) {
-            self.begin_race(now);
+            self.begin_race(Lost::Timeout, now);
         }
     }
 
     /// Asks the candidates that are not held down, except the relay in use.
-    fn begin_race(&mut self, now: Instant) {
-        let ready = self.candidates.ready(now);
+    pub(super) fn begin_race(&mut self, why: Lost, now: Instant) {
+        let ready = self.candidates.in_turn(now).into_iter();
         let ready: VecDeque<_> = ready.filter(|c| !self.is_in_use(c)).collect();
         if ready.is_empty() {
             self.no_relay();
@@ -113,7 +113,7 @@ impl Gateway {
         self.retry = None;
         self.told_none = false;
         let mld = !self.membership.wants(false);
-        self.race = Some(Race::new(mld, ready, now));
+        self.race = Some(Race::new(mld, why, ready, now));
     }
 
     /// Whether a candidate is the relay in use, or led to it.
@@ -164,36 +164,35 @@ impl Gateway {
 
     /// The winner of a race becomes the relay.
     pub(super) fn select(&mut self, winner: &Winner, now: Instant) {
-        self.race = None;
+        let why = self.race.take().map(|race| race.why);
         self.retry = None;
         self.told_none = false;
-        self.candidates.works(winner.candidate.addr);
+        self.candidates.answers(winner.candidate.addr);
         if let Some(before) = self.current.take() {
-            let why = match before.limited {
-                true => Lost::Limited,
-                false => Lost::Timeout,
+            let why = match why {
+                Some(Lost::NoTraffic) => Lost::NoTraffic,
+                _ if before.limited => Lost::Limited,
+                _ => Lost::Timeout,
             };
             self.lose(&before, why, now);
-            // Two moves in a row: the first relay has nothing to say any more.
+            // Two moves in a row: the first relay has nothing to say any more, unless it is this.
+            let again = |r: &Retiring| r.association.relay == winner.relay;
+            if self.retiring.as_ref().is_some_and(again) {
+                self.retiring = None;
+            }
             self.finish_retiring();
-            self.retiring = Some(Retiring {
-                association: before,
-                until: now + self.timing.overlap,
-            });
+            let until = now + self.overlap(why);
+            self.retiring = Some(Retiring::new(before, why, until));
         }
-        let mut association = Association {
-            relay: winner.relay,
-            candidate: winner.candidate,
-            since: now,
-            rtt: winner.rtt,
-            heard: now,
-            limited: false,
-            cycles: [None, None],
-        };
+        let mut association = Association::new(winner, now);
         for mld in [false, true] {
             self.membership.forget_changes(mld);
             if self.membership.wants(mld) {
-                *association.cycle(mld) = Some(Cycle::new(self.timing.first_wait, now));
+                let cycle = association.cycle(mld);
+                let cycle = cycle.insert(Cycle::new(self.timing.first_wait, now));
+                if mld == winner.mld {
+                    cycle.question = Some(winner.question.clone());
+                }
             }
         }
         self.current = Some(association);
@@ -204,7 +203,7 @@ impl Gateway {
         });
     }
 
-    fn lose(&mut self, association: &Association, why: Lost, now: Instant) {
+    pub(super) fn lose(&mut self, association: &Association, why: Lost, now: Instant) {
         let addr = association.candidate.addr;
         self.candidates
             .failed(addr, why, &self.timing, &mut self.entropy, now);
@@ -218,6 +217,10 @@ impl Gateway {
         };
         association.requery(&self.timing, now);
         if association.is_dead(&self.timing, now) {
+            if self.retiring.is_some() {
+                self.take_back(Lost::Timeout, now);
+                return self.ask(now);
+            }
             if let Some(dead) = self.current.take() {
                 self.lose(&dead, Lost::Timeout, now);
                 // It may only be slow.
@@ -226,15 +229,16 @@ impl Gateway {
             }
             return;
         }
-        let doubt = association.is_in_doubt(now);
+        let doubt = association.is_in_doubt(&self.timing, now);
         if let Some(mld) = association.complaint(&self.timing, now) {
             let relay = association.relay;
             self.tell(Event::Unanswered { relay, mld });
         }
-        self.ask(now);
+        // In this order: a relay may take Updates with the nonce of the last Request alone.
         self.repeat(now);
+        self.ask(now);
         if doubt && self.race.is_none() {
-            self.begin_race(now);
+            self.begin_race(Lost::Timeout, now);
         }
     }
 
@@ -243,20 +247,12 @@ impl Gateway {
         let Some(association) = &mut self.current else {
             return;
         };
-        for (mld, cycle) in [false, true].into_iter().zip(&mut association.cycles) {
-            let question = cycle.as_mut().and_then(|c| c.question.as_mut());
-            if let Some(question) = question
-                && question.due <= now
-            {
-                let nonce = question.send(&self.timing, &mut self.entropy, now);
-                let message = Message::Request { nonce, mld };
-                send(
-                    &mut self.unsent,
-                    &mut self.counters,
-                    association.relay,
-                    message,
-                );
-            }
+        let due = association.due(&self.timing, &mut self.entropy, now);
+        let (relay, Some((nonce, due))) = (association.relay, due) else {
+            return;
+        };
+        for (mld, _) in [false, true].into_iter().zip(due).filter(|(_, due)| *due) {
+            self.send(relay, Message::Request { nonce, mld });
         }
     }
 
@@ -266,7 +262,6 @@ impl Gateway {
             let Some(association) = &mut self.current else {
                 return;
             };
-            let relay = association.relay;
             let Some(cycle) = association.cycle(mld) else {
                 continue;
             };
@@ -274,9 +269,9 @@ impl Gateway {
                 continue;
             }
             cycle.repeat_at = None;
-            let Some(grant) = cycle.grant else {
+            if !cycle.granted {
                 continue;
-            };
+            }
             let whole = cycle.repeats > 0;
             if whole {
                 cycle.repeats -= 1;
@@ -284,9 +279,7 @@ impl Gateway {
                     cycle.repeat_soon(&mut self.entropy, now);
                 }
                 let records = self.membership.current(mld);
-                if !records.is_empty() {
-                    self.report(relay, grant, mld, &records);
-                }
+                self.tell_relay(mld, &records, now);
             }
             self.tell_changes(mld, now);
         }
@@ -296,7 +289,7 @@ impl Gateway {
     /// The relay is full: others are asked, while it goes on.
     pub(super) fn limited(&mut self, now: Instant) {
         if self.race.is_none() {
-            self.begin_race(now);
+            self.begin_race(Lost::Limited, now);
         }
         self.drive_race(now);
     }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use super::association::Grant;
+use super::association::{Grant, Proof};
 use super::types::{Dropped, Event, Input, Lost};
 use super::{Gateway, canonical};
 use crate::ip::{Fragment, IpError, addresses, parse_udp};
@@ -96,9 +96,7 @@ impl Gateway {
             .membership
             .find(udp.from.ip(), udp.to)
             .ok_or(Dropped::NotSubscribed)?;
-        if of_current {
-            self.heard_flow(now);
-        }
+        self.brought(of_current, subscription, now)?;
         let begin = udp.payload.as_ptr() as usize - whole.as_ptr() as usize;
         self.counters.data += 1;
         self.counters.data_bytes += udp.payload.len() as u64;
@@ -107,17 +105,6 @@ impl Gateway {
             from: udp.from,
             payload: begin..begin + udp.payload.len(),
         })
-    }
-
-    /// The relay in use brings a flow.
-    fn heard_flow(&mut self, now: Instant) {
-        if let Some(association) = &mut self.current {
-            association.heard = now;
-        }
-        // The new relay brings what the one before brought.
-        if self.retiring.is_some() {
-            self.finish_retiring();
-        }
     }
 
     /// A part of a packet that was too large for the way from the relay. Only those of groups that
@@ -142,9 +129,7 @@ impl Gateway {
             .find(udp.from.ip(), udp.to)
             .ok_or(Dropped::NotSubscribed)?;
         let (from, payload) = (udp.from, udp.payload.to_vec());
-        if of_current {
-            self.heard_flow(now);
-        }
+        self.brought(of_current, subscription, now)?;
         self.counters.data += 1;
         self.counters.data_bytes += payload.len() as u64;
         Ok(Input::Assembled {
@@ -167,9 +152,10 @@ impl Gateway {
         let relay = race.advertised(from, nonce, relay, &self.timing, now)?;
         // It leads to the relay that others are looked for in the place of.
         if let Some(current) = self.current.as_ref().filter(|a| a.relay == relay) {
-            let why = match current.limited {
-                true => Lost::Limited,
-                false => Lost::Timeout,
+            let why = match race.why {
+                Lost::NoTraffic => Lost::NoTraffic,
+                _ if current.limited => Lost::Limited,
+                _ => Lost::Timeout,
             };
             race.give_up(from, now);
             self.candidates
@@ -199,7 +185,7 @@ impl Gateway {
             return Ok(());
         }
         self.select(&winner, now);
-        self.granted(query, now);
+        self.granted(query, winner.asked, now);
         Ok(())
     }
 
@@ -207,13 +193,8 @@ impl Gateway {
         let Some(association) = &mut self.current else {
             return Err(Dropped::NotTheRelay);
         };
-        let sent = |mld: bool| {
-            let cycle = association.cycles.get(usize::from(mld));
-            let question = cycle?.as_ref()?.question.as_ref()?;
-            question.sent_at(query.nonce)
-        };
-        let Some(at) = sent(query.mld) else {
-            return Err(match sent(!query.mld) {
+        let Some(at) = association.asked(query.mld, query.nonce) else {
+            return Err(match association.asked(!query.mld, query.nonce) {
                 // The relay answers with the other family's query.
                 Some(_) => Dropped::BadQuery,
                 None => Dropped::UnknownNonce,
@@ -223,54 +204,72 @@ impl Gateway {
         association.heard = now;
         association.limited = query.limited;
         self.counters.queries += 1;
-        // It is there after all.
+        // It is there after all; whether it brings packets is another question.
         if !query.limited {
-            self.race = None;
+            self.race.take_if(|race| race.why != Lost::NoTraffic);
         }
-        self.granted(query, now);
+        self.granted(query, at, now);
         if query.limited {
             self.limited(now);
         }
         Ok(())
     }
 
-    /// Answers a query of the relay in use with the whole state.
-    fn granted(&mut self, query: &Query, now: Instant) {
+    /// Answers a query of the relay in use with the whole state of its family, and of the other one
+    /// if the relay may not know that. `asked` is when the Request was sent.
+    fn granted(&mut self, query: &Query, asked: Instant, now: Instant) {
         let Some(association) = &mut self.current else {
             return;
         };
-        let relay = association.relay;
-        let Some(cycle) = association.cycle(query.mld) else {
-            return;
-        };
-        let (first, before) = (cycle.grant.is_none(), cycle.proof);
         let grant = Grant {
             mac: query.mac,
             nonce: query.nonce,
+            asked,
         };
-        cycle.granted(
-            grant,
-            query.gateway,
-            &query.general,
-            &self.timing,
-            &mut self.entropy,
-            now,
-        );
+        let newest = association.grant.is_none_or(|known| known.asked <= asked);
+        let before = association.proof;
+        if newest {
+            association.grant = Some(grant);
+            if let Some(gateway) = query.gateway {
+                association.proof = Some(Proof { grant, gateway });
+            }
+        }
         let moved = match (before, query.gateway) {
-            (Some(before), Some(to)) if canonical(before.gateway) != canonical(to) => {
+            (Some(before), Some(to)) if newest && canonical(before.gateway) != canonical(to) => {
                 Some((before, to))
             }
             _ => None,
         };
-        if moved.is_some() {
-            // For the relay this is another gateway, which it hears of for the first time.
-            cycle.repeats = cycle.robustness.saturating_sub(1);
-        }
-        if first || moved.is_some() {
-            self.membership.forget_changes(query.mld);
-        }
-        if cycle.repeats > 0 {
-            cycle.repeat_soon(&mut self.entropy, now);
+        let relay = association.relay;
+        let mut whole = [false; 2];
+        let mut again = [false; 2];
+        let families = [false, true].into_iter().zip(&mut association.cycles);
+        for ((mld, cycle), (whole, again)) in families.zip(whole.iter_mut().zip(&mut again)) {
+            let Some(cycle) = cycle else {
+                continue;
+            };
+            let mut anew = moved.is_some();
+            if mld == query.mld {
+                anew |= !cycle.granted;
+                cycle.granted(&query.general, &self.timing, &mut self.entropy, now);
+                *whole = true;
+            }
+            if !cycle.granted {
+                continue;
+            }
+            if anew {
+                // For the relay this is another gateway, which it hears of for the first time.
+                cycle.repeats = cycle.robustness.saturating_sub(1);
+                self.membership.forget_changes(mld);
+                *whole = true;
+            }
+            // What was told after this Request had gone out was told with a nonce that a relay
+            // which knows the last one alone does not take any more.
+            let late = |(at, nonce)| at >= asked && nonce != grant.nonce;
+            *again = newest && cycle.told.is_some_and(late);
+            if cycle.repeats > 0 {
+                cycle.repeat_soon(&mut self.entropy, now);
+            }
         }
         if let Some((before, to)) = moved {
             self.teardown(relay, before);
@@ -279,9 +278,14 @@ impl Gateway {
                 to: canonical(to),
             });
         }
-        let records = self.membership.current(query.mld);
-        if !records.is_empty() {
-            self.report(relay, grant, query.mld, &records);
+        for (mld, (whole, again)) in [false, true].into_iter().zip(whole.into_iter().zip(again)) {
+            if whole || again {
+                let records = self.membership.current(mld);
+                self.tell_relay(mld, &records, now);
+            }
+            if again {
+                self.tell_changes(mld, now);
+            }
         }
     }
 }

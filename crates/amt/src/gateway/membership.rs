@@ -239,6 +239,10 @@ impl Membership {
         self.entries.len()
     }
 
+    pub(super) fn subscription(&self, id: SubscriptionId) -> Option<Subscription> {
+        self.entries.get(&id).map(|entry| entry.subscription)
+    }
+
     /// Whether a subscription is for an IPv6 group.
     pub(super) fn is_mld(&self, id: SubscriptionId) -> bool {
         let entry = self.entries.get(&id);

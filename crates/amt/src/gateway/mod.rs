@@ -10,7 +10,8 @@
 //!   MLDv2) with that relay; it runs as often as the relay's query says.
 //! - What changes is told at once, and again as the relay's robustness says.
 //! - A relay that does not answer, or is full, is left when another one answered, or when nothing
-//!   comes from it any more.
+//!   comes from it any more; one that answers and brings no packets, when the application suspects
+//!   it and another one answered.
 //!
 //! Everything here is bounded, and runs in the caller's time.
 
@@ -22,6 +23,7 @@ mod incoming;
 mod membership;
 mod question;
 mod race;
+mod traffic;
 mod types;
 
 #[cfg(test)]
@@ -29,7 +31,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::Message;
 use crate::ip::Reassembly;
@@ -39,6 +41,7 @@ use candidates::Candidates;
 use entropy::Entropy;
 use membership::Membership;
 use race::Race;
+use traffic::Retiring;
 pub use types::*;
 
 /// Messages that wait to be sent; a driver takes them after every call.
@@ -48,13 +51,6 @@ const MAX_EVENTS: usize = 64;
 /// Longest packet with a report, in bytes: with the headers of AMT, UDP and IPv6 it fits a path of
 /// 1,280 bytes.
 const MAX_REPORT: usize = 1200;
-
-/// The relay before, until the one after it brings packets.
-#[derive(Debug)]
-struct Retiring {
-    association: Association,
-    until: Instant,
-}
 
 /// The state machine.
 ///
@@ -70,6 +66,8 @@ pub struct Gateway {
     race: Option<Race>,
     current: Option<Association>,
     retiring: Option<Retiring>,
+    /// For how long the relay has to bring nothing before others are tried.
+    patience: Duration,
     /// When the next race begins, while all candidates are held down.
     retry: Option<Instant>,
     /// Whether [`Event::NoRelay`] was told since the last race began.
@@ -86,6 +84,7 @@ impl Gateway {
     /// could answer in a relay's place.
     pub fn new(timing: Timing, seed: [u8; 32]) -> Self {
         Self {
+            patience: timing.silence,
             timing,
             entropy: Entropy::new(seed),
             candidates: Candidates::default(),
@@ -133,7 +132,11 @@ impl Gateway {
         now: Instant,
     ) -> Result<SubscriptionId, SubscribeError> {
         let repeats = self.robustness(subscription.group.to_canonical().is_ipv6());
+        let known = self.membership.len();
         let id = self.membership.add(subscription, repeats)?;
+        if self.membership.len() > known {
+            self.expects_more(now);
+        }
         self.membership_changed(now);
         Ok(id)
     }
@@ -143,6 +146,9 @@ impl Gateway {
         let mld = self.membership.is_mld(id);
         let repeats = self.robustness(mld);
         self.membership.remove(id, repeats);
+        if self.membership.subscription(id).is_none() {
+            self.expects_no_more(id);
+        }
         self.membership_changed(now);
     }
 
@@ -157,11 +163,20 @@ impl Gateway {
         self.membership.clear();
     }
 
-    /// The application misses packets: the relay is asked whether it is there.
+    /// A subscription that was not taken back as often as it was made.
+    pub fn subscription(&self, id: SubscriptionId) -> Option<Subscription> {
+        self.membership.subscription(id)
+    }
+
+    /// The application misses packets: the relay is asked whether it is there. If it has brought
+    /// nothing for [`Timing::silence`], others are asked as well, and the first that answers
+    /// becomes the relay, though this one may be there; with each time in a row that it comes to
+    /// that, it takes twice as long. May be called as often as one likes.
     pub fn suspect(&mut self, now: Instant) {
         if let Some(association) = &mut self.current {
             association.ask(&self.timing, now);
         }
+        self.distrust(now);
         self.handle_timeout(now);
     }
 
@@ -222,7 +237,7 @@ impl Gateway {
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.retiring.as_ref().is_some_and(|r| r.until <= now) {
-            self.finish_retiring();
+            self.end_overlap(now);
         }
         self.drive_current(now);
         self.drive_race(now);
@@ -233,20 +248,22 @@ impl Gateway {
         }
     }
 
+    /// Whether something is subscribed, and there is no relay for it.
+    pub fn is_looking(&self) -> bool {
+        self.current.is_none() && self.membership.len() > 0
+    }
+
     /// How things stand.
     pub fn status(&self) -> Status {
         let relay = self.current.as_ref().map(|association| {
             let [igmp, mld] = &association.cycles;
-            let granted = |c: &Option<Cycle>| c.as_ref().is_some_and(|c| c.grant.is_some());
+            let granted = |c: &Option<Cycle>| c.as_ref().is_some_and(|c| c.granted);
             RelayStatus {
                 addr: association.relay,
                 origin: association.candidate.origin,
                 since: association.since,
                 rtt: association.rtt,
-                gateway: association
-                    .all()
-                    .find_map(|c| c.proof)
-                    .map(|p| canonical(p.gateway)),
+                gateway: association.proof.map(|p| canonical(p.gateway)),
                 limited: association.limited,
                 igmp: granted(igmp),
                 mld: granted(mld),
@@ -301,9 +318,35 @@ impl Gateway {
         send(&mut self.unsent, &mut self.counters, to, message);
     }
 
+    /// Tells the relay in use, with its newest grant.
+    fn tell_relay(&mut self, mld: bool, records: &[Record], now: Instant) {
+        let Some(association) = &mut self.current else {
+            return;
+        };
+        let (relay, Some(grant)) = (association.relay, association.grant) else {
+            return;
+        };
+        if let Some(cycle) = association.cycle(mld)
+            && !records.is_empty()
+        {
+            cycle.told = Some((now, grant.nonce));
+        }
+        self.report(relay, grant, mld, records);
+    }
+
     /// Sends an Update, or several if it is long.
     fn report(&mut self, relay: SocketAddr, grant: Grant, mld: bool, records: &[Record]) {
-        let Grant { mac, nonce } = grant;
+        let Grant { mac, nonce, .. } = grant;
+        // GrumpyOldTroll's amtrelayd takes no MLD message that is shorter than an IPv6 header: one
+        // record without sources is told twice, which means the same.
+        let twice;
+        let records = match records {
+            [one] if mld && one.sources.is_empty() => {
+                twice = [one.clone(), one.clone()];
+                &twice[..]
+            }
+            records => records,
+        };
         write_report(mld, records, MAX_REPORT, |packet| {
             let message = Message::Update { mac, nonce, packet };
             send(&mut self.unsent, &mut self.counters, relay, message);
@@ -312,15 +355,15 @@ impl Gateway {
 
     /// Tells a relay that nothing is wanted of it, and that the tunnel is over.
     fn leave(&mut self, association: &Association) {
-        for (mld, cycle) in [false, true].into_iter().zip(&association.cycles) {
-            if let Some(grant) = cycle.as_ref().and_then(|c| c.grant) {
-                let records = self.membership.leave_all(mld);
-                if !records.is_empty() {
-                    self.report(association.relay, grant, mld, &records);
-                }
+        let granted = [false, true].into_iter().zip(&association.cycles);
+        let granted = granted.filter(|(_, cycle)| cycle.as_ref().is_some_and(|c| c.granted));
+        for (mld, grant) in granted.filter_map(|(mld, _)| Some((mld, association.grant?))) {
+            let records = self.membership.leave_all(mld);
+            if !records.is_empty() {
+                self.report(association.relay, grant, mld, &records);
             }
         }
-        for proof in association.all().filter_map(|c| c.proof) {
+        if let Some(proof) = association.proof {
             self.teardown(association.relay, proof);
         }
     }
@@ -332,12 +375,6 @@ impl Gateway {
             gateway: proof.gateway,
         };
         self.send(relay, message);
-    }
-
-    fn finish_retiring(&mut self) {
-        if let Some(retiring) = self.retiring.take() {
-            self.leave(&retiring.association);
-        }
     }
 }
 

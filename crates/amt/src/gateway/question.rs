@@ -34,12 +34,23 @@ impl Question {
         }
     }
 
-    /// It is sent now: gives the nonce.
-    pub(super) fn send(&mut self, timing: &Timing, entropy: &mut Entropy, now: Instant) -> u32 {
+    /// A nonce for the next repetition.
+    pub(super) fn nonce(&self, entropy: &mut Entropy) -> u32 {
         let mut nonce = entropy.number();
         while nonce == 0 || self.sent_at(nonce).is_some() {
             nonce = entropy.number();
         }
+        nonce
+    }
+
+    /// It is sent now, with this nonce.
+    pub(super) fn send(
+        &mut self,
+        nonce: u32,
+        timing: &Timing,
+        entropy: &mut Entropy,
+        now: Instant,
+    ) {
         if let Some(place) = self.nonces.get_mut(self.sent as usize % REMEMBERED) {
             *place = Some((nonce, now));
         }
@@ -47,7 +58,6 @@ impl Question {
         self.last = now;
         self.due = now + entropy.around(self.wait, 0.9, 1.25);
         self.wait = (self.wait * 2).min(timing.longest_wait);
-        nonce
     }
 
     /// The next repetition comes within `pause` after the last one.
@@ -75,7 +85,9 @@ mod tests {
         let mut nonces = Vec::new();
         let mut waits = Vec::new();
         for _ in 0..12 {
-            nonces.push(question.send(&timing, &mut entropy, now));
+            let nonce = question.nonce(&mut entropy);
+            question.send(nonce, &timing, &mut entropy, now);
+            nonces.push(nonce);
             waits.push(question.due - now);
             now = question.due;
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::entropy::Entropy;
 use super::question::Question;
-use super::types::{Candidate, Dropped, Timing};
+use super::types::{Candidate, Dropped, Lost, Timing};
 use crate::Message;
 
 /// One candidate that was asked.
@@ -23,6 +23,12 @@ struct Attempt {
 pub(super) struct Winner {
     pub(super) candidate: Candidate,
     pub(super) relay: SocketAddr,
+    /// The family that it was asked for.
+    pub(super) mld: bool,
+    /// All Requests to it.
+    pub(super) question: Question,
+    /// When the one that it answered was sent.
+    pub(super) asked: Instant,
     pub(super) rtt: Duration,
 }
 
@@ -31,15 +37,18 @@ pub(super) struct Winner {
 pub(super) struct Race {
     /// The family that is asked for: IPv6 (MLD) or IPv4 (IGMP).
     pub(super) mld: bool,
+    /// Why the relay in use, if there is one, is not enough.
+    pub(super) why: Lost,
     waiting: VecDeque<Candidate>,
     attempts: Vec<Attempt>,
     next: Instant,
 }
 
 impl Race {
-    pub(super) fn new(mld: bool, candidates: VecDeque<Candidate>, now: Instant) -> Self {
+    pub(super) fn new(mld: bool, why: Lost, candidates: VecDeque<Candidate>, now: Instant) -> Self {
         Self {
             mld,
+            why,
             waiting: candidates,
             attempts: Vec::new(),
             next: now,
@@ -109,7 +118,8 @@ impl Race {
             if attempt.question.due > now {
                 continue;
             }
-            let nonce = attempt.question.send(timing, entropy, now);
+            let nonce = attempt.question.nonce(entropy);
+            attempt.question.send(nonce, timing, entropy, now);
             match attempt.relay {
                 None => send(attempt.candidate.addr, Message::Discovery { nonce }),
                 Some(relay) => send(
@@ -172,6 +182,9 @@ impl Race {
                     return Ok(Winner {
                         candidate: attempt.candidate,
                         relay: from,
+                        mld: self.mld,
+                        question: attempt.question.clone(),
+                        asked: at,
                         rtt: now.saturating_duration_since(at),
                     });
                 }

@@ -34,9 +34,17 @@ pub struct Timing {
     /// Longest pause between two queries, whatever the relay's interval: address translators
     /// forget a mapping that nothing is sent over.
     pub longest_query_interval: Duration,
-    /// How long packets of the relay before are still taken after the move to another one, if that
-    /// one brings nothing.
+    /// How long packets of a relay that did not answer are still taken after the move to another
+    /// one, unless that one brings all that it brought.
     pub overlap: Duration,
+    /// The same for a relay that was left although it answers. If it then still brings packets
+    /// that the other one does not, it is used again.
+    pub longest_overlap: Duration,
+    /// A relay that is suspected and has brought nothing for this time is left for another one.
+    /// Each time in a row, it takes twice as long (RFC 8777, section 2.5.4.1).
+    pub silence: Duration,
+    /// Longest such time.
+    pub longest_silence: Duration,
 }
 
 impl Default for Timing {
@@ -50,6 +58,9 @@ impl Default for Timing {
             longest_hold_down: Duration::from_secs(60),
             longest_query_interval: Duration::from_secs(60),
             overlap: Duration::from_secs(1),
+            longest_overlap: Duration::from_secs(10),
+            silence: Duration::from_secs(4),
+            longest_silence: Duration::from_secs(120),
         }
     }
 }
@@ -239,6 +250,8 @@ pub enum Lost {
     Limited,
     /// Nothing can be sent there.
     Unreachable,
+    /// It answers, and brings no packets.
+    NoTraffic,
 }
 
 impl fmt::Display for Lost {
@@ -247,6 +260,7 @@ impl fmt::Display for Lost {
             Lost::Timeout => "it does not answer",
             Lost::Limited => "it is full",
             Lost::Unreachable => "nothing can be sent there",
+            Lost::NoTraffic => "it answers, but brings no packets",
         })
     }
 }

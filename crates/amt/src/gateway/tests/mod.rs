@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod data;
+mod families;
 mod finding;
 mod hostile;
 mod moving;
+mod silence;
 mod telling;
 mod world;

@@ -251,10 +251,11 @@ fn a_relay_that_left_the_list_is_kept_while_it_works() {
 #[test]
 fn many_seeds_and_losses_end_well() {
     for seed in 0..60_u8 {
-        let mut world = World::seeded(
-            seed,
-            [(A, ModelRelay::default()), (B, ModelRelay::default())],
-        );
+        let relay = || ModelRelay {
+            one_nonce: seed % 2 == 1,
+            ..ModelRelay::default()
+        };
+        let mut world = World::seeded(seed, [(A, relay()), (B, relay())]);
         world.lose_every = Some(2 + usize::from(seed % 4));
         world.delay = ms(u64::from(seed) * 11);
         world.candidates([configured(A), configured(B)]);

@@ -192,7 +192,8 @@ fn a_stop_leaves_at_once() {
         .updates
         .iter()
         .flat_map(|(_, _, r)| r.clone());
-    assert_eq!(records.count(), 2, "each family's groups");
+    let groups: BTreeSet<_> = records.map(|record| record.group).collect();
+    assert_eq!(groups.len(), 2, "each family's groups");
     assert!(world.relay(A).tunnels.is_empty());
     assert!(!world.relay(A).teardowns.is_empty());
     assert_eq!(world.gateway.poll_timeout(), None);

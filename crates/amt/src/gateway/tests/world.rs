@@ -71,12 +71,23 @@ pub struct ModelRelay {
     pub mld: bool,
     pub query: GeneralQuery,
     pub advertises: Option<IpAddr>,
+    /// It answers, and forwards nothing.
+    pub deaf: bool,
+    /// It takes Updates with the nonce of a gateway's last Request alone, as Linux does.
+    pub one_nonce: bool,
+    pub last_nonce: BTreeMap<SocketAddr, u32>,
+    /// How long it takes until packets of a group come that nobody had asked for.
+    pub joins_within: Duration,
+    /// When it was asked for each group first.
+    pub joined: BTreeMap<IpAddr, Instant>,
     /// Each gateway's groups, by its address.
     pub tunnels: BTreeMap<SocketAddr, Groups>,
     /// When each gateway named each group (and source) last.
     pub named: BTreeMap<(SocketAddr, IpAddr, Option<IpAddr>), Instant>,
     /// Updates and Teardowns that were taken.
     pub updates: Vec<(Instant, SocketAddr, Vec<Record>)>,
+    /// Bytes of the shortest MLD message in an Update.
+    pub shortest_mld: Option<usize>,
     pub teardowns: Vec<(Instant, SocketAddr)>,
     /// Requests: when, nonce, MLD.
     pub requests: Vec<(Instant, u32, bool)>,
@@ -99,9 +110,15 @@ impl Default for ModelRelay {
                 max_response: secs(1),
             },
             advertises: None,
+            deaf: false,
+            one_nonce: false,
+            last_nonce: BTreeMap::new(),
+            joins_within: Duration::ZERO,
+            joined: BTreeMap::new(),
             tunnels: BTreeMap::new(),
             named: BTreeMap::new(),
             updates: Vec::new(),
+            shortest_mld: None,
             teardowns: Vec::new(),
             requests: Vec::new(),
             discoveries: Vec::new(),
@@ -131,6 +148,7 @@ impl ModelRelay {
             }
             Message::Request { nonce, mld } => {
                 self.requests.push((now, nonce, mld));
+                self.last_nonce.insert(from, nonce);
                 let knows = if mld { self.mld } else { self.igmp };
                 if !self.answers || !knows {
                     return None;
@@ -156,10 +174,19 @@ impl ModelRelay {
                     self.forged += 1;
                     return None;
                 }
+                if self.one_nonce && self.last_nonce.get(&from) != Some(&nonce) {
+                    return None;
+                }
                 let records = parse_report(packet).unwrap();
+                if packet.first() == Some(&0x60) {
+                    // Behind the IPv6 header and the one with the Router Alert.
+                    let len = packet.len() - 48;
+                    self.shortest_mld = Some(self.shortest_mld.map_or(len, |s| s.min(len)));
+                }
                 let tunnel = self.tunnels.entry(from).or_default();
                 for record in &records {
                     apply(tunnel, record);
+                    self.joined.entry(record.group).or_insert(now);
                     let sources = record.sources.iter().copied().map(Some);
                     for source in sources.chain([None]) {
                         self.named.insert((from, record.group, source), now);
@@ -334,6 +361,33 @@ impl World {
     pub fn send_data(&mut self, relay: &str, source: &str, group: &str, payload: &[u8]) {
         let bytes = data(source, group, payload);
         self.send(relay, bytes);
+    }
+
+    /// A packet of a flow, forwarded by every relay that was asked for it and can.
+    pub fn multicast(&mut self, source: &str, group: &str, payload: &[u8]) {
+        let (sender, to) = (addr(source).ip(), addr(group).ip());
+        let all: Vec<SocketAddr> = self.relays.keys().copied().collect();
+        for at in all {
+            let tunnel = self.tunnel(&at.to_string());
+            let heard = tunnel.get(&to);
+            let wanted = heard.is_some_and(|h| h.any || h.sources.contains(&sender));
+            let now = self.now;
+            let relay = self.relay(&at.to_string());
+            let joined = relay.joined.get(&to);
+            let comes = joined.is_some_and(|at| *at + relay.joins_within <= now);
+            if wanted && comes && !relay.deaf {
+                self.send_data(&at.to_string(), source, group, payload);
+            }
+        }
+    }
+
+    /// Which relays were given up, and why.
+    pub fn lost(&self) -> Vec<(SocketAddr, Lost)> {
+        let lost = self.events.iter().filter_map(|(_, event)| match event {
+            Event::Lost { relay, why } => Some((*relay, *why)),
+            _ => None,
+        });
+        lost.collect()
     }
 
     /// Hands a datagram to the gateway now.
