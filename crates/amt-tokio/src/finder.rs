@@ -1,13 +1,13 @@
 //! The candidates: names are looked up in the background, whenever a relay is needed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use amt::discovery::{Found, anycast, order};
 use amt::gateway::{Candidate, Origin};
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 use tracing::debug;
 
 use crate::discovery::{self, DiscoveryError, Relays, Resolver};
@@ -21,8 +21,7 @@ const MAX_ADDRESSES: usize = 8;
 const MAX_HINTS: usize = 32;
 /// Sources whose relays are looked for in the DNS.
 const MAX_SOURCES: usize = 16;
-/// First pause before names are looked up again; it doubles.
-const AGAIN_FIRST: Duration = Duration::from_secs(5);
+/// Longest pause before names are looked up again.
 const AGAIN_MAX: Duration = Duration::from_secs(300);
 
 /// How a lookup stands.
@@ -60,6 +59,23 @@ enum Published {
     UnderWay,
     Known(Relays),
     Failed(String),
+    /// It is not asked, for it was asked for so many others.
+    TurnedDown,
+}
+
+/// A source of flows that are wanted.
+#[derive(Debug)]
+struct Source {
+    /// How many flows.
+    uses: usize,
+    published: Published,
+}
+
+/// Something that is being looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Asked {
+    Name(RelayName),
+    Source(IpAddr),
 }
 
 /// All ways to find relays.
@@ -73,9 +89,13 @@ pub(crate) struct Finder {
     /// Made when it is needed, for it takes the name servers of that time.
     resolver: Option<Resolver>,
     known: BTreeMap<RelayName, Lookup>,
-    sources: BTreeMap<IpAddr, Published>,
+    sources: BTreeMap<IpAddr, Source>,
     lookups: JoinSet<Resolved>,
+    /// What the lookups are for: no two are for the same.
+    under_way: HashMap<task::Id, Asked>,
     again: Option<Instant>,
+    /// First pause before names are looked up again; it doubles.
+    first_pause: Duration,
     pause: Duration,
     /// Relays that are alike are tried in another order by each gateway, so that they share them.
     seed: u64,
@@ -86,6 +106,7 @@ impl Finder {
         relays: Vec<RelayName>,
         dns: Option<discovery::Config>,
         anycast: bool,
+        first_pause: Duration,
         seed: u64,
     ) -> Self {
         Self {
@@ -97,35 +118,93 @@ impl Finder {
             hints: Vec::new(),
             known: BTreeMap::new(),
             lookups: JoinSet::new(),
+            under_way: HashMap::new(),
             again: None,
-            pause: AGAIN_FIRST,
+            first_pause,
+            pause: first_pause,
             seed,
         }
     }
 
-    /// A flow of this source is wanted; true if the DNS had not been asked for its relays.
+    /// A flow of this source is wanted; true if the DNS is asked for its relays because of that.
     pub(crate) fn wants(&mut self, source: IpAddr) -> bool {
+        if self.dns.is_none() {
+            return false;
+        }
         let source = source.to_canonical();
-        let fresh = self.dns.is_some()
-            && self.sources.len() < MAX_SOURCES
-            && !self.sources.contains_key(&source);
-        if fresh {
+        if let Some(known) = self.sources.get_mut(&source) {
+            known.uses += 1;
+            return false;
+        }
+        let published = Published::TurnedDown;
+        self.sources.insert(source, Source { uses: 1, published });
+        self.discover_further();
+        !matches!(self.published_by(source), Some(Published::TurnedDown))
+    }
+
+    /// A flow of this source is not wanted any more. With its last one, its relays are forgotten;
+    /// true then.
+    pub(crate) fn forgets(&mut self, source: IpAddr) -> bool {
+        let source = source.to_canonical();
+        let Some(known) = self.sources.get_mut(&source) else {
+            return false;
+        };
+        known.uses = known.uses.saturating_sub(1);
+        let last = known.uses == 0;
+        if last {
+            self.sources.remove(&source);
+            self.discover_further();
+        }
+        last
+    }
+
+    /// Asks for the relays of sources that were turned down, as far as there is room now.
+    fn discover_further(&mut self) {
+        let turned_down = |source: &Source| matches!(source.published, Published::TurnedDown);
+        let asked = self.sources.values().filter(|s| !turned_down(s)).count();
+        let waiting = self.sources.iter().filter(|(_, s)| turned_down(s));
+        let next: Vec<IpAddr> = waiting
+            .take(MAX_SOURCES.saturating_sub(asked))
+            .map(|(source, _)| *source)
+            .collect();
+        for source in next {
             self.discover(source);
         }
-        fresh
+    }
+
+    fn published_by(&self, source: IpAddr) -> Option<&Published> {
+        self.sources.get(&source).map(|source| &source.published)
+    }
+
+    /// Only of sources that are wanted.
+    fn set_published(&mut self, source: IpAddr, published: Published) {
+        if let Some(known) = self.sources.get_mut(&source) {
+            known.published = published;
+        }
+    }
+
+    fn is_under_way(&self, asked: &Asked) -> bool {
+        self.under_way.values().any(|other| other == asked)
     }
 
     /// Asks the DNS for the relays of a source.
     fn discover(&mut self, source: IpAddr) {
-        let Some(config) = &self.dns else {
+        let Some(config) = self.dns.clone() else {
             return;
         };
+        // What was found before goes on to be used meanwhile.
+        if !matches!(self.published_by(source), Some(Published::Known(_))) {
+            self.set_published(source, Published::UnderWay);
+        }
+        let asked = Asked::Source(source);
+        if self.is_under_way(&asked) {
+            return;
+        }
         if self.resolver.is_none() {
-            match Resolver::new(config) {
+            match Resolver::new(&config) {
                 Ok(resolver) => self.resolver = Some(resolver),
                 Err(error) => {
-                    let failed = Published::Failed(error.to_string());
-                    self.sources.insert(source, failed);
+                    self.set_published(source, Published::Failed(error.to_string()));
                     return;
                 }
             }
@@ -133,13 +212,10 @@ impl Finder {
         let Some(resolver) = self.resolver.clone() else {
             return;
         };
-        let before = self.sources.get(&source);
-        // What was found before goes on to be used meanwhile.
-        if !matches!(before, Some(Published::Known(_))) {
-            self.sources.insert(source, Published::UnderWay);
-        }
-        self.lookups
+        let task = self
+            .lookups
             .spawn(async move { Resolved::Source(source, resolver.relays(source).await) });
+        self.under_way.insert(task.id(), asked);
     }
 
     /// The network changed: other name servers may be near.
@@ -171,17 +247,18 @@ impl Finder {
             let RelayName::Host { host, port } = &name else {
                 continue;
             };
+            let asked = Asked::Name(name.clone());
             match self.known.get(&name) {
-                Some(Lookup::UnderWay) => continue,
+                _ if self.is_under_way(&asked) => continue,
                 Some(Lookup::Found(_)) if !all => continue,
                 // What was found before goes on to be used meanwhile.
                 Some(Lookup::Found(_)) => {}
-                Some(Lookup::Failed(_)) | None => {
+                Some(Lookup::UnderWay | Lookup::Failed(_)) | None => {
                     self.known.insert(name.clone(), Lookup::UnderWay);
                 }
             }
             let (host, port) = (host.clone(), *port);
-            self.lookups.spawn(async move {
+            let task = self.lookups.spawn(async move {
                 let found = tokio::net::lookup_host((host.as_str(), port));
                 let found = match tokio::time::timeout(LOOKUP_WITHIN, found).await {
                     Ok(found) => found.map(|addresses| addresses.collect()),
@@ -189,13 +266,14 @@ impl Finder {
                 };
                 Resolved::Name(name, found)
             });
+            self.under_way.insert(task.id(), asked);
         }
         let now = Instant::now();
         let due = self
             .sources
             .iter()
-            .filter(|(_, published)| match published {
-                Published::UnderWay => false,
+            .filter(|(_, source)| match &source.published {
+                Published::UnderWay | Published::TurnedDown => false,
                 Published::Known(relays) => all && relays.valid_until <= now,
                 Published::Failed(_) => true,
             });
@@ -212,20 +290,30 @@ impl Finder {
 
     /// Waits for the end of a lookup; for ever if none is under way. Cancel safe.
     pub(crate) async fn resolved(&mut self) {
-        loop {
-            match self.lookups.join_next().await {
-                Some(Ok(Resolved::Name(name, found))) => return self.take(name, found),
-                Some(Ok(Resolved::Source(source, found))) => {
-                    return self.take_published(source, found);
-                }
-                // A lookup that was aborted has nothing to say.
-                Some(Err(error)) => debug!(%error, "a lookup ended early"),
-                None => std::future::pending().await,
+        let Some(ended) = self.lookups.join_next_with_id().await else {
+            return std::future::pending().await;
+        };
+        let id = match &ended {
+            Ok((id, _)) => *id,
+            Err(error) => error.id(),
+        };
+        let asked = self.under_way.remove(&id);
+        match (ended, asked) {
+            (Ok((_, Resolved::Name(name, found))), _) => self.take(name, found),
+            (Ok((_, Resolved::Source(source, found))), _) => self.take_published(source, found),
+            (Err(error), Some(Asked::Name(name))) => self.take(name, Err(error.into())),
+            (Err(error), Some(Asked::Source(source))) => {
+                self.set_published(source, Published::Failed(error.to_string()));
             }
+            (Err(error), None) => debug!(%error, "a lookup ended early"),
         }
     }
 
     fn take(&mut self, name: RelayName, found: io::Result<Vec<SocketAddr>>) {
+        if !self.names().any(|(_, _, wanted)| *wanted == name) {
+            // A hint that is over.
+            return;
+        }
         let failure = match found {
             Ok(mut found) if !found.is_empty() => {
                 found.truncate(MAX_ADDRESSES);
@@ -248,21 +336,21 @@ impl Finder {
             Err(error) => {
                 debug!(%source, "{error}");
                 // Relays of before are better than none.
-                if matches!(self.sources.get(&source), Some(Published::Known(_))) {
+                if matches!(self.published_by(source), Some(Published::Known(_))) {
                     return;
                 }
                 Published::Failed(error.to_string())
             }
         };
-        self.sources.insert(source, published);
+        self.set_published(source, published);
     }
 
     fn published(&self) -> impl Iterator<Item = &Relays> {
         self.sources
             .values()
-            .filter_map(|published| match published {
+            .filter_map(|source| match &source.published {
                 Published::Known(relays) => Some(relays),
-                Published::UnderWay | Published::Failed(_) => None,
+                Published::UnderWay | Published::Failed(_) | Published::TurnedDown => None,
             })
     }
 
@@ -306,18 +394,33 @@ impl Finder {
         configured.chain(hints.map(|(priority, name)| (Origin::Hint, (*priority).into(), name)))
     }
 
-    /// No relay answers: names may mean something else by now.
+    /// No relay answers: names may mean something else by now. They are looked up again after a
+    /// pause that grows with each time; what the DNS said before, not before that is out of date.
+    /// May be called as often as one likes.
     pub(crate) fn needs_more(&mut self, now: Instant) {
-        if self.again.is_none() {
-            self.again = Some(now + self.pause);
-            self.pause = (self.pause * 2).min(AGAIN_MAX);
+        if self.again.is_some() || self.is_busy() {
+            return;
         }
+        let names = self
+            .names()
+            .any(|(_, _, name)| matches!(name, RelayName::Host { .. }));
+        let failed = |source: &Source| matches!(source.published, Published::Failed(_));
+        let at = match names || self.sources.values().any(failed) {
+            true => now,
+            false => match self.published().map(|relays| relays.valid_until).min() {
+                Some(valid_until) => valid_until,
+                // There is nothing to look up.
+                None => return,
+            },
+        };
+        self.again = Some(at.max(now + self.pause));
+        self.pause = (self.pause * 2).min(AGAIN_MAX);
     }
 
     /// A relay answers.
     pub(crate) fn settled(&mut self) {
         self.again = None;
-        self.pause = AGAIN_FIRST;
+        self.pause = self.first_pause;
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
@@ -340,15 +443,18 @@ impl Finder {
             origin,
             lookup: self.known.get(name).cloned().unwrap_or(Lookup::UnderWay),
         });
-        let sources = self.sources.iter().map(|(source, published)| NameStatus {
+        let sources = self.sources.iter().map(|(source, known)| NameStatus {
             name: source.to_string(),
             origin: Origin::Dns,
-            lookup: match published {
+            lookup: match &known.published {
                 Published::UnderWay => Lookup::UnderWay,
                 Published::Known(relays) => {
                     Lookup::Found(relays.candidates.iter().map(|c| c.addr).collect())
                 }
                 Published::Failed(why) => Lookup::Failed(why.clone()),
+                Published::TurnedDown => Lookup::Failed(format!(
+                    "the DNS is asked for the relays of {MAX_SOURCES} sources at most"
+                )),
             },
         });
         hosts.chain(sources).collect()
@@ -359,6 +465,8 @@ impl Finder {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    const PAUSE: Duration = Duration::from_secs(5);
 
     fn addr(text: &str) -> SocketAddr {
         text.parse().unwrap()
@@ -376,7 +484,7 @@ mod tests {
     async fn configured_ones_go_before_hints_and_anycast_is_last() {
         let relays = ["192.0.2.1", "anycast", "localhost:7"];
         let relays = relays.map(|r| r.parse().unwrap()).into();
-        let mut finder = Finder::new(relays, None, false, 1);
+        let mut finder = Finder::new(relays, None, false, PAUSE, 1);
         finder.set_hints(&[
             hint("192.0.2.30", 9),
             hint("192.0.2.20", 1),
@@ -411,7 +519,7 @@ mod tests {
             nameservers: vec![addr("127.0.0.1:9")],
             timeout: Duration::from_millis(20),
         };
-        let mut finder = Finder::new(Vec::new(), Some(nowhere), true, 1);
+        let mut finder = Finder::new(Vec::new(), Some(nowhere), true, PAUSE, 1);
         let source: IpAddr = "192.0.2.10".parse().unwrap();
         assert!(finder.wants(source));
         assert!(!finder.wants(source));
@@ -443,7 +551,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_is_not_found_says_why_and_is_tried_again() {
-        let mut finder = Finder::new(vec!["relay.invalid".parse().unwrap()], None, false, 1);
+        let mut finder = Finder::new(
+            vec!["relay.invalid".parse().unwrap()],
+            None,
+            false,
+            PAUSE,
+            1,
+        );
         finder.look_up(false);
         finder.resolved().await;
         assert!(matches!(finder.status()[0].lookup, Lookup::Failed(_)));
@@ -451,12 +565,96 @@ mod tests {
         let now = Instant::now();
         finder.needs_more(now);
         let first = finder.poll_timeout().unwrap();
-        assert_eq!(first - now, AGAIN_FIRST);
+        assert_eq!(first - now, PAUSE);
         finder.handle_timeout(first);
         assert_eq!(finder.status()[0].lookup, Lookup::UnderWay);
         finder.needs_more(first);
-        assert_eq!(finder.poll_timeout().unwrap() - first, AGAIN_FIRST * 2);
+        assert_eq!(finder.poll_timeout(), None, "it is being looked up");
+        finder.resolved().await;
+        finder.needs_more(first);
+        assert_eq!(finder.poll_timeout().unwrap() - first, PAUSE * 2);
         finder.settled();
         assert_eq!(finder.poll_timeout(), None);
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_relays_is_asked_for_again_when_it_is_out_of_date() {
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let dns = discovery::Config {
+            nameservers: vec![silent.local_addr().unwrap()],
+            timeout: Duration::from_secs(20),
+        };
+        let mut finder = Finder::new(Vec::new(), Some(dns), false, Duration::ZERO, 1);
+        let source: IpAddr = "192.0.2.10".parse().unwrap();
+        finder.wants(source);
+        finder.lookups.abort_all();
+        finder.resolved().await;
+        let now = Instant::now();
+        let valid_until = now + Duration::from_millis(50);
+        let none = Relays {
+            candidates: Vec::new(),
+            refused: false,
+            unresolved: Vec::new(),
+            valid_until,
+        };
+        finder.take_published(source, Ok(none));
+        finder.needs_more(now);
+        assert_eq!(finder.poll_timeout(), Some(valid_until));
+        tokio::time::sleep_until(valid_until.into()).await;
+        finder.handle_timeout(Instant::now());
+        assert!(finder.is_busy());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_looked_up_twice_at_once() {
+        let relays = vec![RelayName::new("localhost", 7).unwrap()];
+        let mut finder = Finder::new(relays, None, false, PAUSE, 1);
+        finder.look_up(false);
+        finder.resolved().await;
+        for _ in 0..20 {
+            finder.network_changed();
+        }
+        assert_eq!(finder.lookups.len(), 1);
+        assert!(matches!(finder.status()[0].lookup, Lookup::Found(_)));
+    }
+
+    #[tokio::test]
+    async fn sources_beyond_the_bound_are_said_to_be_and_have_their_turn_later() {
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let dns = discovery::Config {
+            nameservers: vec![silent.local_addr().unwrap()],
+            timeout: Duration::from_secs(20),
+        };
+        let mut finder = Finder::new(Vec::new(), Some(dns), true, PAUSE, 1);
+        let source = |n: u8| IpAddr::from([192, 0, 2, n]);
+        for n in 0..18 {
+            assert_eq!(finder.wants(source(n)), n < 16);
+        }
+        let turned_down = |finder: &Finder| {
+            let status = finder.status();
+            let all = status.iter();
+            all.filter(|s| matches!(&s.lookup, Lookup::Failed(why) if why.contains("16 sources")))
+                .count()
+        };
+        assert_eq!((finder.status().len(), turned_down(&finder)), (18, 2));
+        // One is wanted by two flows.
+        finder.wants(source(3));
+        assert!(!finder.forgets(source(3)));
+        assert_eq!(turned_down(&finder), 2);
+        let refused = Relays {
+            candidates: Vec::new(),
+            refused: true,
+            unresolved: Vec::new(),
+            valid_until: Instant::now(),
+        };
+        finder.take_published(source(3), Ok(refused));
+        assert_eq!(finder.candidates(), []);
+        assert!(finder.forgets(source(3)));
+        assert_eq!(
+            finder.candidates().len(),
+            2,
+            "the other sources allow anycast"
+        );
+        assert_eq!((finder.status().len(), turned_down(&finder)), (17, 1));
     }
 }

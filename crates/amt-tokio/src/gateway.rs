@@ -21,6 +21,8 @@ use crate::sockets::{Sent, Sockets};
 
 /// A stop waits so long for room in the kernel's buffers.
 const STOP_WITHIN: Duration = Duration::from_millis(250);
+/// A socket that failed is replaced after this time.
+const REOPEN_AFTER: Duration = Duration::from_millis(100);
 /// Events that wait to be taken; older ones go first.
 const MAX_EVENTS: usize = 64;
 /// Messages that one round sends; more of them at once are a fault.
@@ -33,11 +35,13 @@ pub struct Config {
     pub relays: Vec<RelayName>,
     /// Whether the DNS is asked for the relays of the sources that are subscribed to (RFC 8777),
     /// and how. What is found for one source serves the others as well: whoever has flows of
-    /// several sources, with relays of their own, starts a gateway for each.
+    /// several sources, with relays of their own, starts a gateway for each; and whoever has flows of
+    /// both address families and relays that serve only one of them, one for each family.
     pub dns: Option<discovery::Config>,
     /// Whether any relay near here may be asked for, when all others fail (RFC 7450, section 7.1).
     pub anycast: bool,
-    /// The durations that it goes by.
+    /// The durations that it goes by. Names are looked up again after the pauses that failed relays
+    /// have, which double up to 5 minutes.
     pub timing: Timing,
     /// Promises to break, for tests that have to notice.
     pub sabotage: Sabotage,
@@ -175,6 +179,10 @@ pub struct Gateway {
     found: bool,
     /// There is no candidate, but lookups have not ended: it is told when they have.
     none_yet: bool,
+    /// There are events that came neither of a wait nor of a receipt.
+    news: bool,
+    /// When a socket that failed while sending is replaced, and the relay told.
+    reopen: Option<Instant>,
     sabotage: Sabotage,
 }
 
@@ -195,6 +203,7 @@ impl Gateway {
                 config.relays,
                 config.dns,
                 config.anycast,
+                config.timing.hold_down,
                 rand::rng().random(),
             ),
             sockets: Sockets::default(),
@@ -204,6 +213,8 @@ impl Gateway {
             begun: false,
             found: false,
             none_yet: false,
+            news: false,
+            reopen: None,
             sabotage: config.sabotage,
         })
     }
@@ -233,6 +244,8 @@ impl Gateway {
     /// Takes one subscription back. With the last one, the relay is left.
     pub fn unsubscribe(&mut self, id: SubscriptionId) {
         let now = Instant::now();
+        let source = self.core.subscription(id).and_then(|known| known.source);
+        self.found |= source.is_some_and(|source| self.finder.forgets(source));
         self.core.unsubscribe(id, now);
         self.drive(now);
     }
@@ -256,7 +269,8 @@ impl Gateway {
     }
 
     /// Packets are missing: the relay is asked at once whether it is there, and others as well if
-    /// it does not answer twice. May be called as often as one likes.
+    /// it does not answer twice, or has brought nothing for [`Timing::silence`] though it answers.
+    /// May be called as often as one likes.
     pub fn suspect(&mut self) {
         let now = Instant::now();
         self.core.suspect(now);
@@ -277,10 +291,12 @@ impl Gateway {
     /// Waits until [`receive`](Self::receive) has something to do. Cancel safe; without
     /// subscriptions it waits for ever.
     pub async fn ready(&mut self) {
-        if self.found {
+        // Events may have come of a call that was no wait.
+        if self.found || std::mem::take(&mut self.news) {
             return;
         }
-        let deadline = [self.core.poll_timeout(), self.finder.poll_timeout()];
+        let timeouts = (self.core.poll_timeout(), self.finder.poll_timeout());
+        let deadline = [timeouts.0, timeouts.1, self.reopen];
         let deadline = deadline.into_iter().flatten().min();
         let unsent = self.unsent.as_ref().map(|(to, _)| *to);
         tokio::select! {
@@ -349,6 +365,7 @@ impl Gateway {
             self.core.network_changed(now);
         }
         self.drive(now);
+        self.news = false;
         received.map(|()| packets)
     }
 
@@ -411,6 +428,10 @@ impl Gateway {
     /// Timers, candidates, messages and events.
     fn drive(&mut self, now: Instant) {
         self.finder.handle_timeout(now);
+        if self.reopen.is_some_and(|at| at <= now) {
+            self.reopen = None;
+            self.core.network_changed(now);
+        }
         if std::mem::take(&mut self.found) {
             self.core.set_candidates(self.finder.candidates(), now);
         }
@@ -436,6 +457,11 @@ impl Gateway {
                 self.tell(none, now);
             }
         }
+        // The state machine says only once that there is no relay. Names are looked up until there
+        // is one.
+        if self.core.is_looking() {
+            self.finder.needs_more(now);
+        }
     }
 
     fn tell(&mut self, event: Event, now: Instant) {
@@ -450,10 +476,12 @@ impl Gateway {
             self.events.pop_front();
         }
         self.events.push_back(event);
+        self.news = true;
     }
 
     fn flush(&mut self, now: Instant) {
         let mut bytes = Vec::new();
+        let mut broken = false;
         for _ in 0..MAX_SENT_AT_ONCE {
             let to = match self.unsent.take() {
                 Some((to, waiting)) => {
@@ -462,7 +490,7 @@ impl Gateway {
                 }
                 None => match self.core.poll_transmit(&mut bytes) {
                     Some(to) => to,
-                    None => return,
+                    None => break,
                 },
             };
             match self.sockets.send(to, &bytes) {
@@ -471,12 +499,29 @@ impl Gateway {
                     self.refused += 1;
                     self.core.unreachable(to, now);
                 }
+                Sent::Broken => {
+                    self.refused += 1;
+                    broken = true;
+                }
                 Sent::Full => {
                     self.unsent = Some((to, bytes));
-                    return;
+                    break;
                 }
             }
         }
+        if broken {
+            // The next socket has another address: the relay has to hear of it. Not at once, for
+            // that one may be no better.
+            self.reopen.get_or_insert(now + REOPEN_AFTER);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Gateway {
+    /// The socket towards `to` cannot send any more.
+    pub(crate) fn break_socket(&mut self, to: SocketAddr) {
+        self.sockets.break_socket(to);
     }
 }
 

@@ -23,4 +23,4 @@ mod tests;
 pub use finder::{Lookup, NameStatus};
 pub use gateway::{Config, Gateway, Hint, Packet, Sabotage, Status};
 pub use name::{BadRelayName, RelayName};
-pub use probe::{Answer, ProbeError, probe};
+pub use probe::{Answer, ProbeError, Prober, probe};

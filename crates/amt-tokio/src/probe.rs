@@ -1,7 +1,9 @@
 //! Asking a relay whether it is there, without wanting anything of it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use amt::Message;
@@ -12,6 +14,8 @@ use crate::RelayName;
 
 /// An unanswered question is repeated after this time.
 const REPEAT: Duration = Duration::from_millis(500);
+/// Addresses of one name that are asked.
+const MAX_ADDRESSES: usize = 8;
 /// Longest answer: a Query with its packet and address.
 const MAX_ANSWER: usize = 2048;
 
@@ -61,63 +65,121 @@ pub enum ProbeError {
     },
 }
 
-/// Sends Requests to all addresses of a relay until it answers one of them with a Query, or until
-/// `within` is over. `mld` asks for IPv6 groups. The relay keeps nothing of it (RFC 7450, section
-/// 5.3.3).
+/// [`Prober::ask`], once.
 ///
 /// # Errors
 /// There is no answer; see [`ProbeError`].
 pub async fn probe(name: &RelayName, mld: bool, within: Duration) -> Result<Answer, ProbeError> {
-    let end = tokio::time::Instant::now() + within;
-    let silence = |port| ProbeError::Silence {
-        name: name.clone(),
-        within,
-        port,
-    };
-    let addresses: Vec<SocketAddr> = match name {
-        RelayName::Address(address) => vec![*address],
-        RelayName::Anycast => vec![
-            SocketAddr::from((amt::ANYCAST_V4, amt::PORT)),
-            SocketAddr::from((amt::ANYCAST_V6, amt::PORT)),
-        ],
-        RelayName::Host { host, port } => {
-            let found = tokio::net::lookup_host((host.as_str(), *port));
-            match tokio::time::timeout_at(end, found).await {
-                Ok(Ok(found)) => found.collect(),
-                Ok(Err(error)) => {
-                    let name = name.clone();
-                    return Err(ProbeError::Name { name, error });
+    Prober::new(name.clone(), mld).ask(within).await
+}
+
+/// Asks one relay again and again, always from the same ports: a Linux relay answers each address
+/// of this machine only on the port that it was asked from first, for minutes.
+#[derive(Debug)]
+pub struct Prober {
+    name: RelayName,
+    mld: bool,
+    /// One for each address of the relay.
+    sockets: BTreeMap<SocketAddr, Arc<UdpSocket>>,
+}
+
+impl Prober {
+    /// Asks nothing yet. `mld` asks for IPv6 groups.
+    pub fn new(name: RelayName, mld: bool) -> Self {
+        Self {
+            name,
+            mld,
+            sockets: BTreeMap::new(),
+        }
+    }
+
+    /// Sends Requests to all addresses of the relay until it answers one of them with a Query, or
+    /// until `within` is over. The relay keeps nothing of it (RFC 7450, section 5.3.3).
+    ///
+    /// # Errors
+    /// There is no answer; see [`ProbeError`].
+    pub async fn ask(&mut self, within: Duration) -> Result<Answer, ProbeError> {
+        let end = tokio::time::Instant::now() + within;
+        let silence = |port| ProbeError::Silence {
+            name: self.name.clone(),
+            within,
+            port,
+        };
+        let addresses: Vec<SocketAddr> = match &self.name {
+            RelayName::Address(address) => vec![*address],
+            RelayName::Anycast => vec![
+                SocketAddr::from((amt::ANYCAST_V4, amt::PORT)),
+                SocketAddr::from((amt::ANYCAST_V6, amt::PORT)),
+            ],
+            RelayName::Host { host, port } => {
+                let found = tokio::net::lookup_host((host.as_str(), *port));
+                match tokio::time::timeout_at(end, found).await {
+                    Ok(Ok(found)) => found.take(MAX_ADDRESSES).collect(),
+                    Ok(Err(error)) => {
+                        let name = self.name.clone();
+                        return Err(ProbeError::Name { name, error });
+                    }
+                    Err(_) => return Err(silence(*port)),
                 }
-                Err(_) => return Err(silence(*port)),
+            }
+        };
+        self.sockets.retain(|relay, _| addresses.contains(relay));
+        let discover = self.name == RelayName::Anycast;
+        let mut asking = tokio::task::JoinSet::new();
+        let mut failure = None;
+        for relay in &addresses {
+            match open(&mut self.sockets, *relay).await {
+                Ok(socket) => {
+                    asking.spawn(ask(socket, *relay, discover, self.mld));
+                }
+                Err(error) => failure = Some(error),
             }
         }
-    };
-    let discover = *name == RelayName::Anycast;
-    let mut asking = tokio::task::JoinSet::new();
-    for relay in addresses.iter().take(8) {
-        asking.spawn(ask(*relay, discover, mld));
-    }
-    let port = addresses.first().map_or(amt::PORT, SocketAddr::port);
-    let mut failure = None;
-    loop {
-        match tokio::time::timeout_at(end, asking.join_next()).await {
-            Ok(Some(Ok(Ok(answer)))) => return Ok(answer),
-            Ok(Some(Ok(Err(error)))) => failure = Some(error),
-            Ok(Some(Err(_))) => {}
-            Ok(None) => return Err(failure.unwrap_or_else(|| silence(port))),
-            Err(_) => return Err(silence(port)),
+        let port = addresses.first().map_or(amt::PORT, SocketAddr::port);
+        loop {
+            match tokio::time::timeout_at(end, asking.join_next()).await {
+                Ok(Some(Ok(Ok(answer)))) => return Ok(answer),
+                Ok(Some(Ok(Err(error)))) => {
+                    if let ProbeError::Socket { relay, .. } = &error {
+                        // The next attempt has another one.
+                        self.sockets.remove(relay);
+                    }
+                    failure = Some(error);
+                }
+                Ok(Some(Err(_))) => {}
+                Ok(None) => return Err(failure.unwrap_or_else(|| silence(port))),
+                Err(_) => return Err(silence(port)),
+            }
         }
     }
 }
 
-/// Asks one address until it answers.
-async fn ask(relay: SocketAddr, discover: bool, mld: bool) -> Result<Answer, ProbeError> {
-    let failed = |error| ProbeError::Socket { relay, error };
+/// The socket for this address of the relay.
+async fn open(
+    sockets: &mut BTreeMap<SocketAddr, Arc<UdpSocket>>,
+    relay: SocketAddr,
+) -> Result<Arc<UdpSocket>, ProbeError> {
+    if let Some(socket) = sockets.get(&relay) {
+        return Ok(socket.clone());
+    }
     let any = match relay {
         SocketAddr::V4(_) => "0.0.0.0:0",
         SocketAddr::V6(_) => "[::]:0",
     };
-    let socket = UdpSocket::bind(any).await.map_err(failed)?;
+    let opened = UdpSocket::bind(any).await;
+    let socket = Arc::new(opened.map_err(|error| ProbeError::Socket { relay, error })?);
+    sockets.insert(relay, socket.clone());
+    Ok(socket)
+}
+
+/// Asks one address until it answers.
+async fn ask(
+    socket: Arc<UdpSocket>,
+    relay: SocketAddr,
+    discover: bool,
+    mld: bool,
+) -> Result<Answer, ProbeError> {
+    let failed = |error| ProbeError::Socket { relay, error };
     let mut found = (!discover).then_some(relay);
     let mut asked: Vec<(u32, Instant)> = Vec::new();
     let mut buffer = [0; MAX_ANSWER];

@@ -22,6 +22,8 @@ pub(crate) enum Sent {
     NoWay,
     /// There is no room now.
     Full,
+    /// The socket failed; the next message to that family goes out by another one, on another port.
+    Broken,
 }
 
 impl Sockets {
@@ -61,9 +63,8 @@ impl Sockets {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
             Err(error) => {
                 debug!(%error, %to, "the socket towards an AMT relay failed");
-                // The next message opens another.
                 *place = None;
-                Sent::NoWay
+                Sent::Broken
             }
         }
     }
@@ -117,5 +118,17 @@ impl Sockets {
             // An error here is one that the next attempt to send finds, too.
             let _ = socket.writable().await;
         }
+    }
+
+    /// The socket towards `to` cannot send any more.
+    #[cfg(test)]
+    pub(crate) fn break_socket(&mut self, to: SocketAddr) {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0");
+        let broken = socket.and_then(|socket| {
+            // Says that the socket is not connected, and does it nevertheless.
+            let _ = socket2::SockRef::from(&socket).shutdown(std::net::Shutdown::Write);
+            UdpSocket::from_std(socket)
+        });
+        *self.place(to) = broken.ok();
     }
 }

@@ -1,6 +1,9 @@
 //! The driver against a scripted relay on loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod finding;
+pub(crate) mod nameserver;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -12,7 +15,7 @@ use netio::RecvBatch;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
-use crate::{Config, Gateway, Hint, RelayName, probe};
+use crate::{Config, Gateway, Hint, Prober, RelayName, probe};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -39,6 +42,23 @@ impl Drop for Relay {
     }
 }
 
+/// A Query.
+fn answer(mld: bool, nonce: u32, limited: bool, gateway: Option<SocketAddr>) -> Vec<u8> {
+    let (mut packet, mut out) = (Vec::new(), Vec::new());
+    let us = if mld { "fe80::1" } else { "192.0.2.1" };
+    let general = GeneralQuery::DEFAULT;
+    write_query(mld, us.parse().unwrap(), &general, &mut packet);
+    Message::Query {
+        limited,
+        mac: Mac([1; 6]),
+        nonce,
+        packet: &packet,
+        gateway,
+    }
+    .encode(&mut out);
+    out
+}
+
 async fn relay(at: &str, limited: bool) -> Relay {
     let socket = std::sync::Arc::new(UdpSocket::bind(at).await.unwrap());
     let (tell, heard) = mpsc::channel(4096);
@@ -49,22 +69,7 @@ async fn relay(at: &str, limited: bool) -> Relay {
         while let Ok((len, from)) = own.recv_from(&mut buffer).await {
             let told = match Message::parse(&buffer[..len]).unwrap() {
                 Message::Request { nonce, mld } => {
-                    let (mut packet, mut out) = (Vec::new(), Vec::new());
-                    let us = if mld { "fe80::1" } else { "192.0.2.1" };
-                    write_query(
-                        mld,
-                        us.parse().unwrap(),
-                        &GeneralQuery::DEFAULT,
-                        &mut packet,
-                    );
-                    Message::Query {
-                        limited,
-                        mac: Mac([1; 6]),
-                        nonce,
-                        packet: &packet,
-                        gateway: Some(from),
-                    }
-                    .encode(&mut out);
+                    let out = answer(mld, nonce, limited, Some(from));
                     own.send_to(&out, from).await.unwrap();
                     Heard::Request
                 }
@@ -264,25 +269,6 @@ async fn a_name_is_looked_up_without_waiting_for_it() {
 }
 
 #[tokio::test]
-async fn that_no_name_is_found_is_said_with_the_reason_and_tried_again() {
-    let config = Config {
-        relays: vec!["relay.invalid".parse().unwrap()],
-        dns: None,
-        ..Config::default()
-    };
-    let mut gateway = Gateway::start(config).unwrap();
-    gateway.subscribe(flow()).unwrap();
-    let none = Event::NoRelay {
-        candidates: 0,
-        retry: None,
-    };
-    assert_eq!(event(&mut gateway).await, none);
-    let failures = gateway.status().failures();
-    assert!(failures[0].contains("relay.invalid:2268: "), "{failures:?}");
-    assert_eq!(failures.len(), 1);
-}
-
-#[tokio::test]
 async fn hints_that_come_after_the_subscription_are_in_time() {
     let relay = relay("127.0.0.1:0", false).await;
     let mut gateway = gateway(&[]);
@@ -384,4 +370,59 @@ async fn a_probe_says_whether_a_relay_is_there() {
     let name: RelayName = "relay.invalid".parse().unwrap();
     let error = probe(&name, false, PATIENCE).await.unwrap_err();
     assert!(error.to_string().contains("was not found"), "{error}");
+}
+
+/// A Linux relay sends what it has for an address to the port that asked first.
+#[tokio::test]
+async fn a_prober_asks_from_the_same_port_again() {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let name = RelayName::Address(socket.local_addr().unwrap());
+    let relay = tokio::spawn(async move {
+        let mut first = None;
+        let mut buffer = [0; 2048];
+        while let Ok((len, from)) = socket.recv_from(&mut buffer).await {
+            let to = *first.get_or_insert(from);
+            let Ok(Message::Request { nonce, mld }) = Message::parse(&buffer[..len]) else {
+                panic!("not a Request");
+            };
+            let answer = answer(mld, nonce, false, None);
+            socket.send_to(&answer, to).await.unwrap();
+        }
+    });
+    let mut prober = Prober::new(name, false);
+    for round in 0..3 {
+        let answer = prober.ask(PATIENCE).await;
+        assert!(answer.is_ok(), "round {round}: {answer:?}");
+    }
+    relay.abort();
+}
+
+/// The relay hears of the new port at once, not with the next query.
+#[tokio::test]
+async fn after_a_socket_that_failed_to_send_the_relay_is_asked_from_another() {
+    let mut relay = relay("127.0.0.1:0", false).await;
+    let mut gateway = gateway(&[&relay]);
+    gateway.subscribe(flow()).unwrap();
+    event(&mut gateway).await;
+    let before = relay.update().await;
+    gateway.break_socket(relay.addr);
+    let mut other = flow();
+    other.port = 5001;
+    other.group = "232.1.1.2".parse().unwrap();
+    gateway.subscribe(other).unwrap();
+    let asked = async {
+        while relay.hears().await != Heard::Request {}
+        relay.update().await
+    };
+    let mut batch = RecvBatch::new();
+    let run = async {
+        loop {
+            gateway.recv(&mut batch, |_| {}).await.unwrap();
+        }
+    };
+    let after = tokio::select! {
+        after = asked => after,
+        () = run => unreachable!(),
+    };
+    assert_ne!(after, before);
 }

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,12 @@ use amt::PORT;
 use amt::discovery::{AmtRelay, Found, RECORD_TYPE, Relay, order, reverse_name};
 use amt::gateway::{Candidate, Origin};
 use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{
-    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig, ResolverOpts,
-};
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig, ResolverOpts};
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 use tracing::debug;
 
 /// Records of one answer that are read.
@@ -30,8 +28,10 @@ const MAX_RECORDS: usize = 32;
 /// Names of relays that are resolved for one source: with two queries each, the bound of RFC 8777,
 /// section 2.4.2, of ten queries at once is kept.
 const MAX_NAMES: usize = 4;
-/// Addresses of one name that are taken.
+/// Addresses of one name and family that are taken.
 const MAX_ADDRESSES: usize = 8;
+/// The names of further relays have this part of the timeout, once there is a relay.
+const GRACE: u32 = 5;
 /// Answers that are remembered.
 const CACHE: u64 = 64;
 
@@ -48,7 +48,7 @@ pub struct Config {
     /// The name servers; none for those of the system.
     pub nameservers: Vec<SocketAddr>,
     /// How long one discovery takes at most. A name server that does not answer is asked again
-    /// within it.
+    /// within it; with one relay found, a fifth of it is left for the names of others.
     pub timeout: Duration,
 }
 
@@ -173,7 +173,9 @@ impl Resolver {
         Ok(answer.finish(&records))
     }
 
-    /// Adds the addresses of the records with names. What is not found within `left` is left out.
+    /// Adds the addresses of the records with names. Each address family of each name is asked for
+    /// by itself, and what is there is not kept waiting for long by what is missing (RFC 8305,
+    /// section 3): what is not found within `left`, or soon after the first relay, is left out.
     async fn resolve_names(&self, records: &[AmtRelay], left: Duration, answer: &mut Answer) {
         // Several records may have one name, with other precedences.
         let mut names: BTreeMap<&str, Vec<&AmtRelay>> = BTreeMap::new();
@@ -186,36 +188,82 @@ impl Resolver {
         }
         let mut lookups = JoinSet::new();
         for name in names.keys() {
-            let (resolver, name) = (self.inner.clone(), (*name).to_owned());
-            lookups.spawn(async move {
-                let found = timeout(left, resolver.lookup_ip(name.as_str())).await;
-                (name, found)
-            });
+            for kind in [RecordType::A, RecordType::AAAA] {
+                let (resolver, name) = (self.inner.clone(), (*name).to_owned());
+                lookups.spawn(async move {
+                    let found = resolver.lookup(name.as_str(), kind).await;
+                    (name, found)
+                });
+            }
         }
-        while let Some(ended) = lookups.join_next().await {
+        let mut ends = tokio::time::Instant::now() + left;
+        let mut hurried = false;
+        // Names with the families that have not ended, and why another gave nothing.
+        let mut missing: BTreeMap<&str, (u8, Option<String>)> =
+            names.keys().map(|name| (*name, (2, None))).collect();
+        let mut with_address = BTreeSet::new();
+        loop {
+            if !hurried && !answer.found.is_empty() {
+                hurried = true;
+                ends = ends.min(tokio::time::Instant::now() + self.timeout / GRACE);
+            }
+            let ended = match timeout_at(ends, lookups.join_next()).await {
+                Ok(Some(ended)) => ended,
+                Ok(None) | Err(_) => break,
+            };
             // They neither panic nor are they aborted.
             let Ok((name, found)) = ended else {
                 continue;
             };
-            let found = match found {
-                Ok(Ok(found)) => found,
-                Ok(Err(error)) => {
-                    answer.unresolved(name, error.to_string());
-                    continue;
-                }
-                Err(_) => {
-                    answer.unresolved(name, "no answer in time".to_owned());
-                    continue;
+            let Some((left, why)) = missing.get_mut(name.as_str()) else {
+                continue;
+            };
+            *left = left.saturating_sub(1);
+            let addresses = match &found {
+                Ok(found) => addresses(found),
+                Err(error) => {
+                    why.get_or_insert_with(|| error.to_string());
+                    Vec::new()
                 }
             };
-            answer.valid_until = answer.valid_until.min(found.valid_until());
+            if addresses.is_empty() {
+                continue;
+            }
+            if let Ok(found) = found {
+                answer.valid_until = answer.valid_until.min(found.valid_until());
+            }
             for record in names.get(name.as_str()).into_iter().flatten() {
-                for ip in found.iter().take(MAX_ADDRESSES) {
-                    answer.add(record, ip);
+                for ip in &addresses {
+                    answer.add(record, *ip);
                 }
+            }
+            with_address.insert(name);
+        }
+        for (name, (left, why)) in missing {
+            match (with_address.contains(name), left) {
+                (true, 0) => {}
+                (true, _) => answer.is_incomplete(),
+                (false, 0) => {
+                    let why = why.unwrap_or_else(|| "the name has no address".to_owned());
+                    answer.unresolved(name.to_owned(), why);
+                }
+                (false, _) => answer.unresolved(name.to_owned(), "no answer in time".to_owned()),
             }
         }
     }
+}
+
+/// The addresses in an answer, behind whatever CNAMEs.
+fn addresses(lookup: &Lookup) -> Vec<IpAddr> {
+    let addresses = lookup
+        .answers()
+        .iter()
+        .filter_map(|record| match &record.data {
+            RData::A(ip) => Some(IpAddr::V4(ip.0)),
+            RData::AAAA(ip) => Some(IpAddr::V6(ip.0)),
+            _ => None,
+        });
+    addresses.take(MAX_ADDRESSES).collect()
 }
 
 fn server(address: &SocketAddr) -> NameServerConfig {
@@ -235,7 +283,6 @@ fn set(options: &mut ResolverOpts, within: Duration) {
         .max(Duration::from_millis(50));
     options.attempts = 2;
     options.cache_size = CACHE;
-    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     options.positive_max_ttl = Some(MAX_VALID);
     options.negative_max_ttl = Some(MAX_VALID);
 }
@@ -317,6 +364,11 @@ impl Answer {
     fn unresolved(&mut self, name: String, why: String) {
         debug!(name, why, "the name of a relay gave no address");
         self.unresolved.push((name, why));
+        self.is_incomplete();
+    }
+
+    /// There may be more than what was found: it is asked for again soon.
+    fn is_incomplete(&mut self) {
         self.valid_until = self.valid_until.min(Instant::now() + INCOMPLETE);
     }
 

@@ -4,6 +4,58 @@
 use std::net::UdpSocket;
 
 use super::*;
+use crate::tests::nameserver::{A, AAAA, AMTRELAY, Answer, NameServer, relay_at, relay_named};
+
+/// RFC 8305, section 3.
+#[tokio::test]
+async fn names_that_are_not_answered_for_do_not_delay_relays_that_are() {
+    let server = NameServer::start().await;
+    let config = Config {
+        nameservers: vec![server.addr],
+        timeout: Duration::from_secs(15),
+    };
+    let resolver = Resolver::new(&config).unwrap();
+    let name = "7.100.51.198.in-addr.arpa.";
+    let found = async |records: &[Vec<u8>]| {
+        server.says(name, AMTRELAY, Answer::Records(records.to_vec()));
+        resolver.inner.clear_cache();
+        let started = Instant::now();
+        let found = resolver.relays([198, 51, 100, 7].into()).await.unwrap();
+        assert!(
+            started.elapsed() < Duration::from_secs(9),
+            "a third is for one attempt"
+        );
+        let candidates: Vec<_> = found
+            .candidates
+            .iter()
+            .map(|c| c.addr.to_string())
+            .collect();
+        let now = Instant::now();
+        assert!(
+            found.valid_until - now <= INCOMPLETE,
+            "it is asked again soon"
+        );
+        (candidates, found.unresolved)
+    };
+    // Nobody says anything of its IPv6 addresses.
+    server.says(
+        "half.example.",
+        A,
+        Answer::Records(vec![vec![192, 0, 2, 5]]),
+    );
+    server.says("half.example.", AAAA, Answer::Silence);
+    let half = relay_named(1, "half.example.");
+    let (candidates, unresolved) = found(std::slice::from_ref(&half)).await;
+    assert_eq!(candidates, ["192.0.2.5:2268"]);
+    assert_eq!(unresolved, []);
+    // And nothing at all of this one.
+    let silent = relay_named(0, "silent.example.");
+    let with_address = relay_at(9, [192, 0, 2, 9].into());
+    let (candidates, unresolved) = found(&[silent, half, with_address]).await;
+    assert_eq!(candidates, ["192.0.2.5:2268", "192.0.2.9:2268"]);
+    assert_eq!(unresolved.len(), 1);
+    assert_eq!(unresolved[0].0, "silent.example.");
+}
 
 #[tokio::test]
 async fn a_name_server_that_is_silent_costs_no_more_than_the_timeout() {
@@ -15,7 +67,7 @@ async fn a_name_server_that_is_silent_costs_no_more_than_the_timeout() {
     let resolver = Resolver::new(&config).unwrap();
     let started = Instant::now();
     let error = resolver.relays([198, 51, 100, 7].into()).await.unwrap_err();
-    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_secs(2));
     let text = error.to_string();
     assert!(text.contains("7.100.51.198.in-addr.arpa."), "{text}");
 }

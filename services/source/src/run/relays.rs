@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use amt_tokio::Prober;
 use flexicast::control::RelayHint;
 use flexicast_tokio::source::SourceHandle;
 use serde::Serialize;
@@ -42,6 +43,8 @@ struct Watched {
     relay: Relay,
     view: RelayView,
     misses: u32,
+    /// Not there while it asks.
+    prober: Option<Prober>,
 }
 
 impl Watched {
@@ -56,6 +59,7 @@ impl Watched {
             relay,
             view,
             misses: 0,
+            prober: None,
         }
     }
 
@@ -104,8 +108,8 @@ fn hints(all: &[Watched]) -> Vec<RelayHint> {
 }
 
 /// Asks one relay.
-async fn ask(relay: &Relay) -> Result<Duration, String> {
-    match amt_tokio::probe(&relay.asked, false, WITHIN).await {
+async fn ask(prober: &mut Prober) -> Result<Duration, String> {
+    match prober.ask(WITHIN).await {
         Ok(answer) if answer.limited => {
             Err("it takes no further gateways, for it is full".to_owned())
         }
@@ -133,15 +137,17 @@ pub(super) async fn watch(
         loop {
             ticks.tick().await;
             let mut asked = tokio::task::JoinSet::new();
-            for (at, watched) in all.iter().enumerate() {
-                let relay = watched.relay.clone();
-                asked.spawn(async move { (at, ask(&relay).await) });
+            for (at, watched) in all.iter_mut().enumerate() {
+                let fresh = || Prober::new(watched.relay.asked.clone(), false);
+                let mut prober = watched.prober.take().unwrap_or_else(fresh);
+                asked.spawn(async move { (at, ask(&mut prober).await, prober) });
             }
             let mut changed = false;
             while let Some(answer) = asked.join_next().await {
-                if let Ok((at, answer)) = answer
+                if let Ok((at, answer, prober)) = answer
                     && let Some(watched) = all.get_mut(at)
                 {
+                    watched.prober = Some(prober);
                     changed |= watched.answered(answer, now_ms());
                 }
             }

@@ -1,0 +1,141 @@
+//! Relays that are looked for: names, the DNS, and what happens while nobody answers.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use rand::RngExt;
+
+use super::nameserver::{AMTRELAY, Answer, NameServer, relay_at};
+use super::*;
+use crate::{Lookup, discovery};
+
+fn quickly() -> amt::gateway::Timing {
+    amt::gateway::Timing {
+        hold_down: Duration::from_millis(20),
+        ..Default::default()
+    }
+}
+
+/// Runs the gateway for one step, whatever it is.
+async fn step(gateway: &mut Gateway, batch: &mut RecvBatch) {
+    let wait = tokio::time::timeout(PATIENCE, gateway.ready());
+    wait.await.expect("it sleeps for ever");
+    gateway.receive(batch, |_| {}).unwrap();
+}
+
+#[tokio::test]
+async fn that_no_name_is_found_is_said_once_with_the_reason_and_it_is_tried_again() {
+    let config = Config {
+        relays: vec!["relay.invalid".parse().unwrap()],
+        dns: None,
+        timing: quickly(),
+        ..Config::default()
+    };
+    let mut gateway = Gateway::start(config).unwrap();
+    gateway.subscribe(flow()).unwrap();
+    let none = Event::NoRelay {
+        candidates: 0,
+        retry: None,
+    };
+    assert_eq!(event(&mut gateway).await, none);
+    let failures = gateway.status().failures();
+    assert!(failures[0].contains("relay.invalid:2268: "), "{failures:?}");
+    assert_eq!(failures.len(), 1);
+    let mut batch = RecvBatch::new();
+    let mut again = 0;
+    let mut under_way = false;
+    while again < 4 {
+        step(&mut gateway, &mut batch).await;
+        let now = gateway.status().names[0].lookup == Lookup::UnderWay;
+        if now && !under_way {
+            again += 1;
+        }
+        under_way = now;
+    }
+    assert_eq!(gateway.poll_event(), None);
+}
+
+#[tokio::test]
+async fn a_name_server_that_answers_late_is_asked_until_it_does() {
+    let server = NameServer::start().await;
+    // On the port that relays have, at an address that nobody else uses.
+    let relay = loop {
+        let [.., a, b, c] = rand::rng().random::<[u8; 4]>();
+        let ip = Ipv4Addr::new(127, a | 1, b, c);
+        if tokio::net::UdpSocket::bind((ip, amt::PORT)).await.is_ok() {
+            break relay(&format!("{ip}:{}", amt::PORT), false).await;
+        }
+    };
+    let config = Config {
+        dns: Some(discovery::Config {
+            nameservers: vec![server.addr],
+            timeout: Duration::from_millis(200),
+        }),
+        timing: quickly(),
+        ..Config::default()
+    };
+    let mut gateway = Gateway::start(config).unwrap();
+    gateway.subscribe(flow()).unwrap();
+    assert!(matches!(
+        event(&mut gateway).await,
+        Event::NoRelay { candidates: 0, .. }
+    ));
+    let mut batch = RecvBatch::new();
+    let mut rounds = 0;
+    let mut asked = server.asked(AMTRELAY);
+    while rounds < 3 {
+        step(&mut gateway, &mut batch).await;
+        let failed = matches!(gateway.status().names[0].lookup, Lookup::Failed(_));
+        if failed && server.asked(AMTRELAY) > asked {
+            asked = server.asked(AMTRELAY);
+            rounds += 1;
+        }
+    }
+    let records = vec![relay_at(1, relay.addr.ip())];
+    server.says("1.0.0.10.in-addr.arpa.", AMTRELAY, Answer::Records(records));
+    let connected = event(&mut gateway).await;
+    assert!(matches!(connected, Event::Connected { relay: at, .. } if at == relay.addr));
+}
+
+#[tokio::test]
+async fn what_is_told_during_a_subscription_wakes_the_program() {
+    let config = Config {
+        dns: None,
+        ..Config::default()
+    };
+    let mut gateway = Gateway::start(config).unwrap();
+    gateway.subscribe(flow()).unwrap();
+    let ready = tokio::time::timeout(PATIENCE, gateway.ready()).await;
+    assert!(ready.is_ok(), "that there is no relay is known");
+    assert!(matches!(gateway.poll_event(), Some(Event::NoRelay { .. })));
+    let ready = tokio::time::timeout(Duration::from_millis(100), gateway.ready()).await;
+    assert!(ready.is_err(), "there is nothing more");
+}
+
+#[tokio::test]
+async fn relays_of_sources_that_nobody_wants_any_more_are_forgotten() {
+    let server = NameServer::start().await;
+    let records = vec![relay_at(1, "192.0.2.77".parse::<IpAddr>().unwrap())];
+    server.says("1.0.0.10.in-addr.arpa.", AMTRELAY, Answer::Records(records));
+    let config = Config {
+        dns: Some(discovery::Config {
+            nameservers: vec![server.addr],
+            timeout: Duration::from_secs(10),
+        }),
+        ..Config::default()
+    };
+    let mut gateway = Gateway::start(config).unwrap();
+    let mut other = flow();
+    other.port = 5001;
+    let ids = [flow(), other].map(|flow| gateway.subscribe(flow).unwrap());
+    let mut batch = RecvBatch::new();
+    while gateway.status().candidates.is_empty() {
+        step(&mut gateway, &mut batch).await;
+    }
+    gateway.unsubscribe(ids[0]);
+    // Twice is no more than once.
+    gateway.unsubscribe(ids[0]);
+    assert_eq!(gateway.status().names.len(), 1, "the other flow wants it");
+    gateway.unsubscribe(ids[1]);
+    let status = gateway.status();
+    assert!(status.names.is_empty() && status.candidates.is_empty());
+}
