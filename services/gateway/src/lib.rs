@@ -9,3 +9,5 @@ pub mod out;
 pub mod run;
 #[cfg(feature = "sabotage")]
 pub mod sabotage;
+mod silence;
+pub mod tunnels;

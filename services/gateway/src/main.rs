@@ -36,7 +36,12 @@ fn main() -> ExitCode {
         .enable_all()
         .build();
     let done = match runtime {
-        Ok(runtime) => runtime.block_on(run(&options)),
+        Ok(runtime) => {
+            let done = runtime.block_on(run(&options));
+            // A look-up of a name that nobody answers would be waited for.
+            runtime.shutdown_background();
+            done
+        }
         Err(error) => Err(error.into()),
     };
     match done {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 
-use amt::gateway::SubscriptionId;
 use netio::MulticastSender;
+
+use crate::tunnels::FlowId;
 
 /// Most bytes of one train; the socket cuts it to what the kernel takes.
 const MAX_TRAIN: usize = 1 << 16;
@@ -17,6 +18,9 @@ pub struct Sent {
     pub packets: u64,
     /// Packets that it had no room for, or refused.
     pub lost: u64,
+    /// Packets that were not sent on because they came from here: a relay hears what this program
+    /// sends, and brought it back.
+    pub own: u64,
 }
 
 /// Packets of one flow that lie behind each other, all of one size but for a shorter last one.
@@ -35,7 +39,9 @@ struct Train {
 pub struct Outlet {
     v4: Option<MulticastSender>,
     v6: Option<MulticastSender>,
-    groups: BTreeMap<SubscriptionId, SocketAddr>,
+    /// Where the packets of this program come from.
+    own: Vec<SocketAddr>,
+    groups: BTreeMap<FlowId, SocketAddr>,
     train: Train,
     sent: Sent,
 }
@@ -48,7 +54,7 @@ impl Outlet {
     pub async fn open(
         interface: &str,
         ttl: u8,
-        groups: BTreeMap<SubscriptionId, SocketAddr>,
+        groups: BTreeMap<FlowId, SocketAddr>,
     ) -> io::Result<Self> {
         let mut senders = [None, None];
         for (ipv4, sender) in [true, false].into_iter().zip(&mut senders) {
@@ -59,21 +65,38 @@ impl Outlet {
                 *sender = Some(opened);
             }
         }
+        let own = senders.iter().flatten().map(|sender| {
+            let port = sender.socket().local_addr().port();
+            SocketAddr::new(sender.source(), port)
+        });
+        let own = own.collect();
         let [v4, v6] = senders;
         Ok(Self {
             v4,
             v6,
+            own,
             groups,
             train: Train::default(),
             sent: Sent::default(),
         })
     }
 
-    /// Sends a packet on, at the latest with the next [`flush`](Self::flush).
-    pub fn push(&mut self, subscription: SubscriptionId, payload: &[u8]) {
-        let Some(group) = self.groups.get(&subscription).copied() else {
+    /// Sends a packet on that was sent by `from`, at the latest with the next
+    /// [`flush`](Self::flush). One that this program sent itself would go round without end.
+    pub fn push(&mut self, flow: FlowId, from: SocketAddr, payload: &[u8]) {
+        let Some(group) = self.groups.get(&flow).copied() else {
             return;
         };
+        let same = |own: &SocketAddr| (own.ip(), own.port()) == (from.ip(), from.port());
+        if self.own.iter().any(same) {
+            if self.sent.own == 0 {
+                tracing::warn!(
+                    "packets for {group} that this program sent on come back from the relay: it hears {from}. They are left out; choose another --out-interface, or a smaller --ttl"
+                );
+            }
+            self.sent.own += 1;
+            return;
+        }
         let train = &self.train;
         let fits = train.group == Some(group)
             && !train.closed

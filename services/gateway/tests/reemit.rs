@@ -2,17 +2,14 @@
 //! group on the loopback interface and knows nothing of AMT.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::{SocketAddr, UdpSocket};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+mod lab;
 
-use amt::ip::{Udp, write_udp};
-use amt::report::{GeneralQuery, RecordKind, parse_report, write_query};
-use amt::{Mac, Message};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use amt::report::RecordKind;
+use lab::{Heard, PATIENCE, Program, Relay, end, gateway, is_inside, lines};
 
 /// Joins a group from any source and prints what comes, until it has so many packets.
 const READER: &str = r#"
@@ -44,146 +41,6 @@ for _ in range(count):
     data, sender = s.recvfrom(65536)
     print(sender[0], data.decode(), flush=True)
 "#;
-
-/// Set inside the network namespace of a test.
-const INSIDE: &str = "GATEWAY_TEST_NAMESPACE";
-/// The loopback interface with the route that the help names.
-const NETWORK: &str = "set -e
-ip link set lo up
-ip -6 route add local ff00::/8 dev lo
-exec \"$0\" --exact \"$1\" --nocapture
-";
-
-/// A program that ends with the test.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A relay for one gateway, on loopback: tells by which address the gateway wants what.
-struct Relay {
-    socket: UdpSocket,
-    addr: SocketAddr,
-}
-
-enum Heard {
-    Wants(SocketAddr, Vec<(RecordKind, String)>),
-    Teardown,
-}
-
-impl Relay {
-    fn new() -> Self {
-        Self::at("127.0.0.1:0")
-    }
-
-    fn at(address: &str) -> Self {
-        let socket = UdpSocket::bind(address).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let addr = socket.local_addr().unwrap();
-        Relay { socket, addr }
-    }
-
-    /// Answers Requests until something else comes.
-    fn hears(&self) -> Heard {
-        let mut buffer = [0; 2048];
-        loop {
-            let (len, from) = self.socket.recv_from(&mut buffer).expect("nothing came");
-            match Message::parse(&buffer[..len]).unwrap() {
-                Message::Request { nonce, mld } => {
-                    let (mut packet, mut out) = (Vec::new(), Vec::new());
-                    let own = if mld { "fe80::1" } else { "192.0.2.1" };
-                    write_query(
-                        mld,
-                        own.parse().unwrap(),
-                        &GeneralQuery::DEFAULT,
-                        &mut packet,
-                    );
-                    Message::Query {
-                        limited: false,
-                        mac: Mac([5; 6]),
-                        nonce,
-                        packet: &packet,
-                        gateway: Some(from),
-                    }
-                    .encode(&mut out);
-                    self.socket.send_to(&out, from).unwrap();
-                }
-                Message::Update { packet, .. } => {
-                    let records = parse_report(packet).unwrap();
-                    let wants = records.into_iter().map(|r| {
-                        let sources: Vec<_> = r.sources.iter().map(ToString::to_string).collect();
-                        (r.kind, format!("{} {}", sources.join(","), r.group))
-                    });
-                    return Heard::Wants(from, wants.collect());
-                }
-                Message::Teardown { .. } => return Heard::Teardown,
-                other => panic!("a relay got {other:?}"),
-            }
-        }
-    }
-
-    /// Waits for a Request, and leaves it unanswered.
-    fn is_asked(&self) {
-        let mut buffer = [0; 2048];
-        loop {
-            let (len, _) = self.socket.recv_from(&mut buffer).expect("nothing came");
-            if let Ok(Message::Request { .. }) = Message::parse(&buffer[..len]) {
-                return;
-            }
-        }
-    }
-
-    fn send(&self, to: SocketAddr, from: &str, group: &str, payload: &[u8]) {
-        let (mut packet, mut out) = (Vec::new(), Vec::new());
-        let udp = Udp {
-            from: from.parse().unwrap(),
-            to: group.parse().unwrap(),
-            ttl: 9,
-            payload,
-        };
-        assert!(write_udp(&udp, 0, &mut packet));
-        Message::Data { packet: &packet }.encode(&mut out);
-        self.socket.send_to(&out, to).unwrap();
-    }
-}
-
-fn gateway(relay: &Relay, more: &[&str]) -> Program {
-    let child = Command::new(env!("CARGO_BIN_EXE_flexfeed-gateway"))
-        .args(["--relay", &relay.addr.to_string()])
-        .args(more)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    Program(child)
-}
-
-/// Ends it by SIGTERM; gives the exit code and what it logged.
-fn end(mut program: Program) -> (Option<i32>, String) {
-    let pid = program.0.id().to_string();
-    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
-    let mut log = String::new();
-    let mut stderr = program.0.stderr.take().unwrap();
-    stderr.read_to_string(&mut log).unwrap();
-    (program.0.wait().unwrap().code(), log)
-}
-
-/// Lines of a program, which come while they are waited for.
-fn lines(program: &mut Program) -> mpsc::Receiver<String> {
-    let (tell, lines) = mpsc::sync_channel(1000);
-    let stdout = BufReader::new(program.0.stdout.take().unwrap());
-    std::thread::spawn(move || {
-        for line in stdout.lines().map_while(Result::ok) {
-            if tell.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
-}
 
 #[test]
 fn a_python_program_reads_the_group_through_it() {
@@ -239,46 +96,10 @@ fn a_python_program_reads_the_group_through_it() {
     assert!(left);
 }
 
-/// The query interval is far longer than this test waits.
-#[test]
-fn when_packets_stop_the_relay_is_asked_and_another_one_takes_over() {
-    let (first, second) = (Relay::new(), Relay::new());
-    let more = [
-        "--relay",
-        &second.addr.to_string(),
-        "--flow",
-        "239.77.1.9:45110",
-    ];
-    let _gateway = gateway(&first, &more);
-    let Heard::Wants(to, _) = first.hears() else {
-        panic!("no Update came first");
-    };
-    first.send(to, "10.0.0.1:4000", "239.77.1.9:45110", b"the last one");
-    first.is_asked();
-    let Heard::Wants(_, wants) = second.hears() else {
-        panic!("no Update came to the other relay");
-    };
-    assert_eq!(wants, [(RecordKind::IsEx, " 239.77.1.9".to_owned())]);
-}
-
-/// A test must not change the machine's routes: it starts itself again in a namespace.
 #[test]
 fn an_ipv6_group_is_read_with_the_route_that_the_help_names() {
-    if std::env::var_os(INSIDE).is_none() {
-        let test = "an_ipv6_group_is_read_with_the_route_that_the_help_names";
-        let output = Command::new("unshare")
-            .args(["--user", "--map-root-user", "--net", "sh", "-c", NETWORK])
-            .arg(std::env::current_exe().unwrap())
-            .arg(test)
-            .env(INSIDE, "1")
-            .output()
-            .expect("unshare of util-linux");
-        let told = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success() && told.contains("1 passed"),
-            "{told}\n{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+    let test = "an_ipv6_group_is_read_with_the_route_that_the_help_names";
+    if !is_inside(test, "ip -6 route add local ff00::/8 dev lo") {
         return;
     }
     let relay = Relay::at("[::1]:0");

@@ -1,0 +1,186 @@
+//! A relay that a test plays, the program, and namespaces.
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use amt::ip::{Udp, write_udp};
+use amt::report::{GeneralQuery, RecordKind, parse_report, write_query};
+use amt::{Mac, Message};
+
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Set inside the namespaces of a test.
+const INSIDE: &str = "GATEWAY_TEST_NAMESPACE";
+
+/// A test must not change the machine's routes and files: it starts itself again in namespaces,
+/// where `prepare`, lines of a shell, was done first. Gives whether this is inside.
+pub fn is_inside(test: &str, prepare: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let script =
+        format!("set -e\nip link set lo up\n{prepare}\nexec \"$0\" --exact \"$1\" --nocapture\n");
+    let output = Command::new("unshare")
+        .args([
+            "--user",
+            "--map-root-user",
+            "--net",
+            "--mount",
+            "sh",
+            "-c",
+            &script,
+        ])
+        .arg(std::env::current_exe().unwrap())
+        .arg(test)
+        .env(INSIDE, "1")
+        .output()
+        .expect("unshare of util-linux");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && told.contains("1 passed"),
+        "{told}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    false
+}
+
+/// A program that ends with the test.
+pub struct Program(pub Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A relay for one gateway, on loopback: tells by which address the gateway wants what.
+pub struct Relay {
+    pub socket: UdpSocket,
+    pub addr: SocketAddr,
+}
+
+pub enum Heard {
+    Wants(SocketAddr, Vec<(RecordKind, String)>),
+    Teardown,
+}
+
+impl Relay {
+    pub fn new() -> Self {
+        Self::at("127.0.0.1:0")
+    }
+
+    pub fn at(address: &str) -> Self {
+        let socket = UdpSocket::bind(address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let addr = socket.local_addr().unwrap();
+        Relay { socket, addr }
+    }
+
+    /// Answers Requests until something else comes.
+    pub fn hears(&self) -> Heard {
+        let mut buffer = [0; 2048];
+        loop {
+            let (len, from) = self.socket.recv_from(&mut buffer).expect("nothing came");
+            match Message::parse(&buffer[..len]).unwrap() {
+                Message::Request { nonce, mld } => {
+                    let (mut packet, mut out) = (Vec::new(), Vec::new());
+                    let own = if mld { "fe80::1" } else { "192.0.2.1" };
+                    write_query(
+                        mld,
+                        own.parse().unwrap(),
+                        &GeneralQuery::DEFAULT,
+                        &mut packet,
+                    );
+                    Message::Query {
+                        limited: false,
+                        mac: Mac([5; 6]),
+                        nonce,
+                        packet: &packet,
+                        gateway: Some(from),
+                    }
+                    .encode(&mut out);
+                    self.socket.send_to(&out, from).unwrap();
+                }
+                Message::Update { packet, .. } => {
+                    let records = parse_report(packet).unwrap();
+                    let wants = records.into_iter().map(|r| {
+                        let sources: Vec<_> = r.sources.iter().map(ToString::to_string).collect();
+                        (r.kind, format!("{} {}", sources.join(","), r.group))
+                    });
+                    return Heard::Wants(from, wants.collect());
+                }
+                Message::Teardown { .. } => return Heard::Teardown,
+                other => panic!("a relay got {other:?}"),
+            }
+        }
+    }
+
+    /// Waits for a Request, and leaves it unanswered.
+    pub fn is_asked(&self) {
+        let mut buffer = [0; 2048];
+        loop {
+            let (len, _) = self.socket.recv_from(&mut buffer).expect("nothing came");
+            if let Ok(Message::Request { .. }) = Message::parse(&buffer[..len]) {
+                return;
+            }
+        }
+    }
+
+    pub fn send(&self, to: SocketAddr, from: &str, group: &str, payload: &[u8]) {
+        let (mut packet, mut out) = (Vec::new(), Vec::new());
+        let udp = Udp {
+            from: from.parse().unwrap(),
+            to: group.parse().unwrap(),
+            ttl: 9,
+            payload,
+        };
+        assert!(write_udp(&udp, 0, &mut packet));
+        Message::Data { packet: &packet }.encode(&mut out);
+        self.socket.send_to(&out, to).unwrap();
+    }
+}
+
+/// The program, with this relay.
+pub fn gateway(relay: &Relay, more: &[&str]) -> Program {
+    let relay = relay.addr.to_string();
+    program(&[&["--relay", &relay], more].concat())
+}
+
+/// The program.
+pub fn program(arguments: &[&str]) -> Program {
+    let child = Command::new(env!("CARGO_BIN_EXE_flexfeed-gateway"))
+        .args(arguments)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    Program(child)
+}
+
+/// Ends it by SIGTERM; gives the exit code and what it logged.
+pub fn end(mut program: Program) -> (Option<i32>, String) {
+    let pid = program.0.id().to_string();
+    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    let mut log = String::new();
+    let mut stderr = program.0.stderr.take().unwrap();
+    stderr.read_to_string(&mut log).unwrap();
+    (program.0.wait().unwrap().code(), log)
+}
+
+/// Lines of a program, which come while they are waited for.
+pub fn lines(program: &mut Program) -> mpsc::Receiver<String> {
+    let (tell, lines) = mpsc::sync_channel(1000);
+    let stdout = BufReader::new(program.0.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        for line in stdout.lines().map_while(Result::ok) {
+            if tell.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}

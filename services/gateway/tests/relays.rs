@@ -1,0 +1,171 @@
+//! The program and its relays: ones that bring nothing, ones that belong to a source, and ones that
+//! bring back what it sent on.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod lab;
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use amt::report::RecordKind;
+use lab::{Heard, PATIENCE, Relay, end, gateway, is_inside, program};
+
+/// The query interval is far longer than this test waits.
+#[test]
+fn when_packets_stop_the_relay_is_asked_and_another_one_takes_over() {
+    let (first, second) = (Relay::new(), Relay::new());
+    let more = [
+        "--relay",
+        &second.addr.to_string(),
+        "--flow",
+        "239.77.1.9:45110",
+    ];
+    let _gateway = gateway(&first, &more);
+    let Heard::Wants(to, _) = first.hears() else {
+        panic!("no Update came first");
+    };
+    first.send(to, "10.0.0.1:4000", "239.77.1.9:45110", b"the last one");
+    first.is_asked();
+    let Heard::Wants(_, wants) = second.hears() else {
+        panic!("no Update came to the other relay");
+    };
+    assert_eq!(wants, [(RecordKind::IsEx, " 239.77.1.9".to_owned())]);
+}
+
+/// It does not send a single packet.
+#[test]
+fn a_relay_that_answers_and_brings_nothing_is_left_for_another_one() {
+    let (deaf, other) = (Relay::new(), Relay::new());
+    let at = other.addr.to_string();
+    let gateway = gateway(&deaf, &["--relay", &at, "--flow", "239.77.1.8:45111"]);
+    // Answers for as long as it is asked.
+    let deaf = std::thread::spawn(move || while let Heard::Wants(..) = deaf.hears() {});
+    let Heard::Wants(_, wants) = other.hears() else {
+        panic!("no Update came to the other relay");
+    };
+    assert_eq!(wants, [(RecordKind::IsEx, " 239.77.1.8".to_owned())]);
+    let (code, log) = end(gateway);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("it answers, but brings no packets"), "{log}");
+    deaf.join().unwrap();
+}
+
+#[test]
+fn what_it_sent_on_itself_does_not_go_round() {
+    let relay = Relay::new();
+    let group = "239.77.1.7:45112";
+    let read = UdpSocket::bind(group).unwrap();
+    read.join_multicast_v4(&Ipv4Addr::new(239, 77, 1, 7), &Ipv4Addr::LOCALHOST)
+        .unwrap();
+    read.set_read_timeout(Some(PATIENCE)).unwrap();
+    let gateway = gateway(&relay, &["--flow", group]);
+    let Heard::Wants(to, _) = relay.hears() else {
+        panic!("no Update came first");
+    };
+    let mut buffer = [0; 100];
+    relay.send(to, "10.0.0.1:4000", group, b"one");
+    let (len, from) = read.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..len], b"one");
+    // The relay hears it on the loopback interface.
+    relay.send(to, &from.to_string(), group, b"one");
+    relay.send(to, "10.0.0.1:4000", group, b"two");
+    let (len, _) = read.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..len], b"two");
+    let (code, log) = end(gateway);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("come back from the relay"), "{log}");
+    assert!(
+        log.contains("2 sent on") && log.contains("1 dropped (own)"),
+        "{log}"
+    );
+}
+
+/// The name servers of the namespace: the loopback interface, and much patience.
+const NAMESERVER: &str = r#"
+resolv=$(mktemp)
+echo "nameserver 127.0.0.1" > "$resolv"
+echo "options timeout:30 attempts:5" >> "$resolv"
+mount --bind "$resolv" /etc/resolv.conf
+rm "$resolv"
+"#;
+
+#[test]
+fn a_name_service_that_does_not_answer_does_not_keep_it_from_ending() {
+    if !is_inside(
+        "a_name_service_that_does_not_answer_does_not_keep_it_from_ending",
+        NAMESERVER,
+    ) {
+        return;
+    }
+    let silent = UdpSocket::bind("127.0.0.1:53").unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    let gateway = program(&["--relay", "relay.example", "--flow", "239.77.1.6:45113"]);
+    // It is being looked up.
+    silent.recv_from(&mut [0; 600]).unwrap();
+    let asked = Instant::now();
+    let (code, log) = end(gateway);
+    assert_eq!(code, Some(0), "{log}");
+    // The look-up alone takes half a minute.
+    assert!(
+        asked.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        asked.elapsed()
+    );
+}
+
+/// Answers questions for AMTRELAY records: `1.0.0.10.in-addr.arpa` has the relay 127.0.1.1,
+/// `2.0.0.10.in-addr.arpa` 127.0.1.2. There is nothing else.
+fn serve(server: &UdpSocket) {
+    let mut query = [0; 600];
+    while let Ok((len, from)) = server.recv_from(&mut query) {
+        let query = &query[..len];
+        let end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
+        let question = &query[12..end];
+        let has_relay = question.ends_with(&[1, 4, 0, 1]);
+        let count = u8::from(has_relay);
+        let mut answer = query[..2].to_vec();
+        answer.extend_from_slice(&[0x81, 0x80, 0, 1, 0, count, 0, 0, 0, 0]);
+        answer.extend_from_slice(question);
+        if has_relay {
+            // The first label is one digit: it becomes the last byte of the relay's address.
+            let digit = question[1] - b'0';
+            answer.extend_from_slice(&[0xc0, 12, 1, 4, 0, 1, 0, 0, 1, 0, 0, 6]);
+            answer.extend_from_slice(&[1, 0x81, 127, 0, 1, digit]);
+        }
+        server.send_to(&answer, from).unwrap();
+    }
+}
+
+#[test]
+fn sources_with_relays_of_their_own_have_a_gateway_each() {
+    if !is_inside(
+        "sources_with_relays_of_their_own_have_a_gateway_each",
+        NAMESERVER,
+    ) {
+        return;
+    }
+    let server = UdpSocket::bind("127.0.0.1:53").unwrap();
+    std::thread::spawn(move || serve(&server));
+    let relays = [1, 2].map(|n| (n, Relay::at(&format!("127.0.1.{n}:2268"))));
+    let flows = [
+        "--dns",
+        "--flow",
+        "10.0.0.1@232.77.1.1:45114",
+        "--flow",
+        "10.0.0.2@232.77.1.2:45114",
+    ];
+    let _gateway = program(&flows);
+    // At the same time: each relay answers while the other one waits.
+    let heard = relays.map(|(n, relay)| {
+        std::thread::spawn(move || {
+            let Heard::Wants(from, wants) = relay.hears() else {
+                panic!("relay {n} was left");
+            };
+            let expected = format!("10.0.0.{n} 232.77.1.{n}");
+            assert_eq!(wants, [(RecordKind::IsIn, expected)]);
+            from
+        })
+    });
+    let from: Vec<SocketAddr> = heard.into_iter().map(|h| h.join().unwrap()).collect();
+    assert_ne!(from[0], from[1], "two tunnels");
+}
