@@ -1,0 +1,195 @@
+//! What becomes a candidate, and when names are looked up again.
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+const PAUSE: Duration = Duration::from_secs(5);
+
+fn addr(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+fn hint(host: &str, priority: u8) -> Hint {
+    Hint {
+        host: host.to_owned(),
+        port: 2268,
+        priority,
+    }
+}
+
+#[tokio::test]
+async fn configured_ones_go_before_hints_and_anycast_is_last() {
+    let relays = ["192.0.2.1", "anycast", "localhost:7"];
+    let relays = relays.map(|r| r.parse().unwrap()).into();
+    let mut finder = Finder::new(relays, None, false, PAUSE, 1);
+    finder.set_hints(&[
+        hint("192.0.2.30", 9),
+        hint("192.0.2.20", 1),
+        hint("not a name", 0),
+        hint("232.1.1.1", 0),
+    ]);
+    finder.look_up(false);
+    assert_eq!(finder.status()[0].lookup, Lookup::UnderWay);
+    finder.resolved().await;
+    let candidates = finder.candidates();
+    let origins: Vec<_> = candidates.iter().map(|c| c.origin).collect();
+    let local = candidates.iter().filter(|c| c.addr.port() == 7).count();
+    assert!(local >= 1, "the name is found");
+    assert_eq!(candidates[0].addr, addr("192.0.2.1:2268"));
+    let hints: Vec<_> = candidates
+        .iter()
+        .filter(|c| c.origin == Origin::Hint)
+        .collect();
+    assert_eq!(hints[0].addr, addr("192.0.2.20:2268"));
+    assert_eq!(hints.len(), 2);
+    assert!(origins.is_sorted(), "{origins:?}");
+    let anycast: Vec<_> = candidates.iter().filter(|c| c.discover).collect();
+    assert_eq!(anycast.len(), 2);
+    finder.set_hints(&[]);
+    assert!(finder.candidates().iter().all(|c| c.origin != Origin::Hint));
+}
+
+#[tokio::test]
+async fn a_source_in_the_dns_is_asked_for_once_and_may_forbid_anycast() {
+    // Nobody answers there; the answers are put in by hand.
+    let nowhere = discovery::Config {
+        nameservers: vec![addr("127.0.0.1:9")],
+        timeout: Duration::from_millis(20),
+    };
+    let mut finder = Finder::new(Vec::new(), Some(nowhere), true, PAUSE, 1);
+    let source: IpAddr = "192.0.2.10".parse().unwrap();
+    assert!(finder.wants(source));
+    assert!(!finder.wants(source));
+    finder.resolved().await;
+    assert!(matches!(finder.status()[0].lookup, Lookup::Failed(_)));
+    assert_eq!(finder.candidates().len(), 2, "anycast is what is left");
+    let relays = |refused, candidates: &[&str]| Relays {
+        candidates: candidates
+            .iter()
+            .map(|at| Candidate {
+                addr: addr(at),
+                discover: true,
+                origin: Origin::Dns,
+            })
+            .collect(),
+        refused,
+        unresolved: Vec::new(),
+        valid_until: Instant::now(),
+    };
+    let in_dns = ["192.0.2.9:2268", "192.0.2.3:2268"];
+    finder.take_published(source, Ok(relays(false, &in_dns)));
+    let candidates = finder.candidates();
+    assert_eq!(candidates[0].addr, addr(in_dns[0]), "the order of the DNS");
+    assert!(candidates[0].discover && candidates[0].origin == Origin::Dns);
+    assert_eq!(candidates.len(), 4);
+    finder.take_published(source, Ok(relays(true, &[])));
+    assert_eq!(finder.candidates(), []);
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_found_says_why_and_is_tried_again() {
+    let mut finder = Finder::new(
+        vec!["relay.invalid".parse().unwrap()],
+        None,
+        false,
+        PAUSE,
+        1,
+    );
+    finder.look_up(false);
+    finder.resolved().await;
+    assert!(matches!(finder.status()[0].lookup, Lookup::Failed(_)));
+    assert!(finder.candidates().is_empty());
+    let now = Instant::now();
+    finder.needs_more(now);
+    let first = finder.poll_timeout().unwrap();
+    assert_eq!(first - now, PAUSE);
+    finder.handle_timeout(first);
+    assert_eq!(finder.status()[0].lookup, Lookup::UnderWay);
+    finder.needs_more(first);
+    assert_eq!(finder.poll_timeout(), None, "it is being looked up");
+    finder.resolved().await;
+    finder.needs_more(first);
+    assert_eq!(finder.poll_timeout().unwrap() - first, PAUSE * 2);
+    finder.settled();
+    assert_eq!(finder.poll_timeout(), None);
+}
+
+#[tokio::test]
+async fn an_answer_without_relays_is_asked_for_again_when_it_is_out_of_date() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let dns = discovery::Config {
+        nameservers: vec![silent.local_addr().unwrap()],
+        timeout: Duration::from_secs(20),
+    };
+    let mut finder = Finder::new(Vec::new(), Some(dns), false, Duration::ZERO, 1);
+    let source: IpAddr = "192.0.2.10".parse().unwrap();
+    finder.wants(source);
+    finder.lookups.abort_all();
+    finder.resolved().await;
+    let now = Instant::now();
+    let valid_until = now + Duration::from_millis(50);
+    let none = Relays {
+        candidates: Vec::new(),
+        refused: false,
+        unresolved: Vec::new(),
+        valid_until,
+    };
+    finder.take_published(source, Ok(none));
+    finder.needs_more(now);
+    assert_eq!(finder.poll_timeout(), Some(valid_until));
+    tokio::time::sleep_until(valid_until.into()).await;
+    finder.handle_timeout(Instant::now());
+    assert!(finder.is_busy());
+}
+
+#[tokio::test]
+async fn nothing_is_looked_up_twice_at_once() {
+    let relays = vec![RelayName::new("localhost", 7).unwrap()];
+    let mut finder = Finder::new(relays, None, false, PAUSE, 1);
+    finder.look_up(false);
+    finder.resolved().await;
+    for _ in 0..20 {
+        finder.network_changed();
+    }
+    assert_eq!(finder.lookups.len(), 1);
+    assert!(matches!(finder.status()[0].lookup, Lookup::Found(_)));
+}
+
+#[tokio::test]
+async fn sources_beyond_the_bound_are_said_to_be_and_have_their_turn_later() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let dns = discovery::Config {
+        nameservers: vec![silent.local_addr().unwrap()],
+        timeout: Duration::from_secs(20),
+    };
+    let mut finder = Finder::new(Vec::new(), Some(dns), true, PAUSE, 1);
+    let source = |n: u8| IpAddr::from([192, 0, 2, n]);
+    for n in 0..18 {
+        assert_eq!(finder.wants(source(n)), n < 16);
+    }
+    let turned_down = |finder: &Finder| {
+        let status = finder.status();
+        let all = status.iter();
+        all.filter(|s| matches!(&s.lookup, Lookup::Failed(why) if why.contains("16 sources")))
+            .count()
+    };
+    assert_eq!((finder.status().len(), turned_down(&finder)), (18, 2));
+    // One is wanted by two flows.
+    finder.wants(source(3));
+    assert!(!finder.forgets(source(3)));
+    assert_eq!(turned_down(&finder), 2);
+    let refused = Relays {
+        candidates: Vec::new(),
+        refused: true,
+        unresolved: Vec::new(),
+        valid_until: Instant::now(),
+    };
+    finder.take_published(source(3), Ok(refused));
+    assert_eq!(finder.candidates(), []);
+    assert!(finder.forgets(source(3)));
+    assert_eq!(
+        finder.candidates().len(),
+        2,
+        "the other sources allow anycast"
+    );
+    assert_eq!((finder.status().len(), turned_down(&finder)), (17, 1));
+}
