@@ -14,6 +14,7 @@ use netio::RecvBatch;
 use rand::RngExt;
 use tracing::trace;
 
+use crate::alarm::Alarm;
 use crate::discovery;
 use crate::finder::{Finder, Lookup, NameStatus};
 use crate::name::RelayName;
@@ -169,6 +170,7 @@ pub struct Gateway {
     core: Core,
     finder: Finder,
     sockets: Sockets,
+    alarm: Alarm,
     /// A message for which there was no room yet.
     unsent: Option<(SocketAddr, Vec<u8>)>,
     events: VecDeque<Event>,
@@ -207,6 +209,7 @@ impl Gateway {
                 rand::rng().random(),
             ),
             sockets: Sockets::default(),
+            alarm: Alarm::default(),
             unsent: None,
             events: VecDeque::new(),
             refused: 0,
@@ -299,11 +302,14 @@ impl Gateway {
         let deadline = [timeouts.0, timeouts.1, self.reopen];
         let deadline = deadline.into_iter().flatten().min();
         let unsent = self.unsent.as_ref().map(|(to, _)| *to);
+        // Lookups come first, and few: packets without end do not keep their answers waiting. What
+        // is sent and what is due is seen to with every packet.
         tokio::select! {
+            biased;
+            () = self.finder.resolved(), if self.finder.is_busy() => self.found = true,
             () = self.sockets.readable() => {}
-            () = room(&self.sockets, unsent) => {}
-            () = until(deadline) => {}
-            () = self.finder.resolved() => self.found = true,
+            () = room(&self.sockets, unsent), if unsent.is_some() => {}
+            () = self.alarm.wait(deadline) => {}
         }
     }
 
@@ -538,13 +544,6 @@ impl Drop for Gateway {
 async fn room(sockets: &Sockets, to: Option<SocketAddr>) {
     match to {
         Some(to) => sockets.writable(to).await,
-        None => pending().await,
-    }
-}
-
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
         None => pending().await,
     }
 }

@@ -10,6 +10,7 @@
 //! Needs no privilege: the sockets are ordinary ones on ports that the kernel chooses, and what
 //! comes out are the payloads of the datagrams inside the tunnel.
 
+mod alarm;
 pub mod discovery;
 mod finder;
 mod gateway;

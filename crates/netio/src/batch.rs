@@ -29,6 +29,9 @@ pub struct RecvBatch {
 }
 
 impl RecvBatch {
+    /// How many messages of the kernel one call yields at most.
+    pub(crate) const MESSAGES: usize = BATCH_SIZE;
+
     /// Reserves the buffers (2 MiB of address space).
     pub fn new() -> Self {
         Self {

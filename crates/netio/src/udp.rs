@@ -139,11 +139,21 @@ impl UdpSocket {
         each: impl FnMut(Datagram<'_>),
     ) -> io::Result<usize> {
         for _ in 0..MAX_ERRORS_PER_RECEIVE {
+            let mut messages = 0;
             let received = self.io.try_io(Interest::READABLE, || {
-                batch.fill(|slices, meta| self.state.recv(UdpSockRef::from(&self.io), slices, meta))
+                messages = batch.fill(|slices, meta| {
+                    self.state.recv(UdpSockRef::from(&self.io), slices, meta)
+                })?;
+                if messages < RecvBatch::MESSAGES {
+                    // The kernel looked behind these and found nothing: tokio is told now, and not
+                    // by another call that would only bring this answer.
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                Ok(())
             });
             match received {
-                Ok(messages) => return Ok(batch.for_each(messages, each)),
+                Ok(()) => return Ok(batch.for_each(messages, each)),
+                Err(_) if messages > 0 => return Ok(batch.for_each(messages, each)),
                 Err(error) if concerns_one_datagram(&error) => self.losses.received_error(),
                 Err(error) => return Err(error),
             }

@@ -130,6 +130,25 @@ async fn nothing_there_is_would_block() {
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
 }
 
+/// One call takes what there is and learns that there is no more; what comes later wakes again.
+#[tokio::test]
+async fn a_batch_that_is_not_full_was_the_last_one() {
+    let (a, b) = (local(), local());
+    let mut batch = RecvBatch::new();
+    for round in 0..100_u32 {
+        let number = round.to_be_bytes();
+        a.send(b.local_addr(), &number, None).await.unwrap();
+        let woken = timeout(PATIENCE, b.readable()).await;
+        woken.expect("a datagram wakes who waits").unwrap();
+        let mut got = Vec::new();
+        b.try_recv(&mut batch, |datagram| got.push(datagram.data.to_vec()))
+            .unwrap();
+        assert_eq!(got, [number]);
+        let again = timeout(Duration::ZERO, b.readable()).await;
+        assert!(again.is_err(), "there is nothing to read in round {round}");
+    }
+}
+
 #[tokio::test]
 async fn an_icmp_error_does_not_stop_sending_or_receiving() {
     // A connected socket is what the kernel reports ICMP "port unreachable" to.

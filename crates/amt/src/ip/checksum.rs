@@ -8,32 +8,41 @@ impl Checksum {
     /// Adds bytes.
     ///
     /// Words are added as the machine reads them: the sum of ones' complement is the same in
-    /// either byte order, and four bytes at a time become vector instructions.
+    /// either byte order. Half words in four lanes become vector instructions, and no lane can
+    /// overflow: what is added is shorter than 16 GiB.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Self {
-        let (words, rest) = bytes.as_chunks::<4>();
-        let mut sum: u64 = words
+        let (blocks, rest) = bytes.as_chunks::<32>();
+        let mut lanes = [0_u64; 4];
+        for block in blocks {
+            let (words, _) = block.as_chunks::<8>();
+            for (lane, word) in lanes.iter_mut().zip(words) {
+                let word = u64::from_ne_bytes(*word);
+                *lane += (word & 0xffff_ffff) + (word >> 32);
+            }
+        }
+        let (words, rest) = rest.as_chunks::<4>();
+        let words = words
             .iter()
-            .map(|word| u64::from(u32::from_ne_bytes(*word)))
-            .sum();
+            .map(|word| u64::from(u32::from_ne_bytes(*word)));
+        let sum: u64 = lanes.into_iter().chain(words).sum();
         let mut last = [0; 4];
         for (to, from) in last.iter_mut().zip(rest) {
             *to = *from;
         }
-        sum += u64::from(u32::from_ne_bytes(last));
-        Checksum(self.0 + sum)
+        Checksum(self.0 + sum + u64::from(u32::from_ne_bytes(last)))
     }
 
     /// Adds a field of 16 bits.
     #[must_use]
     pub fn with_u16(self, value: u16) -> Self {
-        self.with(&value.to_be_bytes())
+        Checksum(self.0 + u64::from(u16::from_ne_bytes(value.to_be_bytes())))
     }
 
     /// Adds a field of 32 bits.
     #[must_use]
     pub fn with_u32(self, value: u32) -> Self {
-        self.with(&value.to_be_bytes())
+        Checksum(self.0 + u64::from(u32::from_ne_bytes(value.to_be_bytes())))
     }
 
     /// What goes into the header; zero where everything, checksum included, was added and is

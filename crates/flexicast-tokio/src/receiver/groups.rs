@@ -121,8 +121,19 @@ impl Groups {
 
     /// Waits until one of the sockets has something; for ever if there is none.
     pub(super) async fn readable(&self) {
+        let mut sockets = self.sockets().map(|(_, _, socket)| socket);
+        // Most receivers have one flow: then nothing is put together for each wait.
+        let (first, second) = match (sockets.next(), sockets.next()) {
+            (None, _) => return std::future::pending().await,
+            (Some(only), None) => {
+                // An error here is one that the next attempt to read finds, too.
+                let _ = only.readable().await;
+                return;
+            }
+            (Some(first), Some(second)) => (first, second),
+        };
         let mut waits: Vec<Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>>> = Vec::new();
-        for (_, _, socket) in self.sockets() {
+        for socket in [first, second].into_iter().chain(sockets) {
             waits.push(Box::pin(socket.readable()));
         }
         std::future::poll_fn(|cx| {

@@ -249,7 +249,14 @@ impl Tunnels {
 
     /// Waits until a gateway has something to do; for ever if there is none.
     pub(super) async fn ready(&mut self) {
-        let places = self.places.values_mut();
+        let mut places = self.places.values_mut();
+        // Most receivers have one source: then nothing is put together for each wait.
+        let first = match (places.next(), places.len()) {
+            (None, _) => return std::future::pending().await,
+            (Some(only), 0) => return only.gateway.ready().await,
+            (Some(first), _) => first,
+        };
+        let places = std::iter::once(first).chain(places);
         let mut waits: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
         for place in places {
             waits.push(Box::pin(place.gateway.ready()));

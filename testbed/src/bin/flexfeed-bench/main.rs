@@ -14,6 +14,7 @@ mod intake;
 mod ladder;
 mod pair;
 mod parcel;
+mod processor;
 mod relay;
 mod unicast;
 
