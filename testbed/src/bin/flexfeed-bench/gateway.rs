@@ -35,7 +35,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
         // A busy machine may lose some of either.
         let arrived = drained.total();
         ensure!(
-            arrived * 100 > sent.packets * 95,
+            arrived * 100 > sent.packets * 80,
             "{arrived} of {} packets arrived",
             sent.packets
         );

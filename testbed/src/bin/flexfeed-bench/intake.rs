@@ -20,7 +20,7 @@ use flexfeed_source::ingest::{Bounds, Ingest, IngestSettings};
 use flexfeed_source::metrics::Metrics;
 use flexfeed_source::publish::{Publisher, Taken, Tenure, Terms, Works};
 use flexfeed_source::transport::Transport;
-use flexicast_tokio::source::SourceStatus;
+use flexicast_tokio::source::{History, SourceStatus};
 use jiff::Timestamp;
 use postgres::Postgres;
 use store::{FeedSettings, HeadMark, Holder, Origin, Retention, Store};
@@ -191,6 +191,10 @@ impl Transport for Counter {
     async fn set_first(&self, _channel: &str, _first: u64) {}
 
     async fn status(&self) -> Option<SourceStatus> {
+        None
+    }
+
+    async fn history(&self, _: u64) -> Option<History> {
         None
     }
 }
