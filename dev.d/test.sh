@@ -13,6 +13,8 @@ trap 'exit 130' INT TERM
 clone="$work/a clone of flexfeed"
 mkdir -p "$clone"
 cp -R "$source_root/dev" "$source_root/dev.d" "$clone/"
+mkdir -p "$clone/web"
+echo "{}" >"$clone/web/package-lock.json"
 printf '[workspace.package]\nrust-version = "1.94"\n' >"$clone/Cargo.toml"
 mkdir -p "$clone/fuzz/targets" "$clone/docs"
 : >"$clone/fuzz/targets/control.rs"
@@ -24,6 +26,7 @@ machines=0
 all_build='git cc c++ make cmake clang libclang'
 all_network='ip nft unshare nsenter setpriv feedparser'
 all_database='initdb postgres'
+all_web='node npm chromium'
 
 # machine: begins a new, bare one: an ordinary user, a few basic programs, nothing to build with.
 machine() {
@@ -57,6 +60,7 @@ install() {
 			: >"$machine/root/usr/lib/llvm-14/lib/libclang.so.1"
 			;;
 		feedparser) stand_in python3 '' ;;
+		node) stand_in node 'echo v20.0.0' ;;
 		*) stand_in "$thing" '' ;;
 		esac
 	done
@@ -195,7 +199,7 @@ ends 0
 says './dev demo'
 dev images
 ends 2
-says "unknown command 'images'" 'demo, test, test-all, simulate, bench, fuzz, lint, sabotage and help'
+says "unknown command 'images'" 'demo, test, test-all, web, simulate, bench, fuzz, lint, sabotage and help'
 dev test --fast
 ends 2
 says "unknown option '--fast'"
@@ -350,7 +354,8 @@ stand_in python3 '[ "$2" = "import sqlite3" ]'
 dev demo
 ends 2
 says 'python3-feedparser'
-install newsboat
+# shellcheck disable=SC2086 # a list
+install newsboat $all_web
 dev demo
 ends 7
 
@@ -466,6 +471,30 @@ stand_in cargo 'case $* in "fuzz --version") exit 1 ;; install*) exit 101 ;; esa
 dev fuzz feed
 called 'cargo install --locked --debug --force'
 ends 101
+
+# --- web needs Node.js alone, gets what it builds with once, and then builds
+machine
+dev web
+ends 2
+says 'Node.js' 'npm' 'nodejs npm'
+says_not 'libclang'
+stand_in node 'echo v16.20.2'
+stand_in npm 'case $1 in ci) mkdir -p node_modules ;; esac'
+dev web
+ends 2
+says 'Node.js 18.18.0 or newer'
+stand_in node 'echo v18.20.4'
+dev web
+ends 0
+called 'npm ci'
+called 'npm run --silent build'
+dev web
+ends 0
+called_not 'npm ci'
+called 'npm run --silent build'
+stand_in npm 'case $1 in run) exit 1 ;; esac'
+dev web
+ends 1
 
 # --- nothing is left behind
 doing='all of the above'

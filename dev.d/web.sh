@@ -1,0 +1,49 @@
+# Part of ./dev: the console's front end, which is built by Node.js into web/dist and put into the program from there.
+# shellcheck shell=sh disable=SC2154 # root: from ../dev
+
+# The oldest Node.js that builds it: Debian 12's.
+node_needed=18.18.0
+
+# has_browser: sets `browser` to a Chromium; the tests of the front end look at it as people do.
+has_browser() {
+	for browser in "${CHROMIUM:-}" chromium chromium-browser google-chrome; do
+		[ -n "$browser" ] && have "$browser" && return 0
+	done
+	browser=''
+	return 1
+}
+
+look_for_web() {
+	node_version=$(node --version 2>/dev/null) || node_version=''
+	at_least "${node_version#v}" "$node_needed" || lack "Node.js $node_needed or newer (builds the dashboard)" nodejs
+	have npm || lack 'npm (gets what the dashboard is built with)' npm
+}
+
+look_for_browser() {
+	has_browser || lack 'Chromium (the tests look at the dashboard in it)' chromium
+}
+
+# web_packages: what the front end is built with, in the versions of its lock file.
+web_packages() {
+	installed=$root/web/node_modules/.flexfeed-lock.json
+	[ "$(cat "$root/web/package-lock.json")" != "$(cat "$installed" 2>/dev/null)" ] || return 0
+	step 'Getting what the dashboard is built with'
+	(cd "$root/web" && npm ci --no-audit --no-fund)
+	cp "$root/web/package-lock.json" "$installed"
+}
+
+# build_web: makes web/dist.
+build_web() {
+	web_packages
+	step 'Building the dashboard'
+	(cd "$root/web" && npm run --silent build)
+}
+
+# test_web: the front end's own checks and tests, in a real browser.
+test_web() {
+	has_browser
+	step 'Testing the dashboard: types, lint, units'
+	(cd "$root/web" && npm run --silent check && npm run --silent lint && npm run --silent test)
+	step 'Testing the dashboard in a browser'
+	(cd "$root/web" && CHROMIUM=$(command -v "$browser") npm run --silent e2e && npm run --silent size)
+}
