@@ -12,6 +12,15 @@ CREATE TABLE change_number (
 INSERT INTO change_number (id, number, epoch) SELECT 1, now, now FROM (
     SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) AS now) AS clock;
 
+-- Who wrote records, and which of their batches was the last: one that is written again, because its answer was lost, is not
+-- there twice.
+CREATE TABLE recorders (
+    run TEXT PRIMARY KEY NOT NULL,
+    number BIGINT NOT NULL,
+    at BIGINT NOT NULL,
+    change BIGINT NOT NULL
+);
+
 -- `tags` is a JSON array; `held` keeps a receiver on its unicast path. A receiver without a `change` has changed, and gets
 -- the number of the next transaction that takes one.
 ALTER TABLE receivers ADD COLUMN label TEXT;

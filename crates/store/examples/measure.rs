@@ -8,10 +8,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use postgres::{Options, Postgres};
-use store::{Draft, Kind, Store};
+use store::{Batch, Draft, Kind, Opened, Records, StateRow, Store};
+use uuid::Uuid;
 
 const URL: &str = "https://example.org/new.atom";
 const UPDATES: usize = 100_000;
+const RECEIVERS: usize = 100_000;
 /// About what a mail is, compressed.
 const BYTES: usize = 1500;
 
@@ -78,7 +80,12 @@ async fn measure(name: &str, store: &dyn Store) {
             .await
             .unwrap();
     }
-    rate(name, "appended in parts of 64", UPDATES, started.elapsed());
+    rate(
+        name,
+        "updates appended in parts of 64",
+        UPDATES,
+        started.elapsed(),
+    );
 
     for (limit, bytes) in [(256, 4 << 20), (1024, 4 << 20)] {
         let started = Instant::now();
@@ -90,26 +97,84 @@ async fn measure(name: &str, store: &dyn Store) {
             count += updates.len();
         }
         assert_eq!(count, UPDATES);
-        let what = format!("read in parts of {limit}");
+        let what = format!("updates read in parts of {limit}");
         rate(name, &what, count, started.elapsed());
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("backup");
     let started = Instant::now();
     let report = store.backup(&file).await.unwrap();
-    rate(name, "saved", UPDATES, started.elapsed());
+    rate(name, "updates saved", UPDATES, started.elapsed());
     let target = folder.path().join("restored.db");
     let started = Instant::now();
     store::restore_file(&target, &file, &mut |_| {})
         .await
         .unwrap();
-    rate("sqlite", "restored", UPDATES, started.elapsed());
+    rate("sqlite", "updates restored", UPDATES, started.elapsed());
     println!("{name}: the backup has {} bytes", report.bytes);
+}
+
+/// What the console's records cost with many receivers.
+async fn measure_records(name: &str, records: &dyn Records) {
+    let states = |from: usize, to: usize, round: i64| Batch {
+        states: (from..to)
+            .map(|n| StateRow {
+                receiver: Uuid::from_u128(n as u128),
+                channel: "lore".to_owned(),
+                connected: true,
+                rung: "multicast".to_owned(),
+                since_ms: 1_800_000_000_000,
+                cause: "it proved that packets arrive".to_owned(),
+                cursor: Some(70_000),
+                backlog: 0,
+                key_sequence: Some(3),
+                rtt_us: Some(12_000),
+                address: "[2001:db8::1]:4433".to_owned(),
+                session: Some(round),
+                updated_ms: 1_800_000_000_000 + round,
+                change: 0,
+            })
+            .collect(),
+        ..Batch::default()
+    };
+    let mut last = 0;
+    for round in 0..3 {
+        let started = Instant::now();
+        for from in (0..RECEIVERS).step_by(1000) {
+            let batch = states(from, from + 1000, round);
+            last = records.write(&batch).await.unwrap();
+        }
+        rate(
+            name,
+            "states written in parts of 1,000",
+            RECEIVERS,
+            started.elapsed(),
+        );
+    }
+    let started = Instant::now();
+    let all = records.snapshot().await.unwrap().states.len();
+    rate(name, "states read at once", all, started.elapsed());
+    let started = Instant::now();
+    for n in 0..20 {
+        records
+            .write(&states(n * 5000, n * 5000 + 1000, 9))
+            .await
+            .unwrap();
+        let changes = records.changes_since(last, 10_000).await.unwrap();
+        assert_eq!(changes.states.len(), 1000);
+        last = changes.upto;
+    }
+    rate(
+        name,
+        "states written and read as changes of 1,000",
+        20_000,
+        started.elapsed(),
+    );
 }
 
 fn rate(name: &str, what: &str, count: usize, time: Duration) {
     let rate = count as f64 / time.as_secs_f64();
-    println!("{name}: {count} updates {what} in {time:.2?}: {rate:.0}/s");
+    println!("{name}: {count} {what} in {time:.2?}: {rate:.0}/s");
 }
 
 #[tokio::main]
@@ -117,9 +182,8 @@ async fn main() {
     let place = std::env::args_os().nth(1).map(PathBuf::from);
     let place = place.unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::tempdir_in(&place).unwrap();
-    let store = store::open_file(&folder.path().join("a.db")).await.unwrap();
-    measure("sqlite", &*store).await;
-    store.close().await;
+    let file = folder.path().join("a.db");
+    measure_all("sqlite", store::open_file_all(&file).await.unwrap()).await;
 
     let options = Options {
         place: Some(place),
@@ -129,7 +193,12 @@ async fn main() {
         .await
         .unwrap()
         .unwrap();
-    let store = store::open(&server.url()).await.unwrap();
-    measure("postgres", &*store).await;
-    store.close().await;
+    let opened = store::open_all(&server.url()).await.unwrap();
+    measure_all("postgres", opened).await;
+}
+
+async fn measure_all(name: &str, opened: Opened) {
+    measure_records(name, &*opened.records).await;
+    measure(name, &*opened.store).await;
+    opened.store.close().await;
 }

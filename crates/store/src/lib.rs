@@ -37,8 +37,8 @@ pub use model::{
     FeedSettings, Fence, GapRecord, GapState, Hash, Holder, Identity, Kind, Lease, LeaseRow,
     Leased, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand, NewToken, NewUser,
     NewWebSession, Origin, PollRecord, ProgressRow, PulseRow, ReceiverEdit, ReceiverRow, RelayRow,
-    Retention, Role, SampleRow, SessionRow, Setup, SourceInfo, StateRow, StoredUpdate, TokenRow,
-    UpdateItem, UserChange, UserEdit, UserRow, Validators, Verdict, WebSession,
+    Retention, Role, SampleRow, SessionRow, Setup, SourceInfo, Stamp, StateRow, StoredUpdate,
+    TokenRow, UpdateItem, UserChange, UserEdit, UserRow, Validators, Verdict, WebSession,
 };
 pub use records::Records;
 pub use watch::{Topic, Watch};

@@ -23,8 +23,9 @@ pub trait Records: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::Fenced`] if one of its fences is an old one; a channel of them does not exist; the
-    /// database fails. Nothing was stored then, unless the answer itself was lost: rows that replace
-    /// can be written again, moves, feed hours and feed events are then there twice.
+    /// database fails. Nothing was stored then, unless the answer itself was lost: with a
+    /// [`Batch::stamp`] it can be written again, without one, moves, feed hours and feed events would
+    /// be there twice.
     async fn write(&self, batch: &Batch) -> Result<u64, StoreError>;
 
     /// Says that nobody is connected in the channels of these fences, for whoever begins to publish them:

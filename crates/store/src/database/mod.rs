@@ -47,7 +47,7 @@ enum Pools {
         writer: SqlitePool,
         readers: SqlitePool,
         /// For one more that reads.
-        options: SqliteConnectOptions,
+        options: Box<SqliteConnectOptions>,
     },
     Postgres {
         pool: PgPool,
@@ -67,7 +67,7 @@ impl Database {
                 Pools::Sqlite {
                     writer,
                     readers,
-                    options,
+                    options: Box::new(options),
                 }
             }
             Location::Postgres(server) => {
@@ -136,7 +136,7 @@ impl Database {
     pub(crate) fn listen(&self, bell: Bell) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         match &self.pools {
             Pools::Sqlite { options, .. } => {
-                Box::pin(listen::listen_to_sqlite(options.clone(), bell))
+                Box::pin(listen::listen_to_sqlite((**options).clone(), bell))
             }
             Pools::Postgres { options, .. } => {
                 Box::pin(listen::listen_to_postgres((**options).clone(), bell))

@@ -20,6 +20,6 @@ pub use feed::{FeedRow, FeedSettings, GapRecord, GapState, PollRecord, Validator
 pub use lease::{Holder, Lease, LeaseRow, Leased};
 pub use record::{
     Batch, Changes, FeedEvent, FeedHour, Fence, MoveFilter, MoveRow, ProgressRow, PulseRow,
-    ReceiverEdit, RelayRow, SampleRow, SessionRow, SourceInfo, StateRow, UpdateItem,
+    ReceiverEdit, RelayRow, SampleRow, SessionRow, SourceInfo, Stamp, StateRow, UpdateItem,
 };
 pub use update::{Draft, EncodeUpdate, Hash, Kind, StoredUpdate};

@@ -16,9 +16,21 @@ pub struct Fence {
     pub fence: u64,
 }
 
+/// What tells a batch from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Who writes: a number of this run of the program.
+    pub run: Uuid,
+    /// Which of their batches it is: larger than those of the batches before.
+    pub number: u64,
+}
+
 /// Records that are written together: all of them, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
+    /// With it, the same batch can be written again as long as nobody says that it is written: it is
+    /// stored once.
+    pub stamp: Option<Stamp>,
     /// The leases by which it is written; it is refused if one of them is an old one.
     pub fences: Vec<Fence>,
     /// Where receivers stand. Each replaces the one of the same receiver and channel.

@@ -1,15 +1,16 @@
 //! Histories, listed in pages, and what is set about feeds.
 
-use store::{Batch, FeedHour, MoveFilter, MoveRow, SessionRow, StoreError};
+use store::{Batch, FeedHour, MoveFilter, MoveRow, ProgressRow, SampleRow, SessionRow, StoreError};
 use uuid::Uuid;
 
-use crate::rows::{event, moved, progress, session};
+use crate::rows::{event, moved, progress, pulse, session, state};
 use crate::site::{Site, URL, drafts, encode, on_both};
 
 on_both! {
     histories_are_listed_in_pages,
     updates_are_listed_without_their_bytes,
     a_paused_feed_says_so,
+    a_removed_channel_takes_its_records_along,
 }
 
 async fn histories_are_listed_in_pages(site: Site) {
@@ -190,4 +191,43 @@ async fn a_paused_feed_says_so(site: Site) {
     assert!(paused.unwrap());
     assert!(opened.store.feeds(None).await.unwrap()[0].paused);
     assert!(opened.store.version().await.unwrap() > version);
+}
+
+async fn a_removed_channel_takes_its_records_along(site: Site) {
+    let opened = site.open_all().await;
+    let records = &opened.records;
+    for channel in ["lore", "news"] {
+        opened.store.open_channel(channel).await.unwrap();
+        let batch = Batch {
+            // More than go at once.
+            states: (0..4100).map(|n| state(n, channel, "amt")).collect(),
+            progress: vec![ProgressRow {
+                channel: channel.to_owned(),
+                ..progress(1)
+            }],
+            pulses: vec![pulse(channel, 1)],
+            samples: vec![SampleRow {
+                channel: channel.to_owned(),
+                step_ms: SampleRow::STEPS[0],
+                ..SampleRow::default()
+            }],
+            feed_hours: vec![FeedHour {
+                channel: channel.to_owned(),
+                ..FeedHour::default()
+            }],
+            ..Batch::default()
+        };
+        records.write(&batch).await.unwrap();
+    }
+    assert!(opened.store.remove_channel("lore").await.unwrap());
+    let left = records.snapshot().await.unwrap();
+    assert_eq!((left.states.len(), left.pulses.len()), (4100, 1));
+    assert_eq!(left.progress.len(), 1);
+    for (channel, rows) in [("lore", 0), ("news", 1)] {
+        let samples = records.samples(channel, SampleRow::STEPS[0], 0, 1).await;
+        assert_eq!(samples.unwrap().len(), rows, "{channel}");
+        let hours = records.feed_history(channel, "", 0, 1).await;
+        assert_eq!(hours.unwrap().len(), rows, "{channel}");
+        assert_eq!(left.pulses[0].channel == channel, rows == 1);
+    }
 }

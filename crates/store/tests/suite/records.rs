@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use store::{
     Batch, FeedEvent, FeedHour, Fence, Holder, Leased, MoveRow, Opened, ProgressRow, PulseRow,
-    RelayRow, SessionRow, SourceInfo, StateRow, StoreError,
+    RelayRow, SessionRow, SourceInfo, Stamp, StateRow, StoreError,
 };
 use uuid::Uuid;
 
@@ -14,6 +14,7 @@ use crate::site::{Site, on_both};
 on_both! {
     what_was_written_is_read_back_whole,
     what_is_written_again_replaces_what_was_there,
+    a_batch_that_is_written_again_is_there_once,
     who_has_lost_the_lease_writes_nothing,
     a_new_holder_finds_nobody_connected,
     texts_of_any_kind_are_cut_and_stored,
@@ -93,6 +94,51 @@ async fn what_is_written_again_replaces_what_was_there(site: Site) {
     assert_eq!(now.moves.len(), 2);
     let sessions = opened.records.sessions(Uuid::from_u128(1), None, 9).await;
     assert_eq!(sessions.unwrap(), [ended]);
+}
+
+/// Its answer was lost, so its writer writes it again, by another connection.
+async fn a_batch_that_is_written_again_is_there_once(site: Site) {
+    let (opened, again) = (site.open_all().await, site.open_all().await);
+    let hour = FeedHour {
+        channel: "lore".to_owned(),
+        url: "https://example.org/".to_owned(),
+        polls: 3,
+        ..FeedHour::default()
+    };
+    let stamped = |run: u128, number| Batch {
+        stamp: Some(Stamp {
+            run: Uuid::from_u128(run),
+            number,
+        }),
+        feed_hours: vec![hour.clone()],
+        ..full()
+    };
+    let first = opened.records.write(&stamped(1, 5)).await.unwrap();
+    for _ in 0..3 {
+        let (one, other) = (stamped(1, 5), stamped(1, 5));
+        let (one, other) = tokio::join!(opened.records.write(&one), again.records.write(&other));
+        assert_eq!((one.unwrap(), other.unwrap()), (first, first));
+    }
+    let now = opened.records.snapshot().await.unwrap();
+    assert_eq!((now.upto, now.moves.len()), (first, 2));
+    assert_eq!(now.feed_events.len(), 1);
+    // Others, and later ones, are not the same. Who comes second of two that are written at the same
+    // time for the first time finds the first.
+    let (one, other) = (stamped(2, 5), stamped(2, 5));
+    let (one, other) = tokio::join!(opened.records.write(&one), again.records.write(&other));
+    assert_eq!((one.unwrap(), other.unwrap()), (first + 1, first + 1));
+    assert_eq!(
+        again.records.write(&stamped(1, 6)).await.unwrap(),
+        first + 2
+    );
+    let now = opened.records.snapshot().await.unwrap();
+    assert_eq!((now.moves.len(), now.feed_events.len()), (6, 3));
+    let hours = opened
+        .records
+        .feed_history("lore", &hour.url, 0, 1)
+        .await
+        .unwrap();
+    assert_eq!(hours[0].polls, 9);
 }
 
 async fn lease(opened: &Opened, holder: u128) -> Fence {

@@ -93,12 +93,13 @@ async fn fill(
 
 fn words(contents: &Contents) -> String {
     format!(
-        "{}, {}, {}, {} and {}",
+        "{}, {}, {}, {}, {} and {}",
         count(contents.channels, "channel"),
         count(contents.feeds, "feed"),
         count(contents.updates, "update"),
         count(contents.tokens, "token"),
-        count(contents.receivers, "receiver")
+        count(contents.receivers, "receiver"),
+        count(contents.users, "user")
     )
 }
 
@@ -111,5 +112,8 @@ fn numbers(contents: &Contents) -> Value {
         "gaps": contents.gaps,
         "tokens": contents.tokens,
         "receivers": contents.receivers,
+        "users": contents.users,
+        "api_tokens": contents.api_tokens,
+        "audit": contents.audit,
     })
 }

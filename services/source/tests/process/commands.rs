@@ -400,6 +400,8 @@ fn moved(from: &Site, to: &Site) {
     assert_eq!(
         keys(&saved),
         [
+            "api_tokens",
+            "audit",
             "bytes",
             "channels",
             "entries",
@@ -408,7 +410,8 @@ fn moved(from: &Site, to: &Site) {
             "gaps",
             "receivers",
             "tokens",
-            "updates"
+            "updates",
+            "users"
         ]
     );
     assert_eq!(saved["bytes"], std::fs::metadata(&file).unwrap().len());

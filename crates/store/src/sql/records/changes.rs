@@ -21,12 +21,15 @@ const PART: i64 = 10_000;
 const LAST_MOVES: i64 = 200;
 const LAST_PROGRESS: i64 = 1000;
 
+/// Reads a row, and its change.
+type ReadRow<T> = fn(&Session, &Row) -> Result<(u64, T), StoreError>;
+
 /// A read of the rows of one kind: those with a change above `$1`, at most `$2`, in that order; and
-/// those of the change `$1`. The first column that is read is the change.
+/// those of the change `$1`.
 struct Kind<T> {
     since: Sql,
     of: Sql,
-    read: fn(&Session, &Row) -> Result<(u64, T), StoreError>,
+    read: ReadRow<T>,
 }
 
 macro_rules! kind {

@@ -81,6 +81,13 @@ impl SqlStore {
             ),
             (
                 sql!(
+                    "DELETE FROM recorders WHERE run IN (
+                         SELECT run FROM recorders WHERE at < $1 LIMIT $2)"
+                ),
+                FORGOTTEN,
+            ),
+            (
+                sql!(
                     "DELETE FROM relay_states WHERE address IN (
                          SELECT address FROM relay_states WHERE gone AND at < $1 LIMIT $2)"
                 ),

@@ -10,7 +10,7 @@ use crate::StoreError;
 use crate::database::{Session, Sql, sql, values};
 use crate::model::{
     Batch, FeedEvent, FeedHour, Fence, MoveRow, ProgressRow, PulseRow, RelayRow, SampleRow,
-    SessionRow, SourceInfo, StateRow,
+    SessionRow, SourceInfo, Stamp, StateRow,
 };
 use crate::sql::{SqlStore, names_to_json, to_i64};
 use crate::watch::Topic;
@@ -34,6 +34,12 @@ impl SqlStore {
     pub(in crate::sql) async fn write_batch(&self, batch: &Batch) -> Result<u64, StoreError> {
         let mut session = self.database.write("write records").await?;
         let change = next_change(&mut session).await?;
+        if let Some(stamp) = &batch.stamp
+            && let Some(before) = stamped(&mut session, stamp, change).await?
+        {
+            session.rollback().await?;
+            return Ok(before);
+        }
         if let Err(error) = check_fences(&mut session, &batch.fences).await {
             session.rollback().await?;
             return Err(error);
@@ -106,6 +112,36 @@ impl SqlStore {
         number_receivers(&mut session, change).await?;
         self.end_change(session, change).await
     }
+}
+
+/// Notes that a batch is being written. If it was written before, gives the number of the last change of
+/// its writer instead.
+async fn stamped(
+    session: &mut Session,
+    stamp: &Stamp,
+    change: i64,
+) -> Result<Option<u64>, StoreError> {
+    let (run, number) = (stamp.run.to_string(), to_i64(stamp.number));
+    let last = session
+        .row(
+            sql!("SELECT change FROM recorders WHERE run = $1 AND number >= $2"),
+            values![&run, number],
+        )
+        .await?;
+    if let Some(last) = last {
+        return session.count(&last, 0).map(Some);
+    }
+    session
+        .execute(
+            sql!(
+                "INSERT INTO recorders (run, number, at, change) VALUES ($1, $2, " NOW ", $3)
+                 ON CONFLICT (run) DO UPDATE SET number = excluded.number, at = excluded.at,
+                     change = excluded.change"
+            ),
+            values![&run, number, change],
+        )
+        .await
+        .map(|_| None)
 }
 
 /// The last row of each key, in the order of the keys: no statement may write one row twice, and
