@@ -144,7 +144,7 @@ export async function startMock(options = {}) {
       for await (const piece of request) text += piece;
       if (text) body = JSON.parse(text);
     }
-    const known = QUERIES[parts.length > 1 && parts[0] !== "moves" && parts[0] !== "receivers" ? "" : parts[0]];
+    const known = parts.length === 1 || parts[1] === "export" ? QUERIES[parts[0]] : null;
     if (method === "GET" && known) {
       for (const key of query.keys()) if (!known.includes(key)) throw new Refusal(400, "The request cannot be understood", `there is no parameter ${key}`);
     }
@@ -224,7 +224,7 @@ export async function startMock(options = {}) {
         world.byId.delete(receiver.id);
         note(user, "receiver.remove", receiver.name, { forget: query.get("forget") === "true" });
         live({ changed: [], moves: [], gone: [receiver.id] });
-        return respond(202, commandFor("rekey", "it was removed, and its channels have new keys"));
+        return respond(204, null);
       }
       case "GET channels": {
         const list = world.overview().channels.map((channel) => ({
@@ -263,7 +263,7 @@ export async function startMock(options = {}) {
         }
         if (parts[2] === "refresh") return respond(202, commandFor("refresh-feed", "polled: nothing has changed"));
         if (!/^https?:\/\//.test(body.url ?? "")) throw new Refusal(422, "That is no address of a feed", "It has to begin with https:// or http://.");
-        const feed = { id: `f${(world.nextId += 1)}`, channel: body.channel, url: body.url, title: body.title, state: "pending", detail: "", since_ms: world.now(), last_poll_ms: null, next_poll_ms: world.now() + 1000, interval_ms: 15_000, min_interval_ms: body.min_interval_ms ?? null, max_interval_ms: null, local: false, paused: false, moved_to: null, origin: "managed", seen: null };
+        const feed = { id: `f${(world.nextId += 1)}`, channel: body.channel, url: body.url, title: body.title ?? null, state: "pending", detail: "", since_ms: world.now(), last_poll_ms: null, next_poll_ms: world.now() + 1000, interval_ms: 15_000, min_interval_ms: body.min_interval_ms ?? null, max_interval_ms: null, local: false, paused: false, moved_to: null, origin: "managed", seen: null };
         world.feeds.push(feed);
         note(user, "feed.add", feed.url);
         return respond(201, feed);
@@ -296,7 +296,7 @@ export async function startMock(options = {}) {
       case "POST enrolments": {
         need(user);
         const token = (world.nextId += 1);
-        world.enrolments.unshift({ token_id: token, label: body.label, channels: body.channels, created_ms: world.now(), expires_ms: body.expires_ms, limit: body.limit, used: 0, public: false, revoked_ms: null });
+        world.enrolments.unshift({ token_id: token, label: body.label ?? "", channels: body.channels ?? [], created_ms: world.now(), expires_ms: body.expires_ms ?? null, limit: body.limit ?? null, used: 0, public: false, revoked_ms: null });
         const address = world.publicAddress ?? "localhost:4433";
         const link = `flexfeed://QmFzZTY0VG9rZW4${token}@${address}?pin=sha256:4Jm0Z3b9kPq7w1Xc5nT8vR2yL6sD0fG-hK_jA3eUiO4&${body.channels.map((name) => `ch=${name}`).join("&")}`;
         return respond(201, {
@@ -329,7 +329,7 @@ export async function startMock(options = {}) {
         return respond(200, { items: world.tokens, next_cursor: null });
       case "POST api-tokens":
         need(user);
-        world.tokens.unshift({ id: (world.nextId += 1), name: body.name, user: user.name, scopes: body.scopes, created_ms: world.now(), expires_ms: body.expires_ms, seen_ms: null, revoked_ms: null });
+        world.tokens.unshift({ id: (world.nextId += 1), name: body.name, user: user.name, scopes: body.scopes, created_ms: world.now(), expires_ms: body.expires_ms ?? null, seen_ms: null, revoked_ms: null });
         return respond(201, { ...world.tokens[0], token: `fft_${randomBytes(24).toString("base64url")}` });
       case "DELETE api-tokens":
         need(user);

@@ -344,12 +344,17 @@ export class World {
 
   /** Over receivers and not over their subscriptions. */
   all() {
-    const counts = { total: 0, connected: 0, multicast: 0, amt: 0, replicated: 0, unicast: 0, offline: 0 };
+    const counts = { total: 0, connected: 0, multicast: 0, amt: 0, replicated: 0, unicast: 0, offline: 0, delivered: 0, behind: 0, worst_lag_updates: 0, worst_lag_ms: 0 };
     for (const receiver of this.receivers) {
       counts.total += 1;
       counts[receiver.rung] += 1;
-      if (receiver.connected) counts.connected += 1;
+      if (!receiver.connected) continue;
+      counts.connected += 1;
+      if (receiver.behind_updates > 0) counts.behind += 1;
+      counts.worst_lag_updates = Math.max(counts.worst_lag_updates, receiver.behind_updates);
     }
+    counts.delivered = counts.connected - counts.behind;
+    counts.worst_lag_ms = counts.worst_lag_updates ? 400 + counts.worst_lag_updates * 700 : 0;
     return counts;
   }
 

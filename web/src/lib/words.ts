@@ -215,9 +215,6 @@ export function verdict(now: {
   offline: number;
   /** How old the oldest unconfirmed update is. */
   worst_lag_ms: number | null;
-  /** What is counted in `behind`; with several channels a receiver may be behind on one of them. */
-  noun?: string;
-  pairs?: number;
 }): {
   tone: "good" | "warn" | "bad" | "plain";
   word: string;
@@ -236,10 +233,8 @@ export function verdict(now: {
   if (now.worst_lag_ms !== null && now.worst_lag_ms < IN_TRANSIT_MS) {
     return { tone: "good", word: "Yes", sentence: `${counted(connected, "receiver")} connected; the newest update is on its way to ${count(behind)}.${away}` };
   }
-  const pairs = now.pairs ?? connected;
-  const noun = now.noun ?? "receiver";
-  const part = behind / Math.max(1, pairs);
-  const sentence = `${counted(pairs - behind, noun)} of ${count(pairs)} connected hold every update, ${counted(behind, "is", "are")} behind.${away}`;
+  const part = behind / connected;
+  const sentence = `${counted(connected - behind, "receiver")} of ${count(connected)} connected hold every update, ${counted(behind, "is", "are")} behind.${away}`;
   return part > 0.05
     ? { tone: "bad", word: "Not everybody", sentence }
     : { tone: "warn", word: "Nearly", sentence };

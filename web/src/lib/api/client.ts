@@ -1,116 +1,113 @@
-// Every call of /api/v1 that the pages make, by name.
-import { session } from "../session.svelte";
+// Every call of /api/v1 that the pages make, by name. Paths, parameters, bodies and answers are
+// checked against docs/openapi.json when this is compiled.
+import createClient, { type Middleware } from "openapi-fetch";
 import { queryText } from "../router.svelte";
+import { session } from "../session.svelte";
 import { skew } from "../skew";
 import { problemOfStatus, readProblem } from "./problem";
-import type * as T from "./types";
+import type { operations, paths } from "./schema";
+import type { Role, Scope } from "./types";
 
-type Query = Record<string, string | number | boolean | null | undefined>;
+type Strict<Name extends keyof operations> = NonNullable<operations[Name]["parameters"]["query"]>;
+/** The parameters of a call, each of which may be missing. */
+type QueryOf<Name extends keyof operations> = { [Key in keyof Strict<Name>]?: Strict<Name>[Key] | null };
 
-interface Options {
-  query?: Query;
-  body?: unknown;
-  signal?: AbortSignal;
-}
+const client = createClient<paths>({ credentials: "same-origin", cache: "no-store", fetch: (request) => fetch(request) });
 
-const ROOT = "/api/v1";
-
-/** One call. Throws a `Problem` for everything but success. */
-async function call<Answer>(method: string, path: string, options: Options = {}): Promise<Answer> {
-  const headers: Record<string, string> = { accept: "application/json" };
-  if (options.body !== undefined) headers["content-type"] = "application/json";
-  if (method !== "GET" && session.value?.csrf) headers["x-csrf-token"] = session.value.csrf;
-  const query = options.query ? queryText(options.query) : "";
-  let response: Response;
-  try {
-    response = await fetch(ROOT + path + (query ? `?${query}` : ""), {
-      method,
-      headers,
-      body: options.body === undefined ? undefined : JSON.stringify(options.body),
-      signal: options.signal,
-      credentials: "same-origin",
-      cache: "no-store",
-    });
-  } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw problemOfStatus(0);
-  }
-  skew.read(response);
-  if (!response.ok) {
+const manners: Middleware = {
+  onRequest({ request }) {
+    const csrf = session.value?.csrf;
+    if (request.method !== "GET" && csrf) request.headers.set("x-csrf-token", csrf);
+  },
+  async onResponse({ request, response }) {
+    skew.read(response);
+    if (response.ok) return;
     const problem = await readProblem(response);
-    if (problem.status === 401 && path !== "/session") session.lost();
+    if (problem.status === 401 && !new URL(request.url).pathname.endsWith("/session")) session.lost();
     throw problem;
-  }
-  if (response.status === 204 || response.headers.get("content-length") === "0") return undefined as Answer;
-  return (await response.json()) as Answer;
+  },
+  onError({ error }) {
+    if (error instanceof DOMException && error.name === "AbortError") return error;
+    return problemOfStatus(0);
+  },
+};
+client.use(manners);
+
+/** What is answered. Everything but success was thrown as a `Problem` before. */
+async function answer<Data>(call: Promise<{ data?: Data }>): Promise<Data> {
+  return (await call).data as Data;
 }
 
-const part = encodeURIComponent;
+/** Leaves out what is not set: the console refuses an empty value. */
+function set<Query extends object>(query: Query): { [Key in keyof Query]?: NonNullable<Query[Key]> } {
+  return Object.fromEntries(Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "")) as {
+    [Key in keyof Query]?: NonNullable<Query[Key]>;
+  };
+}
 
 export const api = {
-  session: () => call<T.Session>("GET", "/session"),
-  signIn: (name: string, password: string) => call<T.Session>("POST", "/session", { body: { name, password } }),
-  signOut: () => call<void>("DELETE", "/session"),
-  setUp: (token: string, name: string, password: string) => call<T.Session | undefined>("POST", "/setup", { body: { token, name, password } }),
+  session: () => answer(client.GET("/api/v1/session")),
+  signIn: (name: string, password: string) => answer(client.POST("/api/v1/session", { body: { name, password } })),
+  signOut: () => answer(client.DELETE("/api/v1/session")),
+  setUp: (token: string, name: string, password: string) => answer(client.POST("/api/v1/setup", { body: { token, name, password } })),
+  changePassword: (current: string, password: string) => answer(client.POST("/api/v1/session/password", { body: { current, password } })),
 
-  overview: (signal?: AbortSignal) => call<T.Overview>("GET", "/overview", { signal }),
-  samples: (query: Query, signal?: AbortSignal) => call<T.Samples>("GET", "/samples", { query, signal }),
+  overview: (signal?: AbortSignal) => answer(client.GET("/api/v1/overview", { signal })),
+  samples: (query: QueryOf<"samples">, signal?: AbortSignal) => answer(client.GET("/api/v1/samples", { params: { query: set(query) }, signal })),
 
-  receivers: (query: Query, signal?: AbortSignal) => call<T.ReceiverPage>("GET", "/receivers", { query, signal }),
-  receiver: (id: string, signal?: AbortSignal) => call<T.Receiver>("GET", `/receivers/${part(id)}`, { signal }),
-  receiverMoves: (id: string, query: Query, signal?: AbortSignal) =>
-    call<T.Page<T.Move>>("GET", `/receivers/${part(id)}/moves`, { query, signal }),
-  receiverSessions: (id: string, query: Query, signal?: AbortSignal) =>
-    call<T.Page<T.ReceiverSession>>("GET", `/receivers/${part(id)}/sessions`, { query, signal }),
+  receivers: (query: QueryOf<"receivers">, signal?: AbortSignal) => answer(client.GET("/api/v1/receivers", { params: { query: set(query) }, signal })),
+  receiver: (id: string, signal?: AbortSignal) => answer(client.GET("/api/v1/receivers/{id}", { params: { path: { id } }, signal })),
+  receiverMoves: (id: string, query: QueryOf<"receiver_moves">, signal?: AbortSignal) =>
+    answer(client.GET("/api/v1/receivers/{id}/moves", { params: { path: { id }, query: set(query) }, signal })),
+  receiverSessions: (id: string, query: QueryOf<"receiver_sessions">, signal?: AbortSignal) =>
+    answer(client.GET("/api/v1/receivers/{id}/sessions", { params: { path: { id }, query: set(query) }, signal })),
   changeReceiver: (id: string, body: { label?: string; tags?: string[]; held?: boolean }) =>
-    call<T.Receiver>("PATCH", `/receivers/${part(id)}`, { body }),
-  disconnect: (id: string) => call<T.Asked>("POST", `/receivers/${part(id)}/disconnect`),
-  removeReceiver: (id: string, forget: boolean) =>
-    call<T.Asked | undefined>("DELETE", `/receivers/${part(id)}`, { query: { forget: forget ? "true" : null } }),
+    answer(client.PATCH("/api/v1/receivers/{id}", { params: { path: { id } }, body })),
+  disconnect: (id: string) => answer(client.POST("/api/v1/receivers/{id}/disconnect", { params: { path: { id } } })),
+  removeReceiver: (id: string, forget: boolean) => answer(client.DELETE("/api/v1/receivers/{id}", { params: { path: { id }, query: { forget } } })),
 
-  moves: (query: Query, signal?: AbortSignal) => call<T.Page<T.Move>>("GET", "/moves", { query, signal }),
+  moves: (query: QueryOf<"moves">, signal?: AbortSignal) => answer(client.GET("/api/v1/moves", { params: { query: set(query) }, signal })),
 
-  channels: (signal?: AbortSignal) => call<T.Page<T.Channel>>("GET", "/channels", { signal }),
-  channel: (name: string, signal?: AbortSignal) => call<T.Channel>("GET", `/channels/${part(name)}`, { signal }),
-  addChannel: (body: { name: string; private: boolean }) => call<T.Channel>("POST", "/channels", { body }),
-  rekey: (name: string) => call<T.Asked>("POST", `/channels/${part(name)}/rekey`),
+  channels: (signal?: AbortSignal) => answer(client.GET("/api/v1/channels", { signal })),
+  channel: (name: string, signal?: AbortSignal) => answer(client.GET("/api/v1/channels/{name}", { params: { path: { name } }, signal })),
+  addChannel: (body: { name: string; private: boolean }) => answer(client.POST("/api/v1/channels", { body })),
+  rekey: (name: string) => answer(client.POST("/api/v1/channels/{name}/rekey", { params: { path: { name } } })),
 
-  feeds: (signal?: AbortSignal) => call<T.Page<T.Feed>>("GET", "/feeds", { signal }),
-  feedHistory: (id: string, signal?: AbortSignal) => call<T.FeedHistory>("GET", `/feeds/${part(id)}/history`, { signal }),
-  addFeed: (body: { channel: string; url: string; title: string | null; min_interval_ms: number | null }) =>
-    call<T.Feed>("POST", "/feeds", { body }),
-  changeFeed: (id: string, body: { paused?: boolean; title?: string }) => call<T.Feed>("PATCH", `/feeds/${part(id)}`, { body }),
-  removeFeed: (id: string) => call<void>("DELETE", `/feeds/${part(id)}`),
-  refreshFeed: (id: string) => call<T.Asked>("POST", `/feeds/${part(id)}/refresh`),
-  testFeed: (url: string, signal?: AbortSignal) => call<T.FeedTest>("POST", "/feeds/test", { body: { url }, signal }),
+  feeds: (signal?: AbortSignal) => answer(client.GET("/api/v1/feeds", { signal })),
+  feedHistory: (id: string, signal?: AbortSignal) => answer(client.GET("/api/v1/feeds/{id}/history", { params: { path: { id } }, signal })),
+  addFeed: (body: { channel: string; url: string; title: string | null; min_interval_ms: number | null }) => answer(client.POST("/api/v1/feeds", { body })),
+  changeFeed: (id: string, body: { paused?: boolean; title?: string }) => answer(client.PATCH("/api/v1/feeds/{id}", { params: { path: { id } }, body })),
+  removeFeed: (id: string) => answer(client.DELETE("/api/v1/feeds/{id}", { params: { path: { id } } })),
+  refreshFeed: (id: string) => answer(client.POST("/api/v1/feeds/{id}/refresh", { params: { path: { id } } })),
+  testFeed: (url: string, signal?: AbortSignal) => answer(client.POST("/api/v1/feeds/test", { body: { url }, signal })),
 
-  relays: (signal?: AbortSignal) => call<T.Page<T.Relay>>("GET", "/relays", { signal }),
+  relays: (signal?: AbortSignal) => answer(client.GET("/api/v1/relays", { signal })),
 
-  updates: (query: Query, signal?: AbortSignal) => call<T.Page<T.Update>>("GET", "/updates", { query, signal }),
-  update: (channel: string, seq: string, signal?: AbortSignal) =>
-    call<T.UpdateDetail>("GET", `/updates/${part(channel)}/${part(seq)}`, { signal }),
+  updates: (query: QueryOf<"updates">, signal?: AbortSignal) => answer(client.GET("/api/v1/updates", { params: { query: set(query) }, signal })),
+  update: (channel: string, seq: number, signal?: AbortSignal) =>
+    answer(client.GET("/api/v1/updates/{channel}/{seq}", { params: { path: { channel, seq } }, signal })),
 
-  enrolments: (signal?: AbortSignal) => call<T.Page<T.Enrolment>>("GET", "/enrolments", { signal }),
+  enrolments: (signal?: AbortSignal) => answer(client.GET("/api/v1/enrolments", { signal })),
   addEnrolment: (body: { label: string; channels: string[]; limit: number | null; expires_ms: number | null }) =>
-    call<T.NewEnrolment>("POST", "/enrolments", { body }),
-  removeEnrolment: (id: number) => call<void>("DELETE", `/enrolments/${id}`),
+    answer(client.POST("/api/v1/enrolments", { body })),
+  removeEnrolment: (id: number) => answer(client.DELETE("/api/v1/enrolments/{id}", { params: { path: { id } } })),
 
-  users: (signal?: AbortSignal) => call<T.Page<T.User>>("GET", "/users", { signal }),
-  addUser: (body: { name: string; password: string; role: T.Role }) => call<T.User>("POST", "/users", { body }),
-  changeUser: (id: number, body: { role?: T.Role; password?: string; disabled?: boolean }) => call<T.User>("PATCH", `/users/${id}`, { body }),
-  removeUser: (id: number) => call<void>("DELETE", `/users/${id}`),
-  changePassword: (current: string, password: string) => call<void>("POST", "/session/password", { body: { current, password } }),
+  users: (signal?: AbortSignal) => answer(client.GET("/api/v1/users", { signal })),
+  addUser: (body: { name: string; password: string; role: Role }) => answer(client.POST("/api/v1/users", { body })),
+  changeUser: (id: number, body: { role?: Role; password?: string; disabled?: boolean }) =>
+    answer(client.PATCH("/api/v1/users/{id}", { params: { path: { id } }, body })),
+  removeUser: (id: number) => answer(client.DELETE("/api/v1/users/{id}", { params: { path: { id } } })),
 
-  tokens: (signal?: AbortSignal) => call<T.Page<T.ApiToken>>("GET", "/api-tokens", { signal }),
-  addToken: (body: { name: string; scopes: string[]; expires_ms: number | null }) => call<T.ApiToken>("POST", "/api-tokens", { body }),
-  removeToken: (id: number) => call<void>("DELETE", `/api-tokens/${id}`),
+  tokens: (signal?: AbortSignal) => answer(client.GET("/api/v1/api-tokens", { signal })),
+  addToken: (body: { name: string; scopes: Scope[]; expires_ms: number | null }) => answer(client.POST("/api/v1/api-tokens", { body })),
+  removeToken: (id: number) => answer(client.DELETE("/api/v1/api-tokens/{id}", { params: { path: { id } } })),
 
-  audit: (query: Query, signal?: AbortSignal) => call<T.Page<T.AuditRow>>("GET", "/audit", { query, signal }),
-  drain: () => call<T.Asked>("POST", "/source/drain"),
-  command: (id: number) => call<T.Command>("GET", `/commands/${id}`),
+  audit: (query: QueryOf<"audit">, signal?: AbortSignal) => answer(client.GET("/api/v1/audit", { params: { query: set(query) }, signal })),
+  drain: () => answer(client.POST("/api/v1/source/drain")),
+  command: (id: number) => answer(client.GET("/api/v1/commands/{id}", { params: { path: { id } } })),
 };
 
 /** The address of an export with the filters of a table. */
-export function exportLink(path: string, format: "csv" | "json", query: Query): string {
-  return `${ROOT}${path}?${queryText({ ...query, format })}`;
+export function exportLink(path: string, format: "csv" | "json", query: Record<string, string | null>): string {
+  return `/api/v1${path}?${queryText({ ...query, format })}`;
 }
