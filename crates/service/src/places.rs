@@ -116,6 +116,7 @@ struct State {
 pub struct Connection {
     places: Arc<Places>,
     number: u64,
+    address: IpAddr,
     peer: IpAddr,
     /// It has to make room.
     pub unwanted: CancellationToken,
@@ -153,6 +154,7 @@ impl Places {
         Some(Connection {
             places: Arc::clone(self),
             number,
+            address: peer,
             peer: group(peer),
             unwanted,
             deadline: watch::Sender::new(None),
@@ -185,6 +187,11 @@ impl Places {
 }
 
 impl Connection {
+    /// Where it comes from.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// Its request is there, and an answer is made in bounded time.
     pub fn asked(&self) {
         if let Some(quiet) = self.places.state().connections.get_mut(&self.number) {

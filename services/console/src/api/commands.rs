@@ -1,0 +1,154 @@
+//! What the source is asked to do, and what became of it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{Command, NewCommand};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::extract::{Path, Query};
+use super::problem::Problem;
+use super::receivers::PartQuery;
+use crate::auth::caller::Caller;
+use crate::auth::rights::Scope;
+use crate::site::Site;
+
+/// Something was asked of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Asked {
+    /// Under this number it is found at `/api/v1/commands/{id}`.
+    pub command_id: i64,
+}
+
+/// Something that was asked of the source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CommandStatus {
+    /// Its number.
+    pub id: i64,
+    /// What, in a word.
+    pub kind: String,
+    /// Of which receiver; null if it is not about one.
+    pub receiver: Option<Uuid>,
+    /// Of which channel; null if it is not about one.
+    pub channel: Option<String>,
+    /// Of which feed; null if it is not about one.
+    pub url: Option<String>,
+    /// Who asked.
+    pub asked_by: String,
+    /// When; Unix milliseconds.
+    pub asked_ms: i64,
+    /// When a source took it; Unix milliseconds; null before that.
+    pub taken_ms: Option<i64>,
+    /// When it was done or had failed; Unix milliseconds; null before that.
+    pub done_ms: Option<i64>,
+    /// How far it is: `queued`, `taken`, `done`, `failed` or `expired`.
+    #[schema(pattern = "^(queued|taken|done|failed|expired)$")]
+    pub state: String,
+    /// What came out, or why it failed; null before that.
+    pub result: Option<String>,
+}
+
+impl From<Command> for CommandStatus {
+    fn from(command: Command) -> Self {
+        Self {
+            id: command.id,
+            kind: command.asked.kind,
+            receiver: command.asked.receiver,
+            channel: command.asked.channel,
+            url: command.asked.url,
+            asked_by: command.asked.asked_by,
+            asked_ms: command.asked_ms,
+            taken_ms: command.taken_ms,
+            done_ms: command.done_ms,
+            state: command.state.as_str().to_owned(),
+            result: command.result,
+        }
+    }
+}
+
+/// Some commands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Commands {
+    /// The newest first.
+    pub items: Vec<CommandStatus>,
+    /// To ask for what comes next; null at the end.
+    pub next_cursor: Option<String>,
+}
+
+/// Asks something of the source.
+pub(super) async fn ask(
+    site: &Site,
+    caller: &Caller,
+    command: NewCommand,
+) -> Result<Asked, Problem> {
+    let command = NewCommand {
+        asked_by: caller.user.name.clone(),
+        ..command
+    };
+    let command_id = site.records.ask(&command).await?;
+    Ok(Asked { command_id })
+}
+
+/// What was asked of the source
+#[utoipa::path(get, path = "/api/v1/commands", tag = "source", operation_id = "commands",
+    params(PartQuery), responses((status = 200, body = Commands)))]
+pub async fn commands(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Query(query): Query<PartQuery>,
+) -> Result<Json<Commands>, Problem> {
+    caller.may(Scope::Read)?;
+    let limit = super::limit(query.limit, 100, super::moves::MOST)?;
+    let before = super::number_cursor(query.cursor.as_deref())?;
+    let rows = site.records.commands(before, limit).await?;
+    let next_cursor = match rows.last() {
+        Some(last) if rows.len() >= limit => Some(last.id.to_string()),
+        _ => None,
+    };
+    Ok(Json(Commands {
+        items: rows.into_iter().map(CommandStatus::from).collect(),
+        next_cursor,
+    }))
+}
+
+/// What became of something that was asked of the source
+#[utoipa::path(get, path = "/api/v1/commands/{id}", tag = "source", operation_id = "command",
+    params(("id" = i64, Path, description = "Its number")),
+    responses((status = 200, body = CommandStatus)))]
+pub async fn command(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Path(id): Path<i64>,
+) -> Result<Json<CommandStatus>, Problem> {
+    caller.may(Scope::Read)?;
+    let found = site.records.command(id).await?;
+    found
+        .map(|command| Json(command.into()))
+        .ok_or_else(|| Problem::not_found(format!("there is no command {id}")))
+}
+
+/// Has the source stop taking receivers
+///
+/// It takes nobody new, and its receivers go to another source if there is one.
+#[utoipa::path(post, path = "/api/v1/source/drain", tag = "source", operation_id = "drain_source",
+    responses((status = 202, body = Asked)))]
+pub async fn drain_source(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+) -> Result<(StatusCode, Json<Asked>), Problem> {
+    caller.may(Scope::Source)?;
+    let command = NewCommand {
+        kind: "drain".to_owned(),
+        ..NewCommand::default()
+    };
+    let done = ask(&site, &caller, command).await;
+    caller
+        .note(&site, "source.drain", "", json!({}), &done)
+        .await;
+    done.map(|asked| (StatusCode::ACCEPTED, Json(asked)))
+}

@@ -1,0 +1,308 @@
+//! Enrolment links: what a receiver needs, in one line.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{NewToken, TokenRow};
+use utoipa::ToSchema;
+
+use super::extract::{Json as Body, Path};
+use super::problem::Problem;
+use crate::auth::caller::Caller;
+use crate::auth::rights::Scope;
+use crate::auth::secret;
+use crate::clock::now_ms;
+use crate::site::Site;
+
+/// The longest link that receivers read, in bytes.
+const MAX_LINK: usize = 4_096;
+
+/// The longest label, in characters.
+const MAX_LABEL: usize = 100;
+
+/// A token admits at most so many.
+const MAX_LIMIT: u32 = 1_000_000;
+
+/// A token is good for at most ten years.
+const MAX_TTL: i64 = 3_650 * 86_400_000;
+
+/// A token that admits receivers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Enrolment {
+    /// Its number.
+    pub token_id: i64,
+    /// What people know it by.
+    pub label: String,
+    /// The channels that it admits to; empty for all.
+    pub channels: Vec<String>,
+    /// When it was made; Unix milliseconds.
+    pub created_ms: i64,
+    /// Until when it admits somebody; Unix milliseconds; null for ever.
+    pub expires_ms: Option<i64>,
+    /// How many receivers it admits; null for any number.
+    pub limit: Option<u32>,
+    /// How many it has admitted.
+    pub used: u32,
+    /// Whether everybody may know it.
+    pub public: bool,
+    /// Since when it admits nobody any more; Unix milliseconds; null if it still does.
+    pub revoked_ms: Option<i64>,
+}
+
+impl From<TokenRow> for Enrolment {
+    fn from(row: TokenRow) -> Self {
+        Self {
+            token_id: row.id,
+            label: row.label,
+            channels: row.channels,
+            created_ms: row.created_ms,
+            expires_ms: row.expires_ms,
+            limit: row.limit,
+            used: row.uses,
+            public: row.public,
+            revoked_ms: row.revoked_ms,
+        }
+    }
+}
+
+/// All tokens that admit receivers, or did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Enrolments {
+    /// In the order in which they were made.
+    pub items: Vec<Enrolment>,
+    /// Always null: this list has one part.
+    pub next_cursor: Option<String>,
+}
+
+/// Tokens that admit receivers
+///
+/// The links themselves are shown only once.
+#[utoipa::path(get, path = "/api/v1/enrolments", tag = "enrolments", operation_id = "enrolments",
+    responses((status = 200, body = Enrolments)))]
+pub async fn enrolments(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+) -> Result<Json<Enrolments>, Problem> {
+    caller.may(Scope::Enrolments)?;
+    let rows = site.store.tokens().await?;
+    Ok(Json(Enrolments {
+        items: rows.into_iter().map(Enrolment::from).collect(),
+        next_cursor: None,
+    }))
+}
+
+/// A link that is to be made.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NewEnrolment {
+    /// What people know it by.
+    #[schema(max_length = 100)]
+    pub label: String,
+    /// The channels that it admits to; empty for all that there are.
+    pub channels: Vec<String>,
+    /// How many receivers it admits; null for any number.
+    #[schema(minimum = 1, maximum = 1000000)]
+    pub limit: Option<u32>,
+    /// Until when it admits somebody; Unix milliseconds; null for ever.
+    pub expires_ms: Option<i64>,
+}
+
+/// A link, and the lines that use it. It is not shown again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EnrolmentLink {
+    /// The number of its token.
+    pub token_id: i64,
+    /// The link; whoever has it can subscribe.
+    pub link: String,
+    /// The line for Docker.
+    pub docker_run: String,
+    /// The line for Kubernetes.
+    pub helm_install: String,
+    /// The line for the program itself.
+    pub binary: String,
+    /// What may keep it from working; null if nothing is known to.
+    pub warning: Option<String>,
+}
+
+/// Makes an enrolment link
+#[utoipa::path(post, path = "/api/v1/enrolments", tag = "enrolments",
+    operation_id = "create_enrolment", request_body = NewEnrolment,
+    responses((status = 201, body = EnrolmentLink)))]
+pub async fn create_enrolment(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Body(new): Body<NewEnrolment>,
+) -> Result<(StatusCode, Json<EnrolmentLink>), Problem> {
+    caller.may(Scope::Enrolments)?;
+    let done = create(&site, &new).await;
+    let target = match &done {
+        Ok(made) => made.token_id.to_string(),
+        Err(_) => String::new(),
+    };
+    let detail = serde_json::to_value(&new).unwrap_or_default();
+    caller
+        .note(&site, "enrolment.create", target, detail, &done)
+        .await;
+    done.map(|made| (StatusCode::CREATED, Json(made)))
+}
+
+async fn create(site: &Site, new: &NewEnrolment) -> Result<EnrolmentLink, Problem> {
+    let now = now_ms();
+    if new.label.chars().count() > MAX_LABEL {
+        let what = format!("has at most {MAX_LABEL} characters");
+        return Err(Problem::invalid("label", what));
+    }
+    if new
+        .limit
+        .is_some_and(|limit| !(1..=MAX_LIMIT).contains(&limit))
+    {
+        let what = format!("is from 1 to {MAX_LIMIT}, or null for any number");
+        return Err(Problem::invalid("limit", what));
+    }
+    if new
+        .expires_ms
+        .is_some_and(|then| then <= now || then - now > MAX_TTL)
+    {
+        let what = "is a time from now on, ten years away at most; null for ever";
+        return Err(Problem::invalid("expires_ms", what));
+    }
+    let known = site.store.channels().await?;
+    let active = known.iter().filter(|row| row.active);
+    let active: Vec<String> = active.map(|row| row.channel.name.clone()).collect();
+    if let Some(unknown) = new.channels.iter().find(|name| !active.contains(name)) {
+        return Err(Problem::invalid(
+            "channels",
+            format!(
+                "there is no channel {:?}",
+                service::peer_text::plain(unknown)
+            ),
+        ));
+    }
+    let mut channels = match new.channels.is_empty() {
+        true => active,
+        false => new.channels.clone(),
+    };
+    channels.sort();
+    channels.dedup();
+    if channels.is_empty() {
+        return Err(Problem::conflict(
+            "there is no channel yet that a receiver could get: make one first",
+        ));
+    }
+    let source = site.board().source.clone();
+    let source = source.filter(|source| !source.pins.is_empty()).ok_or_else(|| {
+        Problem::conflict(
+            "no source has said yet where receivers find it and how they recognise it: start one \
+             on this database",
+        )
+    })?;
+    let (address, warning) = match source.public_address.first() {
+        Some(address) => (address.clone(), None),
+        None => (
+            source.listen.clone(),
+            Some(
+                "the source was given no --public-address: the link says where it listens, which \
+                 works only where that can be reached"
+                    .to_owned(),
+            ),
+        ),
+    };
+    let token = secret::new_secret()?;
+    let link = link(&token, &address, &source.pins, &channels);
+    if link.len() > MAX_LINK {
+        return Err(Problem::invalid(
+            "channels",
+            format!("the link would be longer than the {MAX_LINK} bytes that receivers read"),
+        ));
+    }
+    let hash = secret::hash(&token).ok_or_else(Problem::internal)?;
+    let row = site
+        .store
+        .add_token(&NewToken {
+            hash,
+            label: new.label.clone(),
+            limit: new.limit,
+            expires_ms: new.expires_ms,
+            public: false,
+            channels: match new.channels.is_empty() {
+                true => Vec::new(),
+                false => channels,
+            },
+        })
+        .await?;
+    Ok(EnrolmentLink {
+        token_id: row.id,
+        docker_run: format!(
+            "docker run -d --restart unless-stopped -p 127.0.0.1:8080:8080 -v feeds:/data \
+             flexfeed/receiver '{link}'"
+        ),
+        helm_install: format!(
+            "helm install flexfeed-receiver ./helm/flexfeed --set source.enabled=false \
+             --set relay.enabled=false --set console.enabled=false --set receiver.enabled=true \
+             --set-string receiver.link='{link}'"
+        ),
+        binary: format!("flexfeed-receiver '{link}'"),
+        link,
+        warning,
+    })
+}
+
+/// The link with this token. `address` is HOST:PORT.
+fn link(token: &str, address: &str, pins: &[String], channels: &[String]) -> String {
+    let mut link = format!("flexfeed://{token}@{address}");
+    // Receivers take two pins: the present one, and the next.
+    let pins = pins.iter().take(2).map(|pin| format!("pin={pin}"));
+    let channels = channels.iter().map(|channel| format!("ch={channel}"));
+    for (at, part) in pins.chain(channels).enumerate() {
+        link.push(if at == 0 { '?' } else { '&' });
+        link.push_str(&part);
+    }
+    link
+}
+
+/// Revokes a token
+///
+/// It admits nobody any more; receivers that enrolled with it stay.
+#[utoipa::path(delete, path = "/api/v1/enrolments/{id}", tag = "enrolments",
+    operation_id = "revoke_enrolment",
+    params(("id" = i64, Path, description = "The token's number")),
+    responses((status = 204, description = "It is revoked")))]
+pub async fn revoke_enrolment(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Path(id): Path<i64>,
+) -> Result<StatusCode, Problem> {
+    caller.may(Scope::Enrolments)?;
+    let done = match site.store.revoke_token(id).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Problem::not_found(format!("there is no token {id}"))),
+        Err(error) => Err(error.into()),
+    };
+    caller
+        .note(&site, "enrolment.revoke", id.to_string(), json!({}), &done)
+        .await;
+    done.map(|()| StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_what_receivers_read() {
+        let pins = ["sha256:A".to_owned(), "sha256:B".to_owned()];
+        let channels = ["lore".to_owned(), "news".to_owned()];
+        assert_eq!(
+            link("T", "h.example:4433", &pins, &channels),
+            "flexfeed://T@h.example:4433?pin=sha256:A&pin=sha256:B&ch=lore&ch=news"
+        );
+        assert_eq!(
+            link("T", "h:1", &[], &channels[..1]),
+            "flexfeed://T@h:1?ch=lore"
+        );
+    }
+}

@@ -1,0 +1,368 @@
+//! The overview: is everybody getting everything, by which path, what happened, what does it save?
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use store::{ChannelRow, PulseRow};
+use utoipa::ToSchema;
+
+use super::moves::Move;
+use super::problem::Problem;
+use crate::auth::caller::Caller;
+use crate::auth::rights::Scope;
+use crate::clock::now_ms;
+use crate::live::board::Board;
+use crate::site::Site;
+
+/// A source that said nothing for so long is not there, in milliseconds.
+const SILENT: i64 = 15_000;
+
+/// So many moves are part of the overview.
+const MOVES: usize = 20;
+
+/// All that an operator asks first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Overview {
+    /// When it was so, by the clock of the console; Unix milliseconds; null before anything is known.
+    pub as_of_ms: Option<i64>,
+    /// Whether the database answers. If not, all of this is as it was at `as_of_ms`.
+    pub database_ok: bool,
+    /// The source that publishes.
+    pub source: Source,
+    /// Receivers of all channels together: each is counted once, by the worst of its rungs.
+    pub receivers: Totals,
+    /// By name.
+    pub channels: Vec<ChannelOverview>,
+    /// The last moves, the newest first.
+    pub moves: Vec<Move>,
+    /// Feeds by how they are.
+    pub feeds: FeedCounts,
+    /// Relays.
+    pub relays: RelayCounts,
+}
+
+/// How the source is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceState {
+    /// It publishes.
+    Ok,
+    /// It has said nothing for a while: it is not there, or cannot reach the database.
+    Stale,
+    /// No source has ever said anything here.
+    #[default]
+    None,
+}
+
+/// The source that publishes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Source {
+    /// How it is.
+    pub state: SourceState,
+    /// Its name among sources; null if there is none.
+    pub holder: Option<String>,
+    /// Its program and version; null if there is none.
+    pub software: Option<String>,
+    /// When it began to run; Unix milliseconds.
+    pub started_ms: Option<i64>,
+    /// When it said something last; Unix milliseconds.
+    pub seen_ms: Option<i64>,
+    /// The first of the addresses by which receivers reach it; null if it has none.
+    pub public_address: Option<String>,
+    /// Where it listens for receivers; null if that is not known.
+    pub listen: Option<String>,
+    /// Where its HTTP is; null for nowhere.
+    pub http: Option<String>,
+    /// Whether it is told to stop and takes nobody new.
+    pub draining: bool,
+    /// What an operator should change.
+    pub warnings: Vec<Warning>,
+}
+
+/// What an operator should change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Warning {
+    /// A word for it.
+    pub code: String,
+    /// A sentence.
+    pub text: String,
+}
+
+/// Receivers by rung.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Counts {
+    /// All that are known.
+    pub total: u64,
+    /// Those that are connected.
+    pub connected: u64,
+    /// Of those, on the rung `multicast`.
+    pub multicast: u64,
+    /// … on the rung `amt`.
+    pub amt: u64,
+    /// … on the rung `replicated`.
+    pub replicated: u64,
+    /// … on the rung `unicast`.
+    pub unicast: u64,
+    /// Those that are not connected.
+    pub offline: u64,
+}
+
+/// Receivers of all channels together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Totals {
+    /// By rung.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// How many have everything of all their channels.
+    pub delivered: u64,
+    /// How many do not.
+    pub behind: u64,
+    /// How many updates of one channel the last of the connected ones is behind.
+    pub worst_lag_updates: u64,
+    /// For how long, in milliseconds.
+    pub worst_lag_ms: u64,
+}
+
+/// One channel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChannelOverview {
+    /// Its name.
+    pub name: String,
+    /// Its last seq; 0 if there is no update yet.
+    pub head: u64,
+    /// Its receivers.
+    pub receivers: Counts,
+    /// How many receivers have everything.
+    pub delivered: u64,
+    /// How many do not.
+    pub behind: u64,
+    /// How many updates the last of the connected ones is behind.
+    pub worst_lag_updates: u64,
+    /// For how long, in milliseconds.
+    pub worst_lag_ms: u64,
+    /// Updates a minute, over the last hour.
+    pub updates_per_min: f64,
+    /// Bytes sent on the flow since the source began to publish, each packet counted once.
+    pub flow_bytes: u64,
+    /// Bytes sent as copies of the flow's packets to single receivers.
+    pub copy_bytes: u64,
+    /// Bytes sent by unicast to those who are not on the flow.
+    pub unicast_bytes: u64,
+    /// Bytes sent by unicast to repair what members of the flow missed.
+    pub repair_bytes: u64,
+    /// What it would have been, had everybody got everything by unicast.
+    pub unicast_equivalent_bytes: u64,
+    /// When the source said so; Unix milliseconds; null if it has not.
+    pub at_ms: Option<i64>,
+}
+
+/// Feeds by how they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FeedCounts {
+    /// Those whose last poll went well.
+    pub ok: u64,
+    /// Those whose last poll did not.
+    pub failing: u64,
+    /// Those whose server asks whether one is human.
+    pub challenged: u64,
+    /// Those that are not polled for the time being.
+    pub paused: u64,
+    /// Those that have not been polled yet.
+    pub pending: u64,
+}
+
+/// Relays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RelayCounts {
+    /// Those that answer.
+    pub healthy: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+impl Overview {
+    /// As it is now.
+    pub(crate) fn of(site: &Site) -> Self {
+        let database_ok = site.health.trouble().is_none();
+        let board = site.board();
+        let receivers = totals(site, &board);
+        let mut feeds = FeedCounts::default();
+        for row in &board.feeds {
+            let place = match super::feeds::state_of(row) {
+                "paused" => &mut feeds.paused,
+                "pending" => &mut feeds.pending,
+                "ok" | "not-modified" => &mut feeds.ok,
+                "challenged" => &mut feeds.challenged,
+                _ => &mut feeds.failing,
+            };
+            *place += 1;
+        }
+        Self {
+            as_of_ms: board.as_of_ms,
+            database_ok,
+            source: source(&board),
+            receivers,
+            channels: board
+                .channels
+                .iter()
+                .map(|row| ChannelOverview::of(row, board.pulses.get(&row.channel.name)))
+                .collect(),
+            moves: board
+                .moves
+                .iter()
+                .take(MOVES)
+                .map(|row| Move::of(row, site.name_of(row.receiver)))
+                .collect(),
+            feeds,
+            relays: RelayCounts {
+                healthy: board.relays.values().filter(|relay| relay.healthy).count() as u64,
+                total: board.relays.len() as u64,
+            },
+        }
+    }
+
+    /// Whether it says the same at another time.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        // Without a copy of everything that is in it.
+        let Self {
+            as_of_ms: _,
+            database_ok,
+            source,
+            receivers,
+            channels,
+            moves,
+            feeds,
+            relays,
+        } = self;
+        let same_source = Source {
+            seen_ms: source.seen_ms,
+            ..other.source.clone()
+        };
+        let same = |a: &ChannelOverview, b: &ChannelOverview| {
+            let b = ChannelOverview {
+                at_ms: a.at_ms,
+                ..b.clone()
+            };
+            *a == b
+        };
+        *database_ok == other.database_ok
+            && *source == same_source
+            && *receivers == other.receivers
+            && channels.len() == other.channels.len()
+            && channels
+                .iter()
+                .zip(&other.channels)
+                .all(|(a, b)| same(a, b))
+            && *moves == other.moves
+            && *feeds == other.feeds
+            && *relays == other.relays
+    }
+}
+
+fn totals(site: &Site, board: &Board) -> Totals {
+    let (counts, behind) = site.fleet().counts();
+    let pulses = || board.pulses.values();
+    // What the source counts is exact; what is known of each receiver is some seconds old. Of
+    // several channels it does not say how many are behind in any of them.
+    let behind = match (pulses().next(), board.pulses.len()) {
+        (Some(one), 1) => one.behind.min(counts.total),
+        _ => behind,
+    };
+    Totals {
+        counts,
+        delivered: counts.total - behind,
+        behind,
+        worst_lag_updates: pulses().map(|pulse| pulse.lag_updates).max().unwrap_or(0),
+        worst_lag_ms: pulses().map(|pulse| pulse.lag_ms).max().unwrap_or(0),
+    }
+}
+
+fn source(board: &Board) -> Source {
+    let Some(info) = &board.source else {
+        return Source::default();
+    };
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let state = match now_ms() - info.at_ms {
+        ..=SILENT => SourceState::Ok,
+        _ => SourceState::Stale,
+    };
+    Source {
+        state,
+        holder: some(&info.holder),
+        software: some(&info.software),
+        started_ms: Some(info.started_ms),
+        seen_ms: Some(info.at_ms),
+        public_address: info.public_address.first().cloned(),
+        listen: some(&info.listen),
+        http: some(&info.http),
+        draining: info.draining,
+        warnings: info.warnings.iter().map(|text| Warning::of(text)).collect(),
+    }
+}
+
+impl Warning {
+    /// A warning of the source: a word and a sentence, or a sentence alone.
+    fn of(text: &str) -> Self {
+        let is_word = |word: &str| {
+            !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')
+        };
+        match text.split_once(": ") {
+            Some((code, text)) if is_word(code) => Self {
+                code: code.to_owned(),
+                text: text.to_owned(),
+            },
+            _ => Self {
+                code: "source".to_owned(),
+                text: text.to_owned(),
+            },
+        }
+    }
+}
+
+impl ChannelOverview {
+    pub(crate) fn of(row: &ChannelRow, pulse: Option<&PulseRow>) -> Self {
+        let unknown = PulseRow::default();
+        let known = pulse.unwrap_or(&unknown);
+        // Over an hour: exact enough for a number with two digits behind the point.
+        let per_hour = u32::try_from(known.updates_per_hour).unwrap_or(u32::MAX);
+        Self {
+            name: row.channel.name.clone(),
+            head: row.channel.head.max(known.head),
+            receivers: Counts {
+                total: known.receivers,
+                connected: known.connected,
+                multicast: known.multicast,
+                amt: known.amt,
+                replicated: known.replicated,
+                unicast: known.unicast,
+                offline: known.receivers.saturating_sub(known.connected),
+            },
+            delivered: known.delivered,
+            behind: known.behind,
+            worst_lag_updates: known.lag_updates,
+            worst_lag_ms: known.lag_ms,
+            updates_per_min: (f64::from(per_hour) / 60.0 * 100.0).round() / 100.0,
+            flow_bytes: known.flow_bytes,
+            copy_bytes: known.copy_bytes,
+            unicast_bytes: known.unicast_bytes,
+            repair_bytes: known.repair_bytes,
+            unicast_equivalent_bytes: known.equivalent_bytes,
+            at_ms: pulse.map(|pulse| pulse.at_ms),
+        }
+    }
+}
+
+/// What is asked first
+///
+/// Whether everybody gets everything, by which path, what just happened, and what it saves.
+#[utoipa::path(get, path = "/api/v1/overview", tag = "overview", operation_id = "overview",
+    responses((status = 200, body = Overview)))]
+pub async fn overview(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+) -> Result<Json<Overview>, Problem> {
+    caller.may(Scope::Read)?;
+    Ok(Json(site.overview()))
+}

@@ -1,0 +1,269 @@
+//! Errors as callers of the API see them: problem details (RFC 9457).
+
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use store::StoreError;
+use tracing::warn;
+use utoipa::ToSchema;
+
+/// What all problem types begin with; docs/console.md lists them.
+pub const TYPE: &str = "urn:flexfeed:problem:";
+
+/// The media type of problem details.
+pub const MEDIA_TYPE: &str = "application/problem+json";
+
+/// Why a request was not answered as it was meant to be (RFC 9457).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// What went wrong, for programs: `urn:flexfeed:problem:` and a word.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The same in a few words.
+    pub title: String,
+    /// The status of the answer.
+    pub status: u16,
+    /// What it was this time, and what to do.
+    pub detail: String,
+    /// The part of the request that is wrong; null where it is not one part.
+    pub field: Option<String>,
+    /// In how many seconds it is worth trying again; null where that is not known.
+    pub retry_after_s: Option<u64>,
+    /// Only with `signed-out`: nobody has been set up yet, and the first sign-in is by the link that the
+    /// console printed.
+    pub setup_needed: Option<bool>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, word: &str, title: &str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: format!("{TYPE}{word}"),
+            title: title.to_owned(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            field: None,
+            retry_after_s: None,
+            setup_needed: None,
+        }
+    }
+
+    /// Of this part of the request.
+    #[must_use]
+    pub fn of_field(mut self, field: &str) -> Self {
+        self.field = Some(field.to_owned());
+        self
+    }
+
+    /// The request cannot be understood.
+    pub fn malformed(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "malformed",
+            "The request cannot be understood",
+            detail,
+        )
+    }
+
+    /// A value in the body cannot be used.
+    pub fn invalid(field: &str, detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "invalid",
+            "A value cannot be used",
+            detail,
+        )
+        .of_field(field)
+    }
+
+    /// Nobody is signed in.
+    pub fn signed_out(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "signed-out",
+            "Nobody is signed in",
+            detail,
+        )
+    }
+
+    /// The name and password do not belong together, or the link is not the right one.
+    pub fn refused(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "refused",
+            "That does not let anybody in",
+            detail,
+        )
+    }
+
+    /// Whoever asks may not do that.
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            "That is not allowed",
+            detail,
+        )
+    }
+
+    /// It comes from another site, or without the token that shows that it does not.
+    pub fn cross_site(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "cross-site",
+            "The request seems to come from another site",
+            detail,
+        )
+    }
+
+    /// There is no such thing.
+    pub fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "not-found",
+            "There is no such thing",
+            detail,
+        )
+    }
+
+    /// The path cannot be asked in this way.
+    pub fn method(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method",
+            "That cannot be done here",
+            detail,
+        )
+    }
+
+    /// It does not fit what there is.
+    pub fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::CONFLICT,
+            "conflict",
+            "That does not fit what there is",
+            detail,
+        )
+    }
+
+    /// The body is too large.
+    pub fn too_large(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too-large",
+            "The request is too large",
+            detail,
+        )
+    }
+
+    /// The body is of another type.
+    pub fn media_type(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "media-type",
+            "The body has to be JSON",
+            detail,
+        )
+    }
+
+    /// Too much was asked for.
+    pub fn too_many(detail: impl Into<String>, after_s: u64) -> Self {
+        let mut problem = Self::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too-many",
+            "Too many requests",
+            detail,
+        );
+        problem.retry_after_s = Some(after_s);
+        problem
+    }
+
+    /// The address leads into a network that feeds may not reach.
+    pub fn private_address(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "private-address",
+            "The address leads into a private network",
+            detail,
+        )
+        .of_field("url")
+    }
+
+    /// It does not work at the moment.
+    pub fn unavailable(detail: impl Into<String>) -> Self {
+        let mut problem = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "unavailable",
+            "That does not work at the moment",
+            detail,
+        );
+        problem.retry_after_s = Some(2);
+        problem
+    }
+
+    /// A mistake of this program.
+    pub fn internal() -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "The console made a mistake",
+            "its log says more",
+        )
+    }
+}
+
+/// Texts of the store can name hosts: they go to the log, and callers hear what they can do.
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match &error {
+            StoreError::UnknownChannel { channel, .. } => {
+                Problem::not_found(format!("there is no channel {channel:?}"))
+            }
+            StoreError::ChannelName { .. } => {
+                Problem::invalid("name", "a channel's name has 1 to 255 bytes")
+            }
+            StoreError::TooLong { what, limit, .. } => {
+                Problem::invalid(what, format!("is too long: at most {limit} bytes"))
+            }
+            error if error.is_unavailable() => {
+                warn!("a request fails: {error}");
+                Problem::unavailable("the database does not answer; try again in a moment")
+            }
+            error if error.is_full() => {
+                warn!("a request fails: {error}");
+                Problem::unavailable("the database has no room left")
+            }
+            error => {
+                tracing::error!("a request fails: {error}");
+                Problem::internal()
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        // Texts and numbers can always be written.
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(after) = self.retry_after_s {
+            headers.insert(RETRY_AFTER, HeaderValue::from(after));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.detail)
+    }
+}

@@ -1,0 +1,394 @@
+//! Receivers: lists of them, one of them, and what is done to one.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{MoveFilter, NewCommand, ReceiverEdit, SessionRow};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use super::commands::{Asked, ask};
+use super::extract::{Json as Body, Path, Query};
+use super::moves::{self, Moves};
+use super::problem::Problem;
+use crate::auth::caller::Caller;
+use crate::auth::rights::Scope;
+use crate::fleet::{Filter, Order, Page, Place, Receiver, Rung, Selection, Sort};
+use crate::site::Site;
+
+/// The most that one answer has.
+pub const MOST: usize = 500;
+
+/// The longest text to search for, in characters.
+const MAX_TEXT: usize = 200;
+
+/// Bounds of what an operator says about a receiver.
+const MAX_LABEL: usize = 100;
+const MAX_TAGS: usize = 32;
+const MAX_TAG: usize = 64;
+
+/// Which receivers, in which order, from where on.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ReceiversQuery {
+    /// With this text in the name, label, id, address, software or a tag.
+    #[param(max_length = 200)]
+    pub q: Option<String>,
+    /// On this rung.
+    #[param(inline)]
+    pub rung: Option<Rung>,
+    /// With this channel; then `rung`, `cause`, `connected` and `behind` are those of this channel.
+    pub channel: Option<String>,
+    /// With this tag.
+    pub tag: Option<String>,
+    /// Connected ones, or those that are not.
+    pub connected: Option<bool>,
+    /// On their rung for this cause.
+    pub cause: Option<String>,
+    /// With something left to get, or with nothing.
+    pub behind: Option<bool>,
+    /// What they are sorted by. What is not known comes last.
+    #[param(inline)]
+    pub sort: Option<Sort>,
+    /// In which direction.
+    #[param(inline)]
+    pub order: Option<Order>,
+    /// What `next_cursor` said, with the same `sort` and `order`.
+    pub cursor: Option<String>,
+    /// After so many, instead of `cursor`.
+    #[param(minimum = 0)]
+    pub offset: Option<usize>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 500, default = 100)]
+    pub limit: Option<usize>,
+}
+
+impl ReceiversQuery {
+    pub(super) fn selection(&self) -> Result<Selection, Problem> {
+        let text = self.q.as_deref().map(str::trim).filter(|q| !q.is_empty());
+        if text.is_some_and(|text| text.chars().count() > MAX_TEXT) {
+            return Err(
+                Problem::malformed(format!("q has at most {MAX_TEXT} characters")).of_field("q"),
+            );
+        }
+        Ok(Selection {
+            filter: Filter {
+                text: text.map(str::to_lowercase),
+                rung: self.rung,
+                channel: self.channel.clone(),
+                tag: self.tag.clone(),
+                connected: self.connected,
+                cause: self.cause.clone(),
+                behind: self.behind,
+                receiver: None,
+            },
+            sort: self.sort.unwrap_or_default(),
+            order: self.order.unwrap_or_default(),
+        })
+    }
+
+    pub(super) fn place(&self) -> Result<Place, Problem> {
+        match (&self.cursor, self.offset) {
+            (Some(_), Some(_)) => Err(Problem::malformed("give cursor or offset, not both")),
+            (Some(cursor), None) => Ok(Place::After(cursor.clone())),
+            (None, Some(offset)) => Ok(Place::Offset(offset)),
+            (None, None) => Ok(Place::Start),
+        }
+    }
+}
+
+/// A cursor that does not fit.
+pub(super) fn bad_cursor() -> Problem {
+    Problem::malformed("cursor is not one of this list in this order; begin without it")
+        .of_field("cursor")
+}
+
+/// Receivers
+///
+/// Filtered, sorted and in parts. `total` counts all receivers, `filtered` those that fit.
+#[utoipa::path(get, path = "/api/v1/receivers", tag = "receivers", operation_id = "receivers",
+    params(ReceiversQuery), responses((status = 200, body = Page)))]
+pub async fn receivers(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Query(query): Query<ReceiversQuery>,
+) -> Result<Json<Page>, Problem> {
+    caller.may(Scope::Read)?;
+    let (selection, place) = (query.selection()?, query.place()?);
+    let limit = super::limit(query.limit, 100, MOST)?;
+    let page = site.fleet().page(&selection, &place, limit);
+    page.map(Json).map_err(|_| bad_cursor())
+}
+
+fn unknown(id: Uuid) -> Problem {
+    Problem::not_found(format!("there is no receiver {id}"))
+}
+
+/// One receiver
+#[utoipa::path(get, path = "/api/v1/receivers/{id}", tag = "receivers", operation_id = "receiver",
+    params(("id" = Uuid, Path, description = "Who it is")),
+    responses((status = 200, body = Receiver)))]
+pub async fn receiver(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<Json<Receiver>, Problem> {
+    caller.may(Scope::Read)?;
+    let found = site.fleet().receiver(id);
+    found.map(Json).ok_or_else(|| unknown(id))
+}
+
+/// Which part of a list that goes back in time.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PartQuery {
+    /// What `next_cursor` said.
+    pub cursor: Option<String>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    pub limit: Option<usize>,
+}
+
+/// Moves of one receiver
+#[utoipa::path(get, path = "/api/v1/receivers/{id}/moves", tag = "receivers",
+    operation_id = "receiver_moves",
+    params(("id" = Uuid, Path, description = "Who it is"), PartQuery),
+    responses((status = 200, body = Moves)))]
+pub async fn receiver_moves(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    Query(query): Query<PartQuery>,
+) -> Result<Json<Moves>, Problem> {
+    caller.may(Scope::Read)?;
+    let filter = MoveFilter {
+        receiver: Some(id),
+        before: super::number_cursor(query.cursor.as_deref())?,
+        limit: super::limit(query.limit, 100, moves::MOST)?,
+        ..MoveFilter::default()
+    };
+    if !site.fleet().has(id) {
+        return Err(unknown(id));
+    }
+    Ok(Json(moves::find(&site, &filter).await?))
+}
+
+/// A connection of a receiver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Session {
+    /// Its number: later ones have larger numbers. A text, because it is too large for a number in
+    /// JavaScript.
+    pub id: String,
+    /// Who.
+    pub receiver: Uuid,
+    /// Its program and version.
+    pub software: String,
+    /// Where it connected from.
+    pub address: String,
+    /// When it began; Unix milliseconds.
+    pub began_ms: i64,
+    /// When it ended; Unix milliseconds; null while it lasts.
+    pub ended_ms: Option<i64>,
+    /// Why it ended; null while it lasts.
+    pub end_cause: Option<String>,
+}
+
+impl From<SessionRow> for Session {
+    fn from(row: SessionRow) -> Self {
+        Self {
+            id: row.id.to_string(),
+            receiver: row.receiver,
+            software: row.software,
+            address: row.address,
+            began_ms: row.began_ms,
+            ended_ms: row.ended_ms,
+            end_cause: row.end_cause,
+        }
+    }
+}
+
+/// Some connections.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Sessions {
+    /// The newest first.
+    pub items: Vec<Session>,
+    /// To ask for what comes next; null at the end.
+    pub next_cursor: Option<String>,
+}
+
+/// Connections of one receiver
+#[utoipa::path(get, path = "/api/v1/receivers/{id}/sessions", tag = "receivers",
+    operation_id = "receiver_sessions",
+    params(("id" = Uuid, Path, description = "Who it is"), PartQuery),
+    responses((status = 200, body = Sessions)))]
+pub async fn receiver_sessions(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    Query(query): Query<PartQuery>,
+) -> Result<Json<Sessions>, Problem> {
+    caller.may(Scope::Read)?;
+    let limit = super::limit(query.limit, 100, moves::MOST)?;
+    let before = super::number_cursor(query.cursor.as_deref())?;
+    if !site.fleet().has(id) {
+        return Err(unknown(id));
+    }
+    let rows = site.records.sessions(id, before, limit).await?;
+    let next_cursor = match rows.last() {
+        Some(last) if rows.len() >= limit => Some(last.id.to_string()),
+        _ => None,
+    };
+    Ok(Json(Sessions {
+        items: rows.into_iter().map(Session::from).collect(),
+        next_cursor,
+    }))
+}
+
+/// What is to be changed about a receiver; what is left out stays as it is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReceiverPatch {
+    /// What operators call it; empty for nothing of its own.
+    #[schema(max_length = 100)]
+    pub label: Option<String>,
+    /// What operators file it under.
+    #[schema(max_items = 32)]
+    pub tags: Option<Vec<String>>,
+    /// Whether it is to stay on unicast.
+    pub held: Option<bool>,
+}
+
+impl ReceiverPatch {
+    fn edit(&self) -> Result<ReceiverEdit, Problem> {
+        let label = self.label.as_deref().map(str::trim);
+        if label.is_some_and(|label| label.chars().count() > MAX_LABEL) {
+            let what = format!("a label has at most {MAX_LABEL} characters");
+            return Err(Problem::invalid("label", what));
+        }
+        let mut tags = None;
+        if let Some(given) = &self.tags {
+            let given: Vec<String> = given.iter().map(|tag| tag.trim().to_owned()).collect();
+            let bad = |tag: &String| tag.is_empty() || tag.len() > MAX_TAG;
+            if given.len() > MAX_TAGS || given.iter().any(bad) {
+                let what =
+                    format!("there are at most {MAX_TAGS} tags, of 1 to {MAX_TAG} bytes each");
+                return Err(Problem::invalid("tags", what));
+            }
+            tags = Some(given);
+        }
+        Ok(ReceiverEdit {
+            label: label.map(str::to_owned),
+            tags,
+            held: self.held,
+        })
+    }
+}
+
+/// Names, tags or holds a receiver
+///
+/// A receiver that is held stays on unicast until it is released.
+#[utoipa::path(patch, path = "/api/v1/receivers/{id}", tag = "receivers",
+    operation_id = "edit_receiver", request_body = ReceiverPatch,
+    params(("id" = Uuid, Path, description = "Who it is")),
+    responses((status = 200, body = Receiver)))]
+pub async fn edit_receiver(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    Body(patch): Body<ReceiverPatch>,
+) -> Result<Json<Receiver>, Problem> {
+    caller.may(Scope::Receivers)?;
+    let edit = patch.edit()?;
+    let done = match site.records.set_receiver(id, &edit).await {
+        Ok(Some(row)) => {
+            let mut fleet = site.fleet_mut();
+            fleet.put_receiver(crate::live::facts(row));
+            fleet.receiver(id).ok_or_else(|| unknown(id))
+        }
+        Ok(None) => Err(unknown(id)),
+        Err(error) => Err(error.into()),
+    };
+    let detail = serde_json::to_value(&patch).unwrap_or_default();
+    caller.note(&site, "receiver.edit", id, detail, &done).await;
+    site.nudge();
+    done.map(Json)
+}
+
+/// How a receiver is removed.
+#[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct RemoveQuery {
+    /// Also forgets everything about it: then it may enrol anew with a token.
+    pub forget: bool,
+}
+
+/// Removes a receiver
+///
+/// It is not admitted any more, and the source disconnects it and gives the flows that it could read
+/// new keys.
+#[utoipa::path(delete, path = "/api/v1/receivers/{id}", tag = "receivers",
+    operation_id = "remove_receiver",
+    params(("id" = Uuid, Path, description = "Who it is"), RemoveQuery),
+    responses((status = 204, description = "It is removed")))]
+pub async fn remove_receiver(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    Query(query): Query<RemoveQuery>,
+) -> Result<StatusCode, Problem> {
+    caller.may(Scope::Receivers)?;
+    let done = remove(&site, id, query.forget).await;
+    let detail = json!({"forget": query.forget});
+    caller
+        .note(&site, "receiver.remove", id, detail, &done)
+        .await;
+    site.nudge();
+    done.map(|()| StatusCode::NO_CONTENT)
+}
+
+async fn remove(site: &Site, id: Uuid, forget: bool) -> Result<(), Problem> {
+    // Revoked first: the source notices that, and whoever is forgotten at once could come back.
+    if !site.store.revoke_receiver(id).await? {
+        return Err(unknown(id));
+    }
+    if forget {
+        site.store.forget_receiver(id).await?;
+        site.fleet_mut().remove(id);
+    }
+    Ok(())
+}
+
+/// Disconnects a receiver
+///
+/// It may connect again at once.
+#[utoipa::path(post, path = "/api/v1/receivers/{id}/disconnect", tag = "receivers",
+    operation_id = "disconnect_receiver",
+    params(("id" = Uuid, Path, description = "Who it is")),
+    responses((status = 202, body = Asked)))]
+pub async fn disconnect_receiver(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<(StatusCode, Json<Asked>), Problem> {
+    caller.may(Scope::Receivers)?;
+    if !site.fleet().has(id) {
+        return Err(unknown(id));
+    }
+    let command = NewCommand {
+        kind: "disconnect".to_owned(),
+        receiver: Some(id),
+        ..NewCommand::default()
+    };
+    let done = ask(&site, &caller, command).await;
+    caller
+        .note(&site, "receiver.disconnect", id, json!({}), &done)
+        .await;
+    done.map(|asked| (StatusCode::ACCEPTED, Json(asked)))
+}

@@ -1,0 +1,72 @@
+//! Relays, as the source sees them.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use store::RelayRow;
+use utoipa::ToSchema;
+
+use super::problem::Problem;
+use crate::auth::caller::Caller;
+use crate::auth::rights::Scope;
+use crate::site::Site;
+
+/// A relay, as the source sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Relay {
+    /// Where receivers find it.
+    pub address: String,
+    /// Where the source asks it.
+    pub asked: String,
+    /// Whether it answers, so that receivers are told of it.
+    pub healthy: bool,
+    /// Since when; Unix milliseconds; null before the first answer is known.
+    pub since_ms: Option<i64>,
+    /// How long its last answer took; null if there was none.
+    pub answer_ms: Option<f64>,
+    /// Why it is not announced; empty if it is.
+    pub detail: String,
+    /// When this was so; Unix milliseconds.
+    pub at_ms: i64,
+}
+
+impl Relay {
+    pub(crate) fn of(row: &RelayRow) -> Self {
+        let tenths = |us: u64| u32::try_from((us + 50) / 100).unwrap_or(u32::MAX);
+        Self {
+            address: row.address.clone(),
+            asked: row.asked.clone(),
+            healthy: row.healthy,
+            since_ms: row.since_ms,
+            answer_ms: row.answer_us.map(|us| f64::from(tenths(us)) / 10.0),
+            detail: row.detail.clone(),
+            at_ms: row.at_ms,
+        }
+    }
+}
+
+/// All relays.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Relays {
+    /// By address.
+    pub items: Vec<Relay>,
+    /// Always null: this list has one part.
+    pub next_cursor: Option<String>,
+}
+
+/// Relays
+#[utoipa::path(get, path = "/api/v1/relays", tag = "relays", operation_id = "relays",
+    responses((status = 200, body = Relays)))]
+pub async fn relays(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+) -> Result<Json<Relays>, Problem> {
+    caller.may(Scope::Read)?;
+    let items = site.board().relays.values().map(Relay::of).collect();
+    Ok(Json(Relays {
+        items,
+        next_cursor: None,
+    }))
+}

@@ -1,0 +1,311 @@
+//! Signing in and out, and the first operator.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Json;
+use axum::extract::{FromRequestParts, State};
+use axum::http::header::{SET_COOKIE, USER_AGENT};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{NewAudit, NewUser, NewWebSession, Role, Setup, UserRow};
+use utoipa::ToSchema;
+
+use super::extract::Json as Body;
+use super::problem::Problem;
+use super::users::{RoleName, check_name};
+use crate::auth::caller::{Caller, Via, note};
+use crate::auth::client::Client;
+use crate::auth::limit::seconds;
+use crate::auth::{cookie, origin, password, secret};
+use crate::config::MOST_SESSION;
+use crate::site::Site;
+
+/// Somebody who signed in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SignedIn {
+    /// Who.
+    pub user: SessionUser,
+    /// Every request of a browser that changes something sends this as `X-CSRF-Token`. Null for a
+    /// program with a token, which needs none.
+    pub csrf: Option<String>,
+}
+
+/// Who signed in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionUser {
+    /// The name to sign in with.
+    pub name: String,
+    /// What they may do.
+    pub role: RoleName,
+}
+
+impl SessionUser {
+    fn of(user: &UserRow) -> Self {
+        Self {
+            name: user.name.clone(),
+            role: user.role.into(),
+        }
+    }
+}
+
+/// Where a request that nobody is signed in for comes from; not from another site.
+#[derive(Debug)]
+pub struct Visitor {
+    client: Client,
+    agent: String,
+}
+
+impl FromRequestParts<Arc<Site>> for Visitor {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Problem> {
+        // Without this, another site could sign a browser in as somebody else.
+        if origin::is_foreign(&parts.headers, site.settings.public_url.as_ref()) {
+            return Err(Problem::cross_site(
+                "it comes from a page of another site; if this is the address that you use, set \
+                 --public-url to it",
+            ));
+        }
+        let agent = parts.headers.get(USER_AGENT);
+        let agent = agent.and_then(|agent| agent.to_str().ok());
+        Ok(Self {
+            client: Client::of(parts, &site.settings.trusted_proxies),
+            agent: service::peer_text::plain(agent.unwrap_or_default()),
+        })
+    }
+}
+
+/// Who is signed in
+#[utoipa::path(get, path = "/api/v1/session", tag = "session", operation_id = "session",
+    responses((status = 200, body = SignedIn)))]
+pub async fn session(
+    State(site): State<Arc<Site>>,
+    caller: Result<Caller, Problem>,
+) -> Result<Json<SignedIn>, Problem> {
+    let caller = match caller {
+        Ok(caller) => caller,
+        Err(mut problem) => {
+            if problem.status == StatusCode::UNAUTHORIZED.as_u16() {
+                problem.setup_needed = Some(site.accounts.setup_open().await?);
+            }
+            return Err(problem);
+        }
+    };
+    Ok(Json(SignedIn {
+        user: SessionUser::of(&caller.user),
+        csrf: match &caller.via {
+            Via::Session { csrf, .. } => Some(secret::encode(csrf)),
+            Via::Token { .. } => None,
+        },
+    }))
+}
+
+/// Somebody who wants to sign in.
+#[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SignIn {
+    /// The name.
+    #[schema(required = true)]
+    pub name: String,
+    /// The password.
+    #[schema(required = true, format = Password)]
+    pub password: String,
+}
+
+/// Signs in
+#[utoipa::path(post, path = "/api/v1/session", tag = "session", operation_id = "sign_in",
+    request_body = SignIn, responses((status = 200, body = SignedIn)))]
+pub async fn sign_in(
+    State(site): State<Arc<Site>>,
+    visitor: Visitor,
+    Body(given): Body<SignIn>,
+) -> Result<(HeaderMap, Json<SignedIn>), Problem> {
+    let now = Instant::now();
+    let address = visitor.client.group();
+    // As the database finds it: a name in other letters has no tries of its own.
+    let name: String = given.name.to_lowercase().chars().take(255).collect();
+    let tried = site
+        .limits
+        .by_address
+        .take(address, now)
+        .and_then(|()| site.limits.by_name.take(name.clone(), now));
+    if let Err(wait) = tried {
+        site.metrics.sign_in("limited");
+        return Err(Problem::too_many(
+            "too many attempts to sign in; wait, and then try again",
+            seconds(wait),
+        ));
+    }
+    let found = match given.name.len() {
+        1..=255 => site.accounts.user(&given.name).await?,
+        _ => None,
+    };
+    let (user, stored) = match found {
+        Some((user, stored)) => (Some(user), stored),
+        None => (None, None),
+    };
+    let fits = site.passwords.is(given.password, stored).await?;
+    let user = user.filter(|user| fits && user.disabled_ms.is_none());
+    let audit = |outcome: &str| NewAudit {
+        actor: given.name.clone(),
+        via: "password".to_owned(),
+        action: "session.create".to_owned(),
+        target: String::new(),
+        detail: json!({}).to_string(),
+        outcome: outcome.to_owned(),
+        address: visitor.client.ip.to_string(),
+    };
+    let Some(user) = user else {
+        site.metrics.sign_in("refused");
+        note(&site, audit("refused")).await;
+        return Err(Problem::refused("the name or the password is not right"));
+    };
+    site.limits.by_address.forgive(&address);
+    site.limits.by_name.forgive(&name);
+    let answer = begin(&site, &user, &visitor).await?;
+    site.metrics.sign_in("ok");
+    note(&site, audit("ok")).await;
+    Ok(answer)
+}
+
+/// Begins a session.
+async fn begin(
+    site: &Site,
+    user: &UserRow,
+    visitor: &Visitor,
+) -> Result<(HeaderMap, Json<SignedIn>), Problem> {
+    let value = secret::new_secret()?;
+    let csrf = secret::random()?;
+    let ttl = MOST_SESSION;
+    site.accounts
+        .add_web_session(&NewWebSession {
+            hash: secret::hash(&value).ok_or_else(Problem::internal)?,
+            user_id: user.id,
+            csrf: csrf.to_vec(),
+            ttl_ms: i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX),
+            address: visitor.client.ip.to_string(),
+            agent: visitor.agent.clone(),
+        })
+        .await?;
+    let secure = site.is_secure(&visitor.client);
+    let headers = with_cookie(&cookie::set(&value, secure, ttl.as_secs()))?;
+    let signed_in = SignedIn {
+        user: SessionUser::of(user),
+        csrf: Some(secret::encode(&csrf)),
+    };
+    Ok((headers, Json(signed_in)))
+}
+
+fn with_cookie(cookie: &str) -> Result<HeaderMap, Problem> {
+    let mut headers = HeaderMap::new();
+    let value = HeaderValue::from_str(cookie).map_err(|_| Problem::internal())?;
+    headers.insert(SET_COOKIE, value);
+    Ok(headers)
+}
+
+/// Signs out
+#[utoipa::path(delete, path = "/api/v1/session", tag = "session", operation_id = "sign_out",
+    responses((status = 204, description = "Nobody is signed in any more")))]
+pub async fn sign_out(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+) -> Result<(StatusCode, HeaderMap), Problem> {
+    let Via::Session { hash, .. } = &caller.via else {
+        return Err(Problem::forbidden("a token is not signed out but revoked"));
+    };
+    let done: Result<bool, Problem> = site
+        .accounts
+        .end_web_session(hash)
+        .await
+        .map_err(Problem::from);
+    caller
+        .note(&site, "session.end", "", json!({}), &done)
+        .await;
+    done?;
+    let headers = with_cookie(&cookie::clear(site.is_secure(&caller.client)))?;
+    Ok((StatusCode::NO_CONTENT, headers))
+}
+
+/// The first operator.
+#[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FirstOperator {
+    /// What stands behind the `#` of the link that the console printed.
+    #[schema(required = true)]
+    pub token: String,
+    /// The name to sign in with.
+    #[schema(required = true, min_length = 1, max_length = 100)]
+    pub name: String,
+    /// The password.
+    #[schema(required = true, format = Password, min_length = 10)]
+    pub password: String,
+}
+
+/// Makes the first operator, and signs them in
+///
+/// Works only with the link that the console printed at its first start (or `flexfeed-console
+/// setup-link`), and only while there is nobody else.
+#[utoipa::path(post, path = "/api/v1/setup", tag = "session", operation_id = "setup",
+    request_body = FirstOperator, responses((status = 201, body = SignedIn)))]
+pub async fn setup(
+    State(site): State<Arc<Site>>,
+    visitor: Visitor,
+    Body(given): Body<FirstOperator>,
+) -> Result<(StatusCode, HeaderMap, Json<SignedIn>), Problem> {
+    let tried = site
+        .limits
+        .by_address
+        .take(visitor.client.group(), Instant::now());
+    tried.map_err(|wait| {
+        Problem::too_many("too many attempts; wait, and then try again", seconds(wait))
+    })?;
+    let closed = || {
+        Problem::conflict(
+            "somebody is set up already: sign in, or add people with `flexfeed-console user add`",
+        )
+    };
+    if !site.accounts.setup_open().await? {
+        return Err(closed());
+    }
+    let name = check_name(&given.name)?;
+    if let Some(weak) = password::weakness(&given.password, &name) {
+        return Err(Problem::invalid("password", weak));
+    }
+    let wrong = || {
+        Problem::refused(
+            "that is not the link, or not the last one: `flexfeed-console setup-link` makes a new one",
+        )
+        .of_field("token")
+    };
+    let hash = secret::hash(&given.token).ok_or_else(wrong)?;
+    let stored = site.passwords.hash(given.password).await?;
+    let user = NewUser {
+        name: name.clone(),
+        password: Some(stored),
+        role: Role::Operator,
+        identity: None,
+    };
+    let done = match site.accounts.finish_setup(&hash, &user).await? {
+        Setup::Done(user) => Ok(user),
+        Setup::WrongLink => Err(wrong()),
+        Setup::Closed => Err(closed()),
+    };
+    let audit = NewAudit {
+        actor: name,
+        via: "setup link".to_owned(),
+        action: "setup".to_owned(),
+        target: String::new(),
+        detail: json!({}).to_string(),
+        outcome: match &done {
+            Ok(_) => "ok".to_owned(),
+            Err(problem) => problem.to_string(),
+        },
+        address: visitor.client.ip.to_string(),
+    };
+    note(&site, audit).await;
+    let (headers, signed_in) = begin(&site, &done?, &visitor).await?;
+    Ok((StatusCode::CREATED, headers, signed_in))
+}

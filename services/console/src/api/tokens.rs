@@ -1,0 +1,208 @@
+//! API tokens: programs that may use the API.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{ApiTokenRow, NewApiToken as Row};
+use utoipa::ToSchema;
+
+use super::extract::{Json as Body, Path};
+use super::problem::Problem;
+use crate::auth::caller::{Caller, Via};
+use crate::auth::rights::{Scope, role_may};
+use crate::auth::secret;
+use crate::clock::now_ms;
+use crate::site::Site;
+
+/// The longest name, in characters.
+const MAX_NAME: usize = 100;
+
+/// A token is good for at most five years.
+const MAX_TTL: i64 = 5 * 366 * 86_400_000;
+
+/// A program that may use the API, or might.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ApiToken {
+    /// Its number.
+    pub id: i64,
+    /// What people know it by.
+    pub name: String,
+    /// Whose it is: it may do no more than they.
+    pub user: String,
+    /// What it may do.
+    pub scopes: Vec<String>,
+    /// When it was made; Unix milliseconds.
+    pub created_ms: i64,
+    /// Until when it is good; Unix milliseconds; null for ever.
+    pub expires_ms: Option<i64>,
+    /// When it was used last, to within a minute; Unix milliseconds; null if it was not.
+    pub seen_ms: Option<i64>,
+    /// Since when it is not good any more; Unix milliseconds; null if it still is.
+    pub revoked_ms: Option<i64>,
+}
+
+impl From<ApiTokenRow> for ApiToken {
+    fn from(row: ApiTokenRow) -> Self {
+        Self {
+            id: row.id,
+            name: row.name,
+            user: row.user.name,
+            scopes: row.scopes,
+            created_ms: row.created_ms,
+            expires_ms: row.expires_ms,
+            seen_ms: row.seen_ms,
+            revoked_ms: row.revoked_ms,
+        }
+    }
+}
+
+/// All API tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ApiTokens {
+    /// In the order in which they were made.
+    pub items: Vec<ApiToken>,
+    /// Always null: this list has one part.
+    pub next_cursor: Option<String>,
+}
+
+/// API tokens
+///
+/// The tokens themselves are shown only once.
+#[utoipa::path(get, path = "/api/v1/api-tokens", tag = "people", operation_id = "api_tokens",
+    responses((status = 200, body = ApiTokens)))]
+pub async fn api_tokens(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+) -> Result<Json<ApiTokens>, Problem> {
+    caller.may(Scope::Admin)?;
+    let rows = site.accounts.api_tokens(None).await?;
+    Ok(Json(ApiTokens {
+        items: rows.into_iter().map(ApiToken::from).collect(),
+        next_cursor: None,
+    }))
+}
+
+/// A program that is to be let in.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NewApiToken {
+    /// What people know it by.
+    #[schema(required = true, min_length = 1, max_length = 100)]
+    pub name: String,
+    /// What it may do.
+    #[schema(required = true, min_items = 1)]
+    pub scopes: Vec<Scope>,
+    /// Until when it is good; Unix milliseconds; null for ever.
+    pub expires_ms: Option<i64>,
+}
+
+/// A program that was let in, and its token, which is not shown again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CreatedApiToken {
+    /// What is known of it.
+    #[serde(flatten)]
+    pub row: ApiToken,
+    /// The token: programs send it as `Authorization: Bearer …`.
+    pub token: String,
+}
+
+/// Makes an API token
+///
+/// It belongs to who makes it, and may do no more than they. A program cannot make one that may do
+/// more than itself.
+#[utoipa::path(post, path = "/api/v1/api-tokens", tag = "people",
+    operation_id = "create_api_token", request_body = NewApiToken,
+    responses((status = 201, body = CreatedApiToken)))]
+pub async fn create_api_token(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Body(new): Body<NewApiToken>,
+) -> Result<(StatusCode, Json<CreatedApiToken>), Problem> {
+    caller.may(Scope::Admin)?;
+    let done = create(&site, &caller, &new).await;
+    let detail = serde_json::to_value(&new).unwrap_or_default();
+    caller
+        .note(&site, "api-token.create", &new.name, detail, &done)
+        .await;
+    done.map(|made| (StatusCode::CREATED, Json(made)))
+}
+
+async fn create(
+    site: &Site,
+    caller: &Caller,
+    new: &NewApiToken,
+) -> Result<CreatedApiToken, Problem> {
+    let name = new.name.trim();
+    if name.is_empty() || name.chars().count() > MAX_NAME {
+        let what = format!("has 1 to {MAX_NAME} characters");
+        return Err(Problem::invalid("name", what));
+    }
+    let mut scopes = new.scopes.clone();
+    scopes.sort_unstable();
+    scopes.dedup();
+    if scopes.is_empty() {
+        return Err(Problem::invalid("scopes", "name at least one"));
+    }
+    if let Some(more) = scopes
+        .iter()
+        .find(|scope| !role_may(caller.user.role, **scope))
+    {
+        let what = format!("{:?} is more than you may do yourself", more.word());
+        return Err(Problem::invalid("scopes", what));
+    }
+    if let Via::Token { scopes: own, .. } = &caller.via
+        && let Some(more) = scopes
+            .iter()
+            .find(|scope| !own.iter().any(|own| own.covers(**scope)))
+    {
+        let what = format!("{:?} is more than this token may do itself", more.word());
+        return Err(Problem::invalid("scopes", what));
+    }
+    let now = now_ms();
+    if new
+        .expires_ms
+        .is_some_and(|then| then <= now || then - now > MAX_TTL)
+    {
+        let what = "is a time from now on, five years away at most; null for ever";
+        return Err(Problem::invalid("expires_ms", what));
+    }
+    let token = secret::new_token()?;
+    let row = Row {
+        hash: secret::hash(&token).ok_or_else(Problem::internal)?,
+        name: name.to_owned(),
+        user_id: caller.user.id,
+        scopes: scopes.iter().map(|scope| scope.word().to_owned()).collect(),
+        expires_ms: new.expires_ms,
+    };
+    let row = site.accounts.add_api_token(&row).await?;
+    Ok(CreatedApiToken {
+        row: row.into(),
+        token,
+    })
+}
+
+/// Revokes an API token
+#[utoipa::path(delete, path = "/api/v1/api-tokens/{id}", tag = "people",
+    operation_id = "revoke_api_token",
+    params(("id" = i64, Path, description = "Its number")),
+    responses((status = 204, description = "It is not good any more")))]
+pub async fn revoke_api_token(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Path(id): Path<i64>,
+) -> Result<StatusCode, Problem> {
+    caller.may(Scope::Admin)?;
+    let done = match site.accounts.revoke_api_token(id).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Problem::not_found(format!("there is no API token {id}"))),
+        Err(error) => Err(error.into()),
+    };
+    caller
+        .note(&site, "api-token.revoke", id.to_string(), json!({}), &done)
+        .await;
+    done.map(|()| StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,337 @@
+//! Updates, and how far they got.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use feed::payload;
+use serde::{Deserialize, Serialize};
+use store::{ProgressRow, StoredUpdate, UpdateItem};
+use utoipa::{IntoParams, ToSchema};
+
+use super::extract::{Path, Query};
+use super::problem::Problem;
+use crate::auth::caller::Caller;
+use crate::auth::rights::Scope;
+use crate::site::Site;
+
+/// The most that one answer has.
+const MOST: usize = 200;
+
+/// The longest title of a list, in characters: some feeds put whole texts there.
+const MAX_TITLE: usize = 300;
+
+/// The longest text of an update that is passed on, in bytes.
+const MAX_CONTENT: usize = 1 << 20;
+
+/// For titles of a list, at most so many bytes of updates are read at once.
+const MAX_READ: usize = 8 << 20;
+
+/// How far an update got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Progress {
+    /// How many receivers it was meant for.
+    pub expected: u64,
+    /// How many of them have it.
+    pub delivered: u64,
+    /// After how many milliseconds half of them had it; null if they do not.
+    pub half_ms: Option<u64>,
+    /// … 99 of 100.
+    pub p99_ms: Option<u64>,
+    /// … all of them.
+    pub all_ms: Option<u64>,
+}
+
+impl From<&ProgressRow> for Progress {
+    fn from(row: &ProgressRow) -> Self {
+        Self {
+            expected: row.expected,
+            delivered: row.delivered,
+            half_ms: row.half_ms,
+            p99_ms: row.p99_ms,
+            all_ms: row.all_ms,
+        }
+    }
+}
+
+/// Whether an update brought its entry for the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UpdateKind {
+    /// It did.
+    Created,
+    /// It is another version.
+    Updated,
+}
+
+/// An update in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UpdateRow {
+    /// Its channel.
+    pub channel: String,
+    /// Its number in the channel.
+    pub seq: u64,
+    /// The feed that it is from.
+    pub feed_url: String,
+    /// The entry's id in the feed.
+    pub entry_id: String,
+    /// Whether it brought the entry for the first time.
+    pub kind: UpdateKind,
+    /// When it was stored; Unix milliseconds.
+    pub published_ms: i64,
+    /// How long it is as it is sent.
+    pub bytes: u64,
+    /// The entry's title, cut; null if it has none.
+    pub title: Option<String>,
+    /// How far it got; null where that is not known.
+    pub progress: Option<Progress>,
+}
+
+/// Some updates.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Updates {
+    /// The newest first.
+    pub items: Vec<UpdateRow>,
+    /// To ask for what comes next; null at the end.
+    pub next_cursor: Option<String>,
+}
+
+/// Which updates.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct UpdatesQuery {
+    /// Of this channel; needed where there are several.
+    pub channel: Option<String>,
+    /// With a smaller seq.
+    pub before: Option<u64>,
+    /// What `next_cursor` said: the same as `before`.
+    pub cursor: Option<String>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    pub limit: Option<usize>,
+}
+
+/// Updates of a channel, and how far they got
+#[utoipa::path(get, path = "/api/v1/updates", tag = "updates", operation_id = "updates",
+    params(UpdatesQuery), responses((status = 200, body = Updates)))]
+pub async fn updates(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Query(query): Query<UpdatesQuery>,
+) -> Result<Json<Updates>, Problem> {
+    caller.may(Scope::Read)?;
+    let limit = super::limit(query.limit, 50, MOST)?;
+    let cursor = super::number_cursor(query.cursor.as_deref())?;
+    let cursor = cursor.and_then(|seq| u64::try_from(seq).ok());
+    let before = cursor.or(query.before);
+    if before.is_some_and(|before| i64::try_from(before).is_err()) {
+        return Err(Problem::malformed("there is no such seq").of_field("before"));
+    }
+    let channel = match query.channel {
+        Some(channel) => channel,
+        None => {
+            let board = site.board();
+            match board.channels.as_slice() {
+                [one] => one.channel.name.clone(),
+                [] => {
+                    return Ok(Json(Updates {
+                        items: Vec::new(),
+                        next_cursor: None,
+                    }));
+                }
+                _ => {
+                    return Err(Problem::malformed("say which channel; there are several")
+                        .of_field("channel"));
+                }
+            }
+        }
+    };
+    let found = site.records.update_list(&channel, before, limit).await?;
+    let progress: HashMap<u64, Progress> = site
+        .records
+        .progress(&channel, before, limit)
+        .await?
+        .iter()
+        .map(|row| (row.seq, row.into()))
+        .collect();
+    let titles = titles(&site, &channel, &found).await?;
+    let next_cursor = match found.last() {
+        Some(last) if found.len() >= limit => Some(last.seq.to_string()),
+        _ => None,
+    };
+    let items = found
+        .into_iter()
+        .map(|item| UpdateRow {
+            channel: channel.clone(),
+            title: titles.get(&item.seq).cloned(),
+            progress: progress.get(&item.seq).copied(),
+            seq: item.seq,
+            feed_url: item.url,
+            entry_id: item.entry_id,
+            kind: match item.is_new {
+                true => UpdateKind::Created,
+                false => UpdateKind::Updated,
+            },
+            published_ms: item.created_ms,
+            bytes: item.bytes,
+        })
+        .collect();
+    Ok(Json(Updates { items, next_cursor }))
+}
+
+/// The titles of some updates, as far as they are not too long to read.
+async fn titles(
+    site: &Site,
+    channel: &str,
+    items: &[UpdateItem],
+) -> Result<HashMap<u64, String>, Problem> {
+    let (Some(newest), Some(oldest)) = (items.first(), items.last()) else {
+        return Ok(HashMap::new());
+    };
+    let count = usize::try_from(newest.seq - oldest.seq).unwrap_or(MOST) + 1;
+    let stored = site
+        .store
+        .updates(channel, oldest.seq, count.min(MOST), MAX_READ)
+        .await?;
+    let decoding = tokio::task::spawn_blocking(move || {
+        let titles = stored.iter().filter_map(|update| {
+            let title = payload::decode(&update.encoded).ok()?.entry.title?;
+            Some((update.seq, title.chars().take(MAX_TITLE).collect()))
+        });
+        titles.collect()
+    });
+    decoding.await.map_err(|_| Problem::internal())
+}
+
+/// How a text is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ContentType {
+    /// HTML as the feed has it: not to be shown before it was made harmless.
+    Html,
+    /// Plain text.
+    Text,
+}
+
+/// An update with what is in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UpdateDetail {
+    /// The same as in a list.
+    #[serde(flatten)]
+    pub row: UpdateRow,
+    /// The entry's link; null if it has none.
+    pub link: Option<String>,
+    /// Who wrote it.
+    pub authors: Vec<String>,
+    /// When the feed says that the entry was changed; Unix milliseconds; null if it does not say.
+    pub updated_ms: Option<i64>,
+    /// The text, as the feed has it; null if there is none.
+    pub content: Option<String>,
+    /// How the text is written; null without one.
+    pub content_type: Option<ContentType>,
+    /// Whether the text was too long and is cut.
+    pub content_cut: bool,
+    /// The summary, as plain text; null if there is none.
+    pub summary: Option<String>,
+}
+
+/// One update
+///
+/// Its text is as the feed has it: make it harmless before you show it.
+#[utoipa::path(get, path = "/api/v1/updates/{channel}/{seq}", tag = "updates",
+    operation_id = "update",
+    params(("channel" = String, Path, description = "The channel"),
+        ("seq" = u64, Path, description = "The update's number in the channel")),
+    responses((status = 200, body = UpdateDetail)))]
+pub async fn update(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Path((channel, seq)): Path<(String, u64)>,
+) -> Result<Json<UpdateDetail>, Problem> {
+    caller.may(Scope::Read)?;
+    let unknown = || {
+        Problem::not_found(format!(
+            "channel {channel:?} has no update {seq}; it may have been kept for long enough"
+        ))
+    };
+    // Beyond what a database counts to there is none.
+    let next = seq
+        .checked_add(1)
+        .filter(|next| i64::try_from(*next).is_ok());
+    let next = next.ok_or_else(unknown)?;
+    let items = site.records.update_list(&channel, Some(next), 1).await?;
+    let item = items.into_iter().find(|item| item.seq == seq);
+    let item = item.ok_or_else(unknown)?;
+    let stored = site.store.updates(&channel, seq, 1, 1).await?;
+    let stored = stored.into_iter().find(|update| update.seq == seq);
+    let stored = stored.ok_or_else(unknown)?;
+    let progress = site.records.progress(&channel, Some(next), 1).await?;
+    let progress = progress.iter().find(|row| row.seq == seq);
+    let row = UpdateRow {
+        channel: channel.clone(),
+        seq,
+        feed_url: item.url,
+        entry_id: item.entry_id,
+        kind: match item.is_new {
+            true => UpdateKind::Created,
+            false => UpdateKind::Updated,
+        },
+        published_ms: item.created_ms,
+        bytes: item.bytes,
+        title: None,
+        progress: progress.map(Progress::from),
+    };
+    let decoding = tokio::task::spawn_blocking(move || detail(row, &stored));
+    let detail = decoding.await.map_err(|_| Problem::internal())?;
+    Ok(Json(detail))
+}
+
+fn detail(mut row: UpdateRow, stored: &StoredUpdate) -> UpdateDetail {
+    let entry = payload::decode(&stored.encoded)
+        .ok()
+        .map(|update| update.entry);
+    let mut detail = UpdateDetail {
+        row: row.clone(),
+        link: None,
+        authors: Vec::new(),
+        updated_ms: None,
+        content: None,
+        content_type: None,
+        content_cut: false,
+        summary: None,
+    };
+    let Some(entry) = entry else {
+        return detail;
+    };
+    let cut = |text: String| {
+        let end = text.floor_char_boundary(MAX_CONTENT.min(text.len()));
+        (
+            text.len() > end,
+            text.get(..end).unwrap_or_default().to_owned(),
+        )
+    };
+    row.title = entry.title;
+    detail.link = entry.url;
+    detail.authors = entry
+        .authors
+        .into_iter()
+        .filter_map(|author| author.name)
+        .collect();
+    detail.updated_ms = entry.updated.map(|time| time.as_millisecond());
+    let content = match (entry.content_html, entry.content_text) {
+        (Some(html), _) => Some((ContentType::Html, html)),
+        (None, Some(text)) => Some((ContentType::Text, text)),
+        (None, None) => None,
+    };
+    if let Some((kind, text)) = content {
+        let (was_cut, text) = cut(text);
+        detail.content_type = Some(kind);
+        detail.content = Some(text);
+        detail.content_cut = was_cut;
+    }
+    detail.summary = entry.summary.map(|text| cut(text).1);
+    detail.row = row;
+    detail
+}

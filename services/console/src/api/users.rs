@@ -1,0 +1,320 @@
+//! People who may use the console.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{NewUser as Row, Role, UserChange, UserEdit, UserRow};
+use utoipa::ToSchema;
+
+use super::extract::{Json as Body, Path};
+use super::problem::Problem;
+use crate::auth::caller::{Caller, Via};
+use crate::auth::password;
+use crate::auth::rights::Scope;
+use crate::site::Site;
+
+/// The longest name, in characters.
+const MAX_NAME: usize = 100;
+
+/// What somebody may do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RoleName {
+    /// Look.
+    #[default]
+    Viewer,
+    /// Look and act.
+    Operator,
+}
+
+impl From<Role> for RoleName {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Viewer => Self::Viewer,
+            Role::Operator => Self::Operator,
+        }
+    }
+}
+
+impl From<RoleName> for Role {
+    fn from(role: RoleName) -> Self {
+        match role {
+            RoleName::Viewer => Self::Viewer,
+            RoleName::Operator => Self::Operator,
+        }
+    }
+}
+
+/// Somebody who may use the console.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct User {
+    /// Their number.
+    pub id: i64,
+    /// The name to sign in with.
+    pub name: String,
+    /// What they may do.
+    pub role: RoleName,
+    /// When they were added; Unix milliseconds.
+    pub created_ms: i64,
+    /// Since when they are kept out; Unix milliseconds; null if they are not.
+    pub disabled_ms: Option<i64>,
+    /// Whether this is who asks.
+    pub is_self: bool,
+}
+
+impl User {
+    fn of(row: UserRow, caller: &Caller) -> Self {
+        Self {
+            is_self: row.id == caller.user.id,
+            id: row.id,
+            name: row.name,
+            role: row.role.into(),
+            created_ms: row.created_ms,
+            disabled_ms: row.disabled_ms,
+        }
+    }
+}
+
+/// Everybody who may use the console.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Users {
+    /// In the order in which they were added.
+    pub items: Vec<User>,
+    /// Always null: this list has one part.
+    pub next_cursor: Option<String>,
+}
+
+/// A name that somebody can have.
+///
+/// # Errors
+/// It cannot be one.
+pub fn check_name(name: &str) -> Result<String, Problem> {
+    let name = name.trim();
+    let bad =
+        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if name.is_empty() || name.chars().count() > MAX_NAME || name.len() > 255 || name.contains(bad)
+    {
+        let what = format!("a name has 1 to {MAX_NAME} characters that can be seen");
+        return Err(Problem::invalid("name", what));
+    }
+    Ok(name.to_owned())
+}
+
+/// People
+#[utoipa::path(get, path = "/api/v1/users", tag = "people", operation_id = "users",
+    responses((status = 200, body = Users)))]
+pub async fn users(State(site): State<Arc<Site>>, caller: Caller) -> Result<Json<Users>, Problem> {
+    caller.may(Scope::Admin)?;
+    let rows = site.accounts.users().await?;
+    Ok(Json(Users {
+        items: rows.into_iter().map(|row| User::of(row, &caller)).collect(),
+        next_cursor: None,
+    }))
+}
+
+/// Somebody who is to be let in.
+#[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NewUser {
+    /// The name to sign in with.
+    #[schema(required = true, min_length = 1, max_length = 100)]
+    pub name: String,
+    /// The password.
+    #[schema(required = true, format = Password, min_length = 10)]
+    pub password: String,
+    /// What they may do.
+    pub role: RoleName,
+}
+
+/// Lets somebody in
+#[utoipa::path(post, path = "/api/v1/users", tag = "people", operation_id = "add_user",
+    request_body = NewUser, responses((status = 201, body = User)))]
+pub async fn add_user(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Body(new): Body<NewUser>,
+) -> Result<(StatusCode, Json<User>), Problem> {
+    caller.may(Scope::Admin)?;
+    let (name, role) = (new.name.clone(), new.role);
+    let done = add(&site, new).await;
+    caller
+        .note(&site, "user.add", name, json!({"role": role}), &done)
+        .await;
+    done.map(|row| (StatusCode::CREATED, Json(User::of(row, &caller))))
+}
+
+async fn add(site: &Site, new: NewUser) -> Result<UserRow, Problem> {
+    let name = check_name(&new.name)?;
+    if let Some(weak) = password::weakness(&new.password, &name) {
+        return Err(Problem::invalid("password", weak));
+    }
+    let stored = site.passwords.hash(new.password).await?;
+    let row = Row {
+        name: name.clone(),
+        password: Some(stored),
+        role: new.role.into(),
+        identity: None,
+    };
+    changed(site.accounts.add_user(&row).await?, &name)
+}
+
+fn changed(change: UserChange, who: &str) -> Result<UserRow, Problem> {
+    match change {
+        UserChange::Done(row) => Ok(row),
+        UserChange::Unknown => Err(Problem::not_found(format!("there is nobody {who}"))),
+        UserChange::Taken => {
+            let what = format!("there is somebody called {who:?} already");
+            Err(Problem::conflict(what).of_field("name"))
+        }
+        UserChange::LastOperator => Err(Problem::conflict(
+            "nobody would be left who may act: make somebody else an operator first",
+        )),
+    }
+}
+
+/// What is to be changed about somebody; what is left out stays as it is.
+#[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct UserPatch {
+    /// A new password. Their browsers are signed out.
+    #[schema(format = Password, min_length = 10)]
+    pub password: Option<String>,
+    /// What they may do.
+    pub role: Option<RoleName>,
+    /// Whether they are kept out. Their browsers are signed out.
+    pub disabled: Option<bool>,
+}
+
+/// Changes somebody
+#[utoipa::path(patch, path = "/api/v1/users/{id}", tag = "people", operation_id = "edit_user",
+    request_body = UserPatch,
+    params(("id" = i64, Path, description = "Their number")),
+    responses((status = 200, body = User)))]
+pub async fn edit_user(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Path(id): Path<i64>,
+    Body(patch): Body<UserPatch>,
+) -> Result<Json<User>, Problem> {
+    caller.may(Scope::Admin)?;
+    let detail = json!({
+        "role": patch.role,
+        "disabled": patch.disabled,
+        "password": patch.password.as_ref().map(|_| "changed"),
+    });
+    let done = edit(&site, id, patch).await;
+    caller
+        .note(&site, "user.edit", id.to_string(), detail, &done)
+        .await;
+    done.map(|row| Json(User::of(row, &caller)))
+}
+
+async fn edit(site: &Site, id: i64, patch: UserPatch) -> Result<UserRow, Problem> {
+    let name = name_of(site, id).await?;
+    let password = match patch.password {
+        None => None,
+        Some(given) => match password::weakness(&given, &name) {
+            Some(weak) => return Err(Problem::invalid("password", weak)),
+            None => Some(site.passwords.hash(given).await?),
+        },
+    };
+    let edit = UserEdit {
+        password,
+        role: patch.role.map(Role::from),
+        disabled: patch.disabled,
+    };
+    changed(site.accounts.edit_user(id, &edit).await?, &id.to_string())
+}
+
+async fn name_of(site: &Site, id: i64) -> Result<String, Problem> {
+    let users = site.accounts.users().await?;
+    let found = users.into_iter().find(|user| user.id == id);
+    found
+        .map(|user| user.name)
+        .ok_or_else(|| Problem::not_found(format!("there is nobody {id}")))
+}
+
+/// Forgets somebody
+///
+/// With their browsers and API tokens. What they did stays in the audit log.
+#[utoipa::path(delete, path = "/api/v1/users/{id}", tag = "people", operation_id = "remove_user",
+    params(("id" = i64, Path, description = "Their number")),
+    responses((status = 204, description = "They are forgotten")))]
+pub async fn remove_user(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Path(id): Path<i64>,
+) -> Result<StatusCode, Problem> {
+    caller.may(Scope::Admin)?;
+    let done = async {
+        let name = name_of(&site, id).await?;
+        let change = site.accounts.remove_user(id).await?;
+        changed(change, &id.to_string()).map(|_| name)
+    };
+    let done = done.await;
+    let detail = json!({"name": done.as_ref().ok()});
+    caller
+        .note(&site, "user.remove", id.to_string(), detail, &done)
+        .await;
+    done.map(|_| StatusCode::NO_CONTENT)
+}
+
+/// A new password of one's own.
+#[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NewPassword {
+    /// The present one.
+    #[schema(required = true, format = Password)]
+    pub current: String,
+    /// The new one.
+    #[schema(required = true, format = Password, min_length = 10)]
+    pub password: String,
+}
+
+/// Changes one's own password
+///
+/// All other browsers are signed out; this one has to sign in anew, too.
+#[utoipa::path(post, path = "/api/v1/session/password", tag = "session",
+    operation_id = "change_password", request_body = NewPassword,
+    responses((status = 204, description = "It is changed")))]
+pub async fn change_password(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Body(given): Body<NewPassword>,
+) -> Result<StatusCode, Problem> {
+    if let Via::Token { .. } = caller.via {
+        return Err(Problem::forbidden("a program cannot change a password"));
+    }
+    let now = std::time::Instant::now();
+    let tried = site.limits.by_address.take(caller.client.group(), now);
+    tried.map_err(|wait| {
+        let after = crate::auth::limit::seconds(wait);
+        Problem::too_many("too many attempts; wait, and then try again", after)
+    })?;
+    let done = renew(&site, &caller, given).await;
+    caller
+        .note(&site, "session.password", "", json!({}), &done)
+        .await;
+    done.map(|()| StatusCode::NO_CONTENT)
+}
+
+async fn renew(site: &Site, caller: &Caller, given: NewPassword) -> Result<(), Problem> {
+    let stored = site.accounts.user(&caller.user.name).await?;
+    let stored = stored.and_then(|(_, stored)| stored);
+    if !site.passwords.is(given.current, stored).await? {
+        return Err(Problem::invalid("current", "is not the present password"));
+    }
+    if let Some(weak) = password::weakness(&given.password, &caller.user.name) {
+        return Err(Problem::invalid("password", weak));
+    }
+    let edit = UserEdit {
+        password: Some(site.passwords.hash(given.password).await?),
+        ..UserEdit::default()
+    };
+    let change = site.accounts.edit_user(caller.user.id, &edit).await?;
+    changed(change, &caller.user.name).map(|_| ())
+}

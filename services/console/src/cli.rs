@@ -1,0 +1,329 @@
+//! The command line. The options of `serve` come from [`crate::config::table`].
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command as Clap, value_parser};
+use store::Role;
+
+use crate::commands::{Command, Password};
+use crate::config::table::{Form, SETTINGS, Setting};
+use crate::config::{Layer, Origin};
+
+const EXAMPLES: &str = "\
+Examples:
+  The console of a source that has its database in PostgreSQL:
+    flexfeed-console --database-url postgres://flexfeed@db.example/flexfeed
+
+  Behind a proxy with TLS on the same machine:
+    flexfeed-console --public-url https://console.example.org --trusted-proxy 127.0.0.1
+
+  A new link for the first operator, where the first one was lost:
+    flexfeed-console setup-link
+
+Every flag is also a variable: FLEXFEED_CONSOLE_LISTEN and so on, DATABASE_URL for the database; and
+a key of the TOML file that --config names: listen, public_url. Flags win over variables, variables
+over the file.";
+
+const CHECK_HELP: &str = "\
+Takes all options of 'serve', and reads the environment and the file as it does.
+
+Exit codes:
+  0  the settings are fine; they are shown, each with where it comes from
+  2  they are not; each problem is named with where it stands";
+
+const PASSWORD_HELP: &str = "\
+The password is asked for on the terminal. Where there is none, it is the first line of standard
+input, or of the file that --password-file names.";
+
+/// What was asked for.
+#[derive(Debug)]
+pub enum Request {
+    /// To answer.
+    Serve(Layer),
+    /// To do something in the database.
+    Command {
+        /// The settings of the command line.
+        line: Layer,
+        /// What.
+        command: Command,
+    },
+    /// To look at the settings.
+    ConfigCheck {
+        /// Those of the command line.
+        line: Layer,
+        /// As JSON.
+        json: bool,
+    },
+}
+
+/// Reads the command line, the program's name first.
+///
+/// # Errors
+/// If it cannot be understood; also for help and version.
+pub fn parse(
+    line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+) -> Result<Request, clap::Error> {
+    let matches = command().try_get_matches_from(line)?;
+    Ok(match matches.subcommand() {
+        Some(("setup-link", given)) => Request::Command {
+            line: layer(given),
+            command: Command::SetupLink,
+        },
+        Some(("user", given)) => match given.subcommand() {
+            Some((name, given)) => Request::Command {
+                line: layer(given),
+                command: user(name, given),
+            },
+            // Clap asks for one.
+            None => Request::Serve(Layer::default()),
+        },
+        Some(("config", given)) => match given.subcommand() {
+            Some((_, given)) => Request::ConfigCheck {
+                line: layer(given),
+                json: given.get_flag("json"),
+            },
+            None => Request::Serve(Layer::default()),
+        },
+        Some((_, given)) => Request::Serve(layer(given)),
+        None => Request::Serve(layer(&matches)),
+    })
+}
+
+/// What is to be done with people.
+fn user(what: &str, given: &ArgMatches) -> Command {
+    let text = |id: &str| {
+        let found = given.try_get_one::<String>(id).ok().flatten();
+        found.cloned().unwrap_or_default()
+    };
+    let name = || text("name");
+    let password = || match given.get_one::<PathBuf>("password_file") {
+        Some(path) => Password::File(path.clone()),
+        None => Password::Asked,
+    };
+    match what {
+        "add" => Command::AddUser {
+            name: name(),
+            role: match text("role").as_str() {
+                "operator" => Role::Operator,
+                _ => Role::Viewer,
+            },
+            password: password(),
+        },
+        "passwd" => Command::SetPassword {
+            name: name(),
+            password: password(),
+        },
+        "disable" => Command::SetDisabled {
+            name: name(),
+            disabled: true,
+        },
+        "enable" => Command::SetDisabled {
+            name: name(),
+            disabled: false,
+        },
+        _ => Command::ListUsers {
+            json: given.get_flag("json"),
+        },
+    }
+}
+
+/// The definition of the command line.
+#[must_use]
+pub fn command() -> Clap {
+    let json = |help| {
+        Arg::new("json")
+            .long("json")
+            .action(ArgAction::SetTrue)
+            .help(help)
+    };
+    let settings = || SETTINGS.iter().map(argument);
+    let database = || {
+        settings().filter(|arg| {
+            let needed = ["config", "database_url", "database_url_file", "public_url"];
+            needed.contains(&arg.get_id().as_str())
+        })
+    };
+    let name = || {
+        Arg::new("name")
+            .value_name("NAME")
+            .required(true)
+            .help("The name to sign in with")
+    };
+    let password_file = || {
+        Arg::new("password_file")
+            .long("password-file")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .help("A file with the password in its first line")
+    };
+    let role = Arg::new("role")
+        .long("role")
+        .value_name("ROLE")
+        .value_parser(["viewer", "operator"])
+        .default_value("viewer")
+        .help("Whether they may look, or look and act");
+    let user =
+        |name: &'static str, about: &'static str| Clap::new(name).about(about).args(database());
+    Clap::new("flexfeed-console")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("The operator's console of flexfeed: an API, live events and a dashboard.")
+        .after_help(EXAMPLES)
+        .max_term_width(100)
+        .args_conflicts_with_subcommands(true)
+        .args(settings())
+        .subcommand(
+            Clap::new("serve")
+                .about("Runs the console; this is what happens without a command, too")
+                .args(settings()),
+        )
+        .subcommand(
+            Clap::new("setup-link")
+                .about("Makes a new link for the first operator, instead of the one before")
+                .args(database()),
+        )
+        .subcommand(
+            Clap::new("user")
+                .about("People who may use the console")
+                .subcommand_required(true)
+                .arg_required_else_help(true)
+                .subcommand(
+                    user("add", "Lets somebody in")
+                        .after_help(PASSWORD_HELP)
+                        .arg(name())
+                        .arg(role)
+                        .arg(password_file()),
+                )
+                .subcommand(
+                    user("passwd", "Gives somebody a new password")
+                        .after_help(PASSWORD_HELP)
+                        .arg(name())
+                        .arg(password_file()),
+                )
+                .subcommand(user("list", "Shows everybody").arg(json("Prints them as JSON")))
+                .subcommand(user("disable", "Keeps somebody out").arg(name()))
+                .subcommand(user("enable", "Lets somebody in again").arg(name())),
+        )
+        .subcommand(
+            Clap::new("config")
+                .about("Looks at settings")
+                .subcommand_required(true)
+                .arg_required_else_help(true)
+                .subcommand(
+                    Clap::new("check")
+                        .about("Says what is wrong with the settings, or what they are")
+                        .after_help(CHECK_HELP)
+                        .args(settings())
+                        .arg(json("Prints them as JSON")),
+                ),
+        )
+}
+
+/// The flag of a setting. Clap reads no variables: they are a layer of their own.
+fn argument(setting: &'static Setting) -> Arg {
+    let mut help = setting.help.to_owned();
+    help.push_str(&format!(" [env: {}]", setting.variable()));
+    if setting.form != Form::Switch && !setting.default.is_empty() {
+        help.push_str(&format!(" [default: {}]", setting.default));
+    }
+    let arg = Arg::new(setting.name).help(help).long(setting.flag);
+    match setting.form {
+        // --allow-private-feeds=false takes back what a variable or the file says.
+        Form::Switch => arg
+            .value_name("true|false")
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .hide_possible_values(true),
+        Form::List => arg.value_name(setting.value).action(ArgAction::Append),
+        _ => arg.value_name(setting.value),
+    }
+}
+
+/// What the command line says.
+fn layer(given: &ArgMatches) -> Layer {
+    let mut layer = Layer::default();
+    for setting in SETTINGS {
+        let Ok(Some(texts)) = given.try_get_many::<String>(setting.name) else {
+            continue;
+        };
+        let origin = Origin::Line(format!("--{}", setting.flag));
+        layer.put(setting, origin, texts.cloned().collect());
+    }
+    layer
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn read(arguments: &[&str]) -> Result<Request, clap::Error> {
+        parse(std::iter::once(&"flexfeed-console").chain(arguments))
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn serve_is_the_default() {
+        for line in [&["--listen", ":1"][..], &["serve", "--listen", ":1"]] {
+            let Ok(Request::Serve(layer)) = read(line) else {
+                panic!("{line:?}");
+            };
+            assert_eq!(layer.text("listen").map(|(_, text)| text), Some(":1"));
+            // Whoever says nothing says nothing, whatever the default is.
+            assert_eq!(layer.0.len(), 1);
+        }
+    }
+
+    #[test]
+    fn commands_are_told_apart() {
+        let command = |line: &[&str]| match read(line).unwrap() {
+            Request::Command { command, .. } => command,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(command(&["setup-link"]), Command::SetupLink));
+        let add = command(&["user", "add", "ann", "--role", "operator"]);
+        let Command::AddUser {
+            name,
+            role,
+            password: Password::Asked,
+        } = add
+        else {
+            panic!("{add:?}");
+        };
+        assert_eq!((name.as_str(), role), ("ann", Role::Operator));
+        let passwd = command(&["user", "passwd", "ann", "--password-file", "x"]);
+        assert!(matches!(
+            passwd,
+            Command::SetPassword {
+                password: Password::File(_),
+                ..
+            }
+        ));
+        assert!(matches!(
+            command(&["user", "list", "--json"]),
+            Command::ListUsers { json: true }
+        ));
+        let disable = command(&["user", "disable", "ann", "--database-url", "sqlite://x"]);
+        assert!(matches!(
+            disable,
+            Command::SetDisabled { disabled: true, .. }
+        ));
+        for bad in [
+            &["user"][..],
+            &["user", "add"],
+            &["user", "add", "x", "--role", "root"],
+            &["config"],
+            &["nonsense"],
+            &["setup-link", "--listen", ":1"],
+        ] {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
+        let check = read(&["config", "check", "--listen", ":1", "--json"]).unwrap();
+        assert!(matches!(check, Request::ConfigCheck { json: true, .. }));
+    }
+}

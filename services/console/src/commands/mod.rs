@@ -1,0 +1,257 @@
+//! Commands beside `serve`: people, and the link for the first one.
+
+mod password;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde_json::json;
+use store::{Accounts, NewAudit, NewUser, Opened, Role, StoreError, UserChange, UserEdit, UserRow};
+
+use crate::api::users::check_name;
+use crate::auth::password as passwords;
+use crate::config::{Layer, load_database};
+use crate::setup;
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// A new link for the first operator.
+    SetupLink,
+    /// To let somebody in.
+    AddUser {
+        /// The name to sign in with.
+        name: String,
+        /// What they may do.
+        role: Role,
+        /// Where the password comes from.
+        password: Password,
+    },
+    /// To give somebody a new password.
+    SetPassword {
+        /// Who.
+        name: String,
+        /// Where the password comes from.
+        password: Password,
+    },
+    /// To show everybody.
+    ListUsers {
+        /// As JSON.
+        json: bool,
+    },
+    /// To keep somebody out, or let them in again.
+    SetDisabled {
+        /// Who.
+        name: String,
+        /// Whether they are kept out.
+        disabled: bool,
+    },
+}
+
+/// Where a password comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Password {
+    /// The terminal, or standard input where that is none.
+    Asked,
+    /// The first line of a file.
+    File(PathBuf),
+}
+
+/// Why something was not done, in words for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// It was not said as it can be.
+    Usage(String),
+    /// It does not work.
+    Other(String),
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Other(error.to_string())
+    }
+}
+
+/// Does it, and returns what to print.
+///
+/// # Errors
+/// It was not done.
+pub fn run<T: Into<OsString>>(
+    line: Layer,
+    variable: impl Fn(&str) -> Option<T>,
+    command: &Command,
+) -> Result<String, Failure> {
+    let (url, settings) =
+        load_database(line, variable).map_err(|problems| Failure::Usage(problems.to_string()))?;
+    // Before the database is held: people take their time.
+    let password = match command {
+        Command::AddUser { name, password, .. } | Command::SetPassword { name, password } => {
+            let password = password::read(password).map_err(Failure::Other)?;
+            if let Some(weak) = passwords::weakness(&password, name) {
+                return Err(Failure::Usage(weak));
+            }
+            let hash = passwords::hash(&password);
+            Some(hash.map_err(|problem| Failure::Other(problem.detail))?)
+        }
+        _ => None,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Other(format!("cannot begin: {error}")))?;
+    runtime.block_on(async {
+        let Opened {
+            store, accounts, ..
+        } = store::open_all(&url.0).await?;
+        let base = setup::base(&settings, None);
+        let done = carry_out(&*accounts, command, password, &base).await;
+        store.close().await;
+        done
+    })
+}
+
+async fn carry_out(
+    accounts: &dyn Accounts,
+    command: &Command,
+    password: Option<String>,
+    base: &str,
+) -> Result<String, Failure> {
+    match command {
+        Command::SetupLink => {
+            let link = setup::new_link(accounts, base).await;
+            match link.map_err(Failure::Other)? {
+                Some(link) => Ok(format!("Make the first operator at\n\n  {link}\n")),
+                None => Err(Failure::Other(
+                    "somebody is set up already: add people with `flexfeed-console user add`, or \
+                     give somebody a new password with `flexfeed-console user passwd`"
+                        .to_owned(),
+                )),
+            }
+        }
+        Command::AddUser { name, role, .. } => {
+            let name = check_name(name).map_err(|problem| Failure::Usage(problem.detail))?;
+            let user = NewUser {
+                name: name.clone(),
+                password,
+                role: *role,
+                identity: None,
+            };
+            let change = accounts.add_user(&user).await?;
+            let detail = json!({"role": role.as_str()});
+            note(accounts, "user.add", &name, detail).await?;
+            let user = changed(change, &name)?;
+            Ok(format!("{} may sign in, as {}.\n", user.name, user.role))
+        }
+        Command::SetPassword { name, .. } => {
+            let edit = UserEdit {
+                password,
+                ..UserEdit::default()
+            };
+            let user = edited(accounts, name, &edit).await?;
+            note(accounts, "user.edit", name, json!({"password": "changed"})).await?;
+            Ok(format!(
+                "{} has a new password, and has to sign in again everywhere.\n",
+                user.name
+            ))
+        }
+        Command::SetDisabled { name, disabled } => {
+            let edit = UserEdit {
+                disabled: Some(*disabled),
+                ..UserEdit::default()
+            };
+            let user = edited(accounts, name, &edit).await?;
+            note(accounts, "user.edit", name, json!({"disabled": disabled})).await?;
+            Ok(match disabled {
+                true => format!("{} is kept out.\n", user.name),
+                false => format!("{} may sign in again.\n", user.name),
+            })
+        }
+        Command::ListUsers { json } => {
+            let users = accounts.users().await?;
+            Ok(match json {
+                true => as_json(&users),
+                false => as_text(&users),
+            })
+        }
+    }
+}
+
+async fn edited(accounts: &dyn Accounts, name: &str, edit: &UserEdit) -> Result<UserRow, Failure> {
+    let found = accounts.user(name).await?;
+    let Some((user, _)) = found else {
+        return Err(unknown(name));
+    };
+    changed(accounts.edit_user(user.id, edit).await?, name)
+}
+
+fn unknown(name: &str) -> Failure {
+    Failure::Other(format!(
+        "there is nobody called {name:?}: `flexfeed-console user list` shows everybody"
+    ))
+}
+
+fn changed(change: UserChange, name: &str) -> Result<UserRow, Failure> {
+    match change {
+        UserChange::Done(user) => Ok(user),
+        UserChange::Unknown => Err(unknown(name)),
+        UserChange::Taken => Err(Failure::Other(format!(
+            "there is somebody called {name:?} already"
+        ))),
+        UserChange::LastOperator => Err(Failure::Other(
+            "nobody would be left who may act: make somebody else an operator first".to_owned(),
+        )),
+    }
+}
+
+/// Notes it in the audit log.
+async fn note(
+    accounts: &dyn Accounts,
+    action: &str,
+    target: &str,
+    detail: serde_json::Value,
+) -> Result<(), Failure> {
+    let audit = NewAudit {
+        actor: std::env::var("USER").unwrap_or_default(),
+        via: "command line".to_owned(),
+        action: action.to_owned(),
+        target: target.to_owned(),
+        detail: detail.to_string(),
+        outcome: "ok".to_owned(),
+        address: String::new(),
+    };
+    accounts.record_audit(&audit).await?;
+    Ok(())
+}
+
+fn as_json(users: &[UserRow]) -> String {
+    let users: Vec<_> = users
+        .iter()
+        .map(|user| {
+            json!({
+                "id": user.id,
+                "name": user.name,
+                "role": user.role.as_str(),
+                "created_ms": user.created_ms,
+                "disabled_ms": user.disabled_ms,
+            })
+        })
+        .collect();
+    format!("{:#}\n", json!({"users": users}))
+}
+
+fn as_text(users: &[UserRow]) -> String {
+    if users.is_empty() {
+        return "There is nobody yet: `flexfeed-console setup-link` makes a link for the first.\n"
+            .to_owned();
+    }
+    let mut text = String::new();
+    for user in users {
+        let out = match user.disabled_ms {
+            Some(_) => "  kept out",
+            None => "",
+        };
+        let name = service::peer_text::plain(&user.name);
+        text.push_str(&format!("{:<8}  {name}{out}\n", user.role.as_str()));
+    }
+    text
+}

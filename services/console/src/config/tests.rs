@@ -1,0 +1,202 @@
+//! Who wins, what is understood, and what is said about the rest.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use super::layer::{Layer, Layers, Origin};
+use super::table::SETTINGS;
+use super::*;
+use crate::cli::{Request, parse};
+
+fn line(arguments: &[&str]) -> Layer {
+    let all = std::iter::once(&"flexfeed-console").chain(arguments);
+    match parse(all).unwrap() {
+        Request::Serve(layer) => layer,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn loaded(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Loaded, Problems> {
+    let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
+    let names: Vec<String> = variables.keys().map(|name| (*name).to_owned()).collect();
+    load(
+        line(arguments),
+        |name| variables.get(name).copied(),
+        names.into_iter(),
+    )
+}
+
+/// With a database, which every console needs.
+fn settings(arguments: &[&str]) -> Settings {
+    let database = [("DATABASE_URL", "sqlite://x.db")];
+    loaded(arguments, &database).unwrap().settings
+}
+
+/// The layers as they are, without a look at the values.
+fn gathered(arguments: &[&str], variables: &[(&str, &str)]) -> (Layers, Vec<String>) {
+    let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
+    resolve::gather(line(arguments), |name| variables.get(name).copied())
+}
+
+#[test]
+fn without_a_word_it_answers_this_machine_only() {
+    let settings = settings(&[]);
+    assert_eq!(settings.listen.to_string(), "127.0.0.1:9470");
+    assert_eq!(settings.database, DatabaseUrl("sqlite://x.db".into()));
+    assert_eq!(settings.site.secure_cookies, SecureCookies::Auto);
+    assert_eq!(settings.site.session_time, Duration::from_secs(12 * 3600));
+    assert!(!settings.site.allow_private_feeds);
+    let Problems(problems) = loaded(&[], &[]).unwrap_err();
+    assert!(problems[0].contains("give --database-url"), "{problems:?}");
+}
+
+#[test]
+fn a_database_is_named_once_and_not_shown() {
+    let own = ("FLEXFEED_CONSOLE_DATABASE_URL", "postgres://u:secret@h/own");
+    let general = ("DATABASE_URL", "postgres://u:secret@h/general");
+    let loaded_of = |variables: &[(&str, &str)]| loaded(&[], variables);
+    let url = |variables: &[(&str, &str)]| loaded_of(variables).unwrap().settings.database.0;
+    assert_eq!(url(&[own, general]), own.1);
+    assert_eq!(url(&[general]), general.1);
+    let loaded = loaded_of(&[general]).unwrap();
+    assert!(!check::text(&loaded).contains("secret@"));
+    assert!(!check::as_json(&loaded).to_string().contains("secret@"));
+    assert!(!format!("{:?}", loaded.settings).contains("secret@"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("url");
+    std::fs::write(&path, "postgres://u:secret@h/file\n").unwrap();
+    let path = path.to_str().unwrap();
+    assert_eq!(
+        url(&[("DATABASE_URL_FILE", path)]),
+        "postgres://u:secret@h/file"
+    );
+    let both = loaded_of(&[general, ("DATABASE_URL_FILE", path)]).unwrap_err();
+    assert!(both.to_string().contains("leave one of them out"), "{both}");
+    let wrong = loaded_of(&[("DATABASE_URL", "mysql://u:secret@h/d")]).unwrap_err();
+    assert!(wrong.to_string().starts_with("DATABASE_URL: "), "{wrong}");
+    assert!(!wrong.to_string().contains("secret"), "{wrong}");
+}
+
+#[test]
+fn values_are_understood_or_explained() {
+    let settings = settings(&[
+        "--listen=:80",
+        "--public-url=https://console.example.org",
+        "--trusted-proxy=10.0.0.0/8,2001:db8::1",
+        "--session-time=2d",
+        "--secure-cookies=on",
+        "--allow-private-feeds",
+    ]);
+    assert_eq!(settings.listen.to_string(), "[::]:80");
+    let nets: Vec<String> = settings
+        .site
+        .trusted_proxies
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(nets, ["10.0.0.0/8", "2001:db8::1/128"]);
+    assert_eq!(settings.site.session_time, Duration::from_secs(2 * 86_400));
+    assert!(settings.site.allow_private_feeds);
+    for (wrong, says) in [
+        ("--listen=x", "no address with a port"),
+        ("--public-url=console.example.org", "no address of a site"),
+        ("--public-url=https://a.example/console", "has a path"),
+        ("--public-url=https://u:p@a.example", "no address of a site"),
+        ("--trusted-proxy=x", "neither an address nor a prefix"),
+        ("--session-time=1s", "not within 60s and 7d"),
+        ("--session-time=99d", "not within 60s and 7d"),
+        ("--secure-cookies=perhaps", "neither auto nor on nor off"),
+        ("--contact=me", "has to be like"),
+        ("--log-format=xml", "neither text nor json"),
+    ] {
+        let problems = loaded(&[wrong], &[("DATABASE_URL", "sqlite://x")]).unwrap_err();
+        assert!(problems.to_string().contains(says), "{problems}");
+    }
+}
+
+#[test]
+fn doubts_are_told() {
+    let doubts = |arguments: &[&str]| {
+        let database = [("DATABASE_URL", "sqlite://x.db")];
+        loaded(arguments, &database).unwrap().warnings
+    };
+    assert_eq!(doubts(&[]), Vec::<String>::new());
+    assert!(doubts(&["--listen=:80"])[0].contains("public_url is not set"));
+    let off = doubts(&["--public-url=https://a.example", "--secure-cookies=off"]);
+    assert!(off[0].contains("secure_cookies is off"), "{off:?}");
+}
+
+#[test]
+fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for setting in SETTINGS.iter().filter(|setting| setting.in_file()) {
+        let [by_flag, by_variable, by_file] = setting.examples;
+        let toml = match setting.form {
+            table::Form::Switch => by_file.to_owned(),
+            _ => format!("{by_file:?}"),
+        };
+        let path = folder.path().join("console.toml");
+        std::fs::write(&path, format!("{} = {toml}\n", setting.name)).unwrap();
+        let path = path.to_str().unwrap();
+        let variable = setting.variable();
+        let flag = format!("--{}={by_flag}", setting.flag);
+        let file = format!("--config={path}");
+        let winner = |arguments: &[&str], variables: &[(&str, &str)]| {
+            // Not one of the two ways to name the database beside the other.
+            let mut variables = variables.to_vec();
+            if !setting.name.starts_with("database_url") {
+                variables.push(("DATABASE_URL", "sqlite://x.db"));
+            }
+            let (layers, problems) = gathered(arguments, &variables);
+            assert_eq!(problems, Vec::<String>::new());
+            let given = layers.given(setting.name).unwrap();
+            (given.origin.clone(), given.texts.join(","))
+        };
+        let (origin, text) = winner(&[&flag, &file], &[(&variable, by_variable)]);
+        assert!(matches!(origin, Origin::Line(_)), "{origin:?}");
+        assert_eq!(text, by_flag);
+        let (origin, text) = winner(&[&file], &[(&variable, by_variable)]);
+        assert_eq!(
+            (origin, text.as_str()),
+            (Origin::Variable(variable), by_variable)
+        );
+        let (origin, text) = winner(&[&file], &[]);
+        assert!(matches!(origin, Origin::File { line: 1, .. }), "{origin:?}");
+        match setting.form {
+            // It counts from the file's folder.
+            table::Form::Path => {
+                let beside = folder.path().join(by_file);
+                assert_eq!(text, beside.to_str().unwrap());
+            }
+            _ => assert_eq!(text, by_file),
+        }
+    }
+}
+
+#[test]
+fn a_mistyped_variable_is_told() {
+    let loaded = loaded(
+        &[],
+        &[("FLEXFEED_CONSOLE_UDP_PROTS", "1"), ("FLEXFEED_DATA", "x")],
+    );
+    let warnings = loaded.unwrap().warnings;
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].contains("is FLEXFEED_CONSOLE_UDP_PORTS meant?"));
+}
+
+#[test]
+fn a_check_shows_every_setting() {
+    let loaded = loaded(
+        &["--session-time", "90m"],
+        &[("DATABASE_URL", "sqlite://x")],
+    )
+    .unwrap();
+    let text = check::text(&loaded);
+    for setting in SETTINGS {
+        assert!(text.contains(&format!("  {} ", setting.name)), "{text}");
+    }
+    assert!(text.contains("90m   (--session-time)"), "{text}");
+    let json = check::as_json(&loaded);
+    assert_eq!(json["settings"].as_array().unwrap().len(), SETTINGS.len());
+}

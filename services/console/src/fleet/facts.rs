@@ -1,0 +1,83 @@
+//! What is known of receivers, as it comes from the store.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::Rung;
+
+/// What is known of a receiver itself. Times are Unix milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Who it is.
+    pub id: Uuid,
+    /// What it calls itself.
+    pub name: String,
+    /// What the operator calls it; empty for nothing.
+    pub label: String,
+    /// The operator's tags.
+    pub tags: Vec<String>,
+    /// Its program and version.
+    pub software: String,
+    /// Where it connected from last.
+    pub address: String,
+    /// When it was admitted first.
+    pub enrolled_ms: i64,
+    /// When it was admitted last.
+    pub seen_ms: i64,
+    /// Since when it is not admitted any more.
+    pub revoked_ms: Option<i64>,
+    /// The operator keeps it on unicast.
+    pub held: bool,
+}
+
+impl Facts {
+    /// What people call it.
+    pub(super) fn shown(&self) -> &str {
+        match self.label.is_empty() {
+            true => &self.name,
+            false => &self.label,
+        }
+    }
+
+    pub(super) fn key(&self) -> String {
+        self.shown().to_lowercase()
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut text = format!(
+            "{}\n{}\n{}\n{}\n{}",
+            self.name, self.label, self.id, self.address, self.software
+        );
+        for tag in &self.tags {
+            text.push('\n');
+            text.push_str(tag);
+        }
+        text.to_lowercase()
+    }
+}
+
+/// How a receiver gets a channel. Times are Unix milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// The channel.
+    pub channel: Arc<str>,
+    /// Whether the receiver is connected.
+    pub connected: bool,
+    /// How it gets the channel.
+    pub rung: Rung,
+    /// Since when.
+    pub since_ms: i64,
+    /// Why it moved there.
+    pub cause: Option<Arc<str>>,
+    /// The last seq that it confirmed.
+    pub cursor: Option<u64>,
+    /// The updates that it still had to get when this was written.
+    pub backlog: u64,
+    /// The key epoch that it has.
+    pub key_sequence: Option<u64>,
+    /// The round-trip time of its connection in microseconds.
+    pub rtt_us: Option<u64>,
+    /// When this was written.
+    pub updated_ms: i64,
+}

@@ -1,0 +1,217 @@
+//! All receivers and what is known of them, in memory: filtered, sorted and paged from here, so that
+//! a list of 100,000 costs the database nothing.
+//!
+//! `facts` is what comes in, `view` what goes out, `query` which of them and in which order, `page`
+//! finds them, `delta` compares two pages. All of it is data; `crate::live` fills it and sends it.
+
+mod delta;
+mod facts;
+mod page;
+mod query;
+mod rung;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::api::overview::Counts;
+pub use delta::{Delta, delta};
+pub use facts::{Facts, State};
+pub use page::{Page, Place};
+pub use query::{Filter, Order, Selection, Sort};
+pub use rung::Rung;
+pub use view::{Receiver, ReceiverChannel};
+
+/// One receiver with everything known of it.
+#[derive(Debug)]
+struct Entry {
+    facts: Facts,
+    /// By channel.
+    states: Vec<State>,
+    /// In lower case, to sort by.
+    key: String,
+    /// In lower case, to search in.
+    text: String,
+}
+
+/// All receivers.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    entries: HashMap<Uuid, Entry>,
+    heads: HashMap<Arc<str>, u64>,
+    /// Texts that many receivers share: channels, causes.
+    words: HashMap<Arc<str>, ()>,
+    version: u64,
+}
+
+impl Fleet {
+    /// Grows with every change.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether there is such a receiver.
+    #[must_use]
+    pub fn has(&self, id: Uuid) -> bool {
+        self.entries.contains_key(&id)
+    }
+
+    /// All of them.
+    pub fn ids(&self) -> impl Iterator<Item = Uuid> {
+        self.entries.keys().copied()
+    }
+
+    /// Takes in what is known of a receiver itself.
+    pub fn put_receiver(&mut self, facts: Facts) {
+        self.version += 1;
+        let (key, text) = (facts.key(), facts.text());
+        match self.entries.get_mut(&facts.id) {
+            Some(entry) => {
+                entry.facts = facts;
+                entry.key = key;
+                entry.text = text;
+            }
+            None => {
+                let entry = Entry {
+                    states: Vec::new(),
+                    key,
+                    text,
+                    facts,
+                };
+                self.entries.insert(entry.facts.id, entry);
+            }
+        }
+    }
+
+    /// Takes in how a receiver gets a channel. Returns whether the receiver is known.
+    pub fn put_state(&mut self, id: Uuid, state: State) -> bool {
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return false;
+        };
+        self.version += 1;
+        match entry
+            .states
+            .binary_search_by(|known| known.channel.cmp(&state.channel))
+        {
+            Ok(at) => {
+                if let Some(known) = entry.states.get_mut(at) {
+                    *known = state;
+                }
+            }
+            Err(at) => entry.states.insert(at, state),
+        }
+        true
+    }
+
+    /// Forgets a receiver.
+    pub fn remove(&mut self, id: Uuid) {
+        if self.entries.remove(&id).is_some() {
+            self.version += 1;
+        }
+    }
+
+    /// Takes in a channel's last seq, which those who are not connected fall behind.
+    pub fn put_head(&mut self, channel: &str, head: u64) {
+        let channel = self.word(channel);
+        if self.heads.insert(channel, head) != Some(head) {
+            self.version += 1;
+        }
+    }
+
+    /// The same from somebody who may know less: a head never goes back by it.
+    pub fn raise_head(&mut self, channel: &str, head: u64) {
+        if self.heads.get(channel).is_none_or(|known| *known < head) {
+            self.put_head(channel, head);
+        }
+    }
+
+    /// Forgets everything but how often it has changed.
+    pub fn clear(&mut self) {
+        *self = Self {
+            version: self.version + 1,
+            ..Self::default()
+        };
+    }
+
+    /// Forgets a channel that is not there any more.
+    pub fn remove_channel(&mut self, channel: &str) {
+        self.version += 1;
+        self.heads.remove(channel);
+        for entry in self.entries.values_mut() {
+            entry.states.retain(|state| *state.channel != *channel);
+        }
+    }
+
+    /// The text, kept once however many have it. There are few of these: channels and causes.
+    pub fn word(&mut self, text: &str) -> Arc<str> {
+        /// Should something put other texts here, they are not shared.
+        const MOST: usize = 10_000;
+        if let Some((known, ())) = self.words.get_key_value(text) {
+            return Arc::clone(known);
+        }
+        let word: Arc<str> = text.into();
+        if self.words.len() < MOST {
+            self.words.insert(Arc::clone(&word), ());
+        }
+        word
+    }
+
+    /// What is shown of a receiver.
+    #[must_use]
+    pub fn receiver(&self, id: Uuid) -> Option<Receiver> {
+        let entry = self.entries.get(&id)?;
+        Some(self.view(entry, None))
+    }
+
+    /// Receivers by the worst of their rungs, and how many do not have everything. Without those that
+    /// were removed.
+    #[must_use]
+    pub fn counts(&self) -> (Counts, u64) {
+        let mut counts = Counts::default();
+        let mut behind = 0;
+        for entry in self.entries.values() {
+            if entry.facts.revoked_ms.is_some() {
+                continue;
+            }
+            let Some(summary) = self.summary(entry, None) else {
+                continue;
+            };
+            counts.total += 1;
+            behind += u64::from(summary.behind.is_none_or(|behind| behind > 0));
+            counts.connected += u64::from(summary.connected);
+            let place = match summary.rung {
+                Rung::Multicast => &mut counts.multicast,
+                Rung::Amt => &mut counts.amt,
+                Rung::Replicated => &mut counts.replicated,
+                Rung::Unicast => &mut counts.unicast,
+                Rung::Offline => &mut counts.offline,
+            };
+            *place += 1;
+        }
+        (counts, behind)
+    }
+
+    /// What people call a receiver, if it is known.
+    #[must_use]
+    pub fn name_of(&self, id: Uuid) -> Option<&str> {
+        self.entries.get(&id).map(|entry| entry.facts.shown())
+    }
+}

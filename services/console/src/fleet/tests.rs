@@ -1,0 +1,332 @@
+//! Lists, whatever is in them.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn id(number: u64) -> Uuid {
+    Uuid::from_u64_pair(0, number)
+}
+
+fn facts(number: u64) -> Facts {
+    Facts {
+        id: id(number),
+        name: format!("Node-{:05}", number % 997),
+        label: String::new(),
+        tags: match number % 3 {
+            0 => vec!["edge".into()],
+            _ => Vec::new(),
+        },
+        software: "flexfeed-receiver/0.1.0".into(),
+        address: format!("192.0.2.{}:4433", number % 250),
+        enrolled_ms: 1_000 + number.cast_signed(),
+        seen_ms: 2_000,
+        revoked_ms: None,
+        held: false,
+    }
+}
+
+fn state(channel: &str, rung: Rung, backlog: u64) -> State {
+    State {
+        channel: channel.into(),
+        connected: rung != Rung::Offline,
+        rung,
+        since_ms: 5_000,
+        cause: Some("stalled".into()),
+        cursor: Some(10),
+        backlog,
+        key_sequence: Some(1),
+        rtt_us: Some(1_234),
+        updated_ms: 6_000,
+    }
+}
+
+fn fleet(count: u64) -> Fleet {
+    let mut fleet = Fleet::default();
+    fleet.put_head("lore", 50);
+    for number in 0..count {
+        fleet.put_receiver(facts(number));
+        let rung = Rung::ALL[usize::try_from(number % 5).unwrap()];
+        fleet.put_state(id(number), state("lore", rung, number % 7));
+    }
+    fleet
+}
+
+/// All pages of a selection, one after the other.
+fn walk(fleet: &Fleet, selection: &Selection, limit: usize) -> Vec<Uuid> {
+    let mut all = Vec::new();
+    let mut place = Place::Start;
+    loop {
+        let page = fleet.page(selection, &place, limit).unwrap();
+        assert!(page.items.len() <= limit);
+        all.extend(page.items.iter().map(|row| row.id));
+        match page.next_cursor {
+            Some(next) => place = Place::After(next),
+            None => return all,
+        }
+    }
+}
+
+#[test]
+fn a_receiver_is_shown_with_the_worst_of_its_channels() {
+    let mut fleet = fleet(1);
+    fleet.put_state(id(0), state("news", Rung::Unicast, 3));
+    fleet.put_state(id(0), state("aaa", Rung::Amt, 9));
+    let shown = fleet.receiver(id(0)).unwrap();
+    assert_eq!(shown.rung, Rung::Unicast);
+    assert_eq!(shown.behind_updates, Some(9));
+    assert_eq!(shown.rtt_ms, Some(1.2));
+    let names: Vec<&str> = shown.channels.iter().map(|c| &*c.channel).collect();
+    assert_eq!(names, ["aaa", "lore", "news"]);
+    let mut selection = Selection::default();
+    selection.filter.channel = Some("aaa".into());
+    let page = fleet.page(&selection, &Place::Start, 10).unwrap();
+    assert_eq!(page.items[0].rung, Rung::Amt);
+    selection.filter.channel = Some("nowhere".into());
+    assert_eq!(
+        fleet.page(&selection, &Place::Start, 10).unwrap().filtered,
+        0
+    );
+}
+
+#[test]
+fn who_is_not_connected_falls_behind_with_the_channel() {
+    let mut fleet = fleet(0);
+    fleet.put_receiver(facts(1));
+    assert_eq!(fleet.receiver(id(1)).unwrap().behind_updates, None);
+    fleet.put_state(id(1), state("lore", Rung::Offline, 0));
+    assert_eq!(fleet.receiver(id(1)).unwrap().behind_updates, Some(40));
+    fleet.put_head("lore", 60);
+    assert_eq!(fleet.receiver(id(1)).unwrap().behind_updates, Some(50));
+    // Whoever is connected is as far behind as was written last.
+    fleet.put_state(id(1), state("lore", Rung::Multicast, 2));
+    assert_eq!(fleet.receiver(id(1)).unwrap().behind_updates, Some(2));
+}
+
+#[test]
+fn filters_leave_what_they_say() {
+    let fleet = fleet(1_000);
+    let count = |filter: Filter| {
+        let selection = Selection {
+            filter,
+            ..Selection::default()
+        };
+        fleet.page(&selection, &Place::Start, 1).unwrap().filtered
+    };
+    assert_eq!(count(Filter::default()), 1_000);
+    let of = |text: &str| Filter {
+        text: Some(text.into()),
+        ..Filter::default()
+    };
+    // 1 and 998 have the same name.
+    assert_eq!(count(of("node-00001")), 2);
+    assert_eq!(count(of("192.0.2.7:")), 4);
+    assert_eq!(count(of("nothing")), 0);
+    let rung = Some(Rung::Amt);
+    assert_eq!(
+        count(Filter {
+            rung,
+            ..Filter::default()
+        }),
+        200
+    );
+    let connected = Some(false);
+    assert_eq!(
+        count(Filter {
+            connected,
+            ..Filter::default()
+        }),
+        200
+    );
+    let tag = Some("edge".to_owned());
+    assert_eq!(
+        count(Filter {
+            tag,
+            ..Filter::default()
+        }),
+        334
+    );
+    let cause = Some("stalled".to_owned());
+    assert_eq!(
+        count(Filter {
+            cause,
+            ..Filter::default()
+        }),
+        1_000
+    );
+    let receiver = Some(id(3));
+    assert_eq!(
+        count(Filter {
+            receiver,
+            ..Filter::default()
+        }),
+        1
+    );
+    let behind = count(Filter {
+        behind: Some(true),
+        ..Filter::default()
+    });
+    let not = count(Filter {
+        behind: Some(false),
+        ..Filter::default()
+    });
+    assert_eq!(behind + not, 1_000);
+    assert!(behind > 800 && not > 100, "{behind} {not}");
+}
+
+#[test]
+fn a_cursor_of_another_order_is_refused() {
+    let fleet = fleet(10);
+    let selection = Selection::default();
+    let page = fleet.page(&selection, &Place::Start, 3).unwrap();
+    let next = Place::After(page.next_cursor.unwrap());
+    assert!(fleet.page(&selection, &next, 3).is_ok());
+    let other = Selection {
+        order: Order::Desc,
+        ..Selection::default()
+    };
+    assert_eq!(fleet.page(&other, &next, 3), Err(page::BadCursor));
+    for bad in ["", "x", "e30", "%%%"] {
+        let bad = Place::After(bad.into());
+        assert_eq!(fleet.page(&selection, &bad, 3), Err(page::BadCursor));
+    }
+}
+
+#[test]
+fn an_offset_leads_to_the_same_as_cursors() {
+    let fleet = fleet(503);
+    let selection = Selection {
+        sort: Sort::Lag,
+        order: Order::Desc,
+        ..Selection::default()
+    };
+    let all = walk(&fleet, &selection, 50);
+    assert_eq!(all, fleet.all(&selection));
+    let page = fleet.page(&selection, &Place::Offset(480), 50).unwrap();
+    let ids: Vec<Uuid> = page.items.iter().map(|row| row.id).collect();
+    assert_eq!(ids, all[480..]);
+    assert_eq!(page.next_cursor, None);
+    let beyond = fleet.page(&selection, &Place::Offset(9_999), 50).unwrap();
+    assert!(beyond.items.is_empty());
+    let huge = fleet.page(&selection, &Place::Offset(usize::MAX), 50);
+    assert!(huge.unwrap().items.is_empty());
+}
+
+#[test]
+fn a_hundred_thousand_are_paged_without_a_loss() {
+    let fleet = fleet(100_000);
+    for (sort, order) in [(Sort::Name, Order::Asc), (Sort::Lag, Order::Desc)] {
+        let selection = Selection {
+            sort,
+            order,
+            ..Selection::default()
+        };
+        // Far fewer pages than there are: each of them looks at all receivers.
+        let all = walk(&fleet, &selection, 25_000);
+        assert_eq!(all.len(), 100_000);
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 100_000);
+        let began = Instant::now();
+        let page = fleet.page(&selection, &Place::Offset(50_000), 100).unwrap();
+        assert_eq!(page.items.len(), 100);
+        // A generous bound on what takes milliseconds.
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+}
+
+fn rung() -> impl Strategy<Value = Rung> {
+    proptest::sample::select(Rung::ALL.to_vec())
+}
+
+fn change() -> impl Strategy<Value = (u64, Option<(Rung, u64)>)> {
+    (0..30u64, proptest::option::of((rung(), 0..4u64)))
+}
+
+fn selection() -> impl Strategy<Value = Selection> {
+    let sorts = vec![
+        Sort::Name,
+        Sort::Rung,
+        Sort::Lag,
+        Sort::Rtt,
+        Sort::Since,
+        Sort::Seen,
+        Sort::Enrolled,
+    ];
+    let orders = vec![Order::Asc, Order::Desc];
+    (
+        proptest::sample::select(sorts),
+        proptest::sample::select(orders),
+        proptest::option::of(rung()),
+    )
+        .prop_map(|(sort, order, rung)| Selection {
+            sort,
+            order,
+            filter: Filter {
+                rung,
+                ..Filter::default()
+            },
+        })
+}
+
+fn apply(fleet: &mut Fleet, changes: &[(u64, Option<(Rung, u64)>)]) {
+    for (number, change) in changes {
+        match change {
+            Some((rung, backlog)) => {
+                fleet.put_receiver(facts(*number));
+                fleet.put_state(id(*number), state("lore", *rung, *backlog));
+            }
+            None => fleet.remove(id(*number)),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn pages_together_are_everything_in_order(
+        changes in proptest::collection::vec(change(), 0..60),
+        selection in selection(),
+        limit in 1..12usize,
+    ) {
+        let mut fleet = Fleet::default();
+        apply(&mut fleet, &changes);
+        let all = walk(&fleet, &selection, limit);
+        let once: BTreeSet<&Uuid> = all.iter().collect();
+        prop_assert_eq!(once.len(), all.len());
+        prop_assert_eq!(&all, &fleet.all(&selection));
+        let expected = match selection.filter.rung {
+            None => fleet.len(),
+            Some(rung) => fleet.ids().filter(|id| fleet.receiver(*id).unwrap().rung == rung).count(),
+        };
+        prop_assert_eq!(all.len(), expected);
+    }
+
+    #[test]
+    fn a_page_and_its_deltas_are_the_next_page(
+        first in proptest::collection::vec(change(), 0..60),
+        second in proptest::collection::vec(change(), 0..20),
+        selection in selection(),
+        limit in 1..12usize,
+    ) {
+        let mut fleet = Fleet::default();
+        apply(&mut fleet, &first);
+        let old = fleet.page(&selection, &Place::Start, limit).unwrap();
+        apply(&mut fleet, &second);
+        let new = fleet.page(&selection, &Place::Start, limit).unwrap();
+        let delta = delta(&old.items, &new.items);
+        prop_assert_eq!(delta.is_empty(), old.items == new.items);
+        // What a client does with it.
+        let mut rows: HashMap<Uuid, Receiver> =
+            old.items.iter().map(|row| (row.id, row.clone())).collect();
+        for gone in &delta.gone {
+            prop_assert!(rows.remove(gone).is_some());
+        }
+        rows.extend(delta.receivers.into_iter().map(|row| (row.id, row)));
+        let order = delta.order.unwrap_or_else(|| old.items.iter().map(|row| row.id).collect());
+        let shown: Vec<Receiver> = order.iter().map(|id| rows[id].clone()).collect();
+        prop_assert_eq!(shown, new.items);
+        prop_assert_eq!(rows.len(), order.len());
+    }
+}

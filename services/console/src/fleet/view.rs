@@ -1,0 +1,191 @@
+//! What is shown of a receiver.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::facts::State;
+use super::{Entry, Fleet, Rung};
+
+/// A receiver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Receiver {
+    /// Who it is.
+    pub id: Uuid,
+    /// What it calls itself.
+    pub name: String,
+    /// What the operator calls it; null for nothing.
+    pub label: Option<String>,
+    /// The operator's tags.
+    pub tags: Vec<String>,
+    /// Its program and version.
+    pub software: String,
+    /// Where it connected from last.
+    pub address: String,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Whether it was removed: it is not admitted any more.
+    pub revoked: bool,
+    /// Whether the operator keeps it on unicast.
+    pub held: bool,
+    /// When it was admitted first; Unix milliseconds.
+    pub enrolled_ms: i64,
+    /// When it was admitted last; Unix milliseconds.
+    pub seen_ms: i64,
+    /// The round-trip time of its connection; null where it was not measured.
+    pub rtt_ms: Option<f64>,
+    /// The worst of the ways in which it gets its channels; with the filter `channel`, that of this one.
+    pub rung: Rung,
+    /// Why it moved there; null where nothing was the cause.
+    pub cause: Option<String>,
+    /// Since when; Unix milliseconds; null if it never was connected.
+    pub since_ms: Option<i64>,
+    /// The updates that it still has to get, of the channel for which that is most; null where its
+    /// cursor is not known.
+    pub behind_updates: Option<u64>,
+    /// Its channels, by name.
+    pub channels: Vec<ReceiverChannel>,
+}
+
+/// How a receiver gets one channel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ReceiverChannel {
+    /// The channel.
+    pub channel: String,
+    /// How it gets it.
+    pub rung: Rung,
+    /// Since when; Unix milliseconds.
+    pub since_ms: i64,
+    /// Why it moved there; null where nothing was the cause.
+    pub cause: Option<String>,
+    /// The last seq that it confirmed; null if it confirmed none.
+    pub cursor: Option<u64>,
+    /// The updates that it still has to get; null where its cursor is not known.
+    pub behind_updates: Option<u64>,
+    /// The key epoch that it has; null without a flow.
+    pub key_sequence: Option<u64>,
+    /// When this was written; Unix milliseconds.
+    pub updated_ms: i64,
+}
+
+/// What is filtered and sorted by: of one channel, or the worst of all.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Summary<'a> {
+    pub(super) connected: bool,
+    pub(super) rung: Rung,
+    pub(super) cause: Option<&'a str>,
+    pub(super) since_ms: Option<i64>,
+    pub(super) behind: Option<u64>,
+    pub(super) rtt_us: Option<u64>,
+}
+
+impl Fleet {
+    /// The updates that a receiver still has to get.
+    pub(super) fn behind(&self, state: &State) -> Option<u64> {
+        if state.connected {
+            return Some(state.backlog);
+        }
+        // What was true when it left is not, any more, once the channel goes on.
+        let head = self.heads.get(&state.channel).copied();
+        match (head, state.cursor) {
+            (Some(head), Some(cursor)) => Some(head.saturating_sub(cursor)),
+            _ => None,
+        }
+    }
+
+    /// `None` if the receiver does not have that channel.
+    pub(super) fn summary<'a>(
+        &'a self,
+        entry: &'a Entry,
+        channel: Option<&str>,
+    ) -> Option<Summary<'a>> {
+        let mut states = entry
+            .states
+            .iter()
+            .filter(|state| channel.is_none_or(|channel| *state.channel == *channel));
+        let Some(first) = states.next() else {
+            return channel.is_none().then_some(Summary {
+                connected: false,
+                rung: Rung::Offline,
+                cause: None,
+                since_ms: None,
+                behind: None,
+                rtt_us: None,
+            });
+        };
+        let rung = |state: &State| match state.connected {
+            true => state.rung,
+            false => Rung::Offline,
+        };
+        let mut summary = Summary {
+            connected: first.connected,
+            rung: rung(first),
+            cause: first.cause.as_deref(),
+            since_ms: Some(first.since_ms),
+            behind: self.behind(first),
+            rtt_us: first.rtt_us,
+        };
+        for state in states {
+            summary.connected |= state.connected;
+            summary.behind = summary.behind.max(self.behind(state));
+            summary.rtt_us = summary.rtt_us.max(state.rtt_us);
+            // The worst; of several that are as bad, what came last.
+            if (rung(state), Some(state.since_ms)) > (summary.rung, summary.since_ms) {
+                summary.rung = rung(state);
+                summary.cause = state.cause.as_deref();
+                summary.since_ms = Some(state.since_ms);
+            }
+        }
+        Some(summary)
+    }
+
+    pub(super) fn view(&self, entry: &Entry, channel: Option<&str>) -> Receiver {
+        let facts = &entry.facts;
+        // Those without the channel are not asked for with it.
+        let summary = self
+            .summary(entry, channel)
+            .or_else(|| self.summary(entry, None));
+        let (connected, rung) = summary.map_or((false, Rung::Offline), |s| (s.connected, s.rung));
+        Receiver {
+            id: facts.id,
+            name: facts.name.clone(),
+            label: (!facts.label.is_empty()).then(|| facts.label.clone()),
+            tags: facts.tags.clone(),
+            software: facts.software.clone(),
+            address: facts.address.clone(),
+            connected,
+            revoked: facts.revoked_ms.is_some(),
+            held: facts.held,
+            enrolled_ms: facts.enrolled_ms,
+            seen_ms: facts.seen_ms,
+            rtt_ms: summary.and_then(|s| s.rtt_us).map(milliseconds),
+            rung,
+            cause: summary.and_then(|s| s.cause).map(str::to_owned),
+            since_ms: summary.and_then(|s| s.since_ms),
+            behind_updates: summary.and_then(|s| s.behind),
+            channels: entry
+                .states
+                .iter()
+                .map(|state| ReceiverChannel {
+                    channel: state.channel.to_string(),
+                    rung: match state.connected {
+                        true => state.rung,
+                        false => Rung::Offline,
+                    },
+                    since_ms: state.since_ms,
+                    cause: state.cause.as_deref().map(str::to_owned),
+                    cursor: state.cursor,
+                    behind_updates: self.behind(state),
+                    key_sequence: state.key_sequence,
+                    updated_ms: state.updated_ms,
+                })
+                .collect(),
+        }
+    }
+}
+
+/// To a tenth of a millisecond: more says nothing, and changes all the time.
+fn milliseconds(us: u64) -> f64 {
+    let tenths = u32::try_from((us + 50) / 100).unwrap_or(u32::MAX);
+    f64::from(tenths) / 10.0
+}

@@ -1,0 +1,27 @@
+//! The operator's console: an API under `/api/v1`, live events, and the dashboard.
+//!
+//! `live` follows the database, which the source writes; `fleet` and `live::board` are what is known,
+//! in memory; `api` answers from there, and asks the source by commands in the database; `auth` says
+//! who may; `http` is everything around. The program is in `run`, `cli`, `config` and `commands`; a
+//! source with a console of its own calls [`mount`].
+
+pub mod api;
+pub mod auth;
+pub mod cli;
+mod clock;
+pub mod commands;
+pub mod config;
+pub mod fleet;
+pub mod http;
+pub mod live;
+pub mod logging;
+mod mount;
+mod notify;
+pub mod run;
+#[cfg(feature = "sabotage")]
+pub mod sabotage;
+pub mod setup;
+mod site;
+
+pub use mount::{Console, mount};
+pub use site::{Parts, Site};

@@ -1,0 +1,105 @@
+//! What is known beside the receivers: channels, feeds, relays, the source, the last moves.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use store::{Changes, ChannelRow, FeedEvent, FeedRow, MoveRow, PulseRow, RelayRow, SourceInfo};
+
+/// So many moves are kept here; the database has more.
+pub const MOVES: usize = 200;
+
+/// Feeds of which is kept what was seen of them last.
+const SEEN: usize = 10_000;
+
+/// What is known beside the receivers.
+#[derive(Debug, Default)]
+pub struct Board {
+    /// By channel.
+    pub pulses: BTreeMap<String, PulseRow>,
+    /// The newest first.
+    pub moves: VecDeque<MoveRow>,
+    /// By address; without those that are gone.
+    pub relays: BTreeMap<String, RelayRow>,
+    /// What the source says about itself.
+    pub source: Option<SourceInfo>,
+    /// All channels, by name.
+    pub channels: Vec<ChannelRow>,
+    /// All feeds that are there.
+    pub feeds: Vec<FeedRow>,
+    /// What happened to feeds last, by channel and URL.
+    pub seen: HashMap<(String, String), FeedEvent>,
+    /// When it was brought up to date last; Unix milliseconds by the clock of this machine. `None`
+    /// before the first time.
+    pub as_of_ms: Option<i64>,
+    /// Grows with every change.
+    pub version: u64,
+}
+
+impl Board {
+    /// Takes in what has changed; all of it is new if `anew`.
+    pub fn take(&mut self, changes: &mut Changes, anew: bool) {
+        if anew {
+            *self = Self {
+                channels: std::mem::take(&mut self.channels),
+                feeds: std::mem::take(&mut self.feeds),
+                version: self.version + 1,
+                ..Self::default()
+            };
+        }
+        let before = self.version;
+        for pulse in changes.pulses.drain(..) {
+            self.version = before + 1;
+            self.pulses.insert(pulse.channel.clone(), pulse);
+        }
+        for moved in changes.moves.drain(..) {
+            self.version = before + 1;
+            self.moves.push_front(moved);
+        }
+        self.moves.truncate(MOVES);
+        for relay in changes.relays.drain(..) {
+            self.version = before + 1;
+            match relay.gone {
+                true => self.relays.remove(&relay.address),
+                false => self.relays.insert(relay.address.clone(), relay),
+            };
+        }
+        for event in changes.feed_events.drain(..) {
+            self.version = before + 1;
+            if self.seen.len() < SEEN {
+                let feed = (event.channel.clone(), event.url.clone());
+                self.seen.insert(feed, event);
+            }
+        }
+        if let Some(source) = changes.info.take() {
+            self.version = before + 1;
+            self.source = Some(source);
+        }
+    }
+
+    /// Takes in all channels and feeds.
+    pub fn take_settings(&mut self, mut channels: Vec<ChannelRow>, mut feeds: Vec<FeedRow>) {
+        channels.retain(|row| row.active);
+        channels.sort_by(|a, b| a.channel.name.cmp(&b.channel.name));
+        // For how long a lease is yet is another number each time, and says nothing new.
+        for row in &mut channels {
+            if let Some(lease) = &mut row.lease {
+                lease.for_ms = 0;
+            }
+        }
+        let names: HashSet<&str> = channels.iter().map(|row| &*row.channel.name).collect();
+        feeds.retain(|row| row.active && names.contains(&*row.channel));
+        feeds.sort_by(|a, b| (&a.channel, &a.settings.url).cmp(&(&b.channel, &b.settings.url)));
+        if channels == self.channels && feeds == self.feeds {
+            return;
+        }
+        self.version += 1;
+        self.pulses.retain(|name, _| names.contains(&**name));
+        self.channels = channels;
+        self.feeds = feeds;
+    }
+
+    /// A channel that is there.
+    #[must_use]
+    pub fn channel(&self, name: &str) -> Option<&ChannelRow> {
+        self.channels.iter().find(|row| row.channel.name == name)
+    }
+}

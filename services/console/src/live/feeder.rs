@@ -1,0 +1,175 @@
+//! Follows the database: everything at first, then what has changed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::{Changes, ReceiverRow, StateRow, StoreError, Topic};
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use crate::clock::now_ms;
+use crate::fleet::{Facts, Fleet, Rung, State};
+use crate::site::Site;
+
+/// It is looked at so often, also where nobody says that something has changed.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Between two looks, however much changes.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Channels and feeds are read so often.
+const SETTINGS: Duration = Duration::from_secs(5);
+
+/// Rows of each kind in one look.
+const ROWS: usize = 5_000;
+
+/// The longest wait after a failure.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// What has been read.
+#[derive(Debug, Clone, Copy)]
+struct Read {
+    epoch: i64,
+    upto: u64,
+}
+
+/// Follows the database until the site's stop.
+pub async fn follow(site: Arc<Site>) {
+    let stop = site.stop.clone();
+    stop.run_until_cancelled(follow_forever(&site)).await;
+}
+
+async fn follow_forever(site: &Site) {
+    let mut watch = site.records.watch(Topic::Changes);
+    let mut read: Option<Read> = None;
+    let mut settings_at: Option<Instant> = None;
+    let mut pause = PAUSE;
+    loop {
+        let due = settings_at.is_none_or(|at| at.elapsed() >= SETTINGS);
+        match look(site, &mut read, due || site.is_settings_due()).await {
+            Ok(with_settings) => {
+                if with_settings {
+                    settings_at = Some(Instant::now());
+                }
+                if site.health.set(None) {
+                    info!("the database answers");
+                }
+                pause = PAUSE;
+                site.changed();
+                sleep(PAUSE).await;
+                tokio::select! {
+                    () = watch.changed() => {}
+                    () = site.nudged() => {}
+                    () = sleep(LOOK) => {}
+                }
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if site.health.set(Some(text)) {
+                    warn!("the console shows what it knew before: {error}");
+                }
+                pause = (pause * 2).min(LONGEST);
+                sleep(pause).await;
+            }
+        }
+    }
+}
+
+/// Takes in what is new. Returns whether channels and feeds were read, too.
+async fn look(
+    site: &Site,
+    read: &mut Option<Read>,
+    mut with_settings: bool,
+) -> Result<bool, StoreError> {
+    loop {
+        let (mut changes, anew) = match *read {
+            None => (site.records.snapshot().await?, true),
+            Some(before) => {
+                let changes = site.records.changes_since(before.upto, ROWS).await?;
+                if changes.epoch == before.epoch {
+                    (changes, false)
+                } else {
+                    info!("the database was made anew: reading everything again");
+                    (site.records.snapshot().await?, true)
+                }
+            }
+        };
+        let more = changes.more;
+        with_settings |= anew;
+        *read = Some(Read {
+            epoch: changes.epoch,
+            upto: changes.upto,
+        });
+        take(site, &mut changes, anew);
+        if !more {
+            break;
+        }
+    }
+    if with_settings {
+        let (channels, feeds) = (site.store.channels().await?, site.store.feeds(None).await?);
+        let mut fleet = site.fleet_mut();
+        for row in &channels {
+            // Without a source that says so each second.
+            fleet.raise_head(&row.channel.name, row.channel.head);
+        }
+        drop(fleet);
+        site.board_mut().take_settings(channels, feeds);
+    }
+    site.board_mut().as_of_ms = Some(now_ms());
+    Ok(with_settings)
+}
+
+fn take(site: &Site, changes: &mut Changes, anew: bool) {
+    let mut fleet = site.fleet_mut();
+    if anew {
+        fleet.clear();
+    }
+    for id in changes.forgotten.drain(..) {
+        fleet.remove(id);
+    }
+    for row in changes.receivers.drain(..) {
+        fleet.put_receiver(facts(row));
+    }
+    for pulse in &changes.pulses {
+        fleet.put_head(&pulse.channel, pulse.head);
+    }
+    for row in changes.states.drain(..) {
+        let (id, state) = (row.receiver, state(&mut fleet, row));
+        fleet.put_state(id, state);
+    }
+    drop(fleet);
+    site.board_mut().take(changes, anew);
+}
+
+/// What the fleet keeps of a receiver.
+#[must_use]
+pub fn facts(row: ReceiverRow) -> Facts {
+    Facts {
+        id: row.id,
+        name: row.name,
+        label: row.label.unwrap_or_default(),
+        tags: row.tags,
+        software: row.software,
+        address: row.address,
+        enrolled_ms: row.enrolled_ms,
+        seen_ms: row.seen_ms,
+        revoked_ms: row.revoked_ms,
+        held: row.held,
+    }
+}
+
+fn state(fleet: &mut Fleet, row: StateRow) -> State {
+    State {
+        channel: fleet.word(&row.channel),
+        connected: row.connected,
+        // A newer source may have more of them: what is not known here is no multicast for sure.
+        rung: Rung::of_word(&row.rung).unwrap_or(Rung::Unicast),
+        since_ms: row.since_ms,
+        cause: (!row.cause.is_empty()).then(|| fleet.word(&row.cause)),
+        cursor: row.cursor,
+        backlog: row.backlog,
+        key_sequence: row.key_sequence,
+        rtt_us: row.rtt_us,
+        updated_ms: row.updated_ms,
+    }
+}

@@ -1,0 +1,355 @@
+//! Makes events of what changes: at most one each second for each thing that is watched, and one for
+//! all who watch the same.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use crate::api::events::{Snapshot, Update};
+use crate::api::feeds::Feed;
+use crate::api::moves::Move;
+use crate::api::overview::Overview;
+use crate::api::relays::Relay;
+use crate::fleet::{Page, Place, Selection, delta};
+use crate::site::Site;
+
+/// Between two events of a topic.
+const PACE: Duration = Duration::from_secs(1);
+
+/// Different things that are watched at the same time.
+const TOPICS: usize = 256;
+
+/// Events that are kept for those who come back, and their bytes, for each topic.
+const RING: usize = 64;
+const RING_BYTES: usize = 1 << 20;
+
+/// A topic that nobody watches is kept so long for those who come back.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// What is watched beside the overview: a part of the list of receivers, or nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct TopicKey {
+    /// Which receivers, from where on, and how many.
+    pub list: Option<(Selection, Place, usize)>,
+}
+
+/// Too many different things are watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooMany;
+
+/// All that is watched.
+#[derive(Debug)]
+pub struct Hub {
+    /// Tells the events of this process from those of another one.
+    run: String,
+    next: AtomicU64,
+    topics: Mutex<HashMap<TopicKey, Arc<Topic>>>,
+    clients: AtomicUsize,
+}
+
+/// Something that is watched.
+#[derive(Debug)]
+pub(super) struct Topic {
+    number: u64,
+    key: TopicKey,
+    clients: AtomicUsize,
+    state: Mutex<TopicState>,
+    /// The number of the last event.
+    pub(super) news: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct TopicState {
+    shown: Page,
+    last: u64,
+    ring: VecDeque<(u64, Bytes)>,
+    ring_bytes: usize,
+    snapshot: Option<Bytes>,
+    idle_since: Instant,
+}
+
+/// What everybody is shown, as it was told last.
+#[derive(Debug, Default)]
+struct Told {
+    overview: Option<Overview>,
+    feeds: HashMap<String, Feed>,
+    relays: Vec<Relay>,
+    last_move: i64,
+}
+
+impl Default for Hub {
+    fn default() -> Self {
+        Self {
+            run: Uuid::new_v4().simple().to_string(),
+            next: AtomicU64::new(0),
+            topics: Mutex::default(),
+            clients: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Hub {
+    /// How many watch.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    /// How many different things are watched.
+    #[must_use]
+    pub fn topics(&self) -> usize {
+        self.all().len()
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<TopicKey, Arc<Topic>>> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to watch; whoever comes back goes on after the event that it had last, if that is known.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        site: &Site,
+        key: TopicKey,
+        last_event_id: Option<&str>,
+    ) -> Result<Watcher, TooMany> {
+        let mut topics = self.all();
+        let topic = match topics.get(&key) {
+            Some(topic) => Arc::clone(topic),
+            None => {
+                if topics.len() >= TOPICS {
+                    return Err(TooMany);
+                }
+                let topic = Arc::new(Topic {
+                    number: self.next.fetch_add(1, Ordering::Relaxed),
+                    clients: AtomicUsize::new(0),
+                    state: Mutex::new(TopicState {
+                        shown: page(site, &key),
+                        last: 0,
+                        ring: VecDeque::new(),
+                        ring_bytes: 0,
+                        snapshot: None,
+                        idle_since: Instant::now(),
+                    }),
+                    news: watch::Sender::new(0),
+                    key: key.clone(),
+                });
+                topics.insert(key, Arc::clone(&topic));
+                topic
+            }
+        };
+        topic.clients.fetch_add(1, Ordering::Relaxed);
+        self.clients.fetch_add(1, Ordering::Relaxed);
+        let after = last_event_id.and_then(|id| {
+            let rest = id.strip_prefix(&self.run)?;
+            let (number, event) = rest.strip_prefix('-')?.split_once('-')?;
+            (number.parse() == Ok(topic.number)).then(|| event.parse().ok())?
+        });
+        Ok(Watcher {
+            news: topic.news.subscribe(),
+            hub: Arc::clone(self),
+            topic,
+            after,
+        })
+    }
+
+    /// An event as it goes over the wire.
+    fn event(&self, topic: &Topic, number: u64, name: &str, data: &impl Serialize) -> Bytes {
+        // Texts, numbers and lists of them can always be written.
+        let data = serde_json::to_string(data).unwrap_or_default();
+        let id = format!("{}-{}-{number}", self.run, topic.number);
+        Bytes::from(format!("id: {id}\nevent: {name}\ndata: {data}\n\n"))
+    }
+}
+
+/// The part of the list that a topic is about.
+fn page(site: &Site, key: &TopicKey) -> Page {
+    let Some((selection, place, limit)) = &key.list else {
+        return Page::default();
+    };
+    // A cursor is looked at before somebody may watch.
+    let page = site.fleet().page(selection, place, *limit);
+    page.unwrap_or_default()
+}
+
+/// Somebody who watches.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    hub: Arc<Hub>,
+    topic: Arc<Topic>,
+    news: watch::Receiver<u64>,
+    /// The last event that it had.
+    after: Option<u64>,
+}
+
+impl Watcher {
+    /// What comes next for it, if there is something: the next event, or a snapshot where that one is
+    /// gone.
+    pub(super) fn next(&mut self, site: &Site) -> Option<Bytes> {
+        let latest = *self.news.borrow_and_update();
+        let mut state = self.topic.state();
+        let at = match self.after {
+            Some(after) if after == state.last => return None,
+            Some(after) => state
+                .ring
+                .iter()
+                .position(|(number, _)| *number == after + 1),
+            None => None,
+        };
+        if let Some((number, event)) = at.and_then(|at| state.ring.get(at)) {
+            self.after = Some(*number);
+            return Some(event.clone());
+        }
+        debug_assert!(latest <= state.last);
+        let last = state.last;
+        let snapshot = match &state.snapshot {
+            Some(snapshot) => snapshot.clone(),
+            None => {
+                let snapshot = Snapshot {
+                    overview: site.overview(),
+                    receivers: self.topic.key.list.is_some().then(|| state.shown.clone()),
+                };
+                let event = self.hub.event(&self.topic, last, "snapshot", &snapshot);
+                state.snapshot = Some(event.clone());
+                event
+            }
+        };
+        self.after = Some(last);
+        Some(snapshot)
+    }
+
+    /// Waits for something new.
+    pub(super) async fn changed(&mut self) {
+        if self.news.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.hub.clients.fetch_sub(1, Ordering::Relaxed);
+        if self.topic.clients.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.topic.state().idle_since = Instant::now();
+        }
+    }
+}
+
+impl Topic {
+    fn state(&self) -> MutexGuard<'_, TopicState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.clients.load(Ordering::Relaxed) == 0 && self.state().idle_since.elapsed() >= IDLE
+    }
+
+    /// Tells what is new.
+    fn tell(&self, hub: &Hub, site: &Site, common: &Update) {
+        let shown = page(site, &self.key);
+        let mut state = self.state();
+        let changes = delta(&state.shown.items, &shown.items);
+        let counts = (state.shown.total, state.shown.filtered) != (shown.total, shown.filtered);
+        if changes.is_empty() && !counts && common.is_empty() {
+            return;
+        }
+        let is_list = self.key.list.is_some();
+        let update = Update {
+            receivers: changes.receivers,
+            gone: changes.gone,
+            order: changes.order,
+            total: is_list.then_some(shown.total),
+            filtered: is_list.then_some(shown.filtered),
+            ..common.clone()
+        };
+        state.last += 1;
+        let number = state.last;
+        let event = hub.event(self, number, "delta", &update);
+        state.ring_bytes += event.len();
+        state.ring.push_back((number, event));
+        while state.ring.len() > RING || (state.ring_bytes > RING_BYTES && state.ring.len() > 1) {
+            if let Some((_, event)) = state.ring.pop_front() {
+                state.ring_bytes -= event.len();
+            }
+        }
+        state.shown = shown;
+        state.snapshot = None;
+        drop(state);
+        self.news.send_replace(number);
+    }
+}
+
+impl Told {
+    /// What is new for everybody.
+    fn update(&mut self, site: &Site) -> Update {
+        let overview = site.overview();
+        let mut update = Update::default();
+        if self
+            .overview
+            .as_ref()
+            .is_none_or(|told| !told.is_like(&overview))
+        {
+            self.overview = Some(overview.clone());
+            update.overview = Some(overview);
+        }
+        let board = site.board();
+        let new = board
+            .moves
+            .iter()
+            .take_while(|moved| moved.id > self.last_move);
+        update.moves = new
+            .map(|row| Move::of(row, site.name_of(row.receiver)))
+            .collect();
+        self.last_move = board.moves.front().map_or(0, |moved| moved.id);
+        let relays: Vec<Relay> = board.relays.values().map(Relay::of).collect();
+        if relays != self.relays {
+            update.relays = Some(relays.clone());
+            self.relays = relays;
+        }
+        let feeds: HashMap<String, Feed> = board
+            .feeds
+            .iter()
+            .map(|row| Feed::of(row, &board))
+            .map(|feed| (feed.id.clone(), feed))
+            .collect();
+        drop(board);
+        let changed = feeds
+            .values()
+            .filter(|feed| self.feeds.get(&feed.id) != Some(feed));
+        update.feeds = changed.cloned().collect();
+        let gone = self.feeds.keys().filter(|id| !feeds.contains_key(*id));
+        update.feeds_gone = gone.cloned().collect();
+        self.feeds = feeds;
+        update
+    }
+}
+
+/// Tells everybody who watches what is new, until the site's stop.
+pub async fn tell(site: Arc<Site>) {
+    let stop = site.stop.clone();
+    let telling = async {
+        let mut told = Told::default();
+        let mut news = site.news();
+        // What is there already is no news.
+        told.update(&site);
+        loop {
+            if news.changed().await.is_err() {
+                return;
+            }
+            let common = told.update(&site);
+            site.hub.all().retain(|_, topic| !topic.is_idle());
+            let topics: Vec<Arc<Topic>> = site.hub.all().values().cloned().collect();
+            for topic in topics {
+                topic.tell(&site.hub, &site, &common);
+            }
+            sleep(PACE).await;
+        }
+    };
+    stop.run_until_cancelled(telling).await;
+}

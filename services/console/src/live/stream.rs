@@ -1,0 +1,87 @@
+//! What one of those who watch is sent.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+use super::hub::{TooMany, TopicKey, Watcher};
+use crate::auth::caller::Caller;
+use crate::site::Site;
+
+/// A sign of life where nothing happens, so that proxies and browsers notice a dead connection.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// So often it is looked whether whoever watches still may.
+const CHECK: Duration = Duration::from_secs(60);
+
+/// In how many milliseconds browsers come back.
+const RETRY: &str = "retry: 2000\n\n";
+
+struct Streaming {
+    site: Arc<Site>,
+    caller: Caller,
+    watcher: Watcher,
+    heartbeat: Interval,
+    check: Interval,
+    has_begun: bool,
+}
+
+/// The events for one who watches, until it may not any more or the program ends.
+///
+/// # Errors
+/// Too many different things are watched.
+pub fn stream(
+    site: Arc<Site>,
+    caller: Caller,
+    key: TopicKey,
+    last_event_id: Option<&str>,
+) -> Result<impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static, TooMany> {
+    let watcher = site.hub.watch(&site, key, last_event_id)?;
+    let every = |time| {
+        let mut interval = interval_at(Instant::now() + time, time);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        interval
+    };
+    let streaming = Streaming {
+        site,
+        caller,
+        watcher,
+        heartbeat: every(HEARTBEAT),
+        check: every(CHECK),
+        has_begun: false,
+    };
+    Ok(unfold(streaming, |mut streaming| async move {
+        let bytes = streaming.next().await?;
+        Some((Ok(bytes), streaming))
+    }))
+}
+
+impl Streaming {
+    async fn next(&mut self) -> Option<Bytes> {
+        if !self.has_begun {
+            self.has_begun = true;
+            return Some(Bytes::from_static(RETRY.as_bytes()));
+        }
+        loop {
+            if let Some(event) = self.watcher.next(&self.site) {
+                self.heartbeat.reset();
+                return Some(event);
+            }
+            tokio::select! {
+                () = self.site.stop.cancelled() => return None,
+                () = self.watcher.changed() => {}
+                _ = self.heartbeat.tick() => return Some(Bytes::from_static(b": alive\n\n")),
+                _ = self.check.tick() => {
+                    if !self.caller.is_still_let_in(&self.site).await {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! A console inside a program that has the database open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::site::{Parts, Site};
+use crate::{http, live, setup};
+
+/// What is of no use any more is forgotten so often.
+const TRIM: Duration = Duration::from_secs(3_600);
+
+/// A console that follows its database.
+pub struct Console {
+    site: Arc<Site>,
+    tasks: JoinSet<()>,
+}
+
+/// Makes a console of its parts, and begins to follow the database. It goes on until the stop of the
+/// parts. Within a tokio runtime only.
+#[must_use]
+pub fn mount(parts: Parts) -> Console {
+    let site = Arc::new(Site::new(parts));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(live::follow(Arc::clone(&site)));
+    tasks.spawn(live::tell(Arc::clone(&site)));
+    tasks.spawn(trim(Arc::clone(&site)));
+    Console { site, tasks }
+}
+
+impl Console {
+    /// What requests are answered by. `local` if only this machine reaches it: then it answers to no
+    /// name that another site can have.
+    #[must_use]
+    pub fn router(&self, local: bool) -> axum::Router {
+        http::router(Arc::clone(&self.site), local)
+    }
+
+    /// Answers on `listener` until the stop, with bounds on what clients can use up; before that it
+    /// says where it is and, if there is nobody yet who may use it, prints the link for the first.
+    pub async fn serve(mut self, listener: TcpListener) {
+        let address = listener.local_addr().ok();
+        let base = setup::base(&self.site.settings, address);
+        info!("the console is at {base}");
+        match setup::new_link(&*self.site.accounts, &base).await {
+            Ok(Some(link)) => info!("nobody is set up yet; make the first operator at {link}"),
+            Ok(None) => {}
+            Err(error) => warn!("cannot say whether somebody is set up: {error}"),
+        }
+        http::serve(Arc::clone(&self.site), listener).await;
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    /// All that it answers from.
+    #[must_use]
+    pub fn site(&self) -> &Arc<Site> {
+        &self.site
+    }
+}
+
+/// Forgets old sessions, tokens and lines of the audit log.
+async fn trim(site: Arc<Site>) {
+    let stop = site.stop.clone();
+    let trimming = async {
+        let mut pause = Duration::from_secs(60);
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = TRIM;
+            if let Err(error) = site.accounts.trim_accounts().await {
+                warn!("old sessions could not be forgotten: {error}");
+            }
+        }
+    };
+    stop.run_until_cancelled(trimming).await;
+}

@@ -1,0 +1,211 @@
+//! Everything that requests are answered from.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use service::places::{Bounds, Places};
+use store::{Accounts, Records, Store};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::api::overview::Overview;
+use crate::auth::limit::Buckets;
+use crate::auth::password::Passwords;
+use crate::config::{SecureCookies, SiteSettings};
+use crate::fleet::Fleet;
+use crate::http::metrics::Metrics;
+use crate::live::Hub;
+use crate::live::board::Board;
+
+/// What a console is made of.
+#[derive(Clone)]
+pub struct Parts {
+    /// Channels, feeds, updates, tokens.
+    pub store: Arc<dyn Store>,
+    /// What the source records, and what it is asked.
+    pub records: Arc<dyn Records>,
+    /// Who may use the console.
+    pub accounts: Arc<dyn Accounts>,
+    /// How requests are taken.
+    pub settings: SiteSettings,
+    /// Ends it.
+    pub stop: CancellationToken,
+}
+
+/// Everything that requests are answered from.
+pub struct Site {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) records: Arc<dyn Records>,
+    pub(crate) accounts: Arc<dyn Accounts>,
+    pub(crate) settings: SiteSettings,
+    pub(crate) stop: CancellationToken,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) health: Health,
+    pub(crate) passwords: Passwords,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: Metrics,
+    pub(crate) places: Arc<Places>,
+    pub(crate) fetching: Arc<feed::fetch::Limits>,
+    fleet: RwLock<Fleet>,
+    board: RwLock<Board>,
+    news: watch::Sender<u64>,
+    nudge: Notify,
+    settings_due: AtomicBool,
+}
+
+/// How often somebody may try.
+#[derive(Debug)]
+pub struct Limits {
+    /// To sign in, from an address.
+    pub by_address: Buckets<std::net::IpAddr>,
+    /// To sign in, with a name.
+    pub by_name: Buckets<String>,
+    /// To have the console fetch something.
+    pub fetches: Buckets<i64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            by_address: Buckets::new(10, Duration::from_secs(30)),
+            by_name: Buckets::new(50, Duration::from_secs(30)),
+            fetches: Buckets::new(20, Duration::from_secs(3)),
+        }
+    }
+}
+
+/// Whether the database answers, and since when it does not.
+#[derive(Debug, Default)]
+pub struct Health(Mutex<Option<Trouble>>);
+
+/// What is wrong, and since when.
+#[derive(Debug, Clone)]
+pub struct Trouble {
+    /// In the database's words.
+    pub text: String,
+    /// Since when.
+    pub since: Instant,
+}
+
+impl Health {
+    /// Notes what is wrong, if anything. Returns whether that is another answer than before.
+    pub fn set(&self, trouble: Option<String>) -> bool {
+        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = now.is_some() != trouble.is_some();
+        let since = now
+            .as_ref()
+            .map_or_else(Instant::now, |before| before.since);
+        *now = trouble.map(|text| Trouble { text, since });
+        changed
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn trouble(&self) -> Option<Trouble> {
+        let now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        now.clone()
+    }
+}
+
+impl Site {
+    /// All of it, with nothing known yet.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            store: parts.store,
+            records: parts.records,
+            accounts: parts.accounts,
+            settings: parts.settings,
+            stop: parts.stop,
+            hub: Arc::default(),
+            health: Health::default(),
+            passwords: Passwords::default(),
+            limits: Limits::default(),
+            metrics: Metrics::default(),
+            places: Arc::new(Places::new(Bounds {
+                connections: 1_024,
+                answers: 512,
+                // Behind a proxy all clients have the same address.
+                per_peer: 448,
+                ..Bounds::default()
+            })),
+            fetching: Arc::new(feed::fetch::Limits::new(8, 2)),
+            fleet: RwLock::default(),
+            board: RwLock::default(),
+            news: watch::Sender::new(0),
+            nudge: Notify::new(),
+            settings_due: AtomicBool::new(false),
+        }
+    }
+
+    /// The receivers. Nothing is changed half under these locks.
+    pub(crate) fn fleet(&self) -> RwLockReadGuard<'_, Fleet> {
+        self.fleet.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn fleet_mut(&self) -> RwLockWriteGuard<'_, Fleet> {
+        self.fleet.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn board(&self) -> RwLockReadGuard<'_, Board> {
+        self.board.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn board_mut(&self) -> RwLockWriteGuard<'_, Board> {
+        self.board.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What people call a receiver, if it is known.
+    pub(crate) fn name_of(&self, id: Uuid) -> Option<String> {
+        self.fleet().name_of(id).map(str::to_owned)
+    }
+
+    /// The overview as it is now.
+    pub(crate) fn overview(&self) -> Overview {
+        Overview::of(self)
+    }
+
+    /// The feeder has looked: whoever tells looks whether something has changed.
+    pub(crate) fn changed(&self) {
+        let version = self.fleet().version() + self.board().version;
+        self.news.send_if_modified(|told| {
+            let is_new = *told != version;
+            *told = version;
+            is_new
+        });
+    }
+
+    pub(crate) fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    /// Something was changed here: it is to be seen soon, channels and feeds included.
+    pub(crate) fn nudge(&self) {
+        self.settings_due.store(true, Ordering::Relaxed);
+        self.nudge.notify_one();
+    }
+
+    pub(crate) async fn nudged(&self) {
+        self.nudge.notified().await;
+    }
+
+    pub(crate) fn is_settings_due(&self) -> bool {
+        self.settings_due.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl Site {
+    /// Whether cookies for this client are for https only.
+    pub(crate) fn is_secure(&self, client: &crate::auth::client::Client) -> bool {
+        let public = self.settings.public_url.as_ref();
+        match self.settings.secure_cookies {
+            SecureCookies::On => true,
+            SecureCookies::Off => false,
+            SecureCookies::Auto => {
+                client.by_https || public.is_some_and(|url| url.scheme() == "https")
+            }
+        }
+    }
+}
