@@ -75,7 +75,7 @@ cd "$CARGO_TARGET_DIR/debug"
 printf "#!/bin/sh\necho the demo ran with \$DEMO_SECONDS\nexit 7\n" >flexfeed-demo
 printf "#!/bin/sh\necho simulated \"\$@\"\nexit 1\n" >flexfeed-simulate
 printf "#!/bin/sh\necho sabotage ran on \$FLEXFEED_BIN_DIR\n" >flexfeed-sabotage
-for program in flexfeed-source flexfeed-receiver flexfeed-relay flexfeed-gateway; do
+for program in flexfeed-source flexfeed-receiver flexfeed-relay flexfeed-gateway flexfeed-console; do
 	case $* in
 	*features*) echo breaks a promise on purpose >$program ;;
 	*) echo plain >$program ;;
@@ -248,7 +248,7 @@ dev demo --yes
 ends 7
 called 'sudo -n env DEBIAN_FRONTEND=noninteractive apt-get'
 called 'installer -y --no-modify-path --default-toolchain 1.94 --profile minimal --component rustfmt --component clippy'
-called 'cargo build --locked -p flexfeed-source -p flexfeed-receiver -p flexfeed-relay -p flexfeed-gateway -p flexfeed-testbed'
+called 'cargo build --locked -p flexfeed-source -p flexfeed-receiver -p flexfeed-relay -p flexfeed-gateway -p flexfeed-console -p flexfeed-testbed'
 says 'the demo ran with 3' 'Everything needed is there now.' 'first build'
 dev demo
 ends 7

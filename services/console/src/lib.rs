@@ -22,6 +22,8 @@ pub mod run;
 pub mod sabotage;
 pub mod setup;
 mod site;
+#[cfg(test)]
+mod tests;
 
 pub use mount::{Console, mount};
 pub use site::{Parts, Site};

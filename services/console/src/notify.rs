@@ -48,9 +48,9 @@ fn tell(state: &[NotifyState<'_>]) {
 
 /// The status in a line.
 fn line(site: &Site) -> String {
-    let trouble = match site.health.trouble() {
-        Some(_) => ", the database does not answer",
-        None => "",
+    let trouble = match site.health.is_failing() {
+        true => ", the database does not answer",
+        false => "",
     };
     format!(
         "{} receivers, {} pages watch{trouble}",

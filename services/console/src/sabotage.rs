@@ -14,8 +14,8 @@ static BROKEN: OnceLock<Sabotage> = OnceLock::new();
 /// What is broken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sabotage {
-    /// Moves that are new are not told.
-    pub moves_untold: bool,
+    /// Where receivers stand stays as it was at the start.
+    pub rungs_frozen: bool,
 }
 
 /// Breaks what the variable says. Switches of other services are fine here.
@@ -29,11 +29,11 @@ pub fn begin() -> anyhow::Result<()> {
     };
     for switch in value.split(',').map(str::trim).filter(|s| !s.is_empty()) {
         match switch {
-            "moves-untold" => sabotage.moves_untold = true,
+            "rungs-frozen" => sabotage.rungs_frozen = true,
             other => {
                 // Others' switches have the same form; what is none has another.
                 if other.contains(|c: char| !c.is_ascii_lowercase() && c != '-') {
-                    bail!("{VARIABLE}={other:?}: a console has moves-untold");
+                    bail!("{VARIABLE}={other:?}: a console has rungs-frozen");
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! Everything that requests are answered from.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use service::places::{Bounds, Places};
 use store::{Accounts, Records, Store};
@@ -76,36 +76,20 @@ impl Default for Limits {
     }
 }
 
-/// Whether the database answers, and since when it does not.
+/// Whether the database answers, as far as is known.
 #[derive(Debug, Default)]
-pub struct Health(Mutex<Option<Trouble>>);
-
-/// What is wrong, and since when.
-#[derive(Debug, Clone)]
-pub struct Trouble {
-    /// In the database's words.
-    pub text: String,
-    /// Since when.
-    pub since: Instant,
-}
+pub struct Health(AtomicBool);
 
 impl Health {
-    /// Notes what is wrong, if anything. Returns whether that is another answer than before.
-    pub fn set(&self, trouble: Option<String>) -> bool {
-        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = now.is_some() != trouble.is_some();
-        let since = now
-            .as_ref()
-            .map_or_else(Instant::now, |before| before.since);
-        *now = trouble.map(|text| Trouble { text, since });
-        changed
+    /// Notes whether it fails. Returns whether that is another answer than before.
+    pub fn set_failing(&self, failing: bool) -> bool {
+        self.0.swap(failing, Ordering::Relaxed) != failing
     }
 
-    /// What is wrong.
+    /// Whether it fails.
     #[must_use]
-    pub fn trouble(&self) -> Option<Trouble> {
-        let now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        now.clone()
+    pub fn is_failing(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -169,7 +153,8 @@ impl Site {
 
     /// The feeder has looked: whoever tells looks whether something has changed.
     pub(crate) fn changed(&self) {
-        let version = self.fleet().version() + self.board().version;
+        let failing = u64::from(self.health.is_failing());
+        let version = 2 * (self.fleet().version() + self.board().version) + failing;
         self.news.send_if_modified(|told| {
             let is_new = *told != version;
             *told = version;

@@ -2,7 +2,10 @@
 
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
@@ -23,25 +26,30 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        match axum::Json::from_request(request, state).await {
+        let kind = request.headers().get(CONTENT_TYPE);
+        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        if !kind.eq_ignore_ascii_case("application/json") {
+            let what = "send it with Content-Type: application/json";
+            return Err(Problem::media_type(what));
+        }
+        let body = Bytes::from_request(request, state).await;
+        let body = body.map_err(|rejection| match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large("a request has at most 64 KiB"),
+            _ => Problem::malformed(rejection.body_text()),
+        })?;
+        let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+        if first.is_some_and(|byte| *byte == b'[') {
+            // An array would be taken for the members in their order.
+            return Err(Problem::invalid("body", "the body has to be a JSON object"));
+        }
+        match axum::Json::from_bytes(&body) {
             Ok(axum::Json(value)) => Ok(Self(value)),
-            Err(rejection) => Err(of_json(&rejection)),
+            Err(rejection) => Err(match rejection {
+                JsonRejection::JsonDataError(_) => Problem::invalid("body", rejection.body_text()),
+                _ => Problem::malformed(rejection.body_text()),
+            }),
         }
-    }
-}
-
-fn of_json(rejection: &JsonRejection) -> Problem {
-    let text = rejection.body_text();
-    match rejection {
-        JsonRejection::JsonDataError(_) => Problem::invalid("body", text),
-        JsonRejection::JsonSyntaxError(_) => Problem::malformed(text),
-        JsonRejection::MissingJsonContentType(_) => {
-            Problem::media_type("send it with Content-Type: application/json")
-        }
-        other if other.status().as_u16() == 413 => {
-            Problem::too_large("a request has at most 64 KiB")
-        }
-        _ => Problem::malformed(text),
     }
 }
 

@@ -185,7 +185,7 @@ pub struct RelayCounts {
 impl Overview {
     /// As it is now.
     pub(crate) fn of(site: &Site) -> Self {
-        let database_ok = site.health.trouble().is_none();
+        let database_ok = !site.health.is_failing();
         let board = site.board();
         let receivers = totals(site, &board);
         let mut feeds = FeedCounts::default();

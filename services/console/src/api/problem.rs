@@ -226,6 +226,12 @@ impl From<StoreError> for Problem {
             StoreError::TooLong { what, limit, .. } => {
                 Problem::invalid(what, format!("is too long: at most {limit} bytes"))
             }
+            StoreError::UnknownUser { id, .. } => {
+                Problem::not_found(format!("there is nobody {id}"))
+            }
+            StoreError::TooMany { what, limit } => Problem::conflict(format!(
+                "there are {limit} {what} already: let some go first"
+            )),
             error if error.is_unavailable() => {
                 warn!("a request fails: {error}");
                 Problem::unavailable("the database does not answer; try again in a moment")

@@ -23,6 +23,9 @@ const WAITING: usize = 32;
 /// The fewest characters of a password.
 pub const LEAST: usize = 10;
 
+/// The fewest characters of it beside the name.
+const LEAST_BESIDE: usize = 4;
+
 /// The most bytes of a password.
 pub const MOST: usize = 1_024;
 
@@ -40,8 +43,13 @@ pub fn weakness(password: &str, name: &str) -> Option<String> {
     if chars.all(|c| Some(c) == first) {
         return Some("a password is not one character again and again".to_owned());
     }
-    if password.to_lowercase().contains(&name.to_lowercase()) && name.len() >= 4 {
-        return Some("a password does not have the name in it".to_owned());
+    // Of a name with something around it, only that is hard to guess.
+    let rest = match name.trim().is_empty() {
+        true => password.to_lowercase(),
+        false => password.to_lowercase().replace(&name.trim().to_lowercase(), ""),
+    };
+    if rest.chars().count() < LEAST_BESIDE {
+        return Some("a password is not little more than the name".to_owned());
     }
     None
 }
@@ -194,5 +202,6 @@ mod tests {
             assert_eq!(weakness(good, "Operator"), None, "{good}");
         }
         assert_eq!(weakness("an al1 password", "al"), None);
+        assert_eq!(weakness("operator-2026!", "operator"), None);
     }
 }

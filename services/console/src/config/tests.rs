@@ -178,11 +178,15 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
 fn a_mistyped_variable_is_told() {
     let loaded = loaded(
         &[],
-        &[("FLEXFEED_CONSOLE_UDP_PROTS", "1"), ("FLEXFEED_DATA", "x")],
+        &[
+            ("FLEXFEED_CONSOLE_LISTNE", ":1"),
+            ("FLEXFEED_DATA", "x"),
+            ("DATABASE_URL", "sqlite://x"),
+        ],
     );
     let warnings = loaded.unwrap().warnings;
     assert_eq!(warnings.len(), 1);
-    assert!(warnings[0].contains("is FLEXFEED_CONSOLE_UDP_PORTS meant?"));
+    assert!(warnings[0].contains("is FLEXFEED_CONSOLE_LISTEN meant?"));
 }
 
 #[test]

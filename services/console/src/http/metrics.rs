@@ -152,7 +152,7 @@ impl Metrics {
         self.event_clients.set(count(site.hub.clients()));
         self.event_topics.set(count(site.hub.topics()));
         self.receivers.set(count(site.fleet().len()));
-        let up = site.health.trouble().is_none() && site.board().as_of_ms.is_some();
+        let up = !site.health.is_failing() && site.board().as_of_ms.is_some();
         self.database_up.set(i64::from(up));
         self.data.set(seconds(site.board().as_of_ms.unwrap_or(0)));
         let mut text = String::new();

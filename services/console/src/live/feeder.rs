@@ -51,7 +51,7 @@ async fn follow_forever(site: &Site) {
                 if with_settings {
                     settings_at = Some(Instant::now());
                 }
-                if site.health.set(None) {
+                if site.health.set_failing(false) {
                     info!("the database answers");
                 }
                 pause = PAUSE;
@@ -64,9 +64,9 @@ async fn follow_forever(site: &Site) {
                 }
             }
             Err(error) => {
-                let text = error.to_string();
-                if site.health.set(Some(text)) {
+                if site.health.set_failing(true) {
                     warn!("the console shows what it knew before: {error}");
+                    site.changed();
                 }
                 pause = (pause * 2).min(LONGEST);
                 sleep(pause).await;
@@ -120,6 +120,10 @@ async fn look(
 }
 
 fn take(site: &Site, changes: &mut Changes, anew: bool) {
+    #[cfg(feature = "sabotage")]
+    if !anew && crate::sabotage::broken().rungs_frozen {
+        changes.states.clear();
+    }
     let mut fleet = site.fleet_mut();
     if anew {
         fleet.clear();

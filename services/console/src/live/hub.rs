@@ -23,6 +23,9 @@ use crate::site::Site;
 /// Between two events of a topic.
 const PACE: Duration = Duration::from_secs(1);
 
+/// So often it is looked whether something is different because nothing happened.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// Different things that are watched at the same time.
 const TOPICS: usize = 256;
 
@@ -339,7 +342,8 @@ pub async fn tell(site: Arc<Site>) {
         // What is there already is no news.
         told.update(&site);
         loop {
-            if news.changed().await.is_err() {
+            // Silence is news, too: a source that says nothing any more is not there.
+            if let Ok(Err(_)) = tokio::time::timeout(SILENCE, news.changed()).await {
                 return;
             }
             let common = told.update(&site);

@@ -8,9 +8,6 @@ mod feeder;
 mod hub;
 mod stream;
 
-#[cfg(test)]
-mod tests;
-
 pub use feeder::{facts, follow};
 pub use hub::{Hub, TooMany, TopicKey, tell};
 pub use stream::stream;

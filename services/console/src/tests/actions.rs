@@ -1,0 +1,270 @@
+//! What operators do.
+
+use serde_json::{Value, json};
+use store::{CommandState, Fence, Holder, Leased};
+
+use super::*;
+
+on_both! {
+    receivers_are_named_held_and_removed,
+    channels_are_made,
+    links_are_made_and_revoked,
+    the_source_is_asked,
+}
+
+async fn receivers_are_named_held_and_removed(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let [alpha, beta, gamma] = bench.populate().await;
+    let path = format!("/api/v1/receivers/{alpha}");
+    let body = json!({"label": " Kiosk \u{202e}🦀 ", "tags": ["edge", "x"], "held": true});
+    let named = operator.patch(&path, &body).await;
+    assert_eq!(named.code, 200, "{}", named.body);
+    let named = named.json();
+    assert_eq!(named["label"], "Kiosk \u{202e}🦀");
+    assert_eq!(
+        (&named["tags"], &named["held"]),
+        (&json!(["edge", "x"]), &json!(true))
+    );
+    let found = operator
+        .get("/api/v1/receivers?tag=edge&q=kiosk")
+        .await
+        .json();
+    assert_eq!(found["filtered"], 1);
+    assert_eq!(bench.opened.records.held().await.unwrap(), [alpha]);
+    // What is left out stays.
+    let freed = operator.patch(&path, &json!({"held": false})).await.json();
+    assert_eq!(
+        (&freed["label"], &freed["held"]),
+        (&named["label"], &json!(false))
+    );
+    for bad in [
+        json!({"label": "x".repeat(101)}),
+        json!({"tags": [""]}),
+        json!({"tags": vec!["x"; 33]}),
+        json!({"tags": ["x".repeat(65)]}),
+        json!({"held": "yes"}),
+        json!({"name": "x"}),
+        json!([]),
+    ] {
+        operator.patch(&path, &bad).await.is_problem(422, "invalid");
+    }
+    let nobody = "/api/v1/receivers/00000000-0000-0000-0000-000000000000";
+    operator
+        .patch(nobody, &json!({}))
+        .await
+        .is_problem(404, "not-found");
+    operator.delete(nobody).await.is_problem(404, "not-found");
+    let disconnect = operator
+        .post(&format!("{path}/disconnect"), &json!({}))
+        .await;
+    assert_eq!(disconnect.code, 202);
+    let id = disconnect.json()["command_id"].clone();
+    let command = operator.get(&format!("/api/v1/commands/{id}")).await.json();
+    assert_eq!(
+        (&command["kind"], &command["state"]),
+        (&json!("disconnect"), &json!("queued"))
+    );
+    assert_eq!(command["receiver"], alpha.to_string());
+    assert_eq!(command["asked_by"], "olga");
+    // Removed, it is still known; forgotten, it is not.
+    assert_eq!(
+        operator
+            .delete(&format!("/api/v1/receivers/{beta}"))
+            .await
+            .code,
+        204
+    );
+    assert_eq!(bench.opened.store.revoked().await.unwrap(), [beta]);
+    let gone = format!("/api/v1/receivers/{gamma}");
+    assert_eq!(
+        operator.delete(&format!("{gone}?forget=true")).await.code,
+        204
+    );
+    operator.get(&gone).await.is_problem(404, "not-found");
+    let rows = bench.opened.store.receivers().await.unwrap();
+    assert_eq!(rows.len(), 2);
+    let audit = operator.get("/api/v1/audit").await;
+    for action in ["receiver.edit", "receiver.disconnect", "receiver.remove"] {
+        assert!(audit.body.contains(action), "{action}");
+    }
+}
+
+async fn channels_are_made(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let path = "/api/v1/channels";
+    let one = operator.post(path, &json!({"name": "lore"})).await;
+    assert_eq!(one.code, 201, "{}", one.body);
+    assert_eq!(one.json()["groups"], json!(["232.70.70.1:4434"]));
+    assert_eq!(one.json()["origin"], "managed");
+    let body = json!({"name": "news", "private": true, "rate_bps": 5_000_000, "keep_updates": 10});
+    let two = operator.post(path, &body).await.json();
+    assert_eq!(two["groups"], json!(["232.70.70.2:4434"]));
+    assert_eq!(
+        (&two["private"], &two["keep_updates"]),
+        (&json!(true), &json!(10))
+    );
+    let body = json!({"name": "quiet", "groups": []});
+    assert_eq!(operator.post(path, &body).await.json()["groups"], json!([]));
+    operator
+        .post(path, &json!({"name": "lore"}))
+        .await
+        .is_problem(409, "conflict");
+    for bad in [
+        json!({}),
+        json!({"name": "a b"}),
+        json!({"name": "x", "rate_bps": 1}),
+        json!({"name": "x", "keep_updates": 0}),
+        json!({"name": "x", "keep_ms": 1}),
+        json!({"name": "x", "groups": ["192.0.2.1:1"]}),
+        json!({"name": "x", "groups": ["232.70.70.1:4434"]}),
+        json!({"name": "x", "rate_bps": -1}),
+        json!({"name": null}),
+    ] {
+        operator.post(path, &bad).await.is_problem(422, "invalid");
+    }
+    bench.until(|site| site.board().channels.len() == 3).await;
+    let listed = operator.get(path).await.json();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        operator
+            .post(&format!("{path}/lore/rekey"), &json!({}))
+            .await
+            .code,
+        202
+    );
+    let unknown = operator
+        .post(&format!("{path}/nowhere/rekey"), &json!({}))
+        .await;
+    unknown.is_problem(404, "not-found");
+}
+
+async fn links_are_made_and_revoked(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let path = "/api/v1/enrolments";
+    operator
+        .post(path, &json!({}))
+        .await
+        .is_problem(409, "conflict");
+    operator
+        .post("/api/v1/channels", &json!({"name": "empty"}))
+        .await;
+    // No source has said where it is.
+    operator
+        .post(path, &json!({}))
+        .await
+        .is_problem(409, "conflict");
+    bench.populate().await;
+    let body = json!({"label": "kiosks", "channels": ["lore"], "limit": 5});
+    let made = operator.post(path, &body).await;
+    assert_eq!(made.code, 201, "{}", made.body);
+    let made = made.json();
+    let link = made["link"].as_str().unwrap();
+    let rest = link.strip_prefix("flexfeed://").unwrap();
+    let (token, rest) = rest.split_once('@').unwrap();
+    assert_eq!(rest, "feeds.example:4433?pin=sha256:AAAA&ch=lore");
+    for line in ["docker_run", "helm_install", "binary"] {
+        assert!(
+            made[line].as_str().unwrap().contains(&format!("'{link}'")),
+            "{line}"
+        );
+    }
+    assert_eq!(made["warning"], Value::Null);
+    // The source lets in who shows it.
+    let hash = crate::auth::secret::hash(token).unwrap();
+    let applicant = store::Applicant {
+        token: Some(hash),
+        receiver: uuid::Uuid::new_v4(),
+        credential: [9; 32],
+        name: "new",
+        software: "x",
+        address: "x",
+        channels: &["lore".to_owned()],
+    };
+    let verdict = bench.opened.store.admit(&applicant).await.unwrap();
+    assert_eq!(verdict, store::Verdict::Admitted { enrolled: true });
+    let listed = operator.get(path).await;
+    assert!(!listed.body.contains(token));
+    let row = listed.json()["items"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()
+        .clone();
+    assert_eq!((&row["used"], &row["limit"]), (&json!(1), &json!(5)));
+    for bad in [
+        json!({"limit": 0}),
+        json!({"channels": ["nowhere"]}),
+        json!({"expires_ms": 1}),
+        json!({"expires_ms": i64::MAX}),
+        json!({"label": "x".repeat(101)}),
+    ] {
+        operator.post(path, &bad).await.is_problem(422, "invalid");
+    }
+    let own = format!("{path}/{}", made["token_id"]);
+    assert_eq!(operator.delete(&own).await.code, 204);
+    operator
+        .delete(&format!("{path}/99999"))
+        .await
+        .is_problem(404, "not-found");
+    let again = store::Applicant {
+        receiver: uuid::Uuid::new_v4(),
+        credential: [8; 32],
+        ..applicant
+    };
+    let verdict = bench.opened.store.admit(&again).await.unwrap();
+    assert_eq!(verdict, store::Verdict::TokenRevoked);
+}
+
+async fn the_source_is_asked(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    bench.populate().await;
+    let asked = operator.post("/api/v1/source/drain", &json!({})).await;
+    assert_eq!(asked.code, 202);
+    let id = asked.json()["command_id"].as_i64().unwrap();
+    let holder = Holder {
+        id: uuid::Uuid::new_v4(),
+        name: "source".into(),
+    };
+    let ttl = std::time::Duration::from_secs(60);
+    let store = &bench.opened.store;
+    let Leased::Held(lease) = store.take_lease("lore", &holder, ttl).await.unwrap() else {
+        panic!("somebody has it");
+    };
+    let fence = Fence {
+        channel: lease.channel,
+        fence: lease.fence,
+    };
+    let taken = bench
+        .opened
+        .records
+        .take_commands(&[fence], 10)
+        .await
+        .unwrap();
+    assert_eq!(taken.len(), 1);
+    assert_eq!(taken[0].state, CommandState::Taken);
+    bench
+        .opened
+        .records
+        .finish_command(id, Ok("nobody is left"))
+        .await
+        .unwrap();
+    let command = operator.get(&format!("/api/v1/commands/{id}")).await.json();
+    assert_eq!(
+        (&command["state"], &command["result"]),
+        (&json!("done"), &json!("nobody is left"))
+    );
+    let all = operator.get("/api/v1/commands?limit=1").await.json();
+    assert_eq!(all["items"][0]["id"], id);
+    operator
+        .get("/api/v1/commands/9999")
+        .await
+        .is_problem(404, "not-found");
+    operator
+        .get("/api/v1/commands/x")
+        .await
+        .is_problem(404, "not-found");
+}

@@ -1,0 +1,259 @@
+//! Events.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use store::Batch;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use uuid::Uuid;
+
+use super::*;
+
+/// Nothing takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who watches.
+struct Watching {
+    stream: TcpStream,
+    text: String,
+}
+
+/// One event.
+#[derive(Debug)]
+struct Event {
+    id: String,
+    name: String,
+    data: Value,
+}
+
+impl Watching {
+    async fn begin(client: &Client, path: &str) -> Self {
+        let stream = client.open("GET", path, None).await;
+        let mut watching = Self {
+            stream,
+            text: String::new(),
+        };
+        let head = watching.block("\r\n\r\n").await;
+        assert!(head.contains(" 200 OK"), "{head}");
+        assert!(head.contains("content-type: text/event-stream"), "{head}");
+        watching
+    }
+
+    /// The text up to and without `end`.
+    async fn block(&mut self, end: &str) -> String {
+        loop {
+            if let Some((block, rest)) = self.text.split_once(end) {
+                let block = block.to_owned();
+                self.text = rest.to_owned();
+                return block;
+            }
+            let mut bytes = vec![0; 64 << 10];
+            let reading = self.stream.read(&mut bytes);
+            let read = tokio::time::timeout(PATIENCE, reading)
+                .await
+                .unwrap()
+                .unwrap();
+            assert!(read > 0, "it ended: {}", self.text);
+            // Of these tests' texts, none is cut within a character that matters.
+            self.text.push_str(&String::from_utf8_lossy(&bytes[..read]));
+        }
+    }
+
+    async fn event(&mut self) -> Event {
+        loop {
+            let block = self.block("\n\n").await;
+            let field = |name: &str| {
+                let lines = block.lines();
+                let found = lines.filter_map(|line| line.strip_prefix(name)).next();
+                found.map(str::to_owned)
+            };
+            if let (Some(id), Some(name)) = (field("id: "), field("event: ")) {
+                let data = serde_json::from_str(&field("data: ").unwrap()).unwrap();
+                return Event { id, name, data };
+            }
+        }
+    }
+}
+
+on_both! {
+    a_snapshot_comes_first_and_then_what_is_different,
+    who_comes_back_goes_on_where_it_ended,
+}
+
+fn rung(id: Uuid, rung: &str) -> Batch {
+    Batch {
+        states: vec![bench::state(id, rung)],
+        moves: vec![bench::moved(id, "multicast", rung)],
+        ..Batch::default()
+    }
+}
+
+async fn a_snapshot_comes_first_and_then_what_is_different(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let [alpha, beta, _] = bench.populate().await;
+    let mut all = Watching::begin(&operator, "/api/v1/events?limit=10&sort=rung").await;
+    let mut one = Watching::begin(&operator, &format!("/api/v1/events?receiver={beta}")).await;
+    let mut none = Watching::begin(&operator, "/api/v1/events").await;
+    let snapshot = all.event().await;
+    assert_eq!(snapshot.name, "snapshot");
+    assert_eq!(
+        snapshot.data["receivers"]["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        3
+    );
+    assert_eq!(snapshot.data["overview"]["receivers"]["multicast"], 1);
+    assert_eq!(
+        one.event().await.data["receivers"]["items"][0]["id"],
+        beta.to_string()
+    );
+    assert_eq!(none.event().await.data["receivers"], Value::Null);
+    bench.write(rung(alpha, "unicast")).await;
+    // What populating it brought may come as an event of its own.
+    let delta = loop {
+        let event = all.event().await;
+        assert_eq!(event.name, "delta");
+        if !event.data["moves"].as_array().unwrap().is_empty()
+            && event.data["receivers"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|r| r["rung"] == "unicast")
+        {
+            break event.data;
+        }
+    };
+    let changed = delta["receivers"].as_array().unwrap();
+    assert_eq!(changed.len(), 1, "{delta}");
+    assert_eq!(changed[0]["id"], alpha.to_string());
+    assert_eq!(delta["moves"][0]["to"], "unicast");
+    assert_eq!(delta["overview"]["receivers"]["multicast"], 0);
+    assert_eq!(delta["order"].as_array().unwrap().len(), 3);
+    // Who watches another receiver hears of the move, and nothing of the receiver.
+    let other = loop {
+        let event = one.event().await;
+        if !event.data["moves"].as_array().unwrap().is_empty() {
+            break event.data;
+        }
+    };
+    assert_eq!(other["receivers"], json!([]));
+    operator
+        .patch(&format!("/api/v1/receivers/{beta}"), &json!({"label": "b"}))
+        .await;
+    let named = loop {
+        let event = one.event().await;
+        if let Some(row) = event.data["receivers"].as_array().unwrap().first() {
+            break row.clone();
+        }
+    };
+    assert_eq!(named["label"], "b");
+    let path = format!("/api/v1/receivers/{beta}?forget=true");
+    assert_eq!(operator.delete(&path).await.code, 204);
+    let gone = loop {
+        let event = one.event().await;
+        if let Some(id) = event.data["gone"].as_array().unwrap().first() {
+            break id.clone();
+        }
+    };
+    assert_eq!(gone, beta.to_string());
+    assert!(bench.site.hub.clients() == 3 && bench.site.hub.topics() == 3);
+    drop((all, one, none));
+    bench.until(|site| site.hub.clients() == 0).await;
+}
+
+async fn who_comes_back_goes_on_where_it_ended(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let [alpha, ..] = bench.populate().await;
+    let path = "/api/v1/events?limit=10";
+    let mut first = Watching::begin(&operator, path).await;
+    let snapshot = first.event().await;
+    bench.write(rung(alpha, "amt")).await;
+    let last = loop {
+        let event = first.event().await;
+        let moves = event.data["moves"].as_array().unwrap().clone();
+        if moves
+            .iter()
+            .any(|m| m["to"] == "amt" && m["from"] == "multicast")
+        {
+            break event;
+        }
+    };
+    drop(first);
+    bench.write(rung(alpha, "replicated")).await;
+    let back = operator.with("last-event-id", &last.id);
+    let mut back = Watching::begin(&back, path).await;
+    let event = back.event().await;
+    assert_eq!(event.name, "delta");
+    assert_eq!(event.data["moves"][0]["to"], "replicated");
+    // From the beginning: every event that is there comes again.
+    let again = operator.with("last-event-id", &snapshot.id);
+    let mut again = Watching::begin(&again, path).await;
+    assert_eq!(again.event().await.name, "delta");
+    // What is not known is no place to go on from, nor is one of another list.
+    for id in [
+        "",
+        "x",
+        "0-0-0",
+        &format!("{}9", last.id),
+        &last.id.replace('-', ""),
+    ] {
+        let client = operator.with("last-event-id", id);
+        let mut watching = Watching::begin(&client, path).await;
+        assert_eq!(watching.event().await.name, "snapshot", "{id}");
+    }
+    let other = operator.with("last-event-id", &last.id);
+    let mut other = Watching::begin(&other, "/api/v1/events?limit=11").await;
+    assert_eq!(other.event().await.name, "snapshot");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_watched_is_refused() {
+    let bench = Bench::start(bench::Place::sqlite()).await;
+    let operator = bench.operator().await;
+    for bad in [
+        "limit=501",
+        "limit=10&cursor=x",
+        "limit=5&offset=1&cursor=x",
+        "x=1",
+        "receiver=1",
+    ] {
+        let answer = operator.get(&format!("/api/v1/events?{bad}")).await;
+        answer.is_problem(400, "malformed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_watch_the_same_for_the_price_of_one() {
+    let bench = Bench::start(bench::Place::sqlite()).await;
+    let operator = bench.operator().await;
+    let [alpha, ..] = bench.populate().await;
+    let mut all = Vec::new();
+    for _ in 0..50 {
+        all.push(Watching::begin(&operator, "/api/v1/events?limit=10").await);
+    }
+    for watching in &mut all {
+        assert_eq!(watching.event().await.name, "snapshot");
+    }
+    assert_eq!(bench.site.hub.topics(), 1);
+    bench.write(rung(alpha, "amt")).await;
+    let mut ids = std::collections::BTreeSet::new();
+    for watching in &mut all {
+        loop {
+            let event = watching.event().await;
+            if event.data["moves"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|m| m["from"] == "multicast" && m["to"] == "amt")
+            {
+                ids.insert(event.id);
+                break;
+            }
+        }
+    }
+    assert_eq!(ids.len(), 1, "everybody has the same event");
+}

@@ -1,0 +1,198 @@
+//! The program from outside: settings, people, the link, signals.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Nothing takes so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn console(database: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flexfeed-console"));
+    command
+        .args(arguments)
+        .env("DATABASE_URL", database)
+        .env_remove("RUST_LOG");
+    command
+}
+
+/// The exit code, standard output and standard error.
+fn run(database: &str, arguments: &[&str], input: &str) -> (i32, String, String) {
+    let mut child = console(database, arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It may end without reading.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let code = output.status.code().unwrap();
+    (code, text(output.stdout), text(output.stderr))
+}
+
+fn database() -> (TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/console.db", folder.path().display());
+    (folder, url)
+}
+
+/// A console that is stopped in the end.
+struct Running {
+    child: Child,
+    lines: Vec<String>,
+    address: String,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    /// Starts one and reads its log up to a line with `until`.
+    fn start(database: &str, until: &str) -> Self {
+        let mut child = console(database, &["--listen", "127.0.0.1:0"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut seen = Vec::new();
+        loop {
+            let line = lines.next().expect("it says so").unwrap();
+            seen.push(line.clone());
+            if line.contains(until) {
+                break;
+            }
+        }
+        // It must not stop because nobody reads.
+        std::thread::spawn(move || lines.for_each(drop));
+        let says = "the console is at http://";
+        let at = seen.iter().find_map(|line| line.split_once(says));
+        let address = at.unwrap().1.trim_end_matches('/').to_owned();
+        Self {
+            child,
+            lines: seen,
+            address,
+        }
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let request = format!("GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+#[test]
+fn settings_are_checked() {
+    let (_folder, url) = database();
+    let (code, out, _) = run(&url, &["config", "check", "--session-time", "90m"], "");
+    assert_eq!(code, 0);
+    assert!(out.contains("90m   (--session-time)"), "{out}");
+    let (code, _, err) = run(&url, &["config", "check", "--listen", "x"], "");
+    assert_eq!(code, 2);
+    assert!(err.contains("--listen: \"x\" is no address"), "{err}");
+    let (code, out, _) = run("", &["config", "check", "--json"], "");
+    assert_eq!(code, 2);
+    assert!(out.contains("\"ok\": false"), "{out}");
+    let (code, _, err) = run(&url, &["--listen", "192.0.2.1:1"], "");
+    assert_eq!(code, 1);
+    assert!(err.contains("cannot answer HTTP on 192.0.2.1:1"), "{err}");
+}
+
+#[test]
+fn people_are_let_in_and_kept_out() {
+    let (folder, url) = database();
+    let (code, out, _) = run(&url, &["user", "list"], "");
+    assert_eq!(
+        (code, out.contains("There is nobody yet")),
+        (0, true),
+        "{out}"
+    );
+    let add = ["user", "add", "ann", "--role", "operator"];
+    let (code, _, err) = run(&url, &add, "short\n");
+    assert_eq!(code, 2);
+    assert!(err.contains("at least 10 characters"), "{err}");
+    let (code, out, err) = run(&url, &add, "correct horse battery\n");
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "ann may sign in, as operator.\n"),
+        "{err}"
+    );
+    let (code, _, err) = run(&url, &add, "correct horse battery\n");
+    assert_eq!(code, 1);
+    assert!(err.contains("already"), "{err}");
+    let file = folder.path().join("password");
+    std::fs::write(&file, "another good one\n").unwrap();
+    let file = file.to_str().unwrap();
+    let passwd = ["user", "passwd", "ann", "--password-file", file];
+    let (code, _, err) = run(&url, &passwd, "");
+    assert_eq!(code, 0, "{err}");
+    let (code, _, err) = run(&url, &["user", "disable", "ann"], "");
+    assert_eq!(code, 1);
+    assert!(err.contains("nobody would be left"), "{err}");
+    let (code, _, err) = run(&url, &["user", "add", "vera"], "correct horse battery");
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(run(&url, &["user", "disable", "vera"], "").0, 0);
+    let (_, out, _) = run(&url, &["user", "list"], "");
+    assert_eq!(out, "operator  ann\nviewer    vera  kept out\n");
+    assert_eq!(run(&url, &["user", "enable", "vera"], "").0, 0);
+    let (_, out, _) = run(&url, &["user", "list", "--json"], "");
+    assert!(out.contains("\"disabled_ms\": null"), "{out}");
+    assert!(!out.contains("argon2"), "{out}");
+    let (code, _, err) = run(&url, &["user", "enable", "nobody"], "");
+    assert_eq!(code, 1);
+    assert!(err.contains("user list"), "{err}");
+    let (code, _, err) = run(&url, &["setup-link"], "");
+    assert_eq!(code, 1);
+    assert!(err.contains("somebody is set up already"), "{err}");
+}
+
+#[test]
+fn it_answers_prints_the_link_and_stops_when_told() {
+    let (_folder, url) = database();
+    let link = ["setup-link", "--public-url", "https://c.example"];
+    let (code, out, _) = run(&url, &link, "");
+    assert_eq!(code, 0);
+    assert!(out.contains("https://c.example/setup#"), "{out}");
+    let mut running = Running::start(&url, "make the first operator at");
+    let link = format!("http://{}/setup#", running.address);
+    let last = running.lines.last().unwrap();
+    assert!(last.contains(&link), "{last}");
+    assert!(running.get("/healthz").contains("alive"));
+    let session = running.get("/api/v1/session");
+    assert!(session.contains("\"setup_needed\":true"), "{session}");
+    assert!(running.get("/anything").contains("<html"));
+    let pid = running.child.id().to_string();
+    let killed = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    assert!(killed.success());
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = running.child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it does not stop");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(status.success());
+}
+
+#[test]
+fn help_names_every_setting() {
+    let (code, out, _) = run("", &["--help"], "");
+    assert_eq!(code, 0);
+    for setting in console::config::table::SETTINGS {
+        assert!(out.contains(&format!("--{}", setting.flag)), "{out}");
+    }
+}
