@@ -46,7 +46,9 @@ pub fn weakness(password: &str, name: &str) -> Option<String> {
     // Of a name with something around it, only that is hard to guess.
     let rest = match name.trim().is_empty() {
         true => password.to_lowercase(),
-        false => password.to_lowercase().replace(&name.trim().to_lowercase(), ""),
+        false => password
+            .to_lowercase()
+            .replace(&name.trim().to_lowercase(), ""),
     };
     if rest.chars().count() < LEAST_BESIDE {
         return Some("a password is not little more than the name".to_owned());
