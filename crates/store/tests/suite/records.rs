@@ -96,6 +96,22 @@ async fn what_is_written_again_replaces_what_was_there(site: Site) {
     assert_eq!(sessions.unwrap(), [ended]);
 }
 
+#[test]
+fn connections_are_numbered_in_the_order_of_time() {
+    let now = 1_800_000_000_000;
+    let numbers = [
+        SessionRow::number(-5, 7),
+        SessionRow::number(0, 8),
+        SessionRow::number(now, 0),
+        SessionRow::number(now, 1),
+        SessionRow::number(now, 0x000f_ffff),
+        SessionRow::number(now + 1, u32::MAX << 20),
+        SessionRow::number(i64::MAX, u32::MAX),
+    ];
+    assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+    assert!(numbers[0] >= 0);
+}
+
 /// Its answer was lost, so its writer writes it again, by another connection.
 async fn a_batch_that_is_written_again_is_there_once(site: Site) {
     let (opened, again) = (site.open_all().await, site.open_all().await);

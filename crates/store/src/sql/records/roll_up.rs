@@ -72,7 +72,7 @@ impl SqlStore {
                      WHERE s.channel = $1 AND s.step_ms = $2 AND s.at < $4 - $4 % $3
                          AND s.at >= COALESCE((SELECT MAX(b.at) FROM samples b
                              WHERE b.channel = $1 AND b.step_ms = $3), 0) - $5 * $3
-                     GROUP BY s.at - s.at % $3
+                     GROUP BY s.at - s.at % $3 ORDER BY MIN(s.at)
                      ON CONFLICT (channel, step_ms, at) DO UPDATE SET weight = excluded.weight,
                          receivers = excluded.receivers, connected = excluded.connected,
                          multicast = excluded.multicast, amt = excluded.amt,
