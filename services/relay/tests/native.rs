@@ -207,8 +207,8 @@ async fn what_comes_by_the_network_has_a_hop_less() {
 }
 
 #[tokio::test]
-async fn many_joins_do_not_hold_up_the_messages() {
-    if !inside("many_joins_do_not_hold_up_the_messages") {
+async fn many_joins_and_leaves_all_come_in_the_end() {
+    if !inside("many_joins_and_leaves_all_come_in_the_end") {
         return;
     }
     // Each group and port takes a socket.

@@ -1,7 +1,20 @@
-//! What the engine is told from outside, without a thread that answers.
+//! What the engine is told from outside, without a thread that answers; and what makes trains.
 #![allow(clippy::unwrap_used)]
 
+use std::net::IpAddr;
+
+use amt::Message;
+use amt::relay::Local;
+use amt::report::{Record, RecordKind, write_report};
+
+use super::way::Way;
 use super::*;
+
+const GROUP: &str = "232.1.1.1";
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
 
 /// An engine whose thread does not come to its turn.
 fn stuck() -> (Engine, std::sync::mpsc::Receiver<oneshot::Sender<View>>) {
@@ -46,4 +59,69 @@ async fn a_thread_is_alive_if_it_turns() {
     assert!(engine.is_alive(Duration::from_secs(20)).await);
     engine.stop();
     turning.join().unwrap();
+}
+
+/// Packets from some sources, one by one, as a capture brings them.
+fn push(way: &mut Way<'_>, sources: &[&str]) {
+    for source in sources {
+        way.push(ip(source), ip(GROUP), 100, |place| {
+            place[..100].fill(7);
+            100
+        });
+    }
+    way.flush();
+}
+
+#[test]
+fn flows_that_come_in_turn_still_go_in_trains() {
+    let port = UdpPort::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let gateway = UdpPort::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let now = Instant::now();
+    let mut relay = Relay::new(amt::relay::Config::default(), [1; 32], now);
+    let local = Local {
+        ip: ip("127.0.0.1"),
+        socket: 0,
+    };
+    let from = gateway.local_addr();
+    let mut answer = Vec::new();
+    let mut send = |relay: &mut Relay, message: &Message<'_>| {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        relay.handle(from, local, &bytes, now, &mut answer);
+        match Message::parse(&answer) {
+            Ok(Message::Query { mac, .. }) => Some(mac),
+            _ => None,
+        }
+    };
+    let (nonce, mld) = (1, false);
+    let mac = send(&mut relay, &Message::Request { nonce, mld }).unwrap();
+    let wanted = Record {
+        kind: RecordKind::IsIn,
+        group: ip(GROUP),
+        sources: vec![ip("192.0.2.1"), ip("192.0.2.2")],
+    };
+    write_report(mld, &[wanted], 1400, |packet| {
+        send(&mut relay, &Message::Update { mac, nonce, packet });
+    });
+    let counters = Arc::new(Counters::default());
+    let mut forwarder = Forwarder::new(vec![port], Arc::clone(&counters), false);
+    let mut way = Way {
+        relay: &mut relay,
+        forwarder: &mut forwarder,
+        trains: &mut Trains::new(),
+        counters: &counters,
+        now,
+    };
+    let (one, two, unwanted) = ("192.0.2.1", "192.0.2.2", "192.0.2.3");
+    push(&mut way, &[one, unwanted, one, two, unwanted, one, two]);
+    assert_eq!(counters.unwanted.get(), 2);
+    assert_eq!(counters.sent_packets.get(), 5);
+    // A train arrives as one message of the kernel.
+    let mut trains = Vec::new();
+    Inbox::new(8)
+        .receive(&gateway, 8, |message| {
+            trains.push(message.datagrams().count());
+        })
+        .unwrap();
+    assert_eq!(trains, [3, 2]);
 }
