@@ -84,7 +84,7 @@ pub const SETTINGS: &[Setting] = settings![
         "Receives multicast to these UDP ports by ordinary sockets and makes its IP headers again; needs no rights; can be repeated"
         ["4434", "5000,5001", "1234"];
     "capture" "capture" "" Switch "false"
-        "Receives multicast to any port as it is on the interface, instead; needs CAP_NET_RAW"
+        "Receives multicast to any port as it is on the interface, instead; needs CAP_NET_RAW; packets of a source with --multicast-ttl 0 are not seen"
         ["true", "false", "true"];
     "advertise" "advertise" "IP" List "the address that a Discovery was sent to"
         "The address to tell gateways that look for a relay by an anycast address; one for IPv4 and one for IPv6"
