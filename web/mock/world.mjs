@@ -99,14 +99,14 @@ export class World {
       seen_ms: rung === "offline" ? since : this.now(),
       rtt_ms: rung === "offline" ? null : Math.round((2 + r() * (site === "syd" || site === "sin" ? 280 : 60)) * 10) / 10,
       rung,
-      cause: rung === "offline" ? "left" : rung === "unicast" ? this.pick(["heartbeat-lost", "ack-timeout", "network-changed"]) : "joined",
+      cause: null,
       since_ms: since,
       behind_updates: 0,
       channels: channels.map((channel) => ({
         channel,
         rung,
         since_ms: since,
-        cause: rung === "offline" ? "left" : "joined",
+        cause: rung === "offline" ? "left" : rung === "unicast" ? this.pick(["heartbeat-lost", "ack-timeout", "network-changed"]) : "joined",
         cursor: this.heads[channel] - (rung === "offline" ? Math.floor(r() * 900) : 0),
         behind_updates: 0,
         key_sequence: this.keySequence[channel],
@@ -164,9 +164,17 @@ export class World {
       this.settle(receiver);
     }
     const moves = Math.min(600, 20 + this.receivers.length);
-    for (let at = 0; at < moves; at += 1) {
+    const falls = ["heartbeat-lost", "ack-timeout", "network-changed", "too-slow"];
+    for (let at = 0; this.receivers.length && at < moves; at += 1) {
+      // A fall and the return from it, or the climb that began the present stand.
       const receiver = this.pick(this.receivers);
-      if (receiver) this.moveRow(receiver, now - Math.floor((moves - at) * 61_000 * (0.6 + this.random() * 0.4)));
+      const fell = receiver.since_ms - Math.floor((0.01 + this.random() ** 2) * 40_000_000);
+      const row = (more) => this.moves.push({ id: (this.nextId += 1), receiver: receiver.id, name: receiver.name, channel: receiver.channels[0].channel, ...more });
+      if (receiver.rung === "multicast" || receiver.rung === "amt") {
+        const back = Math.min(receiver.since_ms - 1000, fell + 700 + Math.floor(this.random() * 90_000));
+        row({ at_ms: fell, from: receiver.rung, to: "unicast", cause: this.pick(falls) });
+        row({ at_ms: back, from: "unicast", to: receiver.rung, cause: "joined" });
+      } else row({ at_ms: receiver.since_ms, from: "multicast", to: receiver.rung, cause: receiver.cause });
     }
     this.moves.sort((a, b) => b.at_ms - a.at_ms || b.id - a.id);
     this.enrolments = [

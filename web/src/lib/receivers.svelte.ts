@@ -9,6 +9,7 @@ export const PAGE_ROWS = 100;
 const KEPT_PAGES = 40;
 /** The order is asked for anew so often, but never under somebody's hand. */
 const REORDER_MS = 15_000;
+const ANEW_MS = 5000;
 const REST_MS = 120;
 
 export type Filters = Record<string, string | null>;
@@ -31,6 +32,7 @@ export class ReceiverRows {
   private filters: Filters = {};
   private key = "";
   private wanted: number[] = [];
+  private refreshedAt = 0;
   private timer: ReturnType<typeof setTimeout> | null = null;
   private reorder: ReturnType<typeof setInterval> | null = null;
 
@@ -66,6 +68,7 @@ export class ReceiverRows {
 
   /** Asks for the pages in sight again; what is shown stays until they are here. */
   refresh(): void {
+    this.refreshedAt = Date.now();
     this.abort.abort();
     this.abort = new AbortController();
     this.asked.clear();
@@ -135,8 +138,10 @@ export class ReceiverRows {
     live.follow(queryText({ ...this.filters, offset: offset || null, limit }), ({ rows: changed, total, filtered }) => {
       const byId = new Map(changed.map((row) => [row.id, row]));
       if (byId.size && this.cache.update((row) => byId.get(row.id) ?? row)) this.version += 1;
-      if (total !== null && total < this.total) this.refresh();
-      else if (total !== null && filtered !== null && this.loaded && !this.filtered && filtered) this.refresh();
+      if (!this.loaded || total === null || filtered === null) return;
+      // Somebody new, or somebody gone: soon, but not each second, and not under the hand.
+      const isOther = total !== this.total || filtered !== this.filtered;
+      if (isOther && (!this.filtered || (!this.busyHand() && Date.now() - this.refreshedAt > ANEW_MS))) this.refresh();
     });
   }
 }
