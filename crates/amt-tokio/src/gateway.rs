@@ -8,16 +8,15 @@ use std::time::{Duration, Instant};
 
 use amt::gateway::{
     Candidate, CandidateStatus, Counters, Event, Gateway as Core, Input, RelayStatus,
-    SubscribeError, Subscription, SubscriptionId, Timing,
+    SubscribeError, Subscription, SubscriptionId,
 };
 use netio::RecvBatch;
 use rand::RngExt;
 use tracing::trace;
 
 use crate::alarm::Alarm;
-use crate::discovery;
+use crate::config::{Config, Hint, Sabotage};
 use crate::finder::{Finder, Lookup, NameStatus};
-use crate::name::RelayName;
 use crate::sockets::{Sent, Sockets};
 
 /// A stop waits so long for room in the kernel's buffers.
@@ -28,73 +27,6 @@ const REOPEN_AFTER: Duration = Duration::from_millis(100);
 const MAX_EVENTS: usize = 64;
 /// Messages that one round sends; more of them at once are a fault.
 const MAX_SENT_AT_ONCE: usize = 1024;
-
-/// What a gateway is told at the start.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Relays to use before all others, the preferred ones first.
-    pub relays: Vec<RelayName>,
-    /// Whether the DNS is asked for the relays of the sources that are subscribed to (RFC 8777),
-    /// and how. What is found for one source serves the others as well: whoever has flows of
-    /// several sources, with relays of their own, starts a gateway for each; and whoever has flows of
-    /// both address families and relays that serve only one of them, one for each family.
-    pub dns: Option<discovery::Config>,
-    /// Whether any relay near here may be asked for, when all others fail (RFC 7450, section 7.1).
-    pub anycast: bool,
-    /// The durations that it goes by. Names are looked up again after the pauses that failed relays
-    /// have, which double up to 5 minutes.
-    pub timing: Timing,
-    /// Promises to break, for tests that have to notice.
-    pub sabotage: Sabotage,
-}
-
-impl Default for Config {
-    /// No relay but those that the DNS names.
-    fn default() -> Self {
-        Self {
-            relays: Vec::new(),
-            dns: Some(discovery::Config::default()),
-            anycast: false,
-            timing: Timing::default(),
-            sabotage: Sabotage::default(),
-        }
-    }
-}
-
-/// Promises that a gateway breaks when told so; all false otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sabotage {
-    /// Packets are taken from anybody, not from the relay alone.
-    pub source_check_off: bool,
-    /// That the relay sees this gateway at another address than before goes unnoticed.
-    pub rebind_unnoticed: bool,
-}
-
-impl Sabotage {
-    /// Makes of a datagram what this gateway is to see.
-    fn change(self, from: SocketAddr, data: &mut [u8], relay: Option<SocketAddr>) -> SocketAddr {
-        match data {
-            [6, ..] if self.source_check_off => relay.unwrap_or(from),
-            [4, flags, ..] if self.rebind_unnoticed => {
-                // Without G, there is no address.
-                *flags &= !1;
-                from
-            }
-            _ => from,
-        }
-    }
-}
-
-/// A relay that the source of a flow announces.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hint {
-    /// Its address or name.
-    pub host: String,
-    /// Its UDP port.
-    pub port: u16,
-    /// Lower ones are tried first.
-    pub priority: u8,
-}
 
 /// A packet of a flow.
 #[derive(Debug)]
@@ -272,7 +204,7 @@ impl Gateway {
     }
 
     /// Packets are missing: the relay is asked at once whether it is there, and others as well if
-    /// it does not answer twice, or has brought nothing for [`Timing::silence`] though it answers.
+    /// it does not answer twice, or has brought nothing for [`Timing::silence`](amt::gateway::Timing::silence) though it answers.
     /// May be called as often as one likes.
     pub fn suspect(&mut self) {
         let now = Instant::now();

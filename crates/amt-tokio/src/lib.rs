@@ -11,6 +11,7 @@
 //! comes out are the payloads of the datagrams inside the tunnel.
 
 mod alarm;
+mod config;
 pub mod discovery;
 mod finder;
 mod gateway;
@@ -21,7 +22,8 @@ mod sockets;
 #[cfg(test)]
 mod tests;
 
+pub use config::{Config, Hint, Sabotage};
 pub use finder::{Lookup, NameStatus};
-pub use gateway::{Config, Gateway, Hint, Packet, Sabotage, Status};
+pub use gateway::{Gateway, Packet, Status};
 pub use name::{BadRelayName, RelayName};
 pub use probe::{Answer, ProbeError, Prober, probe};

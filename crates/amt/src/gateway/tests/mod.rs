@@ -6,6 +6,7 @@ mod families;
 mod finding;
 mod hostile;
 mod moving;
+mod random;
 mod silence;
 mod telling;
 mod world;
