@@ -54,7 +54,7 @@ fn second(world: &mut World, wanted: &[Option<SubscriptionId>; 4]) {
 
 #[test]
 fn in_the_end_everything_that_is_wanted_comes() {
-    for seed in 1..80_u8 {
+    for seed in 1..9_u8 {
         let mut random = Random(u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let one_nonce = seed % 3 == 0;
         let relays = RELAYS.map(|at| {
@@ -102,7 +102,7 @@ fn in_the_end_everything_that_is_wanted_comes() {
             second(&mut world, &wanted);
         }
         world.events.clear();
-        for _ in 0..60 {
+        for _ in 0..20 {
             second(&mut world, &wanted);
             for (id, flow) in wanted.iter().zip(FLOWS) {
                 let came = world.data.iter().filter(|(of, ..)| Some(*of) == *id);
