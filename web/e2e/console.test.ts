@@ -267,8 +267,11 @@ describe("live", () => {
     // Nothing moves for it.
     expect(Math.abs((await page.evaluate(() => document.documentElement.scrollHeight)) - height)).toBeLessThan(60);
     expect(await page.getByTestId("verdict").count()).toBe(1);
-    mock.refuse(false);
+    const tries = () => mock.requests.filter((one: { path: string }) => one.path.startsWith("/api/v1/events")).length;
+    const before = tries();
     await page.getByRole("button", { name: "Try now" }).click();
+    await expect.poll(tries, { timeout: 10_000 }).toBeGreaterThan(before);
+    mock.refuse(false);
     await page.locator('[data-live="live"]').waitFor({ timeout: 40_000 });
     await banner.waitFor({ state: "detached" });
     // A cut that heals at once is not worth a word.

@@ -37,7 +37,8 @@ export async function followCommand(answer: unknown, what: string): Promise<void
     notes.say(`${what}: done.`, "good");
     return;
   }
-  for (const wait of POLLS_MS) {
+  for (const [tries, wait] of POLLS_MS.entries()) {
+    if (tries === 4) notes.say(`${what}: the source was asked, and has not answered yet.`);
     await new Promise((resolve) => setTimeout(resolve, wait));
     const command = await api.command(id);
     if (command.state === "done") {
@@ -49,7 +50,7 @@ export async function followCommand(answer: unknown, what: string): Promise<void
       return;
     }
   }
-  notes.say(`${what}: the source has not answered yet. It is still asked for.`, "plain");
+  notes.say(`${what}: no answer from the source. It takes up what was asked when it is back, unless that is too late.`, "bad");
 }
 
 /** Does something and says how it went. Returns the problem, if there is one. */

@@ -231,7 +231,7 @@ export function verdict(now: {
     return { tone: offline > total / 10 ? "warn" : "good", word: "Yes", sentence: `${who} every update.${away}` };
   }
   if (now.worst_lag_ms !== null && now.worst_lag_ms < IN_TRANSIT_MS) {
-    return { tone: "good", word: "Yes", sentence: `${counted(connected, "receiver")} connected; the newest update is on its way to ${count(behind)}.${away}` };
+    return { tone: "good", word: "Yes", sentence: `${counted(connected, "receiver")} connected; the newest updates are on their way to ${count(behind)}.${away}` };
   }
   const part = behind / connected;
   const sentence = `${counted(connected - behind, "receiver")} of ${count(connected)} connected hold every update, ${counted(behind, "is", "are")} behind.${away}`;

@@ -27,9 +27,15 @@ describe("addresses", () => {
 
 describe("problems", () => {
   it("are told in the console's own words", async () => {
-    const body = JSON.stringify({ type: "urn:flexfeed:problem:invalid", title: "A value cannot be used", detail: "name: is empty", status: 422, retry_after_s: 7 });
+    const body = JSON.stringify({ type: "urn:flexfeed:problem:invalid", title: "A value cannot be used", detail: "one of the values is empty", status: 422, retry_after_s: 7 });
     const problem = await readProblem(new Response(body, { status: 422, headers: { "content-type": "application/problem+json" } }));
-    expect(problem).toMatchObject({ status: 422, title: "A value cannot be used", detail: "name: is empty", retryAfterMs: 7000 });
+    expect(problem).toMatchObject({ status: 422, title: "A value cannot be used", detail: "One of the values is empty.", retryAfterMs: 7000 });
+  });
+  it("keep names and addresses as they are written", async () => {
+    for (const detail of ["https://example.org/x leads inside.", "name: is empty."]) {
+      const problem = await readProblem(new Response(JSON.stringify({ title: "x", detail }), { status: 422, headers: { "content-type": "application/problem+json" } }));
+      expect(problem.detail).toBe(detail);
+    }
   });
   it("are told even if the answer is rubbish", async () => {
     for (const [text, type] of [["<html>", "text/html"], ["{", "application/json"], ["null", "application/json"], ['{"title": 5}', "application/json"]] as const) {

@@ -39,6 +39,14 @@ function text(value: unknown): string {
   return typeof value === "string" ? value.slice(0, 1000) : "";
 }
 
+/** The console's details begin like the middle of a sentence; here they stand alone. */
+function sentence(words: string): string {
+  if (!words) return words;
+  // An address or a name stays as it is written.
+  const begun = /^[a-z]+[ ,;]/.test(words) ? words.charAt(0).toUpperCase() + words.slice(1) : words;
+  return /[.!?…:]$/.test(begun) ? begun : `${begun}.`;
+}
+
 /** Reads an answer that is no success. Never throws: whatever stands there becomes a problem. */
 export async function readProblem(response: Response): Promise<Problem> {
   const fallback = problemOfStatus(response.status);
@@ -55,7 +63,7 @@ export async function readProblem(response: Response): Promise<Problem> {
   return new Problem(
     response.status,
     text(members.title) || fallback.title,
-    text(members.detail) || (text(members.title) ? "" : fallback.detail),
+    sentence(text(members.detail)) || (text(members.title) ? "" : fallback.detail),
     text(members.type) || "about:blank",
     retry,
     members,
