@@ -34,7 +34,6 @@ pub fn mount(parts: Parts) -> Console {
 impl Console {
     /// What requests are answered by. `local` if only this machine reaches it: then it answers to no
     /// name that another site can have.
-    #[must_use]
     pub fn router(&self, local: bool) -> axum::Router {
         http::router(Arc::clone(&self.site), local)
     }

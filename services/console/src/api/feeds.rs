@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::{FeedEvent, FeedHour, FeedRow, FeedSettings, NewCommand, Origin};
+use store::{FeedEvent, FeedRow, FeedSettings, NewCommand, Origin};
 use url::Url;
 use utoipa::{IntoParams, ToSchema};
 
@@ -17,7 +17,6 @@ use super::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
 use crate::auth::secret;
-use crate::clock::now_ms;
 use crate::live::board::Board;
 use crate::site::Site;
 
@@ -29,11 +28,6 @@ const MAX_TITLE: usize = 200;
 
 /// Bounds of the time between two polls, in milliseconds. Whoever needs less sets it at the source.
 const INTERVALS: std::ops::RangeInclusive<i64> = 1_000..=86_400_000;
-
-/// So many events of a feed are shown, and so many hours.
-const EVENTS: usize = 100;
-const HOURS: i64 = 14 * 24;
-const HOUR: i64 = 3_600_000;
 
 /// A feed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -193,7 +187,7 @@ pub async fn feeds(
 }
 
 /// The feed of that id, as the database has it now.
-async fn find(site: &Site, id: &str) -> Result<FeedRow, Problem> {
+pub(super) async fn find(site: &Site, id: &str) -> Result<FeedRow, Problem> {
     let rows = site.store.feeds(None).await?;
     rows.into_iter()
         .find(|row| row.active && id_of(&row.channel, &row.settings.url) == id)
@@ -212,77 +206,6 @@ pub async fn feed(
     caller.may(Scope::Read)?;
     let row = find(&site, &id).await?;
     Ok(Json(Feed::of(&row, &site.board())))
-}
-
-/// How the polls of a feed went within an hour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct HourOfPolls {
-    /// When the hour began; Unix milliseconds.
-    pub at_ms: i64,
-    /// How many polls there were.
-    pub polls: u64,
-    /// How many brought a document.
-    pub ok: u64,
-    /// How many said that nothing has changed.
-    pub not_modified: u64,
-    /// How many failed.
-    pub failed: u64,
-    /// How many met a page that asks whether one is human.
-    pub challenged: u64,
-    /// How many new versions of entries they brought.
-    pub entries: u64,
-}
-
-impl From<FeedHour> for HourOfPolls {
-    fn from(hour: FeedHour) -> Self {
-        Self {
-            at_ms: hour.hour_ms,
-            polls: hour.polls,
-            ok: hour.ok,
-            not_modified: hour.not_modified,
-            failed: hour.failed,
-            challenged: hour.challenged,
-            entries: hour.entries,
-        }
-    }
-}
-
-/// The past of a feed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FeedHistory {
-    /// Changes of its state, the newest first.
-    pub events: Vec<FeedSight>,
-    /// Its polls of the last two weeks, by hour.
-    pub hours: Vec<HourOfPolls>,
-}
-
-/// The past of a feed
-#[utoipa::path(get, path = "/api/v1/feeds/{id}/history", tag = "feeds",
-    operation_id = "feed_history",
-    params(("id" = String, Path, description = "What names it")),
-    responses((status = 200, body = FeedHistory)))]
-pub async fn feed_history(
-    State(site): State<Arc<Site>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<Json<FeedHistory>, Problem> {
-    caller.may(Scope::Read)?;
-    let row = find(&site, &id).await?;
-    let (channel, url) = (row.channel.as_str(), row.settings.url.as_str());
-    let now = now_ms();
-    let from = now - HOURS * HOUR;
-    let hours = site
-        .records
-        .feed_history(channel, url, from, now + HOUR)
-        .await?;
-    let events = site
-        .records
-        .feed_events(Some((channel, url)), None, EVENTS)
-        .await?;
-    Ok(Json(FeedHistory {
-        events: events.iter().map(FeedSight::from).collect(),
-        hours: hours.into_iter().map(HourOfPolls::from).collect(),
-    }))
 }
 
 /// A feed that is to be polled.

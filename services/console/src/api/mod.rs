@@ -11,6 +11,7 @@ pub mod enrolments;
 pub mod events;
 pub mod export;
 mod extract;
+pub mod feed_history;
 pub mod feed_test;
 pub mod feeds;
 pub mod moves;
@@ -75,7 +76,7 @@ fn calls() -> OpenApiRouter<Arc<Site>> {
         .routes(routes!(feeds::feeds, feeds::add_feed))
         .routes(routes!(feed_test::test_feed))
         .routes(routes!(feeds::feed, feeds::edit_feed, feeds::remove_feed))
-        .routes(routes!(feeds::feed_history))
+        .routes(routes!(feed_history::feed_history))
         .routes(routes!(feeds::refresh_feed))
         .routes(routes!(relays::relays))
         .routes(routes!(

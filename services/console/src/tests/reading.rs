@@ -414,17 +414,14 @@ async fn the_past_of_a_feed_is_shown() {
     assert_eq!(feed["state"], "pending");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_thousand_are_paged() {
-    const ALL: usize = 100_000;
-    let bench = Bench::start(bench::Place::sqlite()).await;
-    let operator = bench.operator().await;
+/// Puts so many receivers into the fleet alone: the database would take its time.
+fn fill(bench: &Bench, all: usize) {
     let mut fleet = bench.site.fleet_mut();
-    for number in 0..ALL {
+    for number in 0..all {
         let id = uuid::Uuid::from_u128(number as u128 + 1);
         fleet.put_receiver(Facts {
             id,
-            name: format!("node-{:06}", ALL - number),
+            name: format!("node-{:06}", all - number),
             label: String::new(),
             tags: Vec::new(),
             software: "x".into(),
@@ -448,7 +445,14 @@ async fn a_hundred_thousand_are_paged() {
         };
         fleet.put_state(id, state);
     }
-    drop(fleet);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_thousand_are_paged() {
+    const ALL: usize = 100_000;
+    let bench = Bench::start(bench::Place::sqlite()).await;
+    let operator = bench.operator().await;
+    fill(&bench, ALL);
     let mut names = Vec::new();
     let mut path = "/api/v1/receivers?limit=500&rung=amt".to_owned();
     // Some of its many pages, and the end.
