@@ -3,7 +3,7 @@
 # and has schemathesis send whatever the description allows, and what it does not. No answer may be a 5xx.
 #
 # fuzz-api.sh PROGRAM SCHEMATHESIS [EXAMPLES]: the built flexfeed-console, the schemathesis to run, and how many
-# requests for each call (50).
+# requests for each call (50). FUZZ_DATABASE_URL names an empty database to use instead of SQLite.
 set -eu
 
 program=$1
@@ -20,7 +20,7 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-export DATABASE_URL="sqlite://$folder/console.db"
+export DATABASE_URL="${FUZZ_DATABASE_URL:-sqlite://$folder/console.db}"
 echo 'an operator for tests' >"$folder/password"
 "$program" user add fuzz --role operator --password-file "$folder/password"
 "$program" serve --listen 127.0.0.1:0 --log-format json 2>"$folder/log" &
