@@ -12,6 +12,7 @@ examples=${3:-50}
 
 folder=$(mktemp -d)
 pid=
+# shellcheck disable=SC2317,SC2329 # the trap calls it
 finish() {
 	[ -z "$pid" ] || kill "$pid" 2>/dev/null || :
 	[ -z "$pid" ] || wait "$pid" 2>/dev/null || :
