@@ -3,7 +3,7 @@
 //! `ingest` brings the feeds' news into the store, and `publish` takes them from there to the
 //! transport (`flexicast-tokio`), which carries them to the receivers and asks the store for what
 //! they missed. `run` decides what is read and published here, among several sources on one
-//! database. `data` holds what survives a restart beside the store, `http` shows how it all goes.
+//! database. `record` writes down for the console what happens. `data` holds what survives a restart beside the store, `http` shows how it all goes.
 
 mod commands;
 mod config;
@@ -13,6 +13,7 @@ pub mod ingest;
 mod logging;
 pub mod metrics;
 pub mod publish;
+mod record;
 mod run;
 mod sabotage;
 mod signals;

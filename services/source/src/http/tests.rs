@@ -339,8 +339,8 @@ async fn the_status_page_is_as_agreed() {
     assert_eq!(
         receiver["channels"],
         json!([
-            {"channel": "net", "rung": "unicast", "since_ms": 1, "cursor": 0, "backlog": 3, "key_sequence": 2},
-            {"channel": "lore", "rung": "multicast", "since_ms": 1, "cursor": 6, "backlog": 3, "key_sequence": 2},
+            {"channel": "net", "rung": "unicast", "since_ms": 1, "cause": null, "cursor": 0, "backlog": 3, "key_sequence": 2},
+            {"channel": "lore", "rung": "multicast", "since_ms": 1, "cause": null, "cursor": 6, "backlog": 3, "key_sequence": 2},
         ])
     );
     // Who does not receive the first channel is shown in its own.

@@ -8,6 +8,7 @@ mod bounds;
 mod document;
 mod filling;
 mod finding;
+mod hooks;
 mod hourly;
 mod leftover;
 mod pause;
@@ -36,6 +37,7 @@ use crate::metrics::ChannelMetrics;
 pub use bounds::{Bounds, Memory};
 use document::{Before, Pending};
 use filling::Hole;
+pub use hooks::{Hooks, PollReport, Refreshes};
 use hourly::Hourly;
 use pause::Pause;
 pub use status::{FeedState, GapStatus, IngestStatus};
@@ -66,6 +68,8 @@ pub struct IngestSettings {
     pub fill_gaps: bool,
     /// How much is kept.
     pub bounds: Bounds,
+    /// What others want of it.
+    pub hooks: Hooks,
 }
 
 /// Why an ingest ended.
@@ -123,6 +127,10 @@ pub struct Ingest {
     broken: HashSet<String>,
     /// When and how the state of the feed was last recorded.
     recorded: Option<(Instant, FeedState)>,
+    /// New versions of entries that the last poll brought.
+    brought: u64,
+    /// What the last poll saw instead of a feed.
+    excerpt: Option<String>,
 }
 
 /// What is known of earlier documents, to notice that entries may have been missed in between.
@@ -173,6 +181,8 @@ impl Ingest {
             oversized: HashSet::new(),
             broken: HashSet::new(),
             recorded: None,
+            brought: 0,
+            excerpt: None,
             settings,
         }
     }
@@ -202,14 +212,15 @@ impl Ingest {
         // What an earlier ingest stored may still have to be published.
         self.wake.notify_one();
         tokio::time::sleep(self.settings.first_poll).await;
-        let mut poll_at = Instant::now();
+        let refresh = Arc::clone(&self.settings.hooks.refresh);
+        let mut poll_next = Instant::now();
         loop {
             let now = Instant::now();
-            if now >= poll_at && self.pending.has_room() {
+            if now >= poll_next && self.pending.has_room() {
                 match self.turn().await {
                     Ok(pause) => {
                         debug!("the next poll is in {:.3} s", pause.as_secs_f64());
-                        poll_at = Instant::now() + pause;
+                        poll_next = Instant::now() + pause;
                     }
                     Err(ended) => return ended,
                 }
@@ -220,10 +231,13 @@ impl Ingest {
                 return ended;
             }
             let retry_at = (!self.pending.is_empty()).then_some(self.retry_at);
-            let poll_at = self.pending.has_room().then_some(poll_at);
+            let poll_at = self.pending.has_room().then_some(poll_next);
             let next = retry_at.into_iter().chain(poll_at).min();
             // Where there is neither, others use up the memory.
-            tokio::time::sleep_until(next.unwrap_or(now + ROOM).into()).await;
+            tokio::select! {
+                () = tokio::time::sleep_until(next.unwrap_or(now + ROOM).into()) => {}
+                () = refresh.notified() => poll_next = Instant::now(),
+            }
         }
     }
 

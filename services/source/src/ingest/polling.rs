@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 
 use super::document::{Before, Document};
 use super::storing::Taken;
-use super::{Ended, FeedState, History, Ingest, now_ms};
+use super::{Ended, FeedState, History, Ingest, PollReport, hooks, now_ms};
 
 /// An unchanged state of the feed is recorded in the store this often: each time is a write to disk.
 const RECORD_INTERVAL: Duration = Duration::from_secs(60);
@@ -42,6 +42,7 @@ struct Trouble {
 impl Ingest {
     /// One poll and what follows from it. Returns the time until the next one.
     pub(super) async fn turn(&mut self) -> Result<Duration, Ended> {
+        (self.brought, self.excerpt) = (0, None);
         let polled = self.poll().await;
         let (state, detail, outcome, moved) = match polled {
             Ok(Polled::NotModified(hints)) => {
@@ -124,6 +125,7 @@ impl Ingest {
                 gap,
             }) => {
                 (read.new, read.gap) = (created, gap);
+                self.brought = (created + changed) as u64;
                 format!("{count} entries, {created} of them new, {changed} changed")
             }
             None => format!("{count} entries, kept until they can be stored"),
@@ -147,10 +149,17 @@ impl Ingest {
                 hints,
             } => (document, validators, url, hints),
         };
-        let parsed = tokio::task::spawn_blocking(move || feed::parse::parse(&document, &url))
+        let parsing = tokio::task::spawn_blocking(move || {
+            let parsed = feed::parse::parse(&document, &url);
+            parsed.map_err(|error| (error, hooks::excerpt(&document)))
+        });
+        let parsed = parsing
             .await
-            .map_err(|error| self.unreadable_document(&format!("could not be parsed: {error}")))?
-            .map_err(|error| self.no_feed(&error))?;
+            .map_err(|error| self.unreadable_document(&format!("could not be parsed: {error}")))?;
+        let parsed = parsed.map_err(|(error, excerpt)| {
+            self.excerpt = excerpt;
+            self.no_feed(&error)
+        })?;
         self.name_unreadable(&parsed.skipped);
         if matches!(self.history, History::None) {
             info!(
@@ -305,6 +314,21 @@ impl Ingest {
         self.trouble = Some(trouble);
     }
 
+    /// Tells those who want to hear of each poll; they do not hold it up.
+    fn report(&mut self, at_ms: u64, state: FeedState, detail: &str) {
+        if let Some(reports) = &self.settings.hooks.reports {
+            let _ = reports.try_send(PollReport {
+                channel: self.settings.channel.clone(),
+                url: self.settings.feed.url.clone(),
+                at_ms: i64::try_from(at_ms).unwrap_or(i64::MAX),
+                state,
+                detail: detail.to_owned(),
+                entries: self.brought,
+                excerpt: self.excerpt.take(),
+            });
+        }
+    }
+
     /// Lets the world know how the last poll went. Returns whether this is recorded in the store.
     async fn show(
         &mut self,
@@ -314,6 +338,7 @@ impl Ingest {
         gone: bool,
     ) -> bool {
         let at_ms = now_ms();
+        self.report(at_ms, state, &detail);
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let interval = ms(self.schedule.interval());
         let pending = self.pending.entries();

@@ -21,7 +21,7 @@ pub enum FeedState {
     Gone,
     /// Nothing usable came.
     Error,
-    /// What came cannot be stored at the moment.
+    /// What came cannot be stored at the moment, or an operator has it rest.
     Paused,
 }
 

@@ -5,6 +5,7 @@ mod admissions;
 mod counters;
 mod labels;
 mod places;
+mod records;
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use admissions::Admissions;
 use counters::TransportCounters;
 use labels::{ChannelLabels, MoveLabels, PollLabels, RungLabels, of};
 use places::Places;
+pub use records::RecordMetrics;
 
 /// What the answer of `/metrics` is.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -96,6 +98,7 @@ pub struct Metrics {
     certificate_end: Moment,
     places: Places,
     admissions: Admissions,
+    records: RecordMetrics,
     flows: Flows,
     receivers: Family<RungLabels, Gauge>,
     connected: Gauge,
@@ -185,6 +188,7 @@ impl Default for Metrics {
             certificate_end: Moment::default(),
             places: Places::default(),
             admissions: Admissions::default(),
+            records: RecordMetrics::default(),
             flows: Flows::default(),
             receivers: Family::default(),
             connected: Gauge::default(),
@@ -207,6 +211,7 @@ impl Metrics {
         r.register("build", "The program", Info::new(version));
         self.places.register(r);
         self.admissions.register(r);
+        self.records.register(r);
         let help = "Updates published since the start";
         r.register("updates", help, self.updates.clone());
         let help = "New or changed entries that were too large to be sent";
@@ -358,6 +363,11 @@ impl Metrics {
     pub fn certificate_ends(&self, unix_s: i64) {
         let ms = u64::try_from(unix_s).unwrap_or_default();
         self.certificate_end.set(Some(ms.saturating_mul(1000)));
+    }
+
+    /// What counts what is written for the console.
+    pub fn records(&self) -> RecordMetrics {
+        self.records.clone()
     }
 
     /// What counts the receivers that ask to be let in.

@@ -34,7 +34,7 @@ pub(super) struct Wanted {
 impl Wanted {
     /// Whether it is set to the same; how polls went changes nothing.
     pub(super) fn is_like(&self, other: &Wanted) -> bool {
-        let feed = |row: &FeedRow| (row.settings.clone(), row.active, row.gone_ms);
+        let feed = |row: &FeedRow| (row.settings.clone(), row.active, row.paused, row.gone_ms);
         let same = self.feeds.len() == other.feeds.len()
             && self.feeds.iter().map(feed).eq(other.feeds.iter().map(feed));
         same && self.settings == other.settings

@@ -7,13 +7,14 @@ use std::time::Duration;
 use feed::fetch::{FetchConfig, Limits};
 use feed::schedule;
 use flexicast_tokio::source::SourceHandle;
-use store::Store;
+use store::{Records, Store};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::board::Board;
 use crate::config::Config;
 use crate::data::DataFolder;
-use crate::ingest::Bounds;
+use crate::ingest::{Bounds, PollReport, Refreshes};
 use crate::metrics::Metrics;
 use crate::publish::Terms;
 use crate::transport::Open;
@@ -29,6 +30,7 @@ pub(super) struct Context {
     pub(super) config: Config,
     pub(super) folder: DataFolder,
     pub(super) store: Arc<dyn Store>,
+    pub(super) records: Arc<dyn Records>,
     pub(super) handle: SourceHandle,
     pub(super) open: Open,
     pub(super) board: Arc<Board>,
@@ -39,6 +41,10 @@ pub(super) struct Context {
     pub(super) first_polls: Spread,
     /// What feeds may keep; their memory is one for all.
     pub(super) bounds: Bounds,
+    /// The feeds that can be asked at once.
+    pub(super) refreshes: Refreshes,
+    /// Where polls are told.
+    pub(super) reports: mpsc::Sender<PollReport>,
 }
 
 impl Context {

@@ -68,6 +68,14 @@ impl Parts {
         self.others.spawn(part);
     }
 
+    /// Runs something beside, which ends behind the transport and before the store is closed.
+    pub(super) fn to_the_end<F>(&mut self, part: impl FnOnce(CancellationToken) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.others.spawn(part(self.stop.clone()));
+    }
+
     /// Runs until `signal`, or until a part ends by itself, which none should.
     pub(super) async fn until(mut self, signal: CancellationToken) -> Result<()> {
         let ended = tokio::select! {

@@ -14,7 +14,7 @@ use tracing::{debug, error, info};
 use uuid::Uuid;
 
 use super::context::Context;
-use crate::ingest::{Ended, FeedState, Ingest, IngestSettings, IngestStatus};
+use crate::ingest::{Ended, FeedState, Hooks, Ingest, IngestSettings, IngestStatus};
 use crate::metrics::ChannelMetrics;
 use crate::sabotage;
 
@@ -61,6 +61,20 @@ struct Known {
     again: Option<Instant>,
 }
 
+/// Whether an operator has it rest.
+fn is_paused(row: &FeedRow) -> bool {
+    row.active && row.paused
+}
+
+/// What is shown of such a feed.
+fn paused() -> IngestStatus {
+    IngestStatus {
+        state: FeedState::Paused,
+        detail: "paused by an operator: it is not polled".to_owned(),
+        ..IngestStatus::default()
+    }
+}
+
 impl Feeds {
     pub(super) fn new(
         context: Arc<Context>,
@@ -88,10 +102,11 @@ impl Feeds {
     pub(super) fn set(&mut self, rows: &[FeedRow]) {
         let wanted: BTreeMap<&str, &FeedRow> = rows
             .iter()
-            .filter(|row| row.active)
+            .filter(|row| row.active && !row.paused)
             .map(|row| (row.settings.url.as_str(), row))
             .collect();
         let board = Arc::clone(&self.context.board);
+        let refreshes = self.context.refreshes.clone();
         self.known.retain(|url, known| {
             let row = wanted.get(url.as_str());
             // One that was gone is polled again once it was put again. Should the row be from
@@ -100,10 +115,21 @@ impl Feeds {
             let stays = row.is_some_and(|row| row.settings == known.row.settings) && !again;
             if !stays {
                 known.stop.cancel();
-                board.set_ingest(&self.channel, url, None);
+                refreshes.set(&self.channel, url, None);
+                let paused = rows
+                    .iter()
+                    .any(|row| is_paused(row) && row.settings.url == *url);
+                // One that is paused shows so below.
+                if !paused {
+                    board.set_ingest(&self.channel, url, None);
+                }
             }
             stays
         });
+        for row in rows.iter().filter(|row| is_paused(row)) {
+            let (_, shown) = watch::channel(paused());
+            board.set_ingest(&self.channel, &row.settings.url, Some(shown));
+        }
         for (url, row) in wanted {
             if !self.known.contains_key(url) {
                 self.start(row, 0);
@@ -130,7 +156,13 @@ impl Feeds {
             store_retry: STORE_RETRY,
             fill_gaps: !sabotage::gap_fill_off(),
             bounds: context.bounds.clone(),
+            hooks: Hooks {
+                refresh: Arc::default(),
+                reports: Some(context.reports.clone()),
+            },
         };
+        let refresh = Some(Arc::clone(&settings.hooks.refresh));
+        context.refreshes.set(&self.channel, &url, refresh);
         let ingest = Ingest::new(
             settings,
             Arc::clone(&context.store),
@@ -242,6 +274,7 @@ impl Feeds {
     pub(super) async fn stop(&mut self) {
         for (url, known) in &self.known {
             known.stop.cancel();
+            self.context.refreshes.set(&self.channel, url, None);
             self.context.board.set_ingest(&self.channel, url, None);
         }
         self.known.clear();
@@ -281,17 +314,21 @@ mod tests {
         let source = super::super::bind(&config, &identity, backlog)
             .await
             .unwrap();
+        let records = store::open_file_all(&folder.file("records.db")).await;
         Arc::new(Context {
             terms: Terms::default(),
             handle: source.handle(),
             folder,
             store,
+            records: records.unwrap().records,
             open,
             board: Arc::new(Board::default()),
             metrics: Arc::new(Metrics::default()),
             limits: Arc::default(),
             first_polls: Spread::default(),
             bounds: crate::ingest::Bounds::default(),
+            refreshes: crate::ingest::Refreshes::default(),
+            reports: tokio::sync::mpsc::channel(1).0,
             config,
         })
     }

@@ -4,11 +4,13 @@ pub(crate) mod board;
 mod certificate;
 mod channel;
 mod context;
+mod describe;
 mod ejecting;
 mod ending;
 mod feeds;
 mod flow;
 mod following;
+mod holding;
 mod link;
 pub(crate) mod readiness;
 pub(crate) mod relays;
@@ -23,9 +25,9 @@ use anyhow::{Context as _, Error, Result, anyhow};
 use feed::fetch::{FetchError, Limits};
 use flexicast_tokio::source::{Source, SourceConfig};
 use sd_notify::NotifyState;
-use store::Holder;
+use store::{Holder, Opened, SourceInfo};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -33,16 +35,20 @@ use crate::config::{Config, PublicAddress};
 use crate::data::DataFolder;
 use crate::data::identity::Identity;
 use crate::http::{Pages, View};
-use crate::ingest::Bounds;
+use crate::ingest::{Bounds, PollReport, Refreshes};
 use crate::metrics::Metrics;
 use crate::publish::Terms;
+use crate::record::Orders;
 use crate::transport::{Open, StoreBacklog};
-use crate::{sabotage, signals};
+use crate::{record, sabotage, signals};
 use board::{Board, Phase};
 use context::{Context, Spread};
 use ending::Parts;
 use link::Link;
 use supervisor::Supervisor;
+
+/// Polls of feeds that wait to be recorded; further ones are not.
+const POLLS: usize = 1024;
 
 /// Why the source ended, other than by a signal.
 #[derive(Debug)]
@@ -85,7 +91,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     let own = config.certificate.as_ref();
     let identity = Identity::load_or_make(&folder, &public.host_name(), own)?;
     startup::make_qlog_folder(&config)?;
-    let store = startup::open_store(&config, &folder).await?;
+    let Opened { store, records, .. } = startup::open_store(&config, &folder).await?;
     let holder = Holder {
         id: folder.holder()?,
         name: config.holder_name.clone(),
@@ -103,11 +109,15 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
         listener.local_addr().context("no address")?,
     );
     let address = public.with_port(local.port());
+    let info = describe::describe(&config, &address, local, http, &identity.pin);
+    let (info, infos) = watch::channel(info);
+    let (reports, polls) = mpsc::channel(POLLS);
     let link = Link::prepare(&folder, &*store, address, config.next_pin).await?;
     let context = Arc::new(Context {
         terms: terms(&config),
         folder,
         store,
+        records,
         handle: source.handle(),
         open,
         board: Arc::new(Board::default()),
@@ -115,6 +125,8 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
         limits: Arc::new(Limits::default()),
         first_polls: Spread::default(),
         bounds: Bounds::default(),
+        refreshes: Refreshes::default(),
+        reports,
         config,
     });
     let (pin, pins) = watch::channel(identity.pin);
@@ -128,6 +140,24 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
         view: View::new(Arc::new(context.handle.clone())),
     });
     let mut parts = Parts::start(Arc::clone(&context), transport, supervisor, listener, pages);
+    let recorded = record_parts(&context, polls, infos);
+    parts.to_the_end(|end| record::run(recorded, end));
+    let orders = Orders {
+        records: Arc::clone(&context.records),
+        board: Arc::clone(&context.board),
+        handle: context.handle.clone(),
+        refreshes: context.refreshes.clone(),
+        metrics: context.metrics.records(),
+        drain: stop.clone(),
+    };
+    parts.also(orders.follow(stop.clone()));
+    let pins = pin.subscribe();
+    parts.also(describe::keep_up(
+        context.config.clone(),
+        info,
+        pins,
+        stop.clone(),
+    ));
     if let Some(end) = identity.files.end() {
         context.metrics.certificate_ends(end);
     }
@@ -160,6 +190,24 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     }
     service::tell(&[NotifyState::Ready]);
     Ok(parts)
+}
+
+/// What is needed to write down what happens.
+fn record_parts(
+    context: &Context,
+    polls: mpsc::Receiver<PollReport>,
+    info: watch::Receiver<SourceInfo>,
+) -> record::Parts {
+    record::Parts {
+        records: Arc::clone(&context.records),
+        store: Arc::clone(&context.store),
+        transport: Arc::new(context.handle.clone()),
+        latest: context.handle.latest(),
+        board: Arc::clone(&context.board),
+        metrics: context.metrics.records(),
+        polls,
+        info,
+    }
 }
 
 /// That the feeds of the command line can be fetched at all.

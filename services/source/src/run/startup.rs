@@ -1,13 +1,13 @@
 //! What happens before anything is served: the database is there, and knows what was asked for.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use sd_notify::NotifyState;
 use store::{
-    ChannelRow, ChannelSettings, FeedSettings, Holder, Leased, Origin, Retention, Store, StoreError,
+    ChannelRow, ChannelSettings, FeedSettings, Holder, Leased, Opened, Origin, Retention, Store,
+    StoreError,
 };
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -29,20 +29,20 @@ const SAY: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// It cannot be used, or is not there after a while.
-pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<Arc<dyn Store>> {
+pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<Opened> {
     let began = Instant::now();
     let mut said: Option<Instant> = None;
     loop {
         let opened = match &config.database_url {
-            Some(url) => store::open(url).await,
-            None => store::open_file(&folder.file("flexfeed.db")).await,
+            Some(url) => store::open_all(url).await,
+            None => store::open_file_all(&folder.file("flexfeed.db")).await,
         };
         let error = match opened {
-            Ok(store) => {
+            Ok(opened) => {
                 if said.is_some() {
                     info!("the database answers");
                 }
-                return Ok(store);
+                return Ok(opened);
             }
             Err(error) if error.is_unavailable() && began.elapsed() < WAIT => error,
             Err(error) => return Err(error.into()),

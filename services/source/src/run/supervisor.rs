@@ -22,6 +22,7 @@ use super::channel::{Channel, Ended, Wanted, give_back};
 use super::context::Context;
 use super::ejecting::Ejecting;
 use super::following::Following;
+use super::holding::hold;
 use super::link::Link;
 use super::startup::{Moment, put_settings};
 use crate::publish::{Lost, Taken, Tenure};
@@ -185,6 +186,7 @@ impl Supervisor {
         if is_news {
             let is_first = self.version.is_none();
             self.ejecting.read(&*context.store, is_first).await?;
+            hold(&context).await?;
         }
         let ejected = self.ejecting.eject(&*context.store, &context.handle);
         ejected.await?;

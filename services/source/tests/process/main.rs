@@ -12,6 +12,7 @@ mod faults;
 mod leases;
 mod pipe;
 mod receiving;
+mod records;
 mod relay;
 mod restored;
 mod running;

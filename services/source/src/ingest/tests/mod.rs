@@ -69,6 +69,7 @@ fn settings(url: String) -> IngestSettings {
         store_retry: Duration::from_millis(30),
         fill_gaps: true,
         bounds: Bounds::default(),
+        hooks: Hooks::default(),
     }
 }
 

@@ -1,0 +1,131 @@
+//! What others want of an ingest: to hear of its polls, and to have it poll at once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, mpsc};
+
+use super::FeedState;
+
+/// A feed is asked at once this often at most: its server is somebody else's.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The longest excerpt in bytes.
+const EXCERPT: usize = 4 << 10;
+
+/// How a poll went.
+#[derive(Debug, Clone)]
+pub struct PollReport {
+    /// The feed's channel.
+    pub channel: String,
+    /// The feed, without credentials.
+    pub url: String,
+    /// When it ended, in Unix milliseconds.
+    pub at_ms: i64,
+    /// How it went.
+    pub state: FeedState,
+    /// The same in words.
+    pub detail: String,
+    /// New versions of entries that it brought.
+    pub entries: u64,
+    /// The beginning of what was seen instead of a feed, as text.
+    pub excerpt: Option<String>,
+}
+
+/// What others want of one ingest.
+#[derive(Debug, Clone, Default)]
+pub struct Hooks {
+    /// Has it poll at once.
+    pub refresh: Arc<Notify>,
+    /// Where its polls are told; those for which there is no room are not.
+    pub reports: Option<mpsc::Sender<PollReport>>,
+}
+
+/// The feeds that can be asked at once.
+#[derive(Debug, Clone, Default)]
+pub struct Refreshes(Arc<Mutex<BTreeMap<(String, String), Known>>>);
+
+#[derive(Debug)]
+struct Known {
+    refresh: Arc<Notify>,
+    asked: Option<Instant>,
+}
+
+impl Refreshes {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<(String, String), Known>> {
+        // Whoever panicked in between left it whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A feed is polled from now on, or not any more.
+    pub fn set(&self, channel: &str, url: &str, refresh: Option<Arc<Notify>>) {
+        let key = (channel.to_owned(), url.to_owned());
+        let mut known = self.known();
+        match refresh {
+            Some(refresh) => {
+                let asked = known.get(&key).and_then(|known| known.asked);
+                known.insert(key, Known { refresh, asked });
+            }
+            None => drop(known.remove(&key)),
+        }
+    }
+
+    /// Has a feed polled at once. Returns whether that will be done.
+    pub fn ask(&self, channel: &str, url: &str) -> bool {
+        let mut known = self.known();
+        let Some(feed) = known.get_mut(&(channel.to_owned(), url.to_owned())) else {
+            return false;
+        };
+        if feed.asked.is_some_and(|at| at.elapsed() < AGAIN) {
+            return false;
+        }
+        feed.asked = Some(Instant::now());
+        feed.refresh.notify_one();
+        true
+    }
+}
+
+/// The beginning of a document, as text without control characters.
+pub(super) fn excerpt(document: &[u8]) -> Option<String> {
+    let begun = document.get(..EXCERPT).unwrap_or(document);
+    let text = String::from_utf8_lossy(begun);
+    let text: String = text
+        .chars()
+        .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))
+        .collect();
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feed_is_asked_at_once_but_not_all_the_time() {
+        let refreshes = Refreshes::default();
+        assert!(!refreshes.ask("lore", "http://a/"), "it is not polled");
+        refreshes.set("lore", "http://a/", Some(Arc::default()));
+        assert!(refreshes.ask("lore", "http://a/"));
+        assert!(!refreshes.ask("lore", "http://a/"), "a moment ago");
+        refreshes.set("lore", "http://a/", Some(Arc::default()));
+        assert!(
+            !refreshes.ask("lore", "http://a/"),
+            "also if it was begun anew"
+        );
+        refreshes.set("lore", "http://a/", None);
+        assert!(!refreshes.ask("lore", "http://a/"));
+    }
+
+    #[test]
+    fn excerpts_are_short_text() {
+        assert_eq!(excerpt(b" \n\0\x1b"), None);
+        let long = excerpt(&[0xff; 9000]);
+        assert!(long.is_some_and(|text| text.chars().count() == EXCERPT));
+        assert_eq!(
+            excerpt(b"<h1>Are you\x07 human?").as_deref(),
+            Some("<h1>Are you human?")
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! What is written for the console, and what operators asked by it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+use super::labels::{CommandLabels, KindLabels};
+use super::whole;
+use crate::record::KINDS;
+
+/// The commands that are known, and a word for all others: labels are not for those who ask.
+pub(super) const COMMANDS: [&str; 5] = ["disconnect", "drain", "refresh-feed", "rekey", "other"];
+pub(super) const RESULTS: [&str; 2] = ["done", "failed"];
+
+/// Counts what is written for the console. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct RecordMetrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    written: Family<KindLabels, Counter>,
+    dropped: Family<KindLabels, Counter>,
+    waiting: Family<KindLabels, Gauge>,
+    failures: Counter,
+    seconds: Histogram,
+    commands: Family<CommandLabels, Counter>,
+}
+
+impl Default for RecordMetrics {
+    fn default() -> Self {
+        let inner = Inner {
+            written: Family::default(),
+            dropped: Family::default(),
+            waiting: Family::default(),
+            failures: Counter::default(),
+            seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
+            commands: Family::default(),
+        };
+        for kind in KINDS {
+            let labels = KindLabels { kind };
+            drop(inner.written.get_or_create(&labels));
+            drop(inner.dropped.get_or_create(&labels));
+            drop(inner.waiting.get_or_create(&labels));
+        }
+        for kind in COMMANDS {
+            for result in RESULTS {
+                drop(
+                    inner
+                        .commands
+                        .get_or_create(&CommandLabels { kind, result }),
+                );
+            }
+        }
+        Self(Arc::new(inner))
+    }
+}
+
+impl RecordMetrics {
+    pub(super) fn register(&self, r: &mut Registry) {
+        let inner = &self.0;
+        let help = "Rows written for the console";
+        r.register("records_written", help, inner.written.clone());
+        let help = "Rows for the console that were not written, because the database was away for too long or another source took over";
+        r.register("records_dropped", help, inner.dropped.clone());
+        let help = "Rows for the console that wait to be written";
+        r.register("records_waiting", help, inner.waiting.clone());
+        let help = "Failed attempts to write rows for the console";
+        r.register("records_failures", help, inner.failures.clone());
+        let help = "Time to write rows for the console, failed attempts included";
+        let (name, unit) = ("records_write_duration", Unit::Seconds);
+        r.register_with_unit(name, help, unit, inner.seconds.clone());
+        let help = "What operators asked of this source, by what came of it";
+        r.register("commands", help, inner.commands.clone());
+    }
+
+    fn add(family: &Family<KindLabels, Counter>, counts: [usize; KINDS.len()]) {
+        for (kind, count) in KINDS.into_iter().zip(counts) {
+            family
+                .get_or_create(&KindLabels { kind })
+                .inc_by(count as u64);
+        }
+    }
+
+    /// Rows of each kind were written.
+    pub fn written(&self, counts: [usize; KINDS.len()]) {
+        Self::add(&self.0.written, counts);
+    }
+
+    /// Rows of a kind were dropped.
+    pub fn dropped(&self, kind: &'static str, count: usize) {
+        let counter = self.0.dropped.get_or_create(&KindLabels { kind });
+        counter.inc_by(count as u64);
+    }
+
+    /// So many rows of each kind wait.
+    pub fn waiting(&self, counts: [usize; KINDS.len()]) {
+        for (kind, count) in KINDS.into_iter().zip(counts) {
+            let gauge = self.0.waiting.get_or_create(&KindLabels { kind });
+            gauge.set(whole(count as u64));
+        }
+    }
+
+    /// An attempt to write failed.
+    pub fn failed(&self) {
+        self.0.failures.inc();
+    }
+
+    /// An attempt to write took so long.
+    pub fn took(&self, time: Duration) {
+        self.0.seconds.observe(time.as_secs_f64());
+    }
+
+    /// A command was carried out, or was not.
+    pub fn command(&self, kind: &str, done: bool) {
+        let kind = COMMANDS.into_iter().find(|known| *known == kind);
+        let labels = CommandLabels {
+            kind: kind.unwrap_or("other"),
+            result: if done { "done" } else { "failed" },
+        };
+        self.0.commands.get_or_create(&labels).inc();
+    }
+
+    /// How many rows of a kind were dropped, and how many written.
+    #[cfg(test)]
+    pub fn counted(&self, kind: &'static str) -> (u64, u64) {
+        let labels = KindLabels { kind };
+        let of = |family: &Family<KindLabels, Counter>| family.get_or_create(&labels).get();
+        (of(&self.0.dropped), of(&self.0.written))
+    }
+}

@@ -1,0 +1,145 @@
+//! What the source says about itself, and what an operator should change about it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::config::PublicAddress;
+
+/// What is wrong with the address that enrolment links tell receivers to connect to, in sentences;
+/// nothing if it can be routed to. Names are not looked up: what they mean here need not be what
+/// they mean where receivers are.
+pub fn address_warnings(address: Option<&PublicAddress>) -> Vec<String> {
+    let Some(address) = address else {
+        return vec![
+            "PUBLIC_ADDRESS is not set: enrolment links name 127.0.0.1, which only receivers on this \
+             machine can reach. Set FLEXFEED_PUBLIC_ADDRESS (--public-address) to a name or address \
+             by which receivers reach this source"
+                .to_owned(),
+        ];
+    };
+    let why = match &address.host {
+        url::Host::Ipv4(ip) => unroutable(IpAddr::V4(*ip)),
+        url::Host::Ipv6(ip) => unroutable(IpAddr::V6(*ip)),
+        url::Host::Domain(name) => local_name(name),
+    };
+    let sentence = |why| format!("PUBLIC_ADDRESS is {address}, {why}");
+    why.map(sentence).into_iter().collect()
+}
+
+/// Why an address is of no use to receivers elsewhere.
+fn unroutable(ip: IpAddr) -> Option<&'static str> {
+    let ip = ip.to_canonical();
+    let loopback = "a loopback address: only receivers on this machine can reach it";
+    let link = "a link-local address: only receivers on the same link can reach it, if any";
+    let private = "a private address: only receivers in the same network can reach it";
+    let documentation = "an address for documentation: nobody can reach it";
+    let nowhere = "no address of a host: nobody can reach it";
+    match ip {
+        _ if ip.is_loopback() => Some(loopback),
+        _ if ip.is_unspecified() || ip.is_multicast() => Some(nowhere),
+        IpAddr::V4(ip) => match ip {
+            Ipv4Addr::BROADCAST => Some(nowhere),
+            _ if ip.is_link_local() => Some(link),
+            _ if ip.is_private() || is_shared(ip) => Some(private),
+            _ if ip.is_documentation() => Some(documentation),
+            _ => None,
+        },
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => Some(link),
+        IpAddr::V6(ip) if ip.is_unique_local() => Some(private),
+        IpAddr::V6(ip) if is_documentation(ip) => Some(documentation),
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// RFC 6598: between a provider and its customers.
+fn is_shared(ip: Ipv4Addr) -> bool {
+    let [a, b, ..] = ip.octets();
+    a == 100 && (64..128).contains(&b)
+}
+
+/// RFC 3849 and RFC 9637.
+fn is_documentation(ip: Ipv6Addr) -> bool {
+    let [a, b, ..] = ip.segments();
+    (a == 0x2001 && b == 0xdb8) || (a == 0x3fff && b < 0x1000)
+}
+
+/// Why a name is of no use to receivers elsewhere.
+fn local_name(name: &str) -> Option<&'static str> {
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    let is = |end: &str| name == end || name.ends_with(&format!(".{end}"));
+    if is("localhost") {
+        return Some("this machine's name for itself: only receivers on it can reach it");
+    }
+    if is("local") || is("internal") || is("lan") || is("home.arpa") || !name.contains('.') {
+        return Some(
+            "a name that means something in one network only: receivers elsewhere do not find it",
+        );
+    }
+    if is("example")
+        || is("example.com")
+        || is("example.net")
+        || is("example.org")
+        || is("test")
+        || is("invalid")
+    {
+        return Some("a name for documentation: nobody can reach it");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn warned(host: &str) -> String {
+        let address = PublicAddress {
+            host: url::Host::parse(host).unwrap(),
+            port: Some(4433),
+        };
+        let warnings = address_warnings(Some(&address));
+        assert!(warnings.len() <= 1, "{warnings:?}");
+        warnings.into_iter().next().unwrap_or_default()
+    }
+
+    #[test]
+    fn addresses_that_receivers_cannot_reach_are_warned_of() {
+        assert!(address_warnings(None)[0].contains("not set"));
+        let cases = [
+            ("127.0.0.1", "loopback"),
+            ("[::1]", "loopback"),
+            ("[::ffff:127.0.0.1]", "loopback"),
+            ("localhost", "this machine's name"),
+            ("0.0.0.0", "no address of a host"),
+            ("[::]", "no address of a host"),
+            ("255.255.255.255", "no address of a host"),
+            ("232.1.2.3", "no address of a host"),
+            ("169.254.7.8", "link-local"),
+            ("[fe80::1]", "link-local"),
+            ("10.1.2.3", "private"),
+            ("172.20.0.2", "private"),
+            ("192.168.1.2", "private"),
+            ("100.64.0.1", "private"),
+            ("[fd00::1]", "private"),
+            ("192.0.2.1", "documentation"),
+            ("198.51.100.7", "documentation"),
+            ("203.0.113.9", "documentation"),
+            ("[2001:db8::1]", "documentation"),
+            ("[3fff:1::]", "documentation"),
+            ("feeds.example.org", "documentation"),
+            ("source", "one network only"),
+            ("nas.local", "one network only"),
+        ];
+        for (host, what) in cases {
+            assert!(warned(host).contains(what), "{host}: {}", warned(host));
+        }
+        for host in [
+            "8.8.8.8",
+            "[2a00::1]",
+            "feeds.flexfeed.dev",
+            "100.63.0.1",
+            "172.32.0.1",
+        ] {
+            assert_eq!(warned(host), "", "{host}");
+        }
+    }
+}

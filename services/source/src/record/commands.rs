@@ -1,0 +1,181 @@
+//! Carries out what operators ask of this source.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flexicast_tokio::source::SourceHandle;
+use store::{Command, Fence, Records, Topic};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::fences;
+use crate::ingest::Refreshes;
+use crate::metrics::RecordMetrics;
+use crate::run::board::Board;
+
+/// How often it is looked for commands, whether or not the database says that there are any.
+const LOOK: Duration = Duration::from_secs(1);
+/// One question to the database is not waited for longer than this.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Commands that are under way at once.
+const AT_ONCE: usize = 16;
+/// A key epoch is in use, or a feed was asked, within this time.
+const WITHIN: Duration = Duration::from_secs(40);
+/// How often it is looked whether it is so.
+const CHECK: Duration = Duration::from_millis(100);
+
+/// What carries commands out.
+pub struct Orders {
+    pub(crate) records: Arc<dyn Records>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) handle: SourceHandle,
+    pub(crate) refreshes: Refreshes,
+    pub(crate) metrics: RecordMetrics,
+    /// Ends the process in good order.
+    pub(crate) drain: CancellationToken,
+}
+
+impl Orders {
+    /// Carries commands out until `stop`.
+    pub async fn follow(self, stop: CancellationToken) {
+        let orders = Arc::new(self);
+        let mut watch = orders.records.watch(Topic::Commands);
+        let mut under_way = JoinSet::new();
+        let work = async {
+            loop {
+                tokio::select! {
+                    () = watch.changed() => {}
+                    () = sleep(LOOK) => {}
+                }
+                while under_way.try_join_next().is_some() {}
+                let room = AT_ONCE.saturating_sub(under_way.len());
+                let held = fences(&orders.board);
+                if room == 0 || held.is_empty() {
+                    continue;
+                }
+                for command in orders.take(&held, room).await {
+                    let orders = Arc::clone(&orders);
+                    under_way.spawn(async move { orders.obey(command).await });
+                }
+            }
+        };
+        stop.run_until_cancelled(work).await;
+    }
+
+    async fn take(&self, held: &[Fence], room: usize) -> Vec<Command> {
+        match timeout(PATIENCE, self.records.take_commands(held, room)).await {
+            Ok(Ok(commands)) => commands,
+            Ok(Err(failure)) => {
+                debug!("commands are looked for later: {failure}");
+                Vec::new()
+            }
+            Err(_) => Vec::new(),
+        }
+    }
+
+    async fn obey(&self, command: Command) {
+        let asked = &command.asked;
+        info!(by = asked.asked_by, "an operator asks: {}", asked.kind);
+        let done = timeout(WITHIN, self.carry_out(&command));
+        let done = done
+            .await
+            .unwrap_or_else(|_| Err(format!("it was not done within {} s", WITHIN.as_secs())));
+        self.metrics.command(&asked.kind, done.is_ok());
+        if let Err(why) = &done {
+            warn!(
+                "what an operator asked ({}) was not done: {why}",
+                asked.kind
+            );
+        }
+        let outcome = match &done {
+            Ok(text) => Ok(text.as_str()),
+            Err(why) => Err(why.as_str()),
+        };
+        let told = timeout(PATIENCE, self.records.finish_command(command.id, outcome));
+        if !matches!(told.await, Ok(Ok(_))) {
+            warn!(
+                "what became of command {} could not be recorded",
+                command.id
+            );
+        }
+        if done.is_ok() && asked.kind == "drain" {
+            self.drain.cancel();
+        }
+    }
+
+    async fn carry_out(&self, command: &Command) -> Result<String, String> {
+        let asked = &command.asked;
+        let channel = || asked.channel.clone().ok_or("it names no channel");
+        match asked.kind.as_str() {
+            "disconnect" => {
+                let receiver = asked.receiver.ok_or("it names no receiver")?;
+                let ended = self.handle.disconnect(receiver).await;
+                match ended.ok_or("the source is stopping")? {
+                    0 => Err("the receiver is not connected".to_owned()),
+                    _ => Ok("its connection was ended; it comes back by itself".to_owned()),
+                }
+            }
+            "rekey" => self.rekey(&channel()?).await,
+            "refresh-feed" => {
+                let url = asked.url.as_deref().ok_or("it names no feed")?;
+                self.refresh(&channel()?, url).await
+            }
+            "drain" => Ok(
+                "the source takes nobody new, delivers what is published, and ends; what started \
+                 it may start it again"
+                    .to_owned(),
+            ),
+            other => Err(format!("this version does not know {other:?}")),
+        }
+    }
+
+    /// The key epoch of a channel's flow.
+    async fn epoch(&self, channel: &str) -> Result<u64, String> {
+        let status = self.handle.status().await.ok_or("the source is stopping")?;
+        let its = status.channels.into_iter().find(|c| c.channel == channel);
+        let its = its.ok_or_else(|| format!("{channel:?} is not published here"))?;
+        let flow = its
+            .flow
+            .ok_or("the channel has no flow, so it has no key")?;
+        Ok(flow.key_sequence)
+    }
+
+    async fn rekey(&self, channel: &str) -> Result<String, String> {
+        let before = self.epoch(channel).await?;
+        self.handle.rekey(channel).await;
+        loop {
+            sleep(CHECK).await;
+            let now = self.epoch(channel).await?;
+            if now > before {
+                return Ok(format!("key epoch {now} is in use"));
+            }
+        }
+    }
+
+    async fn refresh(&self, channel: &str, url: &str) -> Result<String, String> {
+        let last = |board: &Board| {
+            let channels = board.snapshot().channels;
+            let its = channels.into_iter().find(|c| c.name == channel);
+            let feed = its.and_then(|c| c.feeds.into_iter().find(|feed| feed.url == url));
+            feed.and_then(|feed| feed.ingest)
+        };
+        let before = last(&self.board).ok_or("the feed is not polled here")?;
+        if !self.refreshes.ask(channel, url) {
+            return Err(
+                "the feed is not polled: it is paused, gone, or was asked a moment ago".into(),
+            );
+        }
+        let asked = Instant::now();
+        loop {
+            sleep(CHECK).await;
+            let now = last(&self.board).ok_or("the feed is not polled here any more")?;
+            if now.last_poll_ms != before.last_poll_ms {
+                let (state, detail) = now.feed();
+                let took = asked.elapsed().as_millis();
+                return Ok(format!("{}: {detail} (after {took} ms)", state.word()));
+            }
+        }
+    }
+}

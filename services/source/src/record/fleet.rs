@@ -1,0 +1,437 @@
+//! Where every receiver stands that the channels of this source know, connected or not, and what of
+//! it was written already.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use flexicast_tokio::source::{Move, ReceiverStatus};
+use store::{SessionRow, StateRow};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// The word for who is not connected, beside those of the rungs.
+pub const OFFLINE: &str = "offline";
+
+/// How far one is may be written this often for each receiver and channel.
+const PROGRESS: Duration = Duration::from_secs(5);
+
+/// A round-trip time is another one if it differs by a fifth, and by so many microseconds.
+const RTT_US: u64 = 2_000;
+
+/// Times that a receiver was away are remembered so many at a time: who comes and goes more often is
+/// not counted on for what was published in between.
+const SPANS: usize = 8;
+
+/// All receivers.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    receivers: BTreeMap<Uuid, Receiver>,
+}
+
+#[derive(Debug, Default)]
+struct Receiver {
+    /// The transport's number of its connection, and the connection.
+    live: Option<(u64, SessionRow)>,
+    places: BTreeMap<String, Place>,
+}
+
+/// A receiver in a channel.
+#[derive(Debug)]
+pub struct Place {
+    /// Where it stands.
+    pub row: StateRow,
+    written: Option<(StateRow, Instant)>,
+    /// The first and the last seq that were published while it was connected.
+    spans: Vec<(u64, u64)>,
+}
+
+/// Outputs of a receiver have come from one seq to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advance {
+    /// In which channel.
+    pub channel: String,
+    /// What they hold now, of what was published while it was connected: first and last seq each.
+    pub spans: Vec<(u64, u64)>,
+}
+
+/// How the receivers of a channel stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// All that it knows.
+    pub receivers: u64,
+    /// Of those.
+    pub connected: u64,
+    /// Of the connected ones, by rung.
+    pub multicast: u64,
+    /// See above.
+    pub amt: u64,
+    /// See above.
+    pub replicated: u64,
+    /// See above.
+    pub unicast: u64,
+    /// Of all, those that hold the head.
+    pub delivered: u64,
+    /// Of all, the others.
+    pub behind: u64,
+    /// The lowest cursor of a connected one that is behind.
+    pub lowest: Option<u64>,
+}
+
+impl Tally {
+    fn on(&mut self, rung: &str) {
+        self.connected += 1;
+        match rung {
+            "multicast" => self.multicast += 1,
+            "amt" => self.amt += 1,
+            "replicated" => self.replicated += 1,
+            _ => self.unicast += 1,
+        }
+    }
+}
+
+/// The worse of two rungs.
+fn worse<'a>(a: &'a str, b: &'a str) -> &'a str {
+    let rank = |rung: &str| match rung {
+        "multicast" => 1,
+        "amt" => 2,
+        "replicated" => 3,
+        _ => 4,
+    };
+    if rank(b) > rank(a) { b } else { a }
+}
+
+fn ms(unix_ms: u64) -> i64 {
+    i64::try_from(unix_ms).unwrap_or(i64::MAX)
+}
+
+impl Place {
+    fn new(receiver: Uuid, channel: &str, at_ms: i64) -> Self {
+        Self {
+            row: StateRow {
+                receiver,
+                channel: channel.to_owned(),
+                connected: false,
+                rung: OFFLINE.to_owned(),
+                since_ms: at_ms,
+                cause: String::new(),
+                cursor: None,
+                backlog: 0,
+                key_sequence: None,
+                rtt_us: None,
+                address: String::new(),
+                session: None,
+                updated_ms: at_ms,
+                change: 0,
+            },
+            written: None,
+            spans: Vec::new(),
+        }
+    }
+
+    /// It is served from now on, and to get what follows `head`.
+    fn connect(&mut self, session: &SessionRow, head: u64) {
+        let row = &mut self.row;
+        row.connected = true;
+        row.rung = "unicast".to_owned();
+        row.since_ms = session.began_ms;
+        row.cause.clear();
+        row.session = Some(session.id);
+        row.address.clone_from(&session.address);
+        // A connection that replaces another one leaves no hole.
+        if self.spans.last().is_none_or(|span| span.1 != u64::MAX) {
+            self.spans.push((head + 1, u64::MAX));
+        }
+        if self.spans.len() > SPANS {
+            self.spans.remove(0);
+        }
+    }
+
+    fn disconnect(&mut self, at_ms: i64, cause: &str, head: u64) {
+        let row = &mut self.row;
+        row.connected = false;
+        row.rung = OFFLINE.to_owned();
+        row.since_ms = at_ms;
+        row.cause = cause.to_owned();
+        row.session = None;
+        row.rtt_us = None;
+        if let Some(last) = self.spans.last_mut().filter(|span| span.1 == u64::MAX) {
+            last.1 = head;
+        }
+    }
+
+    /// The outputs hold everything up to `cursor`. Returns what is new of what was counted on.
+    fn advance(&mut self, cursor: u64) -> Vec<(u64, u64)> {
+        let before = self.row.cursor.replace(cursor).unwrap_or(0);
+        let spans = self.spans.iter();
+        let new = spans.map(|(from, to)| ((*from).max(before + 1), (*to).min(cursor)));
+        new.filter(|(from, to)| from <= to).collect()
+    }
+
+    /// Whether it stands elsewhere than what was written says.
+    fn has_moved(&self) -> bool {
+        fn key(row: &StateRow) -> (bool, i64, Option<i64>, [&str; 3]) {
+            let words = [row.rung.as_str(), &row.cause, &row.address];
+            (row.connected, row.since_ms, row.session, words)
+        }
+        let written = self.written.as_ref();
+        written.is_none_or(|(written, _)| key(written) != key(&self.row))
+    }
+
+    /// Whether it is further than what was written says.
+    fn has_come_on(&self) -> bool {
+        let Some((written, _)) = &self.written else {
+            return true;
+        };
+        let row = &self.row;
+        let rtt = match (written.rtt_us, row.rtt_us) {
+            (Some(a), Some(b)) => a.abs_diff(b) > (a / 5).max(RTT_US),
+            (a, b) => a.is_some() != b.is_some(),
+        };
+        let is = (row.cursor, row.backlog, row.key_sequence);
+        rtt || is != (written.cursor, written.backlog, written.key_sequence)
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        let at = self.written.as_ref().map(|(_, at)| *at);
+        at.is_none_or(|at| now.saturating_duration_since(at) >= PROGRESS)
+    }
+}
+
+impl Fleet {
+    /// Takes up what an earlier source knew of receivers that are not connected here.
+    pub fn know(&mut self, rows: Vec<StateRow>) {
+        let now = Instant::now();
+        for row in rows {
+            let receiver = self.receivers.entry(row.receiver).or_default();
+            if receiver.live.is_some() || receiver.places.contains_key(&row.channel) {
+                continue;
+            }
+            let mut place = Place::new(row.receiver, &row.channel, row.since_ms);
+            place.row = StateRow {
+                connected: false,
+                rung: OFFLINE.to_owned(),
+                session: None,
+                ..row
+            };
+            place.written = Some((place.row.clone(), now));
+            receiver.places.insert(place.row.channel.clone(), place);
+        }
+    }
+
+    /// Only these are still known to the database; who is connected is all the same.
+    pub fn retain(&mut self, known: &std::collections::BTreeSet<Uuid>) {
+        self.receivers
+            .retain(|id, receiver| receiver.live.is_some() || known.contains(id));
+    }
+
+    /// Nothing of it was written: it has to be said again.
+    pub fn forget_written(&mut self) {
+        let places = self
+            .receivers
+            .values_mut()
+            .flat_map(|r| r.places.values_mut());
+        places.for_each(|place| place.written = None);
+    }
+
+    /// A receiver was let in. Returns its connection.
+    pub fn connected(
+        &mut self,
+        id: Uuid,
+        live: (u64, SessionRow),
+        channels: &[String],
+        head: impl Fn(&str) -> u64,
+    ) {
+        let receiver = self.receivers.entry(id).or_default();
+        if receiver
+            .live
+            .as_ref()
+            .is_some_and(|(newer, _)| *newer > live.0)
+        {
+            return;
+        }
+        for channel in channels {
+            let new = || Place::new(id, channel, live.1.began_ms);
+            let place = receiver.places.entry(channel.clone()).or_insert_with(new);
+            place.connect(&live.1, head(channel));
+        }
+        receiver.live = Some(live);
+    }
+
+    /// The connection with the transport's number `session` is over. Returns it, if it was the
+    /// receiver's present one.
+    pub fn disconnected(
+        &mut self,
+        id: Uuid,
+        session: u64,
+        at_ms: u64,
+        cause: &str,
+        head: impl Fn(&str) -> u64,
+    ) -> Option<SessionRow> {
+        let receiver = self.receivers.get_mut(&id)?;
+        let (_, row) = receiver.live.take_if(|(live, _)| *live == session)?;
+        for (channel, place) in &mut receiver.places {
+            if place.row.connected {
+                place.disconnect(ms(at_ms), cause, head(channel));
+            }
+        }
+        Some(row)
+    }
+
+    /// All who are connected, with the transport's numbers of their connections.
+    pub fn live(&self) -> Vec<(Uuid, u64)> {
+        let live = self.receivers.iter();
+        live.filter_map(|(id, r)| Some((*id, r.live.as_ref()?.0)))
+            .collect()
+    }
+
+    /// A receiver moved.
+    pub fn moved(&mut self, step: &Move) {
+        let Some(place) = self.place(&step.receiver, &step.channel) else {
+            return;
+        };
+        // One that is older than what was seen since says nothing.
+        if place.row.connected && ms(step.at_ms) >= place.row.since_ms {
+            place.row.rung.clone_from(&step.to);
+            place.row.since_ms = ms(step.at_ms);
+            place.row.cause.clone_from(&step.cause);
+        }
+    }
+
+    fn place(&mut self, receiver: &str, channel: &str) -> Option<&mut Place> {
+        let receiver = self.receivers.get_mut(&receiver.parse::<Uuid>().ok()?)?;
+        receiver.places.get_mut(channel)
+    }
+
+    /// What the transport sees of a receiver whose connection is known. Returns how its outputs have
+    /// come on.
+    pub fn seen(&mut self, status: &ReceiverStatus, at_ms: i64) -> Vec<Advance> {
+        let mut advances = Vec::new();
+        let Ok(id) = status.id.parse::<Uuid>() else {
+            return advances;
+        };
+        let Some(receiver) = self.receivers.get_mut(&id) else {
+            return advances;
+        };
+        let is_it = |(session, _): &(u64, SessionRow)| *session == status.session;
+        if !receiver.live.as_ref().is_some_and(is_it) {
+            return advances;
+        }
+        for seen in &status.channels {
+            let Some(place) = receiver.places.get_mut(&seen.channel) else {
+                continue;
+            };
+            let row = &mut place.row;
+            row.rung.clone_from(&seen.rung);
+            row.since_ms = ms(seen.since_ms);
+            row.cause = seen.cause.clone().unwrap_or_default();
+            row.backlog = seen.backlog;
+            row.key_sequence = seen.key_sequence;
+            row.rtt_us = Some((status.rtt_ms * 1e3) as u64).filter(|us| *us > 0);
+            row.address.clone_from(&status.addr);
+            row.updated_ms = at_ms;
+            if let Some(cursor) = seen.cursor {
+                let spans = place.advance(cursor);
+                if !spans.is_empty() {
+                    let channel = seen.channel.clone();
+                    advances.push(Advance { channel, spans });
+                }
+            }
+        }
+        advances
+    }
+
+    /// Has everything written that has moved, as long as `add` takes it.
+    pub fn moves(&mut self, now: Instant, at_ms: i64, mut add: impl FnMut(StateRow) -> bool) {
+        let places = self
+            .receivers
+            .values_mut()
+            .flat_map(|r| r.places.values_mut());
+        for place in places.filter(|place| place.has_moved()) {
+            place.row.updated_ms = at_ms;
+            if !add(place.row.clone()) {
+                return;
+            }
+            place.written = Some((place.row.clone(), now));
+        }
+    }
+
+    /// Has how far receivers are written: at most `budget` rows, of each every few seconds; those who
+    /// are behind first, and then whose row is the oldest.
+    pub fn progress(&mut self, now: Instant, budget: usize, mut add: impl FnMut(StateRow) -> bool) {
+        let places = self
+            .receivers
+            .values_mut()
+            .flat_map(|r| r.places.values_mut());
+        let due = |place: &&mut Place| place.is_due(now) && place.has_come_on();
+        let mut due: Vec<_> = places.filter(due).collect();
+        due.sort_by_key(|place| {
+            let at = place.written.as_ref().map(|(_, at)| *at);
+            (place.row.backlog == 0, at)
+        });
+        for place in due.into_iter().take(budget) {
+            if !add(place.row.clone()) {
+                return;
+            }
+            place.written = Some((place.row.clone(), now));
+        }
+    }
+
+    /// How the receivers of a channel stand whose last published seq is `head`.
+    pub fn tally(&self, channel: &str, head: u64) -> Tally {
+        let mut tally = Tally::default();
+        for receiver in self.receivers.values() {
+            let Some(Place { row, .. }) = receiver.places.get(channel) else {
+                continue;
+            };
+            tally.receivers += 1;
+            let cursor = row.cursor.unwrap_or(0);
+            if cursor >= head {
+                tally.delivered += 1;
+            } else {
+                tally.behind += 1;
+                if row.connected {
+                    tally.lowest = Some(tally.lowest.map_or(cursor, |l| l.min(cursor)));
+                }
+            }
+            if row.connected {
+                tally.on(&row.rung);
+            }
+        }
+        tally
+    }
+
+    /// How all receivers stand: each by its worst rung, and behind if it is so in any of the channels.
+    pub fn tally_all(&self, heads: &BTreeMap<String, u64>) -> Tally {
+        let mut tally = Tally::default();
+        for receiver in self.receivers.values() {
+            tally.receivers += 1;
+            let mut rung = None;
+            let mut behind = false;
+            for (channel, place) in &receiver.places {
+                let head = heads.get(channel).copied().unwrap_or(0);
+                behind |= place.row.cursor.unwrap_or(0) < head;
+                if place.row.connected {
+                    let known = rung.unwrap_or("multicast");
+                    rung = Some(worse(known, &place.row.rung));
+                }
+            }
+            match behind {
+                true => tally.behind += 1,
+                false => tally.delivered += 1,
+            }
+            if let Some(rung) = rung {
+                tally.on(rung);
+            }
+        }
+        tally
+    }
+
+    /// How many are connected to a channel.
+    pub fn connected_to(&self, channel: &str) -> u64 {
+        let places = self
+            .receivers
+            .values()
+            .filter_map(|r| r.places.get(channel));
+        places.filter(|place| place.row.connected).count() as u64
+    }
+}

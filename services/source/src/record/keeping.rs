@@ -1,0 +1,57 @@
+//! Keeps the records small enough for years: larger steps are made of smaller ones, and what is old
+//! goes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::Records;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::clock;
+use crate::run::board::{Board, Role};
+
+/// How often steps are made.
+const ROLL_UP: Duration = Duration::from_secs(60);
+/// How often what is old goes.
+const TRIM: Duration = Duration::from_secs(3600);
+/// One pass may take this long.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Whether this source publishes anything: who does keeps the records.
+pub(super) fn leads(board: &Board) -> bool {
+    let channels = board.snapshot().channels;
+    let is_ours = |role: &Role| matches!(role, Role::Active { .. });
+    channels.iter().any(|channel| is_ours(&channel.role))
+}
+
+/// Keeps them until `stop`, while this source publishes.
+pub async fn keep(records: Arc<dyn Records>, board: Arc<Board>, stop: CancellationToken) {
+    let work = async {
+        let mut trimmed: Option<Instant> = None;
+        loop {
+            sleep(ROLL_UP).await;
+            if !leads(&board) {
+                continue;
+            }
+            match timeout(PATIENCE, records.roll_up(clock::now_ms())).await {
+                Ok(Ok(count)) => debug!("{count} steps of records were rolled up"),
+                Ok(Err(failure)) => debug!("records are rolled up later: {failure}"),
+                Err(_) => debug!("records are rolled up later: no answer in time"),
+            }
+            if trimmed.is_some_and(|at| at.elapsed() < TRIM) {
+                continue;
+            }
+            match timeout(PATIENCE, records.trim(clock::now_ms())).await {
+                Ok(Ok(count)) => {
+                    debug!("{count} old records were removed");
+                    trimmed = Some(Instant::now());
+                }
+                Ok(Err(failure)) => warn!("old records are removed later: {failure}"),
+                Err(_) => warn!("old records are removed later: no answer in time"),
+            }
+        }
+    };
+    stop.run_until_cancelled(work).await;
+}

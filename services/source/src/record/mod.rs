@@ -1,0 +1,101 @@
+//! What the console shows of this source: it writes down, while it publishes, where receivers stand,
+//! what happened to them, how far updates got, how relays and feeds are, and what it is itself.
+//!
+//! **Invariant:** nothing of it is in the packets' way. [`Recorder`] asks the transport once a second
+//! and follows its history, and never waits for the store; the [`writer`] does, with bounds on time
+//! and memory, and counts what finds no room.
+
+mod about;
+mod clock;
+mod commands;
+mod feeds;
+mod fleet;
+mod keeping;
+mod outbox;
+mod progress;
+mod recorder;
+mod tallies;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::{Fence, Records, SourceInfo, Store};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::ingest::PollReport;
+use crate::metrics::RecordMetrics;
+use crate::run::board::{Board, Role};
+use crate::transport::Transport;
+pub use about::address_warnings;
+pub use commands::Orders;
+pub use outbox::KINDS;
+use outbox::Outbox;
+use recorder::Recorder;
+use writer::Writer;
+
+/// At the end, what waits to be written may take this long.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// What is needed to write down what happens.
+pub struct Parts {
+    /// Where to.
+    pub records: Arc<dyn Records>,
+    /// For the receivers that it knows.
+    pub store: Arc<dyn Store>,
+    /// What is asked.
+    pub transport: Arc<dyn Transport>,
+    /// Changes when something has happened to a receiver.
+    pub latest: watch::Receiver<u64>,
+    /// What this process does.
+    pub board: Arc<Board>,
+    /// What counts it.
+    pub metrics: RecordMetrics,
+    /// Polls of feeds.
+    pub polls: mpsc::Receiver<PollReport>,
+    /// What the source says about itself.
+    pub info: watch::Receiver<SourceInfo>,
+}
+
+/// Writes down what happens until `stop`, and then what waits still, but not for long.
+pub async fn run(parts: Parts, stop: CancellationToken) {
+    let outbox = Arc::new(Outbox::new(parts.metrics.clone()));
+    let (lost, losses) = watch::channel(0);
+    let writer = Writer::new(
+        Arc::clone(&parts.records),
+        Arc::clone(&outbox),
+        parts.metrics.clone(),
+        lost,
+    );
+    // It ends behind the recorder, which has last words.
+    let last = CancellationToken::new();
+    let keeping = keeping::keep(
+        Arc::clone(&parts.records),
+        Arc::clone(&parts.board),
+        stop.clone(),
+    );
+    let keeping = tokio::spawn(keeping);
+    let writing = tokio::spawn(writer.run(last.clone()));
+    Recorder::new(parts, outbox, losses).run(stop).await;
+    last.cancel();
+    // A panic of either is told by the panic hook. A store that hangs does not hold up the end.
+    let both = async { tokio::join!(writing, keeping) };
+    let _ = tokio::time::timeout(LAST_WORDS, both).await;
+}
+
+/// The leases that this process has, or had last and nobody else took, as far as it knows: whether
+/// that is so the database decides with each write.
+fn fences(board: &Board) -> Vec<Fence> {
+    let channels = board.snapshot().channels.into_iter();
+    let held = channels.filter_map(|channel| match channel.role {
+        Role::Active { fence } | Role::Lapsed { fence, .. } => Some(Fence {
+            channel: channel.name,
+            fence,
+        }),
+        _ => None,
+    });
+    held.collect()
+}

@@ -1,0 +1,203 @@
+//! How long updates take to be with everybody: for each, when half of those who were connected when
+//! it was published hold it, when 99 of 100, and when all. Times are those of the looks at the
+//! receivers, a second apart.
+
+use std::collections::VecDeque;
+
+use store::ProgressRow;
+
+/// So many of the newest updates are followed.
+const FOLLOWED: usize = 4_096;
+/// And for no longer than this, in milliseconds.
+const AGE_MS: i64 = 3_600_000;
+
+/// The updates of one channel.
+#[derive(Debug)]
+pub struct Progress {
+    channel: String,
+    head: u64,
+    /// The updates up to the head, without a hole.
+    open: VecDeque<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    row: ProgressRow,
+    /// It was not told yet that it changed.
+    is_news: bool,
+}
+
+impl Open {
+    fn settle(&mut self, now_ms: i64) {
+        let row = &mut self.row;
+        let after = u64::try_from(now_ms - row.published_ms).unwrap_or(0);
+        let reached = |part: u64| row.expected > 0 && row.delivered * 100 >= row.expected * part;
+        let (half, most, all) = (reached(50), reached(99), reached(100));
+        for (time, is) in [
+            (&mut row.half_ms, half),
+            (&mut row.p99_ms, most),
+            (&mut row.all_ms, all),
+        ] {
+            if is && time.is_none() {
+                *time = Some(after);
+            }
+        }
+    }
+}
+
+impl Progress {
+    /// Of a channel whose last published seq is `head`: what came before is not followed.
+    pub fn new(channel: &str, head: u64) -> Self {
+        Self {
+            channel: channel.to_owned(),
+            head,
+            open: VecDeque::new(),
+        }
+    }
+
+    /// The last published seq that it knows.
+    pub fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// The channel has come to `head`, while so many receivers were connected.
+    pub fn published(&mut self, head: u64, expected: u64, now_ms: i64) {
+        if head < self.head {
+            // The database was set back; the numbers mean other updates.
+            *self = Self::new(&self.channel, head);
+            return;
+        }
+        // More than are followed are not even counted.
+        let first = (self.head + 1).max(head.saturating_sub(FOLLOWED as u64 - 1));
+        if first > self.head + 1 {
+            self.open.clear();
+        }
+        for seq in first..=head {
+            self.open.push_back(Open {
+                row: ProgressRow {
+                    channel: self.channel.clone(),
+                    seq,
+                    published_ms: now_ms,
+                    expected,
+                    ..ProgressRow::default()
+                },
+                is_news: true,
+            });
+        }
+        self.head = head;
+        while self.open.len() > FOLLOWED {
+            self.open.pop_front();
+        }
+    }
+
+    /// A receiver holds these, too.
+    pub fn delivered(&mut self, spans: &[(u64, u64)], now_ms: i64) {
+        let Some(first) = self.open.front().map(|open| open.row.seq) else {
+            return;
+        };
+        for (from, to) in spans {
+            let from = (*from).max(first);
+            if from > *to {
+                continue;
+            }
+            let skipped = usize::try_from(from - first).unwrap_or(usize::MAX);
+            let count = usize::try_from(to - from + 1).unwrap_or(usize::MAX);
+            for open in self.open.iter_mut().skip(skipped).take(count) {
+                if now_ms - open.row.published_ms <= AGE_MS {
+                    open.row.delivered = (open.row.delivered + 1).min(open.row.expected);
+                    open.is_news = true;
+                    open.settle(now_ms);
+                }
+            }
+        }
+    }
+
+    /// Hands out what has changed.
+    pub fn news(&mut self, mut add: impl FnMut(ProgressRow)) {
+        for open in self.open.iter_mut().filter(|open| open.is_news) {
+            open.is_news = false;
+            add(open.row.clone());
+        }
+    }
+
+    /// For how long, in milliseconds, one whose outputs hold everything up to `cursor` has been
+    /// behind. Of what was published before it was followed, only that it is longer ago is known.
+    pub fn behind_ms(&self, cursor: u64, now_ms: i64) -> u64 {
+        let first = self.open.front().map_or(u64::MAX, |open| open.row.seq);
+        let at = usize::try_from((cursor + 1).saturating_sub(first)).unwrap_or(usize::MAX);
+        let open = self.open.get(at).filter(|_| cursor < self.head);
+        open.map_or(0, |open| {
+            u64::try_from(now_ms - open.row.published_ms).unwrap_or(0)
+        })
+    }
+
+    /// How many were published since `from_ms`, of those that are followed.
+    pub fn since(&self, from_ms: i64) -> u64 {
+        let newest = self.open.iter().rev();
+        newest
+            .take_while(|open| open.row.published_ms >= from_ms)
+            .count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(progress: &mut Progress) -> Vec<ProgressRow> {
+        let mut rows = Vec::new();
+        progress.news(|row| rows.push(row));
+        rows
+    }
+
+    #[test]
+    fn half_most_and_all_have_their_times() {
+        let mut progress = Progress::new("lore", 10);
+        progress.published(12, 200, 1_000);
+        assert_eq!(rows(&mut progress).len(), 2);
+        assert_eq!(rows(&mut progress), [], "no news");
+        let hold = |progress: &mut Progress, count: usize, spans: &[(u64, u64)], at| {
+            (0..count).for_each(|_| progress.delivered(spans, at));
+        };
+        hold(&mut progress, 99, &[(11, 12)], 2_000);
+        assert_eq!(rows(&mut progress)[0].half_ms, None);
+        hold(&mut progress, 1, &[(11, 11)], 3_000);
+        hold(&mut progress, 98, &[(11, 11)], 4_000);
+        let seen = rows(&mut progress);
+        let only = &seen[0];
+        assert_eq!((seen.len(), only.seq, only.delivered), (1, 11, 198));
+        assert_eq!(
+            (only.half_ms, only.p99_ms, only.all_ms),
+            (Some(2_000), Some(3_000), None)
+        );
+        hold(&mut progress, 2, &[(11, 11)], 9_000);
+        assert_eq!(rows(&mut progress)[0].all_ms, Some(8_000));
+        // What was never expected changes nothing.
+        hold(&mut progress, 5, &[(11, 11)], 20_000);
+        let last = rows(&mut progress).remove(0);
+        assert_eq!((last.delivered, last.all_ms), (200, Some(8_000)));
+        assert_eq!(progress.behind_ms(11, 5_000), 4_000);
+        assert_eq!(progress.behind_ms(12, 5_000), 0);
+    }
+
+    #[test]
+    fn it_stays_bounded_and_survives_a_database_that_was_set_back() {
+        let mut progress = Progress::new("lore", 0);
+        progress.published(1_000_000, 3, 5);
+        assert_eq!(rows(&mut progress).len(), FOLLOWED);
+        progress.published(1_000_010, 3, 6);
+        assert_eq!(progress.open.len(), FOLLOWED);
+        progress.delivered(&[(1, 1_000_010)], 7);
+        assert_eq!(rows(&mut progress).len(), FOLLOWED);
+        progress.published(20, 3, 8);
+        assert_eq!((progress.head(), rows(&mut progress).len()), (20, 0));
+        progress.published(21, 0, 9);
+        progress.delivered(&[(21, 21)], 10);
+        let only = rows(&mut progress).remove(0);
+        assert_eq!(
+            (only.delivered, only.half_ms),
+            (0, None),
+            "nobody was there"
+        );
+    }
+}

@@ -1,0 +1,464 @@
+//! Looks at what happens, and says what of it is to be written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flexicast_tokio::source::{Happening, SourceStatus, What};
+use store::{Fence, MoveRow, RelayRow, SessionRow};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+use uuid::Uuid;
+
+use super::feeds::Feeds;
+use super::fleet::Fleet;
+use super::outbox::Outbox;
+use super::progress::Progress;
+use super::tallies::{Look, Tallies, an_hour_before};
+use super::{Parts, clock, fences};
+use crate::run::relays::RelayView;
+
+/// How often the transport is asked.
+const LOOK: Duration = Duration::from_secs(1);
+/// What happens within this time is taken together.
+const TOGETHER: Duration = Duration::from_millis(80);
+/// The transport is not waited for longer than this.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Nor the database, when another source's records are taken up.
+const STORE_PATIENCE: Duration = Duration::from_secs(5);
+/// Between two attempts at that.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Rows about how far receivers are, in one look.
+const BUDGET: usize = 1_000;
+/// How often it is looked which receivers the database knows.
+const KNOWN: Duration = Duration::from_secs(60);
+/// Totals that have not changed are written this often: a database on a small machine has its rest.
+const STILL: Duration = Duration::from_secs(5);
+
+/// Looks at what happens.
+pub struct Recorder {
+    parts: Parts,
+    outbox: Arc<Outbox>,
+    losses: watch::Receiver<u64>,
+    /// The leases by which is written at present.
+    held: Vec<Fence>,
+    /// When to try again to take up what another source wrote.
+    again: Option<Instant>,
+    fleet: Fleet,
+    /// Connections that last, by the transport's numbers.
+    sessions: BTreeMap<u64, SessionRow>,
+    progress: BTreeMap<String, Progress>,
+    tallies: Tallies,
+    feeds: Feeds,
+    relays: BTreeMap<String, RelayView>,
+    /// Of the transport's history, up to where it was taken.
+    taken: u64,
+    pulsed: BTreeMap<String, (Instant, store::PulseRow)>,
+    known_at: Option<Instant>,
+}
+
+impl Recorder {
+    pub(super) fn new(parts: Parts, outbox: Arc<Outbox>, losses: watch::Receiver<u64>) -> Self {
+        Self {
+            parts,
+            outbox,
+            losses,
+            held: Vec::new(),
+            again: None,
+            fleet: Fleet::default(),
+            sessions: BTreeMap::new(),
+            progress: BTreeMap::new(),
+            tallies: Tallies::default(),
+            feeds: Feeds::default(),
+            relays: BTreeMap::new(),
+            taken: 0,
+            pulsed: BTreeMap::new(),
+            known_at: None,
+        }
+    }
+
+    /// Looks until `stop`, and then says that nobody is connected any more.
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let mut ticks = interval(LOOK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut latest = self.parts.latest.clone();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                _ = ticks.tick() => self.look().await,
+                Ok(()) = latest.changed() => {
+                    sleep(TOGETHER).await;
+                    latest.borrow_and_update();
+                    self.lead().await;
+                    self.follow().await;
+                }
+                Ok(()) = self.losses.changed() => self.lose("another source has taken over"),
+                Some(poll) = self.parts.polls.recv() => {
+                    if !self.held.is_empty() {
+                        self.feeds.polled(poll, &self.outbox);
+                    }
+                }
+                Ok(()) = self.parts.info.changed() => self.say_info(),
+            }
+            self.outbox.ring();
+        }
+        self.end();
+    }
+
+    /// What was written counts for nothing any more.
+    fn lose(&mut self, why: &str) {
+        info!("records for the console are not written here any more: {why}");
+        self.outbox.clear();
+        self.held.clear();
+        self.fleet.forget_written();
+        self.pulsed.clear();
+        self.relays.clear();
+    }
+
+    /// Takes note of which leases there are, and takes up what was written by an earlier one.
+    async fn lead(&mut self) {
+        let held = fences(&self.parts.board);
+        if held == self.held {
+            return;
+        }
+        if held.is_empty() {
+            self.lose("this source does not publish at present");
+            return;
+        }
+        let is_known = |fence: &&Fence| self.held.contains(fence);
+        let new: Vec<Fence> = held.iter().filter(|f| !is_known(f)).cloned().collect();
+        if self.again.is_some_and(|at| at > Instant::now()) {
+            return;
+        }
+        if !new.is_empty() && !self.take_up(&new).await {
+            self.again = Some(Instant::now() + AGAIN);
+            return;
+        }
+        self.again = None;
+        self.held.clone_from(&held);
+        self.outbox.set_fences(held);
+        self.say_info();
+    }
+
+    /// Nobody is connected in these channels but here: what another source, or an earlier run of this
+    /// one, could not say when it ended.
+    async fn take_up(&mut self, new: &[Fence]) -> bool {
+        let records = Arc::clone(&self.parts.records);
+        let asked = async {
+            let cause = "the source that served it has ended";
+            records.take_over(new, clock::now_ms(), cause).await?;
+            records.snapshot().await
+        };
+        let known = match timeout(STORE_PATIENCE, asked).await {
+            Ok(Ok(known)) => known,
+            Ok(Err(failure)) => {
+                debug!("what is known of receivers is taken up later: {failure}");
+                return false;
+            }
+            Err(_) => {
+                debug!("what is known of receivers is taken up later: no answer in time");
+                return false;
+            }
+        };
+        self.fleet.forget_written();
+        let channels: BTreeSet<&str> = new.iter().map(|fence| fence.channel.as_str()).collect();
+        let of_these = |channel: &str| channels.contains(channel);
+        let states = known.states.into_iter();
+        self.fleet
+            .know(states.filter(|row| of_these(&row.channel)).collect());
+        let events = known.feed_events.into_iter();
+        self.feeds
+            .know(events.filter(|event| of_these(&event.channel)).collect());
+        for session in self.sessions.values() {
+            self.outbox.session(session.clone());
+        }
+        self.relays.clear();
+        self.pulsed.clear();
+        true
+    }
+
+    /// Takes what has happened since the last time.
+    async fn follow(&mut self) {
+        if self.held.is_empty() && !fences(&self.parts.board).is_empty() {
+            // The transport keeps it until it can be said by which lease it is written.
+            return;
+        }
+        loop {
+            let asked = self.parts.transport.history(self.taken);
+            let Ok(Some(history)) = timeout(PATIENCE, asked).await else {
+                return;
+            };
+            if history.missed > 0 {
+                let count = history.missed;
+                warn!("{count} things that happened to receivers were not recorded in time");
+                let lost = usize::try_from(count).unwrap_or(usize::MAX);
+                self.parts.metrics.dropped("moves", lost);
+                self.taken += count;
+            }
+            for happening in &history.happenings {
+                self.taken = happening.number;
+                self.take(happening);
+            }
+            if history.happenings.is_empty() || self.taken >= history.last {
+                break;
+            }
+        }
+        if !self.held.is_empty() {
+            let outbox = Arc::clone(&self.outbox);
+            let add = |row| outbox.state(row);
+            self.fleet.moves(Instant::now(), clock::now_ms(), add);
+        }
+    }
+
+    fn take(&mut self, happening: &Happening) {
+        let progress = &self.progress;
+        let head = |channel: &str| progress.get(channel).map_or(0, Progress::head);
+        let at_ms = i64::try_from(happening.at_ms).unwrap_or(i64::MAX);
+        let leads = !self.held.is_empty();
+        match &happening.what {
+            What::Connected {
+                session,
+                receiver,
+                name,
+                software,
+                addr,
+                channels,
+            } => {
+                let row = SessionRow {
+                    id: SessionRow::number(at_ms, salt(*session)),
+                    receiver: *receiver,
+                    name: name.clone(),
+                    software: software.clone(),
+                    address: addr.clone(),
+                    began_ms: at_ms,
+                    ended_ms: None,
+                    end_cause: None,
+                };
+                if leads {
+                    self.outbox.session(row.clone());
+                }
+                self.sessions.insert(*session, row.clone());
+                self.fleet
+                    .connected(*receiver, (*session, row), channels, head);
+            }
+            What::Moved(step) => {
+                self.fleet.moved(step);
+                self.tallies.moved(&step.channel);
+                if let Ok(receiver) = step.receiver.parse::<Uuid>()
+                    && leads
+                {
+                    self.outbox.step(
+                        happening.number,
+                        MoveRow {
+                            id: 0,
+                            at_ms,
+                            receiver,
+                            name: step.name.clone(),
+                            channel: step.channel.clone(),
+                            from: step.from.clone(),
+                            to: step.to.clone(),
+                            cause: step.cause.clone(),
+                            change: 0,
+                        },
+                    );
+                }
+            }
+            What::Disconnected {
+                session,
+                receiver,
+                reason,
+            } => {
+                self.fleet
+                    .disconnected(*receiver, *session, happening.at_ms, reason, head);
+                if let Some(mut row) = self.sessions.remove(session) {
+                    row.ended_ms = Some(at_ms);
+                    row.end_cause = Some(reason.clone());
+                    if leads {
+                        self.outbox.session(row);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks at everything.
+    async fn look(&mut self) {
+        self.lead().await;
+        self.follow().await;
+        let asked = timeout(PATIENCE, self.parts.transport.status()).await;
+        let Ok(Some(status)) = asked else { return };
+        let now_ms = clock::now_ms();
+        self.publish(&status, now_ms);
+        self.see(&status, now_ms);
+        if self.held.is_empty() {
+            return;
+        }
+        let outbox = Arc::clone(&self.outbox);
+        let now = Instant::now();
+        self.fleet.moves(now, now_ms, |row| outbox.state(row));
+        let add = |row| outbox.state(row);
+        self.fleet.progress(now, BUDGET, add);
+        for progress in self.progress.values_mut() {
+            progress.news(|row| outbox.progress(row));
+        }
+        self.count(&status, now_ms);
+        self.show_relays(now_ms);
+        self.know_receivers().await;
+    }
+
+    /// Updates that were published since the last look.
+    fn publish(&mut self, status: &SourceStatus, now_ms: i64) {
+        let there = |name: &String| status.channels.iter().any(|c| c.channel == *name);
+        self.progress.retain(|name, _| there(name));
+        for channel in &status.channels {
+            let (name, head) = (&channel.channel, channel.head);
+            let new = || Progress::new(name, head);
+            let progress = self.progress.entry(name.clone()).or_insert_with(new);
+            if head != progress.head() {
+                progress.published(head, self.fleet.connected_to(name), now_ms);
+            }
+        }
+    }
+
+    /// How far receivers are.
+    fn see(&mut self, status: &SourceStatus, now_ms: i64) {
+        for receiver in &status.receivers {
+            for advance in self.fleet.seen(receiver, now_ms) {
+                if let Some(progress) = self.progress.get_mut(&advance.channel) {
+                    progress.delivered(&advance.spans, now_ms);
+                }
+            }
+        }
+    }
+
+    /// Totals, and what was counted in steps of time.
+    fn count(&mut self, status: &SourceStatus, now_ms: i64) {
+        let mut looks = BTreeMap::new();
+        let mut heads = BTreeMap::new();
+        for channel in &status.channels {
+            let name = &channel.channel;
+            let Some(progress) = self.progress.get(name) else {
+                continue;
+            };
+            if !self.held.iter().any(|fence| fence.channel == *name) {
+                continue;
+            }
+            let tally = self.fleet.tally(name, channel.head);
+            let lag = tally.lowest.map_or((0, 0), |cursor| {
+                (channel.head - cursor, progress.behind_ms(cursor, now_ms))
+            });
+            let look = Look {
+                tally,
+                lag,
+                head: channel.head,
+                bytes: channel.bytes,
+            };
+            let hour = progress.since(an_hour_before(now_ms));
+            let pulse = look.pulse(channel, hour, now_ms);
+            let now = Instant::now();
+            let is_news = self.pulsed.get(name).is_none_or(|(at, known)| {
+                let same = store::PulseRow {
+                    at_ms: pulse.at_ms,
+                    ..known.clone()
+                };
+                same != pulse || now.saturating_duration_since(*at) >= STILL
+            });
+            if is_news {
+                self.pulsed.insert(name.clone(), (now, pulse.clone()));
+                self.outbox.pulse(pulse);
+            }
+            heads.insert(name.clone(), channel.head);
+            looks.insert(name.clone(), look);
+        }
+        let all = self.fleet.tally_all(&heads);
+        let outbox = &self.outbox;
+        self.tallies
+            .look(&looks, all, now_ms, |row| outbox.sample(row));
+    }
+
+    fn show_relays(&mut self, now_ms: i64) {
+        let seen = self.parts.board.snapshot().relays;
+        let mut before = std::mem::take(&mut self.relays);
+        for relay in seen {
+            if before.remove(&relay.address).as_ref() != Some(&relay) {
+                self.outbox.relay(RelayRow {
+                    gone: false,
+                    ..relay_row(&relay, now_ms)
+                });
+            }
+            self.relays.insert(relay.address.clone(), relay);
+        }
+        for gone in before.into_values() {
+            self.outbox.relay(RelayRow {
+                gone: true,
+                healthy: false,
+                ..relay_row(&gone, now_ms)
+            });
+        }
+    }
+
+    /// Who was forgotten in the database is not counted any more.
+    async fn know_receivers(&mut self) {
+        if self.known_at.is_some_and(|at| at.elapsed() < KNOWN) {
+            return;
+        }
+        self.known_at = Some(Instant::now());
+        let asked = timeout(PATIENCE, self.parts.store.receivers()).await;
+        if let Ok(Ok(rows)) = asked {
+            let admitted = rows.iter().filter(|row| row.revoked_ms.is_none());
+            self.fleet.retain(&admitted.map(|row| row.id).collect());
+        }
+    }
+
+    fn say_info(&mut self) {
+        let mut info = self.parts.info.borrow_and_update().clone();
+        info.at_ms = clock::now_ms();
+        if !self.held.is_empty() {
+            self.outbox.info(info);
+        }
+    }
+
+    /// The source has ended, and with it all connections.
+    fn end(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let (now_ms, reason) = (clock::now_ms(), "the source has stopped");
+        let progress = &self.progress;
+        let head = |channel: &str| progress.get(channel).map_or(0, Progress::head);
+        let at_ms = u64::try_from(now_ms).unwrap_or(0);
+        for (id, session) in self.fleet.live() {
+            self.fleet.disconnected(id, session, at_ms, reason, head);
+        }
+        for (_, mut row) in std::mem::take(&mut self.sessions) {
+            row.ended_ms = Some(now_ms);
+            row.end_cause = Some(reason.to_owned());
+            self.outbox.session(row);
+        }
+        let outbox = Arc::clone(&self.outbox);
+        let add = |row| outbox.state(row);
+        self.fleet.moves(Instant::now(), now_ms, add);
+        self.outbox.ring();
+    }
+}
+
+/// What tells connections of one millisecond apart.
+fn salt(session: u64) -> u32 {
+    (session & 0x000f_ffff) as u32
+}
+
+fn relay_row(relay: &RelayView, now_ms: i64) -> RelayRow {
+    RelayRow {
+        address: relay.address.clone(),
+        asked: relay.asked.clone(),
+        healthy: relay.healthy,
+        since_ms: relay.since_ms.and_then(|ms| i64::try_from(ms).ok()),
+        answer_us: relay.answer_ms.map(|ms| (ms * 1e3) as u64),
+        detail: relay.error.clone().unwrap_or_default(),
+        gone: false,
+        at_ms: now_ms,
+        change: 0,
+    }
+}

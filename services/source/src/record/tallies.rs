@@ -1,0 +1,252 @@
+//! Totals of channels each second, and what was counted in steps of 10 s.
+
+use std::collections::BTreeMap;
+
+use flexicast_tokio::source::{ChannelBytes, ChannelStatus};
+use store::{PulseRow, SampleRow};
+
+use super::fleet::Tally;
+
+/// The step that is written; the store makes the larger ones.
+const STEP_MS: i64 = SampleRow::STEPS[0];
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// What was counted of a channel, or of all together.
+#[derive(Debug, Default)]
+struct Counting {
+    row: SampleRow,
+    bytes: Option<ChannelBytes>,
+    head: Option<u64>,
+}
+
+/// Counts for all channels.
+#[derive(Debug, Default)]
+pub struct Tallies {
+    by_channel: BTreeMap<String, Counting>,
+    /// Moves since the last look, by channel.
+    moves: BTreeMap<String, u64>,
+}
+
+/// One look at a channel.
+#[derive(Debug, Clone, Default)]
+pub struct Look {
+    /// How its receivers stand.
+    pub tally: Tally,
+    /// How many updates the last connected one is behind, and for how long in milliseconds.
+    pub lag: (u64, u64),
+    /// The last published seq.
+    pub head: u64,
+    /// What it has cost since it was added.
+    pub bytes: ChannelBytes,
+}
+
+impl Look {
+    /// The totals of a channel.
+    pub fn pulse(&self, status: &ChannelStatus, updates_per_hour: u64, at_ms: i64) -> PulseRow {
+        let (tally, bytes) = (&self.tally, &self.bytes);
+        let flow = status.flow.as_ref().map(serde_json::to_string);
+        let flow = flow.and_then(Result::ok);
+        PulseRow {
+            channel: status.channel.clone(),
+            at_ms,
+            head: self.head,
+            receivers: tally.receivers,
+            connected: tally.connected,
+            multicast: tally.multicast,
+            amt: tally.amt,
+            replicated: tally.replicated,
+            unicast: tally.unicast,
+            delivered: tally.delivered,
+            behind: tally.behind,
+            lag_updates: self.lag.0,
+            lag_ms: self.lag.1,
+            updates_per_hour,
+            flow_bytes: bytes.flow,
+            copy_bytes: bytes.copies,
+            unicast_bytes: bytes.unicast,
+            repair_bytes: bytes.repairs,
+            equivalent_bytes: bytes.by_unicast_alone,
+            flow: flow.unwrap_or_else(|| "{}".to_owned()),
+            change: 0,
+        }
+    }
+}
+
+/// Since when updates count for those of the last hour.
+pub fn an_hour_before(now_ms: i64) -> i64 {
+    now_ms - HOUR_MS
+}
+
+impl Tallies {
+    /// A receiver of a channel has moved.
+    pub fn moved(&mut self, channel: &str) {
+        *self.moves.entry(channel.to_owned()).or_default() += 1;
+    }
+
+    /// Adds looks at the channels, and at all together under the empty name. Steps that are over are
+    /// handed to `add`.
+    pub fn look(
+        &mut self,
+        looks: &BTreeMap<String, Look>,
+        all: Tally,
+        now_ms: i64,
+        mut add: impl FnMut(SampleRow),
+    ) {
+        let at_ms = now_ms - now_ms.rem_euclid(STEP_MS);
+        for (channel, counting) in &mut self.by_channel {
+            if counting.row.at_ms != at_ms {
+                let next = new_row(channel, at_ms);
+                let done = std::mem::replace(&mut counting.row, next);
+                if done.weight > 0 {
+                    add(done);
+                }
+            }
+        }
+        let moves = std::mem::take(&mut self.moves);
+        let mut total = Counting {
+            row: new_row("", at_ms),
+            ..Counting::default()
+        };
+        for (channel, look) in looks {
+            let counting = self.counting(channel, at_ms);
+            let step = counting.step(look, moves.get(channel).copied().unwrap_or(0));
+            add_up(&mut total.row, &step);
+        }
+        self.by_channel
+            .retain(|channel, _| channel.is_empty() || looks.contains_key(channel));
+        // A receiver of several channels is one receiver.
+        gauges(&mut total.row, &all);
+        let counting = self.counting("", at_ms);
+        add_up(&mut counting.row, &total.row);
+        counting.row.weight += 1;
+    }
+
+    fn counting(&mut self, channel: &str, at_ms: i64) -> &mut Counting {
+        let new = || Counting {
+            row: new_row(channel, at_ms),
+            ..Counting::default()
+        };
+        self.by_channel
+            .entry(channel.to_owned())
+            .or_insert_with(new)
+    }
+}
+
+fn new_row(channel: &str, at_ms: i64) -> SampleRow {
+    SampleRow {
+        channel: channel.to_owned(),
+        step_ms: STEP_MS,
+        at_ms,
+        ..SampleRow::default()
+    }
+}
+
+fn gauges(row: &mut SampleRow, tally: &Tally) {
+    row.receivers = tally.receivers;
+    row.connected = tally.connected;
+    row.multicast = tally.multicast;
+    row.amt = tally.amt;
+    row.replicated = tally.replicated;
+    row.unicast = tally.unicast;
+    row.behind = tally.behind;
+}
+
+/// Adds one look, or one channel, to another.
+fn add_up(row: &mut SampleRow, one: &SampleRow) {
+    row.receivers += one.receivers;
+    row.connected += one.connected;
+    row.multicast += one.multicast;
+    row.amt += one.amt;
+    row.replicated += one.replicated;
+    row.unicast += one.unicast;
+    row.behind += one.behind;
+    row.lag_updates = row.lag_updates.max(one.lag_updates);
+    row.lag_ms = row.lag_ms.max(one.lag_ms);
+    row.updates += one.updates;
+    row.moves += one.moves;
+    row.flow_bytes += one.flow_bytes;
+    row.copy_bytes += one.copy_bytes;
+    row.unicast_bytes += one.unicast_bytes;
+    row.repair_bytes += one.repair_bytes;
+    row.equivalent_bytes += one.equivalent_bytes;
+}
+
+impl Counting {
+    /// Adds a look to the present step, and returns what it adds.
+    fn step(&mut self, look: &Look, moves: u64) -> SampleRow {
+        let mut one = SampleRow::default();
+        gauges(&mut one, &look.tally);
+        (one.lag_updates, one.lag_ms) = look.lag;
+        one.moves = moves;
+        let head = self.head.replace(look.head);
+        one.updates = head.map_or(0, |head| look.head.saturating_sub(head));
+        // A channel that was added anew begins at 0.
+        let bytes = look.bytes;
+        let known = self.bytes.replace(bytes).unwrap_or(bytes);
+        let grown = |is: u64, was: u64| if is < was { is } else { is - was };
+        one.flow_bytes = grown(bytes.flow, known.flow);
+        one.copy_bytes = grown(bytes.copies, known.copies);
+        one.unicast_bytes = grown(bytes.unicast, known.unicast);
+        one.repair_bytes = grown(bytes.repairs, known.repairs);
+        one.equivalent_bytes = grown(bytes.by_unicast_alone, known.by_unicast_alone);
+        add_up(&mut self.row, &one);
+        self.row.weight += 1;
+        one
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(head: u64, connected: u64, flow: u64) -> Look {
+        Look {
+            tally: Tally {
+                receivers: 4,
+                connected,
+                unicast: connected,
+                ..Tally::default()
+            },
+            lag: (head, head * 10),
+            head,
+            bytes: ChannelBytes {
+                flow,
+                ..ChannelBytes::default()
+            },
+        }
+    }
+
+    #[test]
+    fn steps_hold_sums_of_looks_and_what_grew() {
+        let mut tallies = Tallies::default();
+        let mut done = Vec::new();
+        let mut tell = |channels: &[(&str, Look)], at_ms| {
+            let looks = channels
+                .iter()
+                .map(|(name, look)| ((*name).to_owned(), look.clone()));
+            let all = Tally {
+                receivers: 5,
+                connected: 3,
+                ..Tally::default()
+            };
+            tallies.moved("a");
+            tallies.look(&looks.collect(), all, at_ms, |row| done.push(row));
+        };
+        tell(&[("a", look(10, 2, 500)), ("b", look(3, 1, 70))], 20_100);
+        tell(&[("a", look(12, 4, 900)), ("b", look(3, 1, 80))], 21_100);
+        // The flow was made anew, and with it its count.
+        tell(&[("a", look(12, 4, 30)), ("b", look(3, 1, 80))], 29_999);
+        tell(&[("b", look(3, 1, 80))], 30_000);
+        let of = |name: &str| done.iter().find(|row| row.channel == name).unwrap();
+        assert_eq!(done.len(), 3);
+        let a = of("a");
+        assert_eq!((a.at_ms, a.step_ms, a.weight), (20_000, 10_000, 3));
+        assert_eq!((a.receivers, a.connected, a.unicast), (12, 10, 10));
+        assert_eq!((a.updates, a.flow_bytes, a.moves), (2, 430, 3));
+        assert_eq!((a.lag_updates, a.lag_ms), (12, 120));
+        let all = of("");
+        assert_eq!((all.weight, all.receivers, all.connected), (3, 15, 9));
+        assert_eq!((all.updates, all.flow_bytes, all.moves), (2, 440, 3));
+    }
+}

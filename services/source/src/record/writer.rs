@@ -1,0 +1,141 @@
+//! Writes what waits, one batch after the other, however long the store takes for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::{Batch, Records, Stamp, StoreError};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use super::outbox::{Outbox, counts};
+use crate::metrics::RecordMetrics;
+
+/// One write is not waited for longer than this.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What happens within this time is written together.
+const TOGETHER: Duration = Duration::from_millis(150);
+/// Before a write that failed is tried again; twice as long each time.
+const AGAIN: Duration = Duration::from_millis(500);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
+/// A batch that a store that answers refuses so often is given up.
+const REFUSALS: u32 = 5;
+/// At the end, what waits may take this long.
+const LAST: Duration = Duration::from_secs(2);
+
+/// Writes batches.
+pub struct Writer {
+    records: Arc<dyn Records>,
+    outbox: Arc<Outbox>,
+    metrics: RecordMetrics,
+    /// Grows each time that another source turns out to have the leases: what was written counts
+    /// for nothing.
+    lost: watch::Sender<u64>,
+    /// Of this process, and of its batches.
+    run: Uuid,
+    number: u64,
+}
+
+impl Writer {
+    /// One that writes what is in `outbox`.
+    pub fn new(
+        records: Arc<dyn Records>,
+        outbox: Arc<Outbox>,
+        metrics: RecordMetrics,
+        lost: watch::Sender<u64>,
+    ) -> Self {
+        Self {
+            records,
+            outbox,
+            metrics,
+            lost,
+            run: Uuid::new_v4(),
+            number: 0,
+        }
+    }
+
+    /// Writes until `stop`, and then what waits still, but not for long.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let outbox = Arc::clone(&self.outbox);
+        loop {
+            if stop.run_until_cancelled(outbox.rung()).await.is_none() {
+                break;
+            }
+            stop.run_until_cancelled(sleep(TOGETHER)).await;
+            while let Some(batch) = outbox.take() {
+                self.write(batch, &stop).await;
+            }
+        }
+        let last = async {
+            while let Some(batch) = outbox.take() {
+                self.write(batch, &stop).await;
+            }
+        };
+        if timeout(LAST, last).await.is_err() {
+            warn!("not everything that the console shows was written within {LAST:?}");
+        }
+    }
+
+    /// Writes a batch, however long that takes, once.
+    async fn write(&mut self, mut batch: Batch, stop: &CancellationToken) {
+        self.number += 1;
+        // By it, a batch that was written although nobody heard of it is not written again.
+        batch.stamp = Some(Stamp {
+            run: self.run,
+            number: self.number,
+        });
+        let (mut again, mut refusals, mut since) = (AGAIN, 0, None);
+        loop {
+            let began = Instant::now();
+            let written = timeout(PATIENCE, self.records.write(&batch)).await;
+            self.metrics.took(began.elapsed());
+            let failure = match written {
+                Ok(Ok(_)) => break,
+                Ok(Err(failure)) => failure,
+                Err(_) => late(),
+            };
+            self.metrics.failed();
+            if failure.is_fenced() {
+                self.outbox.lose(counts(&batch));
+                self.lost.send_modify(|lost| *lost += 1);
+                return;
+            }
+            if !failure.is_unavailable() && !failure.is_full() {
+                refusals += 1;
+            }
+            if refusals >= REFUSALS {
+                warn!("records for the console are given up: {failure}");
+                self.outbox.lose(counts(&batch));
+                return;
+            }
+            if since.is_none() {
+                since = Some(began);
+                warn!(
+                    "records for the console cannot be written: {failure}. They are kept and tried \
+                     again, as far as there is room; deliveries do not wait for them"
+                );
+            }
+            if stop.is_cancelled() {
+                self.outbox.lose(counts(&batch));
+                return;
+            }
+            stop.run_until_cancelled(sleep(again)).await;
+            again = (again * 2).min(AGAIN_AT_MOST);
+        }
+        if let Some(since) = since {
+            let seconds = since.elapsed().as_secs();
+            info!("records for the console are written again, after {seconds} s");
+        }
+        self.metrics.written(counts(&batch));
+    }
+}
+
+/// What to say of a store that hangs.
+fn late() -> StoreError {
+    StoreError::Unavailable {
+        url: "the database".to_owned(),
+        detail: format!("it has not answered for {} s", PATIENCE.as_secs()),
+    }
+}

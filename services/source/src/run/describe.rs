@@ -1,0 +1,62 @@
+//! What the source says about itself to whoever makes enrolment links from it.
+
+use std::net::SocketAddr;
+
+use store::SourceInfo;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, show_pin};
+use crate::record::address_warnings;
+
+/// What it says at its start.
+pub(super) fn describe(
+    config: &Config,
+    address: &str,
+    local: SocketAddr,
+    http: SocketAddr,
+    pin: &[u8; 32],
+) -> SourceInfo {
+    let mut warnings = address_warnings(config.public_address.as_ref());
+    let others = config.warnings.iter();
+    let others = others.filter(|warning| !warning.contains("--public-address"));
+    warnings.extend(others.cloned());
+    SourceInfo {
+        holder: config.holder_name.clone(),
+        software: concat!("flexfeed-source ", env!("CARGO_PKG_VERSION")).to_owned(),
+        started_ms: jiff::Timestamp::now().as_millisecond(),
+        public_address: vec![address.to_owned()],
+        pins: pins(config, pin),
+        listen: local.to_string(),
+        http: http.to_string(),
+        warnings,
+        ..SourceInfo::default()
+    }
+}
+
+fn pins(config: &Config, pin: &[u8; 32]) -> Vec<String> {
+    let next = config.next_pin.filter(|next| next != pin);
+    [*pin]
+        .into_iter()
+        .chain(next)
+        .map(|pin| show_pin(&pin))
+        .collect()
+}
+
+/// Keeps it up with the certificate, until `stop`, and with the end of the process, which `stop` is.
+pub(super) async fn keep_up(
+    config: Config,
+    info: watch::Sender<SourceInfo>,
+    mut pin: watch::Receiver<[u8; 32]>,
+    stop: CancellationToken,
+) {
+    let following = async {
+        while pin.changed().await.is_ok() {
+            let pins = pins(&config, &pin.borrow_and_update());
+            info.send_modify(|info| info.pins = pins);
+        }
+        std::future::pending::<()>().await;
+    };
+    stop.run_until_cancelled(following).await;
+    info.send_modify(|info| info.draining = true);
+}

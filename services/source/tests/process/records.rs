@@ -1,0 +1,178 @@
+//! What the program writes down for the console, and what operators ask of it by the database.
+
+use std::time::{Duration, Instant};
+
+use flexicast_tokio::receiver::Event;
+use store::{CommandState, NewCommand, Opened, ReceiverEdit};
+
+use crate::receiving::{Listening, configuration};
+use crate::running::{Feed, Running, SOON, source};
+
+async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(begun.elapsed() < SOON, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Asks something of the source and waits for what comes of it.
+async fn ask(database: &Opened, command: NewCommand) -> (CommandState, String) {
+    let records = &database.records;
+    let id = records.ask(&command).await.unwrap();
+    until(&format!("{command:?}"), async || {
+        let command = records.command(id).await.unwrap().unwrap();
+        let is_over = !matches!(command.state, CommandState::Queued | CommandState::Taken);
+        is_over.then(|| (command.state, command.result.unwrap_or_default()))
+    })
+    .await
+}
+
+fn command(kind: &str) -> NewCommand {
+    NewCommand {
+        kind: kind.into(),
+        asked_by: "an operator".into(),
+        ..NewCommand::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_see_and_direct_a_source_by_its_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let feed = Feed::with(3);
+    let mut program = source(folder.path(), &feed);
+    program.args(["--public-address", "192.168.7.7:4433"]);
+    let running = Running::start(program);
+    let path = folder.path().join("flexfeed.db");
+    let database = store::open_file_all(&path).await.unwrap();
+    let records = &database.records;
+    let info = until("what it says about itself", async || {
+        records.snapshot().await.unwrap().info
+    })
+    .await;
+    assert_eq!(info.public_address, ["192.168.7.7:4433"]);
+    assert!(info.warnings[0].contains("private"), "{info:?}");
+    assert!(info.pins.len() == 1 && !info.draining && info.started_ms > 0);
+
+    // The address in the link leads nowhere here.
+    let mut config = configuration(folder.path());
+    let log = running.log();
+    let port = log.split("on UDP ").nth(1).unwrap();
+    config.server = port.split(',').next().unwrap().to_owned();
+    let receiver = config.receiver_id;
+    let mut listening = Listening::start(config);
+    let third = |event: &Event| matches!(event, Event::Update { seq: 3, .. }).then_some(());
+    listening.until("all updates", third).await;
+    let state = until("its place", async || {
+        let states = records.snapshot().await.unwrap().states;
+        let its = states.into_iter().find(|row| row.receiver == receiver);
+        its.filter(|row| row.connected && row.cursor == Some(3))
+    })
+    .await;
+    assert_eq!(
+        (state.rung.as_str(), state.channel.as_str()),
+        ("unicast", "lore")
+    );
+
+    // Disconnected, it comes back by itself.
+    let mut disconnect = command("disconnect");
+    disconnect.receiver = Some(receiver);
+    let (state, result) = ask(&database, disconnect.clone()).await;
+    assert_eq!(state, CommandState::Done, "{result}");
+    let sessions = until("another connection", async || {
+        let sessions = records.sessions(receiver, None, 10).await.unwrap();
+        (sessions.len() == 2).then_some(sessions)
+    })
+    .await;
+    assert!(sessions[0].ended_ms.is_none());
+    until("the end of the first one", async || {
+        let sessions = records.sessions(receiver, None, 10).await.unwrap();
+        let cause = sessions.get(1)?.end_cause.clone()?;
+        cause.contains("operator").then_some(())
+    })
+    .await;
+    disconnect.receiver = Some(uuid::Uuid::new_v4());
+    let (state, result) = ask(&database, disconnect).await;
+    assert_eq!(state, CommandState::Failed);
+    assert!(result.contains("not connected"), "{result}");
+
+    // Held: the source says so of it.
+    let edit = ReceiverEdit {
+        held: Some(true),
+        ..ReceiverEdit::default()
+    };
+    records.set_receiver(receiver, &edit).await.unwrap();
+    until("it is held", async || {
+        let states = records.snapshot().await.unwrap().states;
+        let its = states.into_iter().find(|row| row.receiver == receiver)?;
+        (its.cause == "held").then_some(())
+    })
+    .await;
+
+    // The feed: at once, and then not any more.
+    let mut refresh = command("refresh-feed");
+    refresh.channel = Some("lore".into());
+    refresh.url = Some(feed.url.clone());
+    let (state, result) = ask(&database, refresh.clone()).await;
+    assert_eq!(state, CommandState::Done, "{result}");
+    assert!(result.starts_with("ok"), "{result}");
+    assert!(
+        records
+            .set_feed_paused("lore", &feed.url, true)
+            .await
+            .unwrap()
+    );
+    until("it is paused", async || {
+        let page = running.page("/status.json").1;
+        page.contains("paused by an operator").then_some(())
+    })
+    .await;
+    feed.grow(1);
+    let (state, result) = ask(&database, refresh).await;
+    assert_eq!(state, CommandState::Failed, "{result}");
+    assert!(!running.page("/status.json").1.contains("\"head\":4,"));
+    assert!(
+        records
+            .set_feed_paused("lore", &feed.url, false)
+            .await
+            .unwrap()
+    );
+    let fourth = |event: &Event| matches!(event, Event::Update { seq: 4, .. }).then_some(());
+    listening.until("the fourth", fourth).await;
+
+    // This one has no flow, and what nobody knows is not done.
+    let mut rekey = command("rekey");
+    rekey.channel = Some("lore".into());
+    let (state, result) = ask(&database, rekey).await;
+    assert!(
+        state == CommandState::Done || result.contains("no flow"),
+        "{result}"
+    );
+    let (state, result) = ask(&database, command("dance")).await;
+    assert_eq!(state, CommandState::Failed);
+    assert!(result.contains("dance"), "{result}");
+    let metrics = running.page("/metrics").1;
+    let line = "flexfeed_source_commands_total{kind=\"disconnect\",result=\"done\"} 1";
+    assert!(metrics.contains(line), "{metrics}");
+
+    let (state, result) = ask(&database, command("drain")).await;
+    assert_eq!(state, CommandState::Done, "{result}");
+    let (status, log, _) = running.end();
+    assert_eq!(status.code(), Some(0), "{log}");
+    let after = records.snapshot().await.unwrap();
+    assert!(
+        after.states.iter().all(|row| !row.connected),
+        "{:?}",
+        after.states
+    );
+    assert!(after.info.unwrap().draining);
+    let sessions = records.sessions(receiver, None, 10).await.unwrap();
+    assert!(
+        sessions.iter().all(|row| row.ended_ms.is_some()),
+        "{sessions:?}"
+    );
+    database.store.close().await;
+}
