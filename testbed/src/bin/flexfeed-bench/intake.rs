@@ -16,7 +16,7 @@ use axum::routing::get;
 use bytes::Bytes;
 use feed::fetch::FetchConfig;
 use feed::{Entry, Kind, payload, schedule};
-use flexfeed_source::ingest::{Bounds, Ingest, IngestSettings};
+use flexfeed_source::ingest::{Bounds, Hooks, Ingest, IngestSettings};
 use flexfeed_source::metrics::Metrics;
 use flexfeed_source::publish::{Publisher, Taken, Tenure, Terms, Works};
 use flexfeed_source::transport::Transport;
@@ -135,6 +135,7 @@ async fn take_in(url: &str) -> Result<f64> {
         store_retry: Duration::from_secs(1),
         fill_gaps: true,
         bounds: Bounds::default(),
+        hooks: Hooks::default(),
     };
     let metrics = Metrics::default().channel(CHANNEL);
     let ingest = Ingest::new(settings, Arc::clone(&store), Arc::default(), metrics);
