@@ -69,7 +69,7 @@ impl Parts {
     }
 
     /// Runs something beside, which ends behind the transport and before the store is closed.
-    pub(super) fn to_the_end<F>(&mut self, part: impl FnOnce(CancellationToken) -> F)
+    pub(super) fn also_to_the_end<F>(&mut self, part: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {

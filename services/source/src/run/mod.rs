@@ -141,7 +141,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     });
     let mut parts = Parts::start(Arc::clone(&context), transport, supervisor, listener, pages);
     let recorded = record_parts(&context, polls, infos);
-    parts.to_the_end(|end| record::run(recorded, end));
+    parts.also_to_the_end(|end| record::run(recorded, end));
     let orders = Orders {
         records: Arc::clone(&context.records),
         board: Arc::clone(&context.board),
