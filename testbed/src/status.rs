@@ -183,6 +183,7 @@ impl ReceiverStatus {
 impl SourceStatus {
     /// The changes of rung of one receiver, oldest first.
     pub fn moves_of(&self, name: &str) -> Vec<&Move> {
-        self.moves.iter().filter(|step| step.name == name).collect()
+        let its = |step: &&Move| step.name == name && step.cause != "probe-timeout";
+        self.moves.iter().filter(its).collect()
     }
 }

@@ -5,9 +5,9 @@ mod lab;
 
 use std::time::Duration;
 
-use flexicast::control::{Action, Control, RelayAddress, RelayHint};
+use flexicast::control::{Action, Control, RelayAddress, RelayHint, State};
 use flexicast::receiver::Rungs;
-use flexicast::{Cause, PathId, Rung, Via};
+use flexicast::{Cause, Cursor, PathId, Rung, Via};
 use lab::{Asked, Lab};
 
 const MS: Duration = Duration::from_millis(1);
@@ -257,4 +257,251 @@ fn a_source_tells_its_receivers_of_relays() {
     lab.run(SECOND);
     assert_eq!(lab.nodes[0].asked[2].1, Asked::Tunnel(Vec::new()));
     lab.assert_complete(1);
+}
+
+/// Missing acknowledgements are noticed before anybody can know that it is the relay.
+#[test]
+fn a_relay_that_is_found_dead_later_explains_the_fall_back() {
+    let mut lab = relayed(10, 2);
+    stream(&mut lab, 50);
+    lab.nodes[0].relay = false;
+    stream(&mut lab, 50);
+    let fell = (Rung::Unicast, Cause::AckTimeout);
+    assert_eq!(lab.moves(0), [AMT, fell]);
+    for _ in 0..2 {
+        lab.relay_lost(0);
+        lab.run(20 * MS);
+    }
+    let why = (Rung::Amt, Rung::Unicast, Cause::RelayLost);
+    let told = |lab: &Lab| {
+        let lost = |e: &&(u64, Rung, Rung, Cause)| e.3 == Cause::RelayLost;
+        lab.explained
+            .iter()
+            .filter(lost)
+            .copied()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(told(&lab), [(0, why.0, why.1, why.2)], "once");
+    let known = lab.nodes[0].explained.iter();
+    let known: Vec<_> = known.map(|e| (e.1, e.2, e.3)).collect();
+    assert!(known.contains(&why), "{known:?}");
+    assert_eq!(lab.moves(0), [AMT, fell], "it does not move by it");
+    // Another relay.
+    lab.nodes[0].relay = true;
+    stream(&mut lab, 100);
+    assert_eq!(lab.moves(0), [AMT, fell, AMT]);
+    // Who knows it first says it by the move.
+    lab.relay_lost(0);
+    lab.run(20 * MS);
+    assert_eq!(lab.moves(0)[3], (Rung::Unicast, Cause::RelayLost));
+    assert_eq!(told(&lab).len(), 1);
+    stream(&mut lab, 50);
+    lab.run(SECOND);
+    lab.assert_complete(1);
+}
+
+#[test]
+fn a_relay_that_still_brings_packets_explains_nothing() {
+    let mut lab = relayed(11, 1);
+    // It falls back again and again, until it is not taken back for a while.
+    lab.nodes[0].acks = false;
+    let fell = (Rung::Unicast, Cause::AckTimeout);
+    while lab.moves(0).len() < 4 {
+        stream(&mut lab, 1);
+    }
+    assert_eq!(lab.moves(0), [AMT, fell, AMT, fell]);
+    stream(&mut lab, 20);
+    lab.relay_lost(0);
+    lab.run(20 * MS);
+    let lost = |cause| cause == Cause::RelayLost;
+    assert!(!lab.nodes[0].explained.iter().any(|e| lost(e.3)));
+    assert!(!lab.explained.iter().any(|e| lost(e.3)));
+    assert_eq!(lab.moves(0).len(), 4);
+}
+
+#[test]
+fn copies_are_asked_for_soon_once_the_relay_is_known_to_be_dead() {
+    let mut lab = lab(12, 1);
+    lab.offer_copies(12);
+    lab.connect(0);
+    lab.run(SECOND * 2);
+    stream(&mut lab, 50);
+    assert_eq!(lab.moves(0), [AMT]);
+    lab.nodes[0].relay = false;
+    stream(&mut lab, 50);
+    assert_eq!(lab.moves(0)[1], (Rung::Unicast, Cause::AckTimeout));
+    lab.relay_lost(0);
+    let lost = lab.elapsed();
+    lab.run(SECOND * 5);
+    let copies = PathId::new(1, Rung::Replicated);
+    let said = &lab.nodes[0].said;
+    let asked = said
+        .iter()
+        .find(|(at, s)| *at > lost && (s.action, s.path) == (Action::Join, copies));
+    assert_eq!(asked.unwrap().0 - lost, SECOND);
+}
+
+/// "Why am I on unicast?"
+#[test]
+fn what_was_tried_in_vain_is_told_once_and_goes_on() {
+    let mut lab = lab(13, 1);
+    lab.nodes[0].relay = false;
+    lab.connect(0);
+    lab.run(SECOND * 100);
+    let tried = |rung| (0, rung, Rung::Unicast, Cause::ProbeTimeout);
+    let both = [tried(Rung::Multicast), tried(Rung::Amt)];
+    assert_eq!(lab.explained, both);
+    for (at, ..) in &lab.nodes[0].explained {
+        assert!((SECOND * 3..SECOND * 4).contains(at), "{at:?}");
+    }
+    assert_eq!(lab.nodes[0].explained.len(), 2);
+    assert_eq!(lab.moves(0), []);
+    // It listens all the same, by both.
+    lab.nodes[0].relay = true;
+    stream(&mut lab, 200);
+    assert_eq!(lab.moves(0), [AMT]);
+    lab.nodes[0].multicast = true;
+    stream(&mut lab, 200);
+    assert_eq!(lab.moves(0), [AMT, NATIVE]);
+    lab.run(SECOND * 30);
+    assert_eq!(lab.explained, both);
+    lab.assert_complete(1);
+}
+
+#[test]
+fn a_rung_below_the_one_that_works_is_no_failure() {
+    let mut lab = relayed(14, 1);
+    lab.nodes[0].multicast = true;
+    lab.run(SECOND * 2);
+    assert_eq!(lab.moves(0), [AMT, NATIVE]);
+    lab.nodes[0].relay = false;
+    lab.run(SECOND * 30);
+    assert_eq!(lab.explained, []);
+    // A native join that brings nothing does not cost the relay.
+    let mut lab = relayed(15, 1);
+    stream(&mut lab, 1000);
+    let why = (0, Rung::Multicast, Rung::Amt, Cause::ProbeTimeout);
+    assert_eq!(lab.explained, [why]);
+    assert_eq!(lab.moves(0), [AMT]);
+    lab.assert_complete(1);
+}
+
+#[test]
+fn without_a_key_nothing_is_known_of_a_rung() {
+    let mut lab = lab(16, 1);
+    lab.nodes[0].relay = false;
+    lab.nodes[0].says =
+        Some(|frame| !matches!(frame, Control::State(state) if state.action == Action::Join));
+    lab.connect(0);
+    lab.run(SECOND * 60);
+    assert_eq!(lab.nodes[0].explained, []);
+}
+
+/// Said without need, or again and again, it is heard once.
+#[test]
+fn who_says_for_ever_that_nothing_comes_is_heard_once() {
+    let mut lab = relayed(17, 1);
+    let say = |lab: &mut Lab, sequence: u64, path: PathId| {
+        let state = State {
+            flow: lab.config.flow,
+            sequence,
+            action: Action::Leave,
+            path,
+            key_sequence: 1,
+            cause: Some(Cause::ProbeTimeout),
+        };
+        let mut bytes = Vec::new();
+        Control::State(state).encode(&mut bytes);
+        lab.say(0, bytes);
+        lab.run(50 * MS);
+    };
+    let paths = [
+        PathId::UNICAST,
+        PathId::new(1, Rung::Amt),
+        PathId::new(1, Rung::Replicated),
+        PathId::new(2, Rung::Multicast),
+    ];
+    for (n, path) in (100..).zip(paths) {
+        say(&mut lab, n, path);
+    }
+    assert_eq!(lab.explained, [], "of nothing that it tries");
+    for n in 200..300 {
+        say(&mut lab, n, PathId::new(1, Rung::Multicast));
+    }
+    let why = (0, Rung::Multicast, Rung::Amt, Cause::ProbeTimeout);
+    assert_eq!(lab.explained, [why]);
+    assert_eq!(lab.moves(0), [AMT]);
+    stream(&mut lab, 50);
+    lab.run(SECOND);
+    lab.assert_complete(1);
+}
+
+/// A receiver that has much to catch up with proves a rung long before it can be moved there.
+fn behind(seed: u64) -> Lab {
+    let mut lab = lab(seed, 0);
+    let cursor = Cursor {
+        incarnation: lab::INCARNATION,
+        seq: 1,
+    };
+    lab.add_node(0, Some(cursor));
+    (lab.nodes[0].multicast, lab.nodes[0].relay) = (false, true);
+    // More than the source has at hand: it asks the store.
+    for _ in 0..2000 {
+        lab.publish(100);
+    }
+    lab.fetch_fails = true;
+    lab.connect(0);
+    lab.run(SECOND * 2);
+    let ready = |(_, s): &&(Duration, State)| s.action == Action::Ready;
+    assert_eq!(lab.nodes[0].said.iter().filter(ready).count(), 1);
+    lab
+}
+
+#[test]
+fn an_old_proof_proves_nothing() {
+    let mut lab = behind(18);
+    lab.nodes[0].relay = false;
+    lab.run(SECOND * 13);
+    lab.fetch_fails = false;
+    lab.run(SECOND * 10);
+    lab.assert_complete(2);
+    assert_eq!(lab.moves(0), []);
+    // As long as packets come the proof is renewed.
+    let mut lab = behind(19);
+    lab.run(SECOND * 30);
+    lab.fetch_fails = false;
+    lab.run(SECOND * 2);
+    lab.assert_complete(2);
+    assert_eq!(lab.moves(0), [AMT]);
+}
+
+#[test]
+fn a_lost_relay_takes_its_proof_along() {
+    let mut lab = behind(20);
+    lab.nodes[0].relay = false;
+    lab.relay_lost(0);
+    lab.run(SECOND);
+    lab.fetch_fails = false;
+    lab.run(SECOND * 4);
+    lab.assert_complete(2);
+    assert_eq!(lab.moves(0), []);
+    assert!(!lab.explained.iter().any(|e| e.3 == Cause::RelayLost));
+    // The next relay proves it at once.
+    lab.nodes[0].relay = true;
+    lab.run(SECOND * 2);
+    assert_eq!(lab.moves(0), [AMT]);
+}
+
+#[test]
+fn a_relay_that_is_found_after_a_long_time_is_looked_after_soon() {
+    let mut lab = lab(21, 1);
+    lab.nodes[0].relay = false;
+    lab.connect(0);
+    lab.run(SECOND * 400);
+    let before = lab.nodes[0].asked.len();
+    let found = lab.elapsed();
+    lab.relay_found(0);
+    lab.run(SECOND * 4);
+    let next = lab.nodes[0].asked.get(before).unwrap();
+    assert_eq!((next.0 - found, &next.1), (SECOND * 3, &Asked::Again));
 }

@@ -406,6 +406,9 @@ const CHECKS: &[(&str, Check)] = &[
     ("fc-state-leave-amt", |v| {
         state(v, 10, Action::Leave, 6, 2, None);
     }),
+    ("fc-state-probe-timeout", |v| {
+        state(v, 11, Action::Leave, 6, 2, Some(Cause::ProbeTimeout));
+    }),
     ("fc-key", |v| key(v, 1, 0, secret())),
     ("fc-key-next", |v| key(v, 2, NEXT_EPOCH, next_secret())),
     ("fc-rung-member", |v| {

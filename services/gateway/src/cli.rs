@@ -60,31 +60,16 @@ pub struct Options {
     pub dns: bool,
 
     /// The group to receive
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        requires = "port",
-        env = "FLEXFEED_GATEWAY_GROUP"
-    )]
+    #[arg(long, value_name = "ADDRESS", requires = "port")]
     pub group: Option<IpAddr>,
 
     /// The source of the group: its packets alone are received. Groups of 232.0.0.0/8 and
     /// ff3x::/32 need it
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        requires = "group",
-        env = "FLEXFEED_GATEWAY_SOURCE"
-    )]
+    #[arg(long, value_name = "ADDRESS", requires = "group")]
     pub source: Option<IpAddr>,
 
     /// The UDP port of the group
-    #[arg(
-        long,
-        value_name = "PORT",
-        requires = "group",
-        env = "FLEXFEED_GATEWAY_PORT"
-    )]
+    #[arg(long, value_name = "PORT", requires = "group")]
     pub port: Option<u16>,
 
     /// A flow as SOURCE@GROUP:PORT or GROUP:PORT, in place of --group, --source and --port. May be
@@ -223,6 +208,25 @@ mod tests {
             assert!(
                 error.contains(why) && error.contains("write SOURCE@"),
                 "{error}"
+            );
+        }
+    }
+
+    /// Kubernetes sets FLEXFEED_GATEWAY_PORT=udp://… where a Service is called flexfeed-gateway.
+    #[test]
+    fn no_variable_is_called_like_those_of_kubernetes() {
+        let command = <Options as clap::CommandFactory>::command();
+        let variables: Vec<_> = command
+            .get_arguments()
+            .filter_map(|a| a.get_env())
+            .collect();
+        assert!(variables.len() > 5, "{variables:?}");
+        for name in variables {
+            let name = name.to_str().unwrap();
+            let ours = name.strip_prefix("FLEXFEED_GATEWAY_").unwrap();
+            assert!(
+                !ours.starts_with("PORT") && !ours.starts_with("SERVICE_"),
+                "{name}"
             );
         }
     }

@@ -1,6 +1,8 @@
 //! What is known about the running receiver, for its status file.
 
-use std::collections::{BTreeMap, VecDeque};
+mod channel;
+
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,14 +12,11 @@ use flexicast_tokio::receiver::Event;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
+use self::channel::ChannelState;
 use crate::deliver::Outcome;
-use crate::latency::{Latencies, Spread};
-use crate::status::model::{Channel, Gap, Hook, Latency, Move, Paths, Status, VERSION};
+use crate::latency::Spread;
+use crate::status::model::{Hook, Status, VERSION};
 use service::peer_text::plain;
-
-/// How many moves are kept, and how many gaps.
-const MOVES: usize = 64;
-const GAPS: usize = 16;
 
 /// Unix time in ms.
 #[must_use]
@@ -79,33 +78,6 @@ struct State {
     counts: Counts,
 }
 
-#[derive(Debug)]
-struct ChannelState {
-    name: String,
-    incarnation: Option<Uuid>,
-    rung: Rung,
-    rung_since_ms: u64,
-    /// The AMT relay that it has, and what was last found out about relays.
-    relay: Option<SocketAddr>,
-    relay_detail: Option<String>,
-    cursor: u64,
-    head: u64,
-    paths: Paths,
-    latencies: Latencies,
-    flow_packets: u64,
-    flow_invalid: u64,
-    duplicates: u64,
-    mismatches: u64,
-    undecodable: u64,
-    missing: u64,
-    gaps: VecDeque<Gap>,
-    moves: VecDeque<Move>,
-    /// All moves since the start, by the rung that they led to.
-    moved: BTreeMap<String, u64>,
-    /// Why it cannot be put out.
-    storage_error: Option<String>,
-}
-
 impl Board {
     /// Before the first connection. Each channel comes with how far its outputs are.
     #[must_use]
@@ -115,29 +87,9 @@ impl Board {
         for (name, _) in channels {
             spread.begin(name);
         }
-        let channels = channels.iter().map(|(name, cursor)| ChannelState {
-            name: name.clone(),
-            incarnation: cursor.map(|c| c.incarnation),
-            rung: Rung::Unicast,
-            rung_since_ms: since,
-            relay: None,
-            relay_detail: None,
-            cursor: cursor.map_or(0, |c| c.seq),
-            // Only the source knows.
-            head: 0,
-            paths: Paths::default(),
-            latencies: Latencies::default(),
-            flow_packets: 0,
-            flow_invalid: 0,
-            duplicates: 0,
-            mismatches: 0,
-            undecodable: 0,
-            missing: 0,
-            gaps: VecDeque::new(),
-            moves: VecDeque::new(),
-            moved: BTreeMap::new(),
-            storage_error: None,
-        });
+        let channels = channels
+            .iter()
+            .map(|(name, cursor)| ChannelState::new(name, *cursor, since));
         Self {
             identity,
             started_ms: since,
@@ -227,6 +179,17 @@ impl Board {
             } => {
                 if let Some(channel) = state.channel(channel) {
                     channel.step(*rung, &cause.to_string(), unix_ms(*at) as u64);
+                }
+            }
+            Event::Explained {
+                channel,
+                rung,
+                on,
+                cause,
+                at,
+            } => {
+                if let Some(channel) = state.channel(channel) {
+                    channel.explain(*rung, *on, *cause, unix_ms(*at) as u64);
                 }
             }
             Event::Relay {
@@ -421,64 +384,6 @@ impl State {
         self.channels
             .iter_mut()
             .find(|channel| channel.name == name)
-    }
-}
-
-impl ChannelState {
-    fn step(&mut self, to: Rung, cause: &str, at_ms: u64) {
-        if to == self.rung {
-            return;
-        }
-        if self.moves.len() == MOVES {
-            self.moves.pop_front();
-        }
-        self.moves.push_back(Move {
-            at_ms,
-            from: self.rung.to_string(),
-            to: to.to_string(),
-            cause: cause.to_owned(),
-        });
-        *self.moved.entry(to.to_string()).or_default() += 1;
-        self.rung = to;
-        self.rung_since_ms = at_ms;
-    }
-
-    fn lose(&mut self, from: u64, to: u64, at_ms: u64) {
-        let lost = to.saturating_sub(from).saturating_add(1);
-        self.missing = self.missing.saturating_add(lost);
-        if self.gaps.len() == GAPS {
-            self.gaps.pop_front();
-        }
-        self.gaps.push_back(Gap { at_ms, from, to });
-    }
-
-    fn status(&self) -> Channel {
-        let [p50, p99] = self.latencies.percentiles([50, 99]);
-        Channel {
-            channel: self.name.clone(),
-            incarnation: self.incarnation,
-            rung: self.rung.to_string(),
-            rung_since_ms: self.rung_since_ms,
-            relay: self.relay,
-            relay_detail: self.relay_detail.clone(),
-            cursor: self.cursor,
-            head: self.head,
-            updates: self.paths.flow + self.paths.repaired + self.paths.unicast,
-            via: self.paths,
-            latency_ms: Latency {
-                last: self.latencies.last(),
-                p50,
-                p99,
-            },
-            flow_packets: self.flow_packets,
-            flow_invalid: self.flow_invalid,
-            duplicates: self.duplicates,
-            mismatches: self.mismatches,
-            undecodable: self.undecodable,
-            missing: self.missing,
-            gaps: self.gaps.iter().copied().collect(),
-            moves: self.moves.iter().cloned().collect(),
-        }
     }
 }
 

@@ -251,7 +251,10 @@ fn argument(setting: &'static Setting) -> Arg {
     if setting.place == Place::Argument {
         return arg.value_name(setting.value).allow_hyphen_values(false);
     }
-    let arg = arg.long(setting.flag);
+    let mut arg = arg.long(setting.flag);
+    if setting.name == "amt_relay" {
+        arg = arg.visible_alias("relay");
+    }
     match setting.form {
         // --no-json=false takes back what a variable or the file says.
         Form::Switch => arg

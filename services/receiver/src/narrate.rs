@@ -120,6 +120,16 @@ impl Narrator {
             } => {
                 debug!("channel {}: update {seq} came by {via}", plain(channel));
             }
+            Event::Explained {
+                channel,
+                rung,
+                on,
+                cause,
+                ..
+            } => info!(
+                "channel {}: {rung}: {cause}; it stands on {on}",
+                plain(channel)
+            ),
             Event::Relay { channel, text, .. } => info!(channel, "{text}"),
             Event::Stats { .. } => {}
         }

@@ -198,6 +198,15 @@ impl World {
             ReceiverEvent::EndTunnel { flow } => {
                 node.gateway.flows.remove(&flow);
             }
+            ReceiverEvent::Explained {
+                channel,
+                rung,
+                cause,
+                ..
+            } => {
+                self.note(Kind::Moved, i as u64, &[rung as u8, cause as u8]);
+                self.say(|| format!("receiver {i} knows of {rung} in {channel}: {cause}"));
+            }
             ReceiverEvent::Moved {
                 channel,
                 rung,

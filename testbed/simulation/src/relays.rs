@@ -41,6 +41,8 @@ pub(crate) struct Gateway {
     looking: bool,
     /// It has asked its relay whether it lives.
     asking: bool,
+    /// It has said that there is no relay.
+    none: bool,
 }
 
 impl World {
@@ -125,11 +127,16 @@ impl World {
         };
         match chosen.map(|(r, relay)| (*r, relay.life)) {
             Some(relay) => {
-                self.nodes[i].gateway.relay = Some(relay);
+                let node = &mut self.nodes[i];
+                node.gateway.relay = Some(relay);
+                if std::mem::take(&mut node.gateway.none) {
+                    flows.iter().for_each(|f| node.core.relay_found(*f, now));
+                }
                 self.say(|| format!("receiver {i} has relay {}", relay.0));
             }
             None => {
                 let node = &mut self.nodes[i];
+                node.gateway.none = true;
                 flows.iter().for_each(|f| node.core.no_relay(*f, now));
                 self.look(i, 5000);
             }

@@ -119,6 +119,22 @@ impl World {
                     )
                 });
             }
+            SourceEvent::Explained {
+                session,
+                channel,
+                rung,
+                on,
+                cause,
+            } => {
+                self.count(format!("{rung} explained: {cause}"));
+                let about = [channel as u8, rung as u8, on as u8, cause as u8];
+                self.note(Kind::Moved, session, &about);
+                self.say(|| {
+                    format!(
+                        "session {session} in channel {channel} stands on {on}: {rung} has {cause}"
+                    )
+                });
+            }
             SourceEvent::MassFallBack {
                 channel,
                 members,

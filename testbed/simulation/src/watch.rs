@@ -188,8 +188,10 @@ impl Watch {
                 }
                 // It goes on listening: for the flow's return, or by other paths.
                 Action::Leave
-                    if matches!(state.cause, Some(Cause::HeartbeatLost | Cause::RelayLost))
-                        || matches!(state.path.rung(), Some(Rung::Amt | Rung::Replicated)) => {}
+                    if matches!(
+                        state.cause,
+                        Some(Cause::HeartbeatLost | Cause::RelayLost | Cause::ProbeTimeout)
+                    ) || matches!(state.path.rung(), Some(Rung::Amt | Rung::Replicated)) => {}
                 Action::Leave => {
                     standing.sessions.remove(&session);
                     if standing.sessions.is_empty() {

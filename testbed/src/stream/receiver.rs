@@ -80,7 +80,7 @@ pub async fn receive(settings: ReceiverSettings) -> Result<()> {
                 })?;
                 handle.confirm(STREAM, Cursor { incarnation, seq });
             }
-            Event::Stats { .. } | Event::Relay { .. } => {}
+            Event::Stats { .. } | Event::Relay { .. } | Event::Explained { .. } => {}
             other => eprintln!("{} {other:?}", now_ns()),
         }
     }

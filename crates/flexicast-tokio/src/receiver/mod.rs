@@ -191,6 +191,20 @@ pub enum Event {
         /// When.
         at: SystemTime,
     },
+    /// Why a rung does not hold, or did not; the receiver does not move by it.
+    Explained {
+        /// The channel.
+        channel: String,
+        /// The rung: one that was tried and brought nothing ([`Cause::ProbeTimeout`]), or the one from which the receiver fell back last
+        /// ([`Cause::RelayLost`], which takes the place of the cause that was told then).
+        rung: Rung,
+        /// Where the receiver stands.
+        on: Rung,
+        /// Why.
+        cause: Cause,
+        /// When.
+        at: SystemTime,
+    },
     /// The receiver has found an AMT relay for a channel's flow, has lost it, or finds none. Where it stands [`Event::Rung`] says.
     Relay {
         /// The channel.

@@ -64,6 +64,20 @@ impl Engine {
                     let told = self.tunnels.end(flow);
                     self.tell_relays(told);
                 }
+                ReceiverEvent::Explained {
+                    channel,
+                    rung,
+                    on,
+                    cause,
+                } => {
+                    self.held.push_back(Event::Explained {
+                        channel,
+                        rung,
+                        on,
+                        cause,
+                        at: SystemTime::now(),
+                    });
+                }
                 ReceiverEvent::Moved {
                     channel,
                     rung,

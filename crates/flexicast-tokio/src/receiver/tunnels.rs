@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Instant;
 
-use amt::gateway::{Event as Happened, Subscription, SubscriptionId};
+use amt::gateway::{Event as Happened, Lost, Subscription, SubscriptionId};
 use amt_tokio::{Config, Gateway, Hint, Lookup};
 use flexicast::control::{Endpoint, RelayAddress, RelayHint};
 use flexicast::receiver::Receiver as Core;
@@ -28,6 +28,8 @@ struct Tunnel {
     relays: Vec<RelayHint>,
     /// Which of the endpoints is subscribed to.
     at: usize,
+    /// How often in a row it was doubted without a packet in between.
+    silent: u32,
     subscription: Option<(Option<IpAddr>, SubscriptionId)>,
 }
 
@@ -39,6 +41,8 @@ struct Place {
     told: String,
     /// By which subscriptions packets have come since they were doubted last.
     heard: BTreeSet<SubscriptionId>,
+    /// It found no relay when it looked last.
+    without: bool,
     /// Test-only: the relay was lost, and that is how it stays.
     abandoned: bool,
 }
@@ -93,6 +97,7 @@ impl Tunnels {
             endpoints,
             relays,
             at: 0,
+            silent: 0,
             subscription: None,
         };
         self.flows.insert(flow, tunnel);
@@ -148,6 +153,7 @@ impl Tunnels {
                     relay: None,
                     told: String::new(),
                     heard: BTreeSet::new(),
+                    without: false,
                     abandoned: false,
                 })
             }
@@ -193,8 +199,11 @@ impl Tunnels {
         let place = old.and_then(|(source, _)| self.places.get_mut(&source));
         let heard = place.zip(old);
         let heard = heard.is_some_and(|(place, (_, id))| place.heard.remove(&id));
-        // An endpoint that has worked until now has another chance.
-        if tunnel.endpoints.len() > 1 && !heard {
+        // An endpoint that has worked until now has another chance; and every second time it may be that its relay brings nothing, which the gateway finds out only
+        // as long as it is asked for that endpoint.
+        let turn = !heard && tunnel.silent.is_multiple_of(2);
+        tunnel.silent = if heard { 0 } else { tunnel.silent + 1 };
+        if tunnel.endpoints.len() > 1 && turn {
             tunnel.at = (tunnel.at + 1) % tunnel.endpoints.len();
             match self.subscribe(flow) {
                 Ok(()) => self.release(old),
@@ -321,10 +330,17 @@ impl Tunnels {
                     }
                     _ => continue,
                 }
+                let none = matches!(event, Happened::NoRelay { .. });
+                let was_without = std::mem::replace(&mut place.without, none);
                 let news = std::mem::replace(&mut place.told, text.clone()) != text;
                 for (flow, tunnel) in its {
                     match &event {
+                        // Its packets go on until those of the next one come, and if none come, acknowledgements and heartbeats show that.
+                        Happened::Lost {
+                            why: Lost::Limited, ..
+                        } => {}
                         Happened::Lost { .. } => core.relay_lost(*flow, now),
+                        Happened::Connected { .. } if was_without => core.relay_found(*flow, now),
                         Happened::NoRelay { .. } if !looking => core.no_relay(*flow, now),
                         _ => {}
                     }

@@ -43,6 +43,15 @@ pub enum What {
     },
     /// A receiver stands on another rung.
     Moved(Move),
+    /// A receiver tried a better rung in vain, and stays where it stands: the move that it could not make, from the rung that it tried to where it stands.
+    Tried(Move),
+    /// It is known now why a move was.
+    Explained {
+        /// The move's number.
+        moved: u64,
+        /// The cause, in place of the one that was told with it.
+        cause: String,
+    },
     /// The connection of a receiver that had been let in is over.
     Disconnected {
         /// Its connection's number.

@@ -12,7 +12,7 @@ pub struct SourceStatus {
     pub channels: Vec<ChannelStatus>,
     /// The receivers that are connected.
     pub receivers: Vec<ReceiverStatus>,
-    /// The last moves between rungs, oldest first.
+    /// The last moves between rungs, oldest first, and the better rungs that receivers tried in vain.
     pub moves: Vec<Move>,
     /// The last times that many receivers fell back at once, oldest first.
     pub mass_fall_backs: Vec<MassFallBack>,
@@ -127,7 +127,7 @@ pub struct ReceiverChannel {
     pub key_sequence: Option<u64>,
 }
 
-/// A move between rungs.
+/// A move between rungs; or, with the cause `probe-timeout`, a better rung that a receiver tried and that brought nothing, which is no move.
 #[derive(Debug, Clone, Serialize)]
 pub struct Move {
     /// Its number among all that has happened since the source's start: see [`Happening::number`].
@@ -140,11 +140,12 @@ pub struct Move {
     pub receiver: String,
     /// The receiver's name.
     pub name: String,
-    /// From which rung.
+    /// From which rung; the one that was tried in vain.
     pub from: String,
-    /// To which rung.
+    /// To which rung; the one on which the receiver stands.
     pub to: String,
-    /// Why.
+    /// Why. A receiver that was missed before it could know that its AMT relay is gone says so later: `relay-lost` then takes the place of `ack-timeout` or
+    /// `heartbeat-lost`.
     pub cause: String,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use amt::ip::UdpTemplate;
@@ -19,6 +19,8 @@ pub struct Relay {
     pub addr: SocketAddr,
     /// Packets that it forwarded.
     pub forwarded: Arc<AtomicU64>,
+    /// It says that it takes no further gateways, and goes on with those that it has.
+    pub limited: Arc<AtomicBool>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -34,16 +36,24 @@ impl Relay {
         let socket = UdpSocket::bind(any_port()).await.unwrap();
         let addr = socket.local_addr().unwrap();
         let forwarded = Arc::new(AtomicU64::new(0));
-        let task = tokio::spawn(serve(socket, group, forwarded.clone()));
+        let limited = Arc::new(AtomicBool::new(false));
+        let task = serve(socket, group, forwarded.clone(), limited.clone());
+        let task = tokio::spawn(task);
         Relay {
             addr,
             forwarded,
+            limited,
             task,
         }
     }
 }
 
-async fn serve(socket: UdpSocket, group: SocketAddr, forwarded: Arc<AtomicU64>) {
+async fn serve(
+    socket: UdpSocket,
+    group: SocketAddr,
+    forwarded: Arc<AtomicU64>,
+    limited: Arc<AtomicBool>,
+) {
     let source = any_port().ip();
     let native = netio::join(group, Some(source), Some(source)).unwrap();
     // Who wants the group: the last word of each gateway counts.
@@ -57,13 +67,14 @@ async fn serve(socket: UdpSocket, group: SocketAddr, forwarded: Arc<AtomicU64>) 
                     Ok(Message::Request { nonce, mld: false }) => {
                         let query = GeneralQuery {
                             qrv: 2,
-                            qqic: Duration::from_secs(30),
+                            // Asked again soon, so that it can say that it is limited now.
+                            qqic: Duration::from_secs(2),
                             max_response: Duration::from_secs(1),
                         };
                         let (mut packet, mut answer) = (Vec::new(), Vec::new());
                         write_query(false, socket.local_addr().unwrap().ip(), &query, &mut packet);
                         let message = Message::Query {
-                            limited: false,
+                            limited: limited.load(Ordering::Relaxed),
                             mac: Mac([7; 6]),
                             nonce,
                             packet: &packet,

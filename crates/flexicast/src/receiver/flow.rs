@@ -8,6 +8,7 @@ use rand::RngExt;
 use zeroize::Zeroizing;
 
 use super::keys::Keys;
+use super::probe::{self, Probe};
 use super::tunnel::{self, Tunnel};
 use super::{FlowInput, REJOIN_MAX, Receiver, ReceiverEvent};
 use crate::ack::AckTracker;
@@ -67,8 +68,10 @@ pub(super) struct Flow {
     /// Packets from here on prove that the flow arrives.
     pub(super) proof_from: u64,
     /// The paths by which it was proved since then, and when that was told.
-    ready_sent: BTreeMap<PathId, Instant>,
+    pub(super) ready_sent: BTreeMap<PathId, Instant>,
     pub(super) last_packet: Instant,
+    /// Since when it has a key.
+    pub(super) keyed: Option<Instant>,
     pub(super) invalid: u64,
     /// It was left for good.
     pub(super) left: bool,
@@ -76,9 +79,11 @@ pub(super) struct Flow {
     pub(super) held: bool,
     pub(super) rejoin_after: Duration,
     pub(super) rejoin_at: Option<Instant>,
+    /// What its native join has brought.
+    pub(super) native: Probe,
     pub(super) tunnel: Tunnel,
     /// When copies are asked for.
-    copies_at: Option<Instant>,
+    pub(super) copies_at: Option<Instant>,
     copies_after: Duration,
     /// It asked for copies since it last fell back.
     asked: bool,
@@ -105,11 +110,13 @@ impl Flow {
             proof_from: 0,
             ready_sent: BTreeMap::new(),
             last_packet: now,
+            keyed: None,
             invalid: 0,
             left: false,
             held: false,
             rejoin_after: REJOIN_FIRST,
             rejoin_at: None,
+            native: Probe::default(),
             tunnel: Tunnel::new(),
             copies_at: None,
             copies_after: COPIES_AGAIN,
@@ -219,6 +226,7 @@ impl Receiver {
             } else if moved && !known.is_off() {
                 if std::mem::take(&mut known.joined) {
                     known.rejoin_at = None;
+                    known.native.end();
                     self.events.push_back(ReceiverEvent::Leave { flow: id });
                     if !joinable {
                         let out = &mut self.control_out;
@@ -256,6 +264,7 @@ impl Receiver {
         if joinable {
             flow.joined = true;
             flow.rejoin_at = Some(now + REJOIN_FIRST);
+            flow.native.begin(now);
             send_state(
                 flow,
                 &mut self.control_out,
@@ -321,6 +330,7 @@ impl Receiver {
         // The source waits for all members to say that they hold it before it uses it.
         confirm(flow, &mut self.control_out);
         if first {
+            flow.keyed = Some(now);
             self.first_key(id, now);
         }
     }
@@ -557,6 +567,7 @@ impl Receiver {
         let quiet = quiet_span(flow);
         match rung {
             Rung::Multicast => {
+                flow.native.end();
                 flow.rejoin_after = REJOIN_FIRST;
                 flow.rejoin_at = Some(now + REJOIN_FIRST.max(quiet));
                 flow.tunnel.native(owes, now);
@@ -647,6 +658,9 @@ impl Receiver {
                 flow.rejoin_at =
                     Some(now + flow.rejoin_after.mul_f64(self.rng.random_range(0.75..1.25)));
                 if flow.joined {
+                    let channel = &self.channels[flow.channel].name;
+                    let (out, events) = (&mut self.control_out, &mut self.events);
+                    probe::judge(flow, Rung::Multicast, channel, out, events, now);
                     self.events.push_back(ReceiverEvent::Rejoin { flow: *id });
                 }
             }

@@ -20,6 +20,7 @@ impl Receiver {
             return self.join(id, self.can_join(&announce), now);
         }
         flow.stop_asking();
+        flow.native.end();
         if std::mem::take(&mut flow.joined) {
             self.events.push_back(ReceiverEvent::Leave { flow: id });
         }

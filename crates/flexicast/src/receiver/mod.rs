@@ -6,6 +6,7 @@
 mod flow;
 mod held;
 mod keys;
+mod probe;
 mod tunnel;
 mod types;
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rand::RngExt;
 
 use super::flow::{Flow, REJOIN_FIRST, STAGGER, send_state};
+use super::probe::{self, Probe};
 use super::{REJOIN_MAX, Receiver, ReceiverEvent};
 use crate::control::{Action, Announce};
 use crate::{Cause, FlowId, PathId, Rung};
@@ -32,6 +33,10 @@ pub(super) struct Tunnel {
     until: Option<Instant>,
     /// When the last packet came natively.
     native: Option<Instant>,
+    /// What it has brought.
+    pub(super) probe: Probe,
+    /// The receiver fell back from it, and nobody knows yet whether its relay is to blame.
+    fell: bool,
 }
 
 impl Tunnel {
@@ -43,6 +48,8 @@ impl Tunnel {
             wanted: None,
             until: None,
             native: None,
+            probe: Probe::default(),
+            fell: false,
         }
     }
 
@@ -70,6 +77,8 @@ impl Tunnel {
     /// A packet came through the relay.
     pub(super) fn works(&mut self, quiet: Duration, now: Instant) {
         self.after = REJOIN_FIRST;
+        self.probe.end();
+        self.fell = false;
         if self.open && self.at.is_some() {
             self.at = Some(now + REJOIN_FIRST.max(quiet));
         }
@@ -79,6 +88,8 @@ impl Tunnel {
     pub(super) fn close(&mut self) -> bool {
         (self.at, self.until, self.wanted) = (None, None, None);
         self.after = REJOIN_FIRST;
+        self.probe.end();
+        self.fell = false;
         std::mem::take(&mut self.open)
     }
 
@@ -148,6 +159,7 @@ impl Receiver {
             Rung::Multicast => {
                 flow.tunnel.at = None;
                 flow.tunnel.wanted = None;
+                flow.tunnel.fell = false;
                 flow.tunnel.until = open.then_some(now + HOLD);
             }
             _ if open => {
@@ -155,6 +167,7 @@ impl Receiver {
                 flow.tunnel.at.get_or_insert(now + REJOIN_FIRST);
                 if was == Rung::Amt && rung == Rung::Unicast {
                     // Perhaps the relay is dead: the owner asks it.
+                    flow.tunnel.fell = true;
                     flow.tunnel.after = REJOIN_FIRST;
                     flow.tunnel.at = Some(now);
                 }
@@ -177,7 +190,9 @@ impl Receiver {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
-        flow.tunnel.open = true;
+        if !std::mem::replace(&mut flow.tunnel.open, true) {
+            flow.tunnel.probe.begin(now);
+        }
         flow.tunnel.at = Some(now + REJOIN_FIRST);
         let path = PathId::new(flow.announce.flow_index, Rung::Amt);
         send_state(flow, &mut self.control_out, Action::Join, path, None);
@@ -217,6 +232,9 @@ impl Receiver {
         if flow.tunnel.open {
             flow.tunnel.at = Some(now + flow.tunnel.after.mul_f64(later));
             flow.tunnel.after = (flow.tunnel.after * 2).min(REJOIN_MAX);
+            let channel = &self.channels[flow.channel].name;
+            let (out, events) = (&mut self.control_out, &mut self.events);
+            probe::judge(flow, Rung::Amt, channel, out, events, now);
             self.events.push_back(ReceiverEvent::Retunnel { flow: id });
         } else if flow.tunnel.waits(now) {
             flow.tunnel.at = Some(now + NATIVE_FIRST);
@@ -247,24 +265,58 @@ impl Receiver {
         }
     }
 
-    /// The relay by which the flow came is lost. The owner goes on looking for another; packets that come by that one prove it.
+    /// The relay by which the flow came is lost. The owner goes on looking for another; packets that come by that one prove it. Where the flow was missed before
+    /// its relay was, this explains why.
     pub fn relay_lost(&mut self, id: FlowId, now: Instant) {
-        let Some(flow) = self.flows.get_mut(&id).filter(|f| f.rung() == Rung::Amt) else {
+        let Some(flow) = self.flows.get_mut(&id).filter(|f| f.rung() >= Rung::Amt) else {
             return;
         };
-        let path = flow.member.take().unwrap_or(PathId::UNICAST);
+        let path = PathId::new(flow.announce.flow_index, Rung::Amt);
+        let member = flow.rung() == Rung::Amt;
+        let fell = std::mem::take(&mut flow.tunnel.fell);
+        // Packets by the next relay are a proof at once.
+        let proved = !member && flow.ready_sent.remove(&path).is_some();
+        if !member && !fell && !proved {
+            return;
+        }
         let cause = Cause::RelayLost;
+        if member {
+            flow.member = None;
+        }
         let out = &mut self.control_out;
         send_state(flow, out, Action::Leave, path, Some(cause));
         flow.tunnel.after = REJOIN_FIRST;
         flow.tunnel.at = Some(now + REJOIN_FIRST);
         let channel = self.channels[flow.channel].name.clone();
-        self.events.push_back(ReceiverEvent::Moved {
-            channel,
-            rung: Rung::Unicast,
-            cause,
-        });
-        self.want_copies(id, now + STAGGER);
+        let at = now + STAGGER;
+        if member {
+            self.events.push_back(ReceiverEvent::Moved {
+                channel,
+                rung: Rung::Unicast,
+                cause,
+            });
+            self.want_copies(id, at);
+        } else if fell {
+            // Copies were put off, for the flow might have come back by itself. It does not.
+            flow.copies_at = flow.copies_at.map(|known| known.min(at));
+            self.events.push_back(ReceiverEvent::Explained {
+                channel,
+                rung: Rung::Amt,
+                on: flow.rung(),
+                cause,
+            });
+        }
+    }
+
+    /// A relay answers, after none did for a while: what was put off for longer and longer is tried soon.
+    pub fn relay_found(&mut self, id: FlowId, now: Instant) {
+        if let Some(flow) = self.flows.get_mut(&id)
+            && flow.tunnel.open
+            && flow.rung() >= Rung::Amt
+        {
+            flow.tunnel.after = REJOIN_FIRST;
+            flow.tunnel.at = Some(now + REJOIN_FIRST);
+        }
     }
 
     /// There is no relay for the flow, or none that answers: the worse rungs need not wait for one.

@@ -124,6 +124,17 @@ pub enum ReceiverEvent {
         /// The flow.
         flow: FlowId,
     },
+    /// Why a rung does not hold, or did not; the receiver does not move by it.
+    Explained {
+        /// The channel's name.
+        channel: String,
+        /// The rung: one that was tried and brought nothing ([`Cause::ProbeTimeout`]), or the one from which the receiver fell back last ([`Cause::RelayLost`]).
+        rung: Rung,
+        /// Where the receiver stands.
+        on: Rung,
+        /// Why.
+        cause: Cause,
+    },
     /// The source moved the receiver.
     Moved {
         /// The channel's name.

@@ -132,14 +132,18 @@ impl Source {
         }
         let listens = subscription.listens_by(rung);
         let better = rung < subscription.rung();
+        if listens && rung == Rung::Amt {
+            // Its relay is there: should it be lost later, that is no reason for what was before.
+            subscription.fell_from = None;
+        }
         let holds_key = subscription.confirmed >= in_use;
         if !listens || !better || !holds_key || subscription.is_backing_off(rung, now) {
             self.counters.proofs_ignored += 1;
             return;
         }
-        let known = subscription.ready.and_then(PathId::rung);
+        let known = subscription.proved(now).and_then(PathId::rung);
         if known.is_none_or(|known| rung <= known) {
-            subscription.ready = Some(state.path);
+            subscription.ready = Some((state.path, now));
         }
         if rung == Rung::Replicated {
             // They arrive, even if it takes a while until the receiver is near enough to the head. It says so again now and then; who does not is gone.
@@ -158,6 +162,8 @@ impl Source {
             | Cause::RekeyMissed
             | Cause::Ejected
             | Cause::Held => Cause::Left,
+            // It is off nothing by that.
+            Cause::ProbeTimeout => return self.tried_in_vain(id, c, state.path),
             cause => cause,
         };
         // By these two paths one leaves that path alone.
@@ -182,6 +188,9 @@ impl Source {
             }
         }
         if listens_on {
+            if cause == Cause::RelayLost {
+                self.relay_was_lost(id, c, state.path);
+            }
             return;
         }
         let Some(session) = self.sessions.get_mut(&id) else {
@@ -196,7 +205,7 @@ impl Source {
             Some(_) => subscription.copies = false,
             None => subscription.forget_ways(),
         }
-        let proved = subscription.ready.and_then(PathId::rung);
+        let proved = subscription.ready.and_then(|(path, _)| path.rung());
         if proved.is_some_and(|rung| !subscription.listens_by(rung)) {
             subscription.ready = None;
         }
@@ -278,7 +287,7 @@ impl Source {
         let Some(subscription) = session.subscription(c) else {
             return;
         };
-        let Some(path) = subscription.ready else {
+        let Some(path) = subscription.proved(now) else {
             return;
         };
         let Some(to) = path.rung() else { return };
@@ -307,6 +316,7 @@ impl Source {
         };
         let cut = flow.admit(id, path, rtt, subscription.confirmed);
         subscription.ready = None;
+        subscription.tried[to as usize] = false;
         subscription.member = Some(path);
         subscription.since = now;
         subscription.cause = Some(Cause::Joined);
@@ -385,6 +395,7 @@ impl Source {
         subscription.since = now;
         subscription.last_cause = cause;
         subscription.cause = Some(cause);
+        subscription.fell_from = Some(from);
         let next = flow.next_pn();
         let notice = subscription.notice(flow.config().flow, PathId::UNICAST, next, cause, None);
         session.say(&Control::Rung(notice));

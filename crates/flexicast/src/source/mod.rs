@@ -9,6 +9,7 @@ mod backlog;
 mod channel;
 mod control;
 mod copies;
+mod explained;
 mod held;
 mod membership;
 mod offer;

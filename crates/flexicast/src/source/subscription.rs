@@ -18,6 +18,8 @@ use crate::{Cause, Cursor, FlowId, PathId, Rung};
 const FETCH: usize = 1024;
 /// A store that did not answer is asked again after this time.
 const RETRY: Duration = Duration::from_secs(1);
+/// A proof counts for this time: a receiver for which a rung works says so again every 5 s.
+const PROVED: Duration = Duration::from_secs(12);
 
 /// How often a rung did not hold, and until when it is not tried again.
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,8 +60,12 @@ pub(super) struct Subscription {
     pub(super) awaits_key: bool,
     /// The newest key epoch that it says it holds; 0 for none.
     pub(super) confirmed: u64,
-    /// The path that it proved, until it is promoted.
-    pub(super) ready: Option<PathId>,
+    /// The path that it proved, and when, until it is promoted.
+    pub(super) ready: Option<(PathId, Instant)>,
+    /// By rung: it said that it tried it and got nothing.
+    pub(super) tried: [bool; 4],
+    /// From where it fell back last.
+    pub(super) fell_from: Option<Rung>,
     pub(super) member: Option<PathId>,
     /// The head when it became a member: everything up to there is its unicast path's.
     pub(super) cut_head: u64,
@@ -71,7 +77,7 @@ pub(super) struct Subscription {
     /// By rung, 1 to 3.
     pub(super) flaps: [Flaps; 4],
     pub(super) last_cause: Cause,
-    /// Why it stands where it stands, if it has moved.
+    /// Why it stands where it stands, if that is known.
     pub(super) cause: Option<Cause>,
     pub(super) retry_at: Option<Instant>,
     fetched: BTreeMap<u64, Bytes>,
@@ -100,6 +106,8 @@ impl Subscription {
             awaits_key: false,
             confirmed: 0,
             ready: None,
+            tried: [false; 4],
+            fell_from: None,
             member: None,
             cut_head: 0,
             since: now,
@@ -133,6 +141,12 @@ impl Subscription {
         }
     }
 
+    /// The path of which it has proved lately that packets arrive by it.
+    pub(super) fn proved(&mut self, now: Instant) -> Option<PathId> {
+        self.ready = self.ready.filter(|(_, at)| now < *at + PROVED);
+        self.ready.map(|(path, _)| path)
+    }
+
     /// Whether it listens to the flow in any way.
     pub(super) fn listens(&self) -> bool {
         self.joined || self.tunnelled || self.copies
@@ -159,6 +173,7 @@ impl Subscription {
         self.copies_until = None;
         (self.key_sent, self.awaits_key, self.confirmed) = (0, false, 0);
         self.ready = None;
+        (self.tried, self.fell_from) = ([false; 4], None);
         (self.state_sequence, self.window_sequence) = (None, None);
         self.notice_sequence = 0;
         self.flaps.iter_mut().for_each(|f| f.until = None);

@@ -148,6 +148,20 @@ pub enum SourceEvent {
         /// When: [`SubscriptionStatus::since`] says the same.
         at: Instant,
     },
+    /// Why a rung does not hold for a receiver, or did not; it does not move by it.
+    Explained {
+        /// The session.
+        session: SessionId,
+        /// The channel.
+        channel: ChannelIndex,
+        /// The rung: one that was tried and brought nothing ([`Cause::ProbeTimeout`]), or the one from which the receiver fell back last ([`Cause::RelayLost`],
+        /// which takes the place of the cause that was told then).
+        rung: Rung,
+        /// Where the receiver stands.
+        on: Rung,
+        /// Why.
+        cause: Cause,
+    },
     /// Many members of a flow fell back within a second: one event, most likely with one reason.
     MassFallBack {
         /// The channel.
@@ -232,7 +246,7 @@ pub struct SubscriptionStatus {
     pub rung: Rung,
     /// Since when.
     pub since: Instant,
-    /// Why it stands there; `None` for one that has not moved since it connected.
+    /// Why it stands there; `None` for one that has not moved since it connected, and has not said that it tried a better rung in vain.
     pub cause: Option<Cause>,
     /// What its outputs hold.
     pub cursor: Option<Cursor>,

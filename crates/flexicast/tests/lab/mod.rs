@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use flexicast::control::{Control, ControlReader, Credential, Endpoint, Refusal, RelayHint};
+use flexicast::control::{Control, ControlReader, Credential, Endpoint, Refusal, RelayHint, State};
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
 use flexicast::receiver::{FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent, Rungs};
@@ -54,6 +54,10 @@ pub struct Node {
     pub loss: u32,
     pub got: Vec<(u64, Via, Duration)>,
     pub moves: Vec<(Duration, Rung, Cause)>,
+    /// Which rungs do not hold, where it stands meanwhile, and why.
+    pub explained: Vec<(Duration, Rung, Rung, Cause)>,
+    /// What it says about the flow.
+    pub said: Vec<(Duration, State)>,
     /// Its acknowledgements are sent.
     pub acks: bool,
     /// Which of its control frames are sent; all of them where there is no filter.
@@ -88,6 +92,8 @@ pub struct Lab {
     pub delay: Duration,
     pub jitter: Duration,
     pub flow_packets: u64,
+    /// The same as the source is told it.
+    pub explained: Vec<(u64, Rung, Rung, Cause)>,
     pub datagram_loss: u32,
     pub fetch_fails: bool,
     pub config: FlowConfig,
@@ -109,7 +115,7 @@ pub fn flow_config(seed: u64) -> FlowConfig {
     FlowConfig::new(FlowId(seed.to_be_bytes()), FlowSecret([seed as u8; 32]))
 }
 
-fn new_source(seed: u64, head: u64, config: FlowConfig, repair_off: bool) -> Source {
+fn source_config(seed: u64, head: u64, config: FlowConfig, repair_off: bool) -> SourceConfig {
     let endpoint = Endpoint {
         group: "232.70.70.1:4434".parse().unwrap(),
         source: Some("10.0.0.1".parse().unwrap()),
@@ -124,14 +130,17 @@ fn new_source(seed: u64, head: u64, config: FlowConfig, repair_off: bool) -> Sou
         replicate: false,
         flow: Some(config),
     };
-    let source = SourceConfig {
+    SourceConfig {
         channels: vec![channel],
         unicast_rate: None,
         limits: Limits::default(),
         seed,
         repair_off,
-    };
-    Source::new(source).unwrap()
+    }
+}
+
+fn new_source(seed: u64, head: u64, config: FlowConfig, repair_off: bool) -> Source {
+    Source::new(source_config(seed, head, config, repair_off)).unwrap()
 }
 
 impl Lab {
@@ -151,6 +160,7 @@ impl Lab {
             delay: Duration::from_millis(5),
             jitter: Duration::from_micros(200),
             flow_packets: 0,
+            explained: Vec::new(),
             datagram_loss: 0,
             fetch_fails: false,
             config,
@@ -190,6 +200,8 @@ impl Lab {
             loss: 0,
             got: Vec::new(),
             moves: Vec::new(),
+            explained: Vec::new(),
+            said: Vec::new(),
             acks: true,
             says: None,
             closes: Vec::new(),
@@ -299,6 +311,13 @@ impl Lab {
                         };
                         self.source.authorised(session, verdict, self.now);
                     }
+                    SourceEvent::Explained {
+                        session,
+                        rung,
+                        on,
+                        cause,
+                        ..
+                    } => self.explained.push((session, rung, on, cause)),
                     SourceEvent::Moved { .. }
                     | SourceEvent::MassFallBack { .. }
                     | SourceEvent::Probe { .. } => {}
@@ -486,18 +505,22 @@ impl Lab {
                     node.tunnel = false;
                     node.asked.push((elapsed, Asked::End));
                 }
+                ReceiverEvent::Explained {
+                    rung, on, cause, ..
+                } => node.explained.push((elapsed, rung, on, cause)),
                 ReceiverEvent::Moved { rung, cause, .. } => node.moves.push((elapsed, rung, cause)),
                 _ => {}
             }
         }
         if node.connected {
             let mut control = node.core.take_control().to_vec();
-            if let Some(says) = node.says {
-                let mut reader = ControlReader::new();
-                reader.push(&std::mem::take(&mut control));
-                while let Some(frame) = reader.next_frame().unwrap() {
-                    if says(&frame) {
-                        frame.encode(&mut control);
+            let mut reader = ControlReader::new();
+            reader.push(&std::mem::take(&mut control));
+            while let Some(frame) = reader.next_frame().unwrap() {
+                if node.says.is_none_or(|says| says(&frame)) {
+                    frame.encode(&mut control);
+                    if let Control::State(state) = frame {
+                        node.said.push((elapsed, state));
                     }
                 }
             }
@@ -526,6 +549,20 @@ impl Lab {
             )
         });
         busy
+    }
+
+    /// The source offers copies of the flow's packets, which get lost here. Before anybody connects.
+    pub fn offer_copies(&mut self, seed: u64) {
+        let mut config = source_config(seed, 0, self.config.clone(), false);
+        config.channels[0].replicate = true;
+        self.source = Source::new(config).unwrap();
+    }
+
+    /// The owner of a receiver has a relay that answers, after none did.
+    pub fn relay_found(&mut self, i: usize) {
+        let (flow, now) = (self.config.flow, self.now);
+        self.nodes[i].core.relay_found(flow, now);
+        self.pump();
     }
 
     /// The owner of a receiver has found out that its relay is gone.

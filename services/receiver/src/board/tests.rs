@@ -3,8 +3,10 @@ use std::time::Duration;
 
 use flexicast::Cause;
 
+use super::channel::MOVES;
 use super::*;
 use crate::delivery_log::Record;
+use crate::status::model::{Latency, Move, Paths};
 
 const LORE: &str = "lore";
 
@@ -129,6 +131,64 @@ fn moves_are_kept_and_bounded() {
         (channel.rung.as_str(), channel.moves.last()),
         ("unicast", Some(&last))
     );
+}
+
+fn explained(rung: Rung, on: Rung, cause: Cause, at: u64) -> Event {
+    Event::Explained {
+        channel: LORE.into(),
+        rung,
+        on,
+        cause,
+        at: UNIX_EPOCH + Duration::from_millis(at),
+    }
+}
+
+#[test]
+fn what_was_tried_in_vain_stands_among_the_moves_and_is_none() {
+    let board = board();
+    board.apply(&explained(
+        Rung::Multicast,
+        Rung::Unicast,
+        Cause::ProbeTimeout,
+        3,
+    ));
+    let channel = board.status().channels.remove(0);
+    let tried = Move {
+        at_ms: 3,
+        from: "multicast".into(),
+        to: "unicast".into(),
+        cause: "probe-timeout".into(),
+    };
+    assert_eq!(
+        (channel.rung.as_str(), &channel.moves[..]),
+        ("unicast", &[tried][..])
+    );
+    assert!(board.moved(LORE).is_empty());
+}
+
+#[test]
+fn a_lost_relay_explains_the_last_move_from_there() {
+    let board = board();
+    let lost = explained(Rung::Amt, Rung::Replicated, Cause::RelayLost, 9);
+    board.apply(&lost);
+    assert!(board.status().channels[0].moves.is_empty());
+    for (to, cause, at) in [
+        (Rung::Amt, Cause::Joined, 1),
+        (Rung::Unicast, Cause::AckTimeout, 2),
+        (Rung::Amt, Cause::Joined, 3),
+        (Rung::Unicast, Cause::HeartbeatLost, 4),
+        (Rung::Replicated, Cause::Joined, 5),
+    ] {
+        board.apply(&rung(to, cause, at));
+    }
+    board.apply(&lost);
+    let channel = board.status().channels.remove(0);
+    let causes: Vec<_> = channel.moves.iter().map(|m| m.cause.as_str()).collect();
+    assert_eq!(
+        causes,
+        ["joined", "ack-timeout", "joined", "relay-lost", "joined"]
+    );
+    assert_eq!(channel.rung, "replicated");
 }
 
 #[test]

@@ -110,6 +110,11 @@ pub fn load_or<T: Into<OsString>>(
     names: impl Iterator<Item = String>,
     link_of: impl Fn(&Path) -> Option<String>,
 ) -> Result<(Loaded, bool), Problems> {
+    let names = names.filter(|name| {
+        let value: OsString = variable(name).map(Into::into).unwrap_or_default();
+        !service::environment::is_of_others(name, &value.to_string_lossy())
+    });
+    let names: Vec<String> = names.collect();
     let (mut layers, mut taker) = gather(line, variable);
     let mut made_up = false;
     if layers.with_any(&["link", "link_file"]).is_none()
@@ -122,7 +127,7 @@ pub fn load_or<T: Into<OsString>>(
         layer.put(setting, origin, Value::Texts(vec![link]));
         layers.0.push(layer);
     }
-    let mut warnings: Vec<String> = super::check::unknown_variables(names)
+    let mut warnings: Vec<String> = super::check::unknown_variables(names.into_iter())
         .map(|name| {
             format!("the environment variable {name} is no setting of this program and is ignored")
         })
@@ -215,7 +220,7 @@ fn resolve(layers: &Layers, taker: &mut Taker, warnings: &mut Vec<String>) -> Op
     };
     let name = value(layers, taker, "name", values::name);
     let interface = value(layers, taker, "interface", values::interface);
-    let relays = value(layers, taker, "relay", values::relays);
+    let relays = value(layers, taker, "amt_relay", values::relays);
     let log_format = value(layers, taker, "log_format", values::log_format);
     let updates = value(layers, taker, "journal_updates", |text| {
         values::count(text).and_then(|n| at_least(n, 16))

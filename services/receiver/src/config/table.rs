@@ -151,7 +151,7 @@ pub const SETTINGS: &[Setting] = settings![
     "no_replicate" "no-replicate" "" Switch Everywhere "false"
         "Never takes copies of the flow's packets; with --no-multicast, everything comes on the receiver's own connection"
         ["true", "false", "true"];
-    "relay" "relay" "LIST" List Everywhere ""
+    "amt_relay" "amt-relay" "LIST" List Everywhere ""
         "AMT relays to try before those that the source tells of, the preferred ones first: HOST or HOST:PORT each, with commas between; anycast for any relay near here; can be repeated"
         ["a.example", "b.example:7,192.0.2.1", "anycast"];
     "no_amt" "no-amt" "" Switch Everywhere "false"

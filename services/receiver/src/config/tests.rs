@@ -515,6 +515,31 @@ fn variables_that_are_no_settings_are_found() {
     );
 }
 
+#[test]
+fn variables_of_others_are_no_mistakes() {
+    let variable = |name: &str| match name {
+        "FLEXFEED_LINK" => Some(LINK),
+        "FLEXFEED_SOURCE_PORT" => Some("udp://10.0.0.1:4433"),
+        "FLEXFEED_RECEIVER_PORT" => Some("4433"),
+        _ => None,
+    };
+    let names = [
+        "FLEXFEED_LINK",
+        "FLEXFEED_RELAY_UDP_PORTS",
+        "FLEXFEED_GATEWAY_FLOW",
+        "FLEXFEED_RELAY_SERVICE_HOST",
+        "FLEXFEED_SOURCE_PORT",
+        "FLEXFEED_RECEIVER_PORT",
+    ];
+    let Ok(Request::Run(line)) = parse(["flexfeed-receiver"]) else {
+        panic!("no run");
+    };
+    let names = names.iter().map(|name| (*name).to_owned());
+    let loaded = load(line, variable, names).unwrap();
+    assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
+    assert!(loaded.warnings[0].contains("FLEXFEED_RECEIVER_PORT"));
+}
+
 /// What would be guessed for it is another folder, with another receiver in it.
 #[test]
 fn a_variable_that_is_no_text_is_refused() {

@@ -7,6 +7,7 @@ use flexicast_tokio::receiver::RelayName;
 use super::report::{Report, Verdict};
 use crate::config::Settings;
 use crate::status::file as status_file;
+use crate::status::model::{Channel, Status};
 
 /// A relay has so long to answer.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -21,32 +22,20 @@ pub(super) async fn examine(settings: &Settings, running: bool, report: &mut Rep
     };
     if running && let Some(status) = status_file::read(&settings.data).ok().flatten() {
         for channel in &status.channels {
-            let name = &channel.channel;
-            match (&channel.relay, &channel.relay_detail) {
-                (Some(relay), _) => {
-                    let what = format!("the running receiver has the relay {relay} for {name}");
-                    report.add("relay", Verdict::Ok, &what, "");
-                }
-                (None, Some(why)) => {
-                    let what = format!("the running receiver has no relay for {name}: {why}");
-                    let rung = &channel.rung;
-                    let advice = format!(
-                        "{name} comes by {rung} meanwhile; the source's operator knows whether it has relays, and --relay names others"
-                    );
-                    // Where multicast works, nobody looks for a relay.
-                    let verdict = match channel.rung.as_str() {
-                        "multicast" => Verdict::Skipped,
-                        _ => Verdict::Warn,
-                    };
-                    report.add("relay", verdict, &what, &advice);
-                }
-                (None, None) => {}
+            if let Some((verdict, what, advice)) = of_channel(channel) {
+                report.add("relay", verdict, &what, &advice);
             }
         }
     }
     let anycast = relays.anycast.then_some(RelayName::Anycast);
+    // Those that a source told of while the receiver ran.
+    let last = match running {
+        true => Vec::new(),
+        false => last_used(&status_file::read(&settings.data).ok().flatten()),
+    };
+    let last = last.into_iter().filter(|l| !relays.configured.contains(l));
     let mut asked = 0;
-    for name in relays.configured.iter().cloned().chain(anycast) {
+    for name in relays.configured.iter().cloned().chain(anycast).chain(last) {
         asked += 1;
         match amt_tokio::probe(&name, false, WITHIN).await {
             Ok(answer) if answer.limited => report.add(
@@ -75,5 +64,111 @@ pub(super) async fn examine(settings: &Settings, running: bool, report: &mut Rep
         let what =
             "none is configured; those that the source tells of are tried once the receiver runs";
         report.add("relay", Verdict::Skipped, what, "");
+    }
+}
+
+/// The relays that channels had when the receiver ended.
+fn last_used(status: &Option<Status>) -> Vec<RelayName> {
+    let channels = status.iter().flat_map(|status| &status.channels);
+    let mut relays: Vec<_> = channels.filter_map(|channel| channel.relay).collect();
+    relays.sort();
+    relays.dedup();
+    relays.into_iter().map(RelayName::Address).collect()
+}
+
+/// What a running receiver says of a channel's relay: the verdict, what is so, and what to do.
+fn of_channel(channel: &Channel) -> Option<(Verdict, String, String)> {
+    let name = &channel.channel;
+    let elsewhere = format!(
+        "{name} comes by {} meanwhile; the source's operator knows whether it has relays that work, and --relay names others",
+        channel.rung
+    );
+    match (&channel.relay, &channel.relay_detail, channel.rung.as_str()) {
+        (Some(relay), _, "multicast" | "amt") => {
+            let what = format!("the running receiver has the relay {relay} for {name}");
+            Some((Verdict::Ok, what, String::new()))
+        }
+        (Some(relay), ..) => {
+            let what = format!(
+                "the relay {relay} answers the running receiver, but no packets of {name} come through it"
+            );
+            Some((Verdict::Warn, what, elsewhere))
+        }
+        (None, Some(why), rung) => {
+            let what = format!("the running receiver has no relay for {name}: {why}");
+            // Where multicast works, nobody looks for a relay.
+            let verdict = match rung {
+                "multicast" => Verdict::Skipped,
+                _ => Verdict::Warn,
+            };
+            Some((verdict, what, elsewhere))
+        }
+        (None, None, _) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn channel(rung: &str, relay: Option<&str>, why: Option<&str>) -> Channel {
+        Channel {
+            channel: "lore".to_owned(),
+            rung: rung.to_owned(),
+            relay: relay.map(|relay| relay.parse().unwrap()),
+            relay_detail: why.map(str::to_owned),
+            ..Channel::default()
+        }
+    }
+
+    #[test]
+    fn a_relay_is_fine_only_if_something_comes_through_it() {
+        let relay = Some("192.0.2.1:2268");
+        for (rung, relay, why, verdict, said) in [
+            ("amt", relay, None, Verdict::Ok, "has the relay"),
+            ("multicast", relay, None, Verdict::Ok, "has the relay"),
+            (
+                "unicast",
+                relay,
+                Some("x"),
+                Verdict::Warn,
+                "no packets of lore",
+            ),
+            (
+                "replicated",
+                relay,
+                None,
+                Verdict::Warn,
+                "no packets of lore",
+            ),
+            (
+                "unicast",
+                None,
+                Some("why"),
+                Verdict::Warn,
+                "no relay for lore: why",
+            ),
+            ("multicast", None, Some("why"), Verdict::Skipped, "no relay"),
+        ] {
+            let (is, what, _) = of_channel(&channel(rung, relay, why)).unwrap();
+            assert!(is == verdict && what.contains(said), "{rung}: {what}");
+        }
+        assert!(of_channel(&channel("unicast", None, None)).is_none());
+    }
+
+    #[test]
+    fn the_relays_of_before_are_known_once_each() {
+        let status = Status {
+            channels: vec![
+                channel("amt", Some("192.0.2.1:2268"), None),
+                channel("amt", Some("192.0.2.1:2268"), None),
+                channel("unicast", None, None),
+            ],
+            ..Status::default()
+        };
+        let relays = last_used(&Some(status));
+        assert_eq!(relays, ["192.0.2.1:2268".parse().unwrap()]);
+        assert!(last_used(&None).is_empty());
     }
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 pub const VERSION: u32 = 1;
 
 /// A receiver.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// [`VERSION`].
     pub version: u32,
@@ -70,7 +70,7 @@ pub struct Hook {
 }
 
 /// One channel. Counters count since this process started.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Channel {
     /// Its name.
     pub channel: String,

@@ -61,7 +61,10 @@ fn flag(setting: &'static Setting) -> Arg {
     if !setting.default.is_empty() {
         help.push_str(&format!(" [default: {}]", setting.default));
     }
-    let arg = Arg::new(setting.name).long(setting.name).help(help);
+    let mut arg = Arg::new(setting.name).long(setting.name).help(help);
+    if setting.name == "amt-relay" {
+        arg = arg.visible_alias("relay");
+    }
     match setting.form {
         // `--asm` is for yes; `--asm=false` for no, where a variable or the file says yes.
         Form::Switch => arg

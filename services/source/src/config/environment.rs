@@ -10,6 +10,7 @@ use super::resolve::{Given, Layer, Mistake, Place};
 use super::settings::{self, Setting};
 use super::{CONFIG_VARIABLE, PREFIX};
 use crate::sabotage;
+use service::environment::is_of_others;
 use service::nearest::nearest;
 
 /// What a variable's name ends with that names a file with the value.
@@ -116,10 +117,12 @@ impl Environment {
         let secrets = settings::ALL.iter().filter(|setting| setting.secret);
         known.extend(secrets.map(|setting| format!("{}{IN_A_FILE}", setting.variable())));
         known.push(CONFIG_VARIABLE.to_owned());
-        let names = self
-            .0
-            .keys()
-            .filter(|name| name.starts_with(PREFIX) && *name != sabotage::VARIABLE);
+        let ours = |(name, value): &(&String, &OsString)| {
+            name.starts_with(PREFIX)
+                && *name != sabotage::VARIABLE
+                && !is_of_others(name, &value.to_string_lossy())
+        };
+        let names = self.0.iter().filter(ours).map(|(name, _)| name);
         let unknown = names.filter(|name| !known.contains(name)).map(|name| {
             let meant = match nearest(name, known.iter().map(String::as_str)) {
                 Some(meant) => format!("; did you mean {meant}?"),

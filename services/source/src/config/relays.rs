@@ -6,7 +6,8 @@ use amt_tokio::RelayName;
 use flexicast::control::{MAX_RELAYS, RelayAddress, RelayHint};
 
 const FORM: &str = "write HOST or HOST:PORT, and behind it =HOST:PORT if this machine reaches the \
-                    relay elsewhere, for example relay.example.org or 203.0.113.7:2268=127.0.0.1:2268";
+                    relay elsewhere, for example relay.example.org or 203.0.113.7:2268=127.0.0.1:2268, \
+                    with | between relays that are alike";
 
 /// A relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Relay {
     pub public: RelayName,
     /// Where this machine asks whether it lives.
     pub asked: RelayName,
+    /// How many are preferred to it; receivers share those for which it is the same.
+    pub preference: u8,
 }
 
 impl fmt::Display for Relay {
@@ -24,15 +27,15 @@ impl fmt::Display for Relay {
 }
 
 impl Relay {
-    /// What receivers are told, the relays that are given first first.
-    pub fn hint(&self, place: usize) -> Option<RelayHint> {
+    /// What receivers are told.
+    pub fn hint(&self) -> Option<RelayHint> {
         let (address, port) = match &self.public {
             RelayName::Address(at) => (RelayAddress::Ip(at.ip()), at.port()),
             RelayName::Host { host, port } => (RelayAddress::Name(host.clone()), *port),
             RelayName::Anycast => return None,
         };
         Some(RelayHint {
-            priority: u8::try_from(place).unwrap_or(u8::MAX),
+            priority: self.preference,
             address,
             port,
         })
@@ -52,14 +55,18 @@ impl Relay {
     }
 }
 
-/// Relays as they are written: a list with commas.
+/// Relays as they are written: a list with commas, the preferred ones first, and `|` between those that are alike.
 ///
 /// # Errors
 /// One of them cannot be told of.
 pub(super) fn relays(text: &str) -> Result<Vec<Relay>, String> {
     let mut relays: Vec<Relay> = Vec::new();
-    for part in text.split(',') {
-        let part = part.trim();
+    let groups = text.split(',').zip(0u8..);
+    let all = groups.flat_map(|(alike, preference)| {
+        let each = alike.split('|');
+        each.map(move |one| (one.trim(), preference))
+    });
+    for (part, preference) in all {
         let (public, asked) = part.split_once('=').unwrap_or((part, part));
         let name = |text: &str| {
             let name = text.parse::<RelayName>();
@@ -74,14 +81,15 @@ pub(super) fn relays(text: &str) -> Result<Vec<Relay>, String> {
         let relay = Relay {
             public: name(public)?,
             asked: name(asked)?,
+            preference,
         };
+        if relays.len() == MAX_RELAYS {
+            return Err(format!("receivers take {MAX_RELAYS} relays at most"));
+        }
         if relays.iter().any(|known| known.public == relay.public) {
             return Err(format!("the relay {} is given twice", relay.public));
         }
         relays.push(relay);
-    }
-    if relays.len() > MAX_RELAYS {
-        return Err(format!("receivers take {MAX_RELAYS} relays at most"));
     }
     Ok(relays)
 }
@@ -95,11 +103,7 @@ mod tests {
     fn lists_are_read_and_become_hints_in_their_order() {
         let all =
             relays("relay.example.org, 203.0.113.7:7000=127.0.0.1:2268,[2001:db8::7]").unwrap();
-        let hints: Vec<_> = all
-            .iter()
-            .enumerate()
-            .map(|(at, r)| r.hint(at).unwrap())
-            .collect();
+        let hints: Vec<_> = all.iter().map(|r| r.hint().unwrap()).collect();
         let texts: Vec<_> = hints.iter().map(ToString::to_string).collect();
         assert_eq!(
             texts,
@@ -114,6 +118,19 @@ mod tests {
         assert!(hints.iter().all(RelayHint::is_valid));
         assert_eq!(all[1].asked, "127.0.0.1:2268".parse().unwrap());
         assert_eq!(all[0].asked, all[0].public);
+    }
+
+    #[test]
+    fn relays_that_are_alike_have_one_priority() {
+        let all = relays("a.example|b.example=127.0.0.1, c.example | d.example,e.example").unwrap();
+        let hints: Vec<_> = all.iter().map(|r| r.hint().unwrap()).collect();
+        let order: Vec<_> = hints.iter().map(|hint| hint.priority).collect();
+        assert_eq!(order, [0, 0, 1, 1, 2]);
+        assert_eq!(all[1].asked, "127.0.0.1".parse().unwrap());
+        assert_eq!(hints[3].to_string(), "d.example:2268");
+        for text in ["a.example|", "|a.example", "a.example|a.example", "a||b"] {
+            assert!(relays(text).is_err(), "{text}");
+        }
     }
 
     #[test]

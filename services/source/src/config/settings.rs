@@ -305,17 +305,18 @@ pub(super) const ALL: &[Setting] = &[
         value: "HOPS",
         default: "64",
         help: "How many hops the packets of flows may make; 0 keeps multicast on this machine, as for \
-               an AMT relay beside the source",
+               an AMT relay beside the source, which then needs --udp-ports and not --capture",
         take: |s, text| put(&mut s.multicast_ttl, whole(text, 0..=255)),
         ..PLAIN
     },
     Setting {
-        name: "relay",
+        name: "amt-relay",
         form: Form::List(','),
         value: "LIST",
         help: "AMT relays that receivers are told of, the preferred ones first: HOST or HOST:PORT as \
                receivers reach them, and behind it =HOST:PORT if this machine reaches them \
-               elsewhere. Each is asked every 5 s, and only those that answer are told of",
+               elsewhere. Those with | between them are alike, and receivers share them. Each is asked \
+               every 5 s, and only those that answer are told of",
         take: |s, text| put(&mut s.relay, relays::relays(text)),
         ..PLAIN
     },

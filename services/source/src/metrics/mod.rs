@@ -335,7 +335,7 @@ impl Metrics {
                 continue;
             }
             *counted = happening.number;
-            if let What::Moved(step) = &happening.what {
+            if let What::Moved(step) | What::Tried(step) = &happening.what {
                 let labels = MoveLabels {
                     channel: step.channel.clone(),
                     from: step.from.clone(),

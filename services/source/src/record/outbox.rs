@@ -144,6 +144,19 @@ impl Outbox {
         }
     }
 
+    /// A move had another cause. Returns whether it waits still, so that this can be said in its place.
+    pub fn explain(&self, number: u64, cause: &str) -> bool {
+        let mut rows = self.rows();
+        let waiting = rows.moves.iter_mut().find(|(known, _)| *known == number);
+        match waiting {
+            Some((_, row)) => {
+                row.cause = cause.to_owned();
+                true
+            }
+            None => false,
+        }
+    }
+
     /// Adds a connection that began or ended. The oldest gives way.
     pub fn session(&self, row: SessionRow) {
         let mut rows = self.rows();

@@ -1,10 +1,10 @@
 //! Looks at what happens, and says what of it is to be written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flexicast_tokio::source::{Happening, SourceStatus, What};
+use flexicast_tokio::source::{Happening, Move, SourceStatus, What};
 use store::{Fence, MoveRow, RelayRow, SessionRow};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
@@ -34,6 +34,8 @@ const AGAIN: Duration = Duration::from_secs(2);
 const BUDGET: usize = 1_000;
 /// How often it is looked which receivers the database knows.
 const KNOWN: Duration = Duration::from_secs(60);
+/// Moves whose cause may be found out later.
+const TOLD: usize = 1_024;
 /// Totals that have not changed are written this often: a database on a small machine has its rest.
 const STILL: Duration = Duration::from_secs(5);
 
@@ -56,6 +58,8 @@ pub struct Recorder {
     /// Of the transport's history, up to where it was taken.
     taken: u64,
     pulsed: BTreeMap<String, (Instant, store::PulseRow)>,
+    /// The last moves, for causes that are found out later.
+    told: VecDeque<(u64, MoveRow)>,
     known_at: Option<Instant>,
 }
 
@@ -75,6 +79,7 @@ impl Recorder {
             relays: BTreeMap::new(),
             taken: 0,
             pulsed: BTreeMap::new(),
+            told: VecDeque::new(),
             known_at: None,
         }
     }
@@ -246,23 +251,23 @@ impl Recorder {
             What::Moved(step) => {
                 self.fleet.moved(step);
                 self.tallies.moved(&step.channel);
-                if let Ok(receiver) = step.receiver.parse::<Uuid>()
-                    && leads
-                {
-                    self.outbox.step(
-                        happening.number,
-                        MoveRow {
-                            id: 0,
+                self.tell(happening.number, at_ms, step);
+            }
+            // No move, but as good as one to who asks why there was none.
+            What::Tried(step) => self.tell(happening.number, at_ms, step),
+            What::Explained { moved, cause } => {
+                if leads && !self.outbox.explain(*moved, cause) {
+                    // What is written stays: what is known now stands beside it.
+                    let known = self.told.iter().find(|(number, _)| number == moved);
+                    if let Some((_, row)) = known {
+                        let now = MoveRow {
                             at_ms,
-                            receiver,
-                            name: step.name.clone(),
-                            channel: step.channel.clone(),
-                            from: step.from.clone(),
-                            to: step.to.clone(),
-                            cause: step.cause.clone(),
-                            change: 0,
-                        },
-                    );
+                            from: row.to.clone(),
+                            cause: cause.clone(),
+                            ..row.clone()
+                        };
+                        self.outbox.step(happening.number, now);
+                    }
                 }
             }
             What::Disconnected {
@@ -281,6 +286,29 @@ impl Recorder {
                 }
             }
         }
+    }
+
+    /// Has a move written.
+    fn tell(&mut self, number: u64, at_ms: i64, step: &Move) {
+        let (Ok(receiver), false) = (step.receiver.parse::<Uuid>(), self.held.is_empty()) else {
+            return;
+        };
+        let row = MoveRow {
+            id: 0,
+            at_ms,
+            receiver,
+            name: step.name.clone(),
+            channel: step.channel.clone(),
+            from: step.from.clone(),
+            to: step.to.clone(),
+            cause: step.cause.clone(),
+            change: 0,
+        };
+        if self.told.len() >= TOLD {
+            self.told.pop_front();
+        }
+        self.told.push_back((number, row.clone()));
+        self.outbox.step(number, row);
     }
 
     /// Looks at everything.

@@ -1,5 +1,6 @@
 //! The watch of the AMT relays that receivers are told of: each is asked every few seconds whether it lives, and only those that do are announced.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -45,6 +46,8 @@ struct Watched {
     misses: u32,
     /// Not there while it asks.
     prober: Option<Prober>,
+    /// It asks by MLD.
+    mld: bool,
 }
 
 impl Watched {
@@ -60,6 +63,7 @@ impl Watched {
             view,
             misses: 0,
             prober: None,
+            mld: false,
         }
     }
 
@@ -103,8 +107,26 @@ impl Watched {
 }
 
 fn hints(all: &[Watched]) -> Vec<RelayHint> {
-    let healthy = all.iter().enumerate().filter(|(_, w)| w.view.healthy);
-    healthy.filter_map(|(at, w)| w.relay.hint(at)).collect()
+    let healthy = all.iter().filter(|w| w.view.healthy);
+    healthy.filter_map(|w| w.relay.hint()).collect()
+}
+
+/// Whether the flows have IPv6 groups only, which a relay has to be asked for by MLD. `endpoints` are as a status shows them.
+fn only_ipv6<'a>(endpoints: impl Iterator<Item = &'a String>) -> bool {
+    let mut groups = endpoints.filter_map(|text| {
+        let (_, group) = text.trim_matches(['(', ')']).rsplit_once(", ")?;
+        group.parse::<SocketAddr>().ok()
+    });
+    let first = groups.next();
+    first.is_some_and(|first| first.is_ipv6()) && groups.all(|group| group.is_ipv6())
+}
+
+/// Whether relays are to be asked by MLD.
+async fn by_mld(handle: &SourceHandle) -> bool {
+    let status = handle.status().await;
+    let channels = status.iter().flat_map(|status| &status.channels);
+    let flows = channels.filter_map(|channel| channel.flow.as_ref());
+    only_ipv6(flows.flat_map(|flow| &flow.endpoints))
 }
 
 /// Asks one relay.
@@ -136,10 +158,13 @@ pub(super) async fn watch(
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
+            let mld = by_mld(&handle).await;
             let mut asked = tokio::task::JoinSet::new();
             for (at, watched) in all.iter_mut().enumerate() {
-                let fresh = || Prober::new(watched.relay.asked.clone(), false);
-                let mut prober = watched.prober.take().unwrap_or_else(fresh);
+                let fresh = || Prober::new(watched.relay.asked.clone(), mld);
+                let asks_so = std::mem::replace(&mut watched.mld, mld) == mld;
+                let kept = watched.prober.take().filter(|_| asks_so);
+                let mut prober = kept.unwrap_or_else(fresh);
                 asked.spawn(async move { (at, ask(&mut prober).await, prober) });
             }
             let mut changed = false;
@@ -177,6 +202,7 @@ mod tests {
         Watched::new(Relay {
             asked: public.clone(),
             public,
+            preference: 0,
         })
     }
 
@@ -193,17 +219,31 @@ mod tests {
         assert!(!all[0].answered(bad(), 1));
         assert_eq!(all[0].view.since_ms, Some(1));
         assert!(all[1].answered(GOOD, 2));
-        let told: Vec<_> = hints(&all)
-            .iter()
-            .map(|h| (h.priority, h.to_string()))
-            .collect();
-        assert_eq!(told, [(1, "b.example:2268".to_owned())]);
+        let told: Vec<_> = hints(&all).iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["b.example:2268"]);
         assert!(all[0].answered(GOOD, 3), "one answer is enough");
         assert_eq!(hints(&all).len(), 2);
         assert_eq!(
             (all[0].view.since_ms, all[0].view.answer_ms),
             (Some(3), Some(2.0))
         );
+    }
+
+    #[test]
+    fn relays_are_asked_by_mld_where_all_groups_are_ipv6() {
+        let (v4, v6) = ("(192.0.2.1, 232.70.70.1:4434)", "(*, [ff3e::1]:4434)");
+        for (endpoints, mld) in [
+            (&[][..], false),
+            (&[v4], false),
+            (&[v6], true),
+            (&[v6, v6], true),
+            (&[v6, v4], false),
+            (&[v4, v6], false),
+            (&["what is this"], false),
+        ] {
+            let endpoints: Vec<_> = endpoints.iter().map(|e| (*e).to_owned()).collect();
+            assert_eq!(only_ipv6(endpoints.iter()), mld, "{endpoints:?}");
+        }
     }
 
     #[test]

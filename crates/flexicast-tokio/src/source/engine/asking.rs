@@ -6,6 +6,7 @@ use bytes::Bytes;
 use flexicast::control::{Hello, Refusal};
 use flexicast::protect::FlowSecret;
 use flexicast::source::{ChannelIndex, SessionId, SourceEvent, close};
+use flexicast::{Cause, Rung};
 use tracing::{info, warn};
 
 use super::report::{address, unix_ms};
@@ -167,33 +168,36 @@ impl Engine {
                     cause,
                     at,
                 } => {
-                    let Some((receiver, name)) = self.core.receiver(session) else {
-                        continue;
-                    };
-                    let Some(peer) = self.peers.get_mut(&session) else {
-                        continue;
-                    };
-                    let at_ms = peer.since_ms(channel, at);
-                    let channel = self.core.channel_name(channel);
-                    info!(receiver = name, channel, %from, %to, %cause, "moved");
-                    let mut step = Move {
-                        number: 0,
-                        at_ms,
-                        channel: channel.to_owned(),
-                        receiver: receiver.to_string(),
-                        name: name.to_owned(),
-                        from: from.to_string(),
-                        to: to.to_string(),
-                        cause: cause.to_string(),
-                    };
-                    self.chronicle.add(at_ms, |number| {
-                        step.number = number;
-                        What::Moved(step.clone())
-                    });
-                    if self.moves.len() >= MOVES {
-                        self.moves.pop_front();
+                    if let Some((_, name)) = self.core.receiver(session) {
+                        let channel = self.core.channel_name(channel);
+                        info!(receiver = name, channel, %from, %to, %cause, "moved");
                     }
-                    self.moves.push_back(step);
+                    let at_ms = self.peers.get_mut(&session);
+                    let Some(at_ms) = at_ms.map(|peer| peer.since_ms(channel, at)) else {
+                        continue;
+                    };
+                    self.note_move(session, channel, [from, to], cause, at_ms);
+                }
+                SourceEvent::Explained {
+                    session,
+                    channel,
+                    rung,
+                    on,
+                    cause: Cause::RelayLost,
+                } => self.explain_move(session, channel, rung, on),
+                SourceEvent::Explained {
+                    session,
+                    channel,
+                    rung,
+                    on,
+                    cause,
+                } => {
+                    if let Some((_, name)) = self.core.receiver(session) {
+                        let channel = self.core.channel_name(channel);
+                        info!(receiver = name, channel, tried = %rung, %on, %cause, "tried in vain");
+                    }
+                    let at_ms = unix_ms(SystemTime::now());
+                    self.note_move(session, channel, [rung, on], cause, at_ms);
                 }
                 SourceEvent::MassFallBack {
                     channel,
@@ -234,6 +238,61 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Keeps a move, or what a receiver tried in vain.
+    fn note_move(
+        &mut self,
+        session: SessionId,
+        channel: ChannelIndex,
+        [from, to]: [Rung; 2],
+        cause: Cause,
+        at_ms: u64,
+    ) {
+        let Some((receiver, name)) = self.core.receiver(session) else {
+            return;
+        };
+        let mut step = Move {
+            number: 0,
+            at_ms,
+            channel: self.core.channel_name(channel).to_owned(),
+            receiver: receiver.to_string(),
+            name: name.to_owned(),
+            from: from.to_string(),
+            to: to.to_string(),
+            cause: cause.to_string(),
+        };
+        self.chronicle.add(at_ms, |number| {
+            step.number = number;
+            match cause {
+                Cause::ProbeTimeout => What::Tried(step.clone()),
+                _ => What::Moved(step.clone()),
+            }
+        });
+        if self.moves.len() >= MOVES {
+            self.moves.pop_front();
+        }
+        self.moves.push_back(step);
+    }
+
+    /// A receiver has found out that its relay was the reason for its last move from there.
+    fn explain_move(&mut self, session: SessionId, channel: ChannelIndex, from: Rung, on: Rung) {
+        let Some((receiver, name)) = self.core.receiver(session) else {
+            return;
+        };
+        let (channel, cause) = (self.core.channel_name(channel), Cause::RelayLost);
+        info!(receiver = name, channel, %from, %on, %cause, "its move is explained");
+        let (receiver, from) = (receiver.to_string(), from.to_string());
+        let its = |m: &&mut Move| m.receiver == receiver && m.channel == channel && m.from == from;
+        let Some(last) = self.moves.iter_mut().rev().find(its) else {
+            return;
+        };
+        last.cause = cause.to_string();
+        let what = What::Explained {
+            moved: last.number,
+            cause: cause.to_string(),
+        };
+        self.chronicle.add(unix_ms(SystemTime::now()), |_| what);
     }
 
     /// Asks the store about a HELLO, without waiting for it here.

@@ -552,8 +552,12 @@ fn variables_that_are_no_settings_are_found() {
         "FLEXFEED_",
         "FLEXFEED_A\nB",
         "XFLEXFEED_A",
+        // Of another program, and of Kubernetes.
+        "FLEXFEED_RELAY_UDP_PORTS",
+        "FLEXFEED_SOURCE_SERVICE_HOST",
     ];
-    let variables: Vec<_> = names.iter().map(|name| (*name, "")).collect();
+    let mut variables: Vec<_> = names.iter().map(|name| (*name, "")).collect();
+    variables.push(("FLEXFEED_SOURCE_PORT", "udp://10.0.0.1:4433"));
     let unknown = Environment::with(&variables).unknown();
     assert_eq!(unknown.len(), 3, "{unknown:?}");
     assert!(

@@ -33,7 +33,11 @@ fn values(setting: &Setting) -> [&'static str; 3] {
         "channel-spec" => ["a,feed=http://a/", "b,feed=http://b/", "c,feed=http://c/"],
         "flow-source" => ["192.0.2.1", "192.0.2.2", "2001:db8::1"],
         "multicast-ttl" => ["0", "1", "255"],
-        "relay" => ["a.example", "b.example,c.example:7", "1.1.1.1=127.0.0.1:7"],
+        "amt-relay" => [
+            "a.example",
+            "b.example|c.example:7,d.example",
+            "1.1.1.1=127.0.0.1:7",
+        ],
         "retention" => ["1000", "2000", "3000"],
         "retention-age" => ["1d", "2d", "3w"],
         "rate" | "unicast-rate" => ["1M", "2M", "3000000"],

@@ -1,0 +1,64 @@
+//! Variables that begin like the settings of a program and are meant for another one, or come from the place where it runs.
+
+/// What the variables of the programs begin with that have a word of their own in front.
+const OTHER_PROGRAMS: [&str; 3] = ["FLEXFEED_RELAY_", "FLEXFEED_GATEWAY_", "FLEXFEED_CONSOLE_"];
+
+/// Whether a variable is none that somebody who sets up source or receiver has mistyped: it is a setting of another program, which may stand in the same file,
+/// or one of those that Kubernetes gives to each container for each Service there is, such as `FLEXFEED_SOURCE_SERVICE_HOST` or
+/// `FLEXFEED_SOURCE_PORT=udp://10.0.0.1:4433`.
+pub fn is_of_others(name: &str, value: &str) -> bool {
+    OTHER_PROGRAMS.iter().any(|own| name.starts_with(own)) || is_of_kubernetes(name, value)
+}
+
+/// Whether Kubernetes gives a variable of this name and value to each container, for a Service.
+pub fn is_of_kubernetes(name: &str, value: &str) -> bool {
+    let address = ["tcp://", "udp://", "sctp://"];
+    let holds_address = address.iter().any(|scheme| value.starts_with(scheme));
+    if name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT") {
+        return true;
+    }
+    if name.ends_with("_PORT") && holds_address {
+        return true;
+    }
+    // NAME_PORT_4433_UDP, and the same with _PROTO, _PORT or _ADDR behind it.
+    let Some((_, rest)) = name.split_once("_PORT_") else {
+        return false;
+    };
+    let mut words = rest.split('_');
+    let number = words.next().is_some_and(|n| n.parse::<u16>().is_ok());
+    let protocol = words.next();
+    number && protocol.is_some_and(|p| matches!(p, "TCP" | "UDP" | "SCTP"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_mean_is_told_from_typing_errors() {
+        for (name, value) in [
+            ("FLEXFEED_RELAY_UDP_PORTS", "4434"),
+            ("FLEXFEED_GATEWAY_FLOW", "x"),
+            ("FLEXFEED_CONSOLE_LISTEN", "x"),
+            ("FLEXFEED_SOURCE_SERVICE_HOST", "10.0.0.1"),
+            ("FLEXFEED_SOURCE_SERVICE_PORT", "4433"),
+            ("FLEXFEED_SOURCE_SERVICE_PORT_QUIC", "4433"),
+            ("FLEXFEED_SOURCE_PORT", "udp://10.0.0.1:4433"),
+            ("FLEXFEED_PORT", "tcp://10.0.0.1:80"),
+            ("FLEXFEED_SOURCE_PORT_4433_UDP", "udp://10.0.0.1:4433"),
+            ("FLEXFEED_SOURCE_PORT_4433_UDP_PROTO", "udp"),
+            ("FLEXFEED_SOURCE_PORT_80_TCP_ADDR", "10.0.0.1"),
+        ] {
+            assert!(is_of_others(name, value), "{name}");
+        }
+        for (name, value) in [
+            ("FLEXFEED_LISTN", "[::]:4433"),
+            ("FLEXFEED_RELAY", "relay.example"),
+            ("FLEXFEED_SOURCE_PORT", "4433"),
+            ("FLEXFEED_PORT_X_UDP", "4433"),
+            ("FLEXFEED_PORT_4433_QUIC", "4433"),
+        ] {
+            assert!(!is_of_others(name, value), "{name}");
+        }
+    }
+}

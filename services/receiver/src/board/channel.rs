@@ -1,0 +1,146 @@
+//! What is known of one channel.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use flexicast::{Cause, Cursor, Rung};
+use uuid::Uuid;
+
+use crate::latency::Latencies;
+use crate::status::model::{Channel, Gap, Latency, Move, Paths};
+
+/// How many moves are kept, and how many gaps.
+pub(super) const MOVES: usize = 64;
+const GAPS: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct ChannelState {
+    pub(super) name: String,
+    pub(super) incarnation: Option<Uuid>,
+    pub(super) rung: Rung,
+    pub(super) rung_since_ms: u64,
+    /// The AMT relay that it has, and what was last found out about relays.
+    pub(super) relay: Option<SocketAddr>,
+    pub(super) relay_detail: Option<String>,
+    pub(super) cursor: u64,
+    pub(super) head: u64,
+    pub(super) paths: Paths,
+    pub(super) latencies: Latencies,
+    pub(super) flow_packets: u64,
+    pub(super) flow_invalid: u64,
+    pub(super) duplicates: u64,
+    pub(super) mismatches: u64,
+    pub(super) undecodable: u64,
+    pub(super) missing: u64,
+    pub(super) gaps: VecDeque<Gap>,
+    pub(super) moves: VecDeque<Move>,
+    /// All moves since the start, by the rung that they led to.
+    pub(super) moved: BTreeMap<String, u64>,
+    /// Why it cannot be put out.
+    pub(super) storage_error: Option<String>,
+}
+
+impl ChannelState {
+    /// Before the first connection, with how far the outputs are.
+    pub(super) fn new(name: &str, cursor: Option<Cursor>, since: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            incarnation: cursor.map(|c| c.incarnation),
+            rung: Rung::Unicast,
+            rung_since_ms: since,
+            relay: None,
+            relay_detail: None,
+            cursor: cursor.map_or(0, |c| c.seq),
+            // Only the source knows.
+            head: 0,
+            paths: Paths::default(),
+            latencies: Latencies::default(),
+            flow_packets: 0,
+            flow_invalid: 0,
+            duplicates: 0,
+            mismatches: 0,
+            undecodable: 0,
+            missing: 0,
+            gaps: VecDeque::new(),
+            moves: VecDeque::new(),
+            moved: BTreeMap::new(),
+            storage_error: None,
+        }
+    }
+
+    pub(super) fn step(&mut self, to: Rung, cause: &str, at_ms: u64) {
+        if to == self.rung {
+            return;
+        }
+        self.note(Move {
+            at_ms,
+            from: self.rung.to_string(),
+            to: to.to_string(),
+            cause: cause.to_owned(),
+        });
+        *self.moved.entry(to.to_string()).or_default() += 1;
+        self.rung = to;
+        self.rung_since_ms = at_ms;
+    }
+
+    fn note(&mut self, step: Move) {
+        if self.moves.len() == MOVES {
+            self.moves.pop_front();
+        }
+        self.moves.push_back(step);
+    }
+
+    /// A rung was tried in vain, or it is known now why the last move from there was.
+    pub(super) fn explain(&mut self, rung: Rung, on: Rung, cause: Cause, at_ms: u64) {
+        let from = rung.to_string();
+        if cause != Cause::RelayLost {
+            return self.note(Move {
+                at_ms,
+                from,
+                to: on.to_string(),
+                cause: cause.to_string(),
+            });
+        }
+        if let Some(last) = self.moves.iter_mut().rev().find(|step| step.from == from) {
+            last.cause = cause.to_string();
+        }
+    }
+
+    pub(super) fn lose(&mut self, from: u64, to: u64, at_ms: u64) {
+        let lost = to.saturating_sub(from).saturating_add(1);
+        self.missing = self.missing.saturating_add(lost);
+        if self.gaps.len() == GAPS {
+            self.gaps.pop_front();
+        }
+        self.gaps.push_back(Gap { at_ms, from, to });
+    }
+
+    pub(super) fn status(&self) -> Channel {
+        let [p50, p99] = self.latencies.percentiles([50, 99]);
+        Channel {
+            channel: self.name.clone(),
+            incarnation: self.incarnation,
+            rung: self.rung.to_string(),
+            rung_since_ms: self.rung_since_ms,
+            relay: self.relay,
+            relay_detail: self.relay_detail.clone(),
+            cursor: self.cursor,
+            head: self.head,
+            updates: self.paths.flow + self.paths.repaired + self.paths.unicast,
+            via: self.paths,
+            latency_ms: Latency {
+                last: self.latencies.last(),
+                p50,
+                p99,
+            },
+            flow_packets: self.flow_packets,
+            flow_invalid: self.flow_invalid,
+            duplicates: self.duplicates,
+            mismatches: self.mismatches,
+            undecodable: self.undecodable,
+            missing: self.missing,
+            gaps: self.gaps.iter().copied().collect(),
+            moves: self.moves.iter().cloned().collect(),
+        }
+    }
+}
