@@ -140,6 +140,15 @@ impl Service {
         Ok(())
     }
 
+    /// SIGTERM, and does not wait.
+    ///
+    /// # Errors
+    /// When it had ended by itself before.
+    pub fn signal_end(&mut self) -> Result<()> {
+        self.check_running()?;
+        self.signal(Signal::TERM)
+    }
+
     /// SIGTERM, and waits for the end.
     ///
     /// # Errors

@@ -3,11 +3,12 @@
 use anyhow::{Result, bail};
 
 use crate::scenario::{
-    Sabotage, a_cut_receiver_falls_back_and_returns, a_narrow_path, a_restored_backup_is_noticed,
+    Sabotage, a_cut_receiver_falls_back_and_returns, a_deaf_relay_is_left,
+    a_draining_relay_costs_nothing, a_narrow_path, a_restored_backup_is_noticed,
     all_families_and_any_source, an_hour_of_a_busy_archive, away_for_thousands_of_updates,
     crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off, ipv6_only,
     links_fail_in_turn, loss_is_repaired, nat_rebinding, relay_beside_the_source,
-    relays_fail_in_turn, three_behind_one_address, translations_change,
+    relays_fail_in_turn, relays_fail_to_copies, three_behind_one_address, translations_change,
     tunnels_end_and_are_limited, who_forges_and_floods_gets_nothing,
 };
 
@@ -24,7 +25,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 22] = [
+const CLAIMS: [Claim; 26] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         sabotage: Sabotage::DedupeOff,
@@ -116,6 +117,24 @@ const CLAIMS: [Claim; 22] = [
         reasons: &["on unicast", "on amt", "tunnels at relay", "delivered to"],
     },
     Claim {
+        sabotage: Sabotage::FallbackOff,
+        name: "p2: relays fail to copies",
+        scenario: relays_fail_to_copies,
+        reasons: &["on replicated", "on amt", "delivered to"],
+    },
+    Claim {
+        sabotage: Sabotage::RelayFailoverOff,
+        name: "x: a deaf relay",
+        scenario: a_deaf_relay_is_left,
+        reasons: &["tunnels at relay"],
+    },
+    Claim {
+        sabotage: Sabotage::RelayFailoverOff,
+        name: "y: a draining relay",
+        scenario: a_draining_relay_costs_nothing,
+        reasons: &["tunnels at relay"],
+    },
+    Claim {
         sabotage: Sabotage::NatByAddress,
         name: "q: all families",
         scenario: all_families_and_any_source,
@@ -138,6 +157,12 @@ const CLAIMS: [Claim; 22] = [
         name: "s: attacks",
         scenario: who_forges_and_floods_gets_nothing,
         reasons: &["datagrams came by", "ended the honest"],
+    },
+    Claim {
+        sabotage: Sabotage::RelayCheckOff,
+        name: "s: attacks",
+        scenario: who_forges_and_floods_gets_nothing,
+        reasons: &["somebody forged its flow"],
     },
     Claim {
         sabotage: Sabotage::TeardownUnchecked,

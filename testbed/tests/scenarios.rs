@@ -166,6 +166,21 @@ fn v2_by_a_relay_of_others() {
 }
 
 #[test]
+fn x_a_deaf_relay_is_left() {
+    require(scenario::a_deaf_relay_is_left(None));
+}
+
+#[test]
+fn y_a_draining_relay_costs_nothing() {
+    require(scenario::a_draining_relay_costs_nothing(None));
+}
+
+#[test]
+fn p2_relays_fail_to_copies() {
+    require(scenario::relays_fail_to_copies(None));
+}
+
+#[test]
 fn w_relay_beside_the_source() {
     require(scenario::relay_beside_the_source(None));
 }

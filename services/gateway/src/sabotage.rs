@@ -19,7 +19,7 @@ pub fn from_environment() -> anyhow::Result<Sabotage> {
     };
     for switch in value.split(',').map(str::trim).filter(|s| !s.is_empty()) {
         match switch {
-            "source-check-off" => sabotage.source_check_off = true,
+            "relay-check-off" => sabotage.source_check_off = true,
             "rebind-unnoticed" => sabotage.rebind_unnoticed = true,
             other => {
                 // Others' switches have the same form; what is none has another.

@@ -59,6 +59,15 @@ enum What {
         #[arg(long, default_value_t = 1000)]
         each_ms: u64,
     },
+    /// Flow packets of the group that no relay sent
+    Forge {
+        /// To whom, with the port; can be repeated
+        #[arg(long, required = true)]
+        to: Vec<SocketAddr>,
+        /// How long, in milliseconds
+        #[arg(long, default_value_t = 2000)]
+        for_ms: u64,
+    },
     /// Many messages from many addresses
     Flood {
         /// What they are
@@ -78,12 +87,16 @@ enum What {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let relay = arguments.relay.context("--relay is missing")?;
     let wanted = Wanted {
         source: arguments.wanted.source,
         group: arguments.wanted.group,
     };
+    let relay = arguments.relay.context("--relay is missing");
     let line = match arguments.what {
+        What::Forge { to, for_ms } => {
+            let time = Duration::from_millis(for_ms);
+            serde_json::to_string(&tunnel::forge(wanted, &to, time)?)?
+        }
         What::Join {
             count,
             from,
@@ -92,7 +105,7 @@ fn main() -> Result<()> {
             leave,
             again_ms,
         } => serde_json::to_string(&tunnel::play(&GatewaysPlan {
-            relay,
+            relay: relay?,
             from,
             count,
             wanted,
@@ -103,7 +116,7 @@ fn main() -> Result<()> {
         })?)?,
         What::Attack { each_ms } => {
             let each = Duration::from_millis(each_ms);
-            serde_json::to_string(&tunnel::attack(relay, wanted, each)?)?
+            serde_json::to_string(&tunnel::attack(relay?, wanted, each)?)?
         }
         What::Flood {
             wave,
@@ -111,7 +124,7 @@ fn main() -> Result<()> {
             addresses,
             each,
         } => serde_json::to_string(&tunnel::flood(&Flood {
-            relay,
+            relay: relay?,
             wave,
             first,
             addresses,

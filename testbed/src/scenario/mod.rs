@@ -45,8 +45,9 @@ pub use restored::a_restored_backup_is_noticed;
 pub use seat::{Seat, now_ms};
 pub use stage::Stage;
 pub use tunnel::{
-    RelaySeat, RelayStatus, a_narrow_path, all_families_and_any_source, by_a_relay_of_others,
-    relay_beside_the_source, relays_fail_in_turn, three_behind_one_address, translations_change,
+    RelaySeat, RelayStatus, a_deaf_relay_is_left, a_draining_relay_costs_nothing, a_narrow_path,
+    all_families_and_any_source, by_a_relay_of_others, relay_beside_the_source,
+    relays_fail_in_turn, relays_fail_to_copies, three_behind_one_address, translations_change,
     tunnels_end_and_are_limited, who_forges_and_floods_gets_nothing, works_with_others,
 };
 pub use watch::PATIENCE;
@@ -75,6 +76,8 @@ pub enum Sabotage {
     GapFillOff,
     /// Receivers stay with a relay that has stopped to answer.
     RelayFailoverOff,
+    /// Gateways take packets from anybody as if they came from their relay.
+    RelayCheckOff,
     /// Receivers do not notice that a relay sees them with another address.
     RebindUnnoticed,
     /// The relay believes every Response MAC.
@@ -95,7 +98,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// Every one.
-    pub const ALL: [Sabotage; 16] = [
+    pub const ALL: [Sabotage; 17] = [
         Sabotage::DedupeOff,
         Sabotage::CursorFirst,
         Sabotage::RepairOff,
@@ -104,6 +107,7 @@ impl Sabotage {
         Sabotage::RenewalOff,
         Sabotage::GapFillOff,
         Sabotage::RelayFailoverOff,
+        Sabotage::RelayCheckOff,
         Sabotage::RebindUnnoticed,
         Sabotage::MacCheckOff,
         Sabotage::NatByAddress,
@@ -125,6 +129,7 @@ impl Sabotage {
             Sabotage::RenewalOff => "renewal-off",
             Sabotage::GapFillOff => "gap-fill-off",
             Sabotage::RelayFailoverOff => "relay-failover-off",
+            Sabotage::RelayCheckOff => "relay-check-off",
             Sabotage::RebindUnnoticed => "rebind-unnoticed",
             Sabotage::MacCheckOff => "mac-check-off",
             Sabotage::NatByAddress => "nat-by-address",
@@ -148,6 +153,7 @@ impl Sabotage {
             | Sabotage::CursorFirst
             | Sabotage::GapsUntold
             | Sabotage::RelayFailoverOff
+            | Sabotage::RelayCheckOff
             | Sabotage::RebindUnnoticed => Side::Receiver,
             Sabotage::MacCheckOff
             | Sabotage::NatByAddress

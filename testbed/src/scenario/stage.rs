@@ -196,6 +196,16 @@ impl Stage {
         self.lab.set_multicast(self.seat(name)?.node(), multicast)
     }
 
+    /// Changes what a relay's port on the switch does with multicast.
+    ///
+    /// # Errors
+    /// When there is no such relay or nft refuses.
+    pub fn set_relay_multicast(&self, number: usize, multicast: Multicast) -> Result<()> {
+        let relay = self.relays.get(number);
+        let relay = relay.with_context(|| format!("there is no relay {number}"))?;
+        self.lab.set_multicast(relay.node(), multicast)
+    }
+
     /// A further node on the switch.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 mod attack;
 mod flood;
+mod forge;
 mod gateways;
 mod outsider;
 mod peer;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use attack::{Attacked, attack};
 pub use flood::{Flood, Flooded, Wave, flood};
+pub use forge::{Forged, forge};
 pub use gateways::{GatewaysPlan, Leave, Seen, SeenGateway, play};
 pub use peer::Peer;
 

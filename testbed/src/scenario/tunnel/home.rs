@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::lab::Rebinding;
-use crate::scenario::checks::{check_all_by_flow, check_outputs};
+use crate::lab::{Multicast, Rebinding};
+use crate::scenario::checks::{check_all_by_flow, check_moves, check_outputs};
 use crate::scenario::plan::{Place, Plan, SeatPlan};
 use crate::scenario::{PATIENCE, Sabotage, Stage};
 
@@ -117,6 +117,109 @@ pub fn relays_fail_in_turn(sabotage: Option<Sabotage>) -> Result<()> {
         stage.settle()?;
         check_outputs(stage, &ALL)
     })
+}
+
+/// x: the relay that all three use answers as before, but the flow does not come to it any more: they do not stay with it, but go to
+/// the second. Nothing is lost or repeated.
+///
+/// # Errors
+/// When one of these does not hold.
+pub fn a_deaf_relay_is_left(sabotage: Option<Sabotage>) -> Result<()> {
+    Stage::play(plan("deaf", 2, sabotage), |stage| {
+        stage.wait_rung(&ALL, "amt")?;
+        let before = stage.settle()?;
+        let used = usize::from(tunnels(stage, 0)? == 0);
+        wait_tunnels(stage, used, 3)?;
+        stage.set_rate(10.0)?;
+        stage.wait_cursor(&ALL, before + 10)?;
+        stage.set_relay_multicast(used, Multicast::Cut)?;
+        wait_tunnels(stage, 1 - used, 3)?;
+        stage.wait_rung(&ALL, "amt")?;
+        let head = stage.source_status_now()?.head;
+        stage.wait_cursor(&ALL, head + 10)?;
+        stage.set_rate(0.0)?;
+        stage.settle()?;
+        check_outputs(stage, &ALL)
+    })
+}
+
+/// y: a relay is told to end, and lets its gateways go first: they are with the second before it is gone, and nobody has missed a packet or left the flow.
+///
+/// # Errors
+/// When one of these does not hold.
+pub fn a_draining_relay_costs_nothing(sabotage: Option<Sabotage>) -> Result<()> {
+    let mut plan = plan("draining", 2, sabotage);
+    plan.relay_args = vec!["--drain-time", "60s", "--query-interval", "5s"];
+    Stage::play(plan, |stage| {
+        stage.wait_rung(&ALL, "amt")?;
+        let before = stage.settle()?;
+        let used = usize::from(tunnels(stage, 0)? == 0);
+        wait_tunnels(stage, used, 3)?;
+        stage.set_rate(10.0)?;
+        stage.wait_cursor(&ALL, before + 10)?;
+        stage.relay(used)?.running()?.signal_end()?;
+        wait_tunnels(stage, 1 - used, 3)?;
+        stage.relay(used)?.wait_end(PATIENCE)?;
+        let head = stage.source_status_now()?.head;
+        stage.wait_cursor(&ALL, head + 10)?;
+        stage.set_rate(0.0)?;
+        stage.settle()?;
+        let status = stage.source_status_now()?;
+        for name in ALL {
+            check_moves(name, &status.moves_of(name), &[("amt", &["joined"])])?;
+            check_all_by_flow(name, &stage.seat(name)?.deliveries()?, before)?;
+        }
+        check_outputs(stage, &ALL)
+    })
+}
+
+/// p2: the only relay is killed in mid-stream while the source offers copies: receivers go by copies, and back when the relay is back; each move has its cause.
+/// Nothing is lost or repeated.
+///
+/// # Errors
+/// When one of these does not hold.
+pub fn relays_fail_to_copies(sabotage: Option<Sabotage>) -> Result<()> {
+    let mut plan = plan("copies", 1, sabotage);
+    plan.replicate = true;
+    Stage::play(plan, |stage| {
+        stage.wait_rung(&ALL, "amt")?;
+        let before = stage.settle()?;
+        stage.set_rate(10.0)?;
+        stage.wait_cursor(&ALL, before + 10)?;
+        let begun = moves_so_far(stage)?;
+        stage.relay(0)?.kill()?;
+        stage.wait_rung(&ALL, "replicated")?;
+        let head = stage.source_status_now()?.head;
+        stage.wait_cursor(&ALL, head + 10)?;
+        stage.restart_relay(0)?;
+        stage.wait_rung(&ALL, "amt")?;
+        let returned = stage.source_status_now()?.head;
+        stage.wait_cursor(&ALL, returned + 10)?;
+        stage.set_rate(0.0)?;
+        stage.settle()?;
+        let status = stage.source_status_now()?;
+        for (name, begun) in ALL.into_iter().zip(begun) {
+            // What was before is how they climbed at the start, which may be by copies.
+            let moves = status.moves_of(name);
+            let since = moves.get(begun..).unwrap_or_default();
+            check_moves(
+                name,
+                since,
+                &[
+                    ("unicast", &["relay-lost"]),
+                    ("replicated", &["joined"]),
+                    ("amt", &["joined"]),
+                ],
+            )?;
+        }
+        check_outputs(stage, &ALL)
+    })
+}
+
+/// How many moves each receiver has made.
+fn moves_so_far(stage: &mut Stage) -> Result<[usize; 3]> {
+    let status = stage.source_status_now()?;
+    Ok(ALL.map(|name| status.moves_of(name).len()))
 }
 
 /// u: the router forgets its translations in mid-stream, and comes back with other ports, then with another address: receivers notice, end their old

@@ -14,7 +14,8 @@ pub use attacks::who_forges_and_floods_gets_nothing;
 pub use beside::relay_beside_the_source;
 pub use families::all_families_and_any_source;
 pub use home::{
-    by_a_relay_of_others, relays_fail_in_turn, three_behind_one_address, translations_change,
+    a_deaf_relay_is_left, a_draining_relay_costs_nothing, by_a_relay_of_others,
+    relays_fail_in_turn, relays_fail_to_copies, three_behind_one_address, translations_change,
 };
 pub use interop::works_with_others;
 pub use limits::tunnels_end_and_are_limited;

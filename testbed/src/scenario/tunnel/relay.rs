@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use crate::binaries::Binaries;
@@ -124,6 +125,17 @@ impl RelaySeat {
     /// When it had ended before.
     pub fn kill(&mut self) -> Result<()> {
         self.running()?.kill()?;
+        self.service = None;
+        Ok(())
+    }
+
+    /// Waits until the process, which was told to end, has done so well.
+    ///
+    /// # Errors
+    /// When it has not, or says that something went wrong.
+    pub fn wait_end(&mut self, bound: Duration) -> Result<()> {
+        let status = self.running()?.wait_end(bound)?;
+        ensure!(status.success(), "{} ended with {status}", self.name());
         self.service = None;
         Ok(())
     }
