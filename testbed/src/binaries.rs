@@ -20,6 +20,8 @@ pub struct Binaries {
     pub relay: PathBuf,
     /// `flexfeed-gateway`, the service under test.
     pub gateway: PathBuf,
+    /// `flexfeed-console`, the service under test.
+    pub console: PathBuf,
     /// `flexfeed-lore`, the feed generator.
     pub lore: PathBuf,
     /// `flexfeed-probe`, which sends and counts datagrams.
@@ -55,6 +57,7 @@ impl Binaries {
             receiver: required(&services, "flexfeed-receiver")?,
             relay: required(&services, "flexfeed-relay")?,
             gateway: required(&services, "flexfeed-gateway")?,
+            console: required(&services, "flexfeed-console")?,
             ..Binaries::of_testbed()?
         })
     }
@@ -70,6 +73,7 @@ impl Binaries {
             receiver: PathBuf::new(),
             relay: PathBuf::new(),
             gateway: PathBuf::new(),
+            console: PathBuf::new(),
             lore: required(&own, "flexfeed-lore")?,
             probe: required(&own, "flexfeed-probe")?,
             delay: required(&own, "flexfeed-delay")?,
@@ -102,6 +106,7 @@ impl Binaries {
             receiver: place(&self.receiver)?,
             relay: place(&self.relay)?,
             gateway: place(&self.gateway)?,
+            console: place(&self.console)?,
             lore: place(&self.lore)?,
             probe: place(&self.probe)?,
             delay: place(&self.delay)?,
@@ -142,7 +147,14 @@ fn build_once(own: &Path) -> Result<()> {
         let mut command = Command::new(cargo);
         command
             .args(["build", "-p", "flexfeed-source", "-p", "flexfeed-receiver"])
-            .args(["-p", "flexfeed-relay", "-p", "flexfeed-gateway"])
+            .args([
+                "-p",
+                "flexfeed-relay",
+                "-p",
+                "flexfeed-gateway",
+                "-p",
+                "flexfeed-console",
+            ])
             .current_dir(env!("CARGO_MANIFEST_DIR"));
         if own.ends_with("release") {
             command.arg("--release");

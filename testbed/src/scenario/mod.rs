@@ -9,6 +9,7 @@ mod blocked;
 mod ccr;
 mod ccr_figures;
 mod checks;
+mod console;
 mod crash;
 mod cut;
 mod dual_stack;
@@ -31,6 +32,7 @@ pub use blocked::a_blocked_receiver_gets_all_by_unicast;
 pub use ccr::{CcrPlan, links_fail_in_turn, play as play_ccr};
 pub use ccr_figures::{Cut, Failure, Seen as CcrSeen};
 pub use checks::{check_outputs, require_no_panic};
+pub use console::the_console_tells_the_truth;
 pub use crash::crashes_lose_nothing_and_repeat_nothing;
 pub use cut::a_cut_receiver_falls_back_and_returns;
 pub use dual_stack::dual_stack;
@@ -80,6 +82,8 @@ pub enum Sabotage {
     RelayCheckOff,
     /// Receivers do not notice that a relay sees them with another address.
     RebindUnnoticed,
+    /// The console does not show what changes about receivers.
+    ConsoleBlind,
     /// The relay believes every Response MAC.
     MacCheckOff,
     /// The relay knows gateways by their address without the port.
@@ -98,7 +102,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// Every one.
-    pub const ALL: [Sabotage; 17] = [
+    pub const ALL: [Sabotage; 18] = [
         Sabotage::DedupeOff,
         Sabotage::CursorFirst,
         Sabotage::RepairOff,
@@ -109,6 +113,7 @@ impl Sabotage {
         Sabotage::RelayFailoverOff,
         Sabotage::RelayCheckOff,
         Sabotage::RebindUnnoticed,
+        Sabotage::ConsoleBlind,
         Sabotage::MacCheckOff,
         Sabotage::NatByAddress,
         Sabotage::ExpiryOff,
@@ -131,6 +136,7 @@ impl Sabotage {
             Sabotage::RelayFailoverOff => "relay-failover-off",
             Sabotage::RelayCheckOff => "relay-check-off",
             Sabotage::RebindUnnoticed => "rebind-unnoticed",
+            Sabotage::ConsoleBlind => "rungs-frozen",
             Sabotage::MacCheckOff => "mac-check-off",
             Sabotage::NatByAddress => "nat-by-address",
             Sabotage::ExpiryOff => "expiry-off",
@@ -155,6 +161,7 @@ impl Sabotage {
             | Sabotage::RelayFailoverOff
             | Sabotage::RelayCheckOff
             | Sabotage::RebindUnnoticed => Side::Receiver,
+            Sabotage::ConsoleBlind => Side::Console,
             Sabotage::MacCheckOff
             | Sabotage::NatByAddress
             | Sabotage::ExpiryOff
@@ -175,6 +182,8 @@ pub enum Side {
     Receiver,
     /// The relays'.
     Relay,
+    /// The console's.
+    Console,
 }
 
 /// The recorded feed that some scenarios use when it is there, beside the repository.

@@ -124,6 +124,8 @@ pub struct Plan {
     ///
     /// Scenarios allow more than the default, because two cores that also build and run other tests delay acknowledgements now and then.
     pub fall_back_ms: u32,
+    /// The source's database; its own file if there is none.
+    pub database: Option<String>,
     /// Further arguments of the source.
     pub source_args: Vec<&'static str>,
     /// A promise to break.
@@ -149,6 +151,7 @@ impl Plan {
             relay_args: Vec::new(),
             poll_interval: 0.2,
             fall_back_ms: 400,
+            database: None,
             source_args: Vec::new(),
             sabotage,
         }
@@ -272,6 +275,9 @@ pub(super) fn source_launch(
         .flat_map(|(flag, value)| [flag.to_owned(), value])
         .collect();
     args.push("--allow-private-feed".to_owned());
+    if let Some(url) = &plan.database {
+        args.extend(["--database-url".to_owned(), url.clone()]);
+    }
     args.extend(plan.source_args.iter().map(ToString::to_string));
     if !relays.is_empty() {
         let relays: Vec<String> = relays.iter().map(ToString::to_string).collect();
