@@ -28,7 +28,7 @@ function addresses(mock: Mock): string[] {
   const update = mock.world.updates[0];
   return [
     "/", "/?show=table&range=24h", "/receivers", "/moves", "/channels", "/channels/lore", "/relays", "/feeds", "/updates",
-    "/settings/add", "/settings/source", "/settings/users", "/settings/tokens", "/settings/audit", "/nowhere",
+    "/settings/add", "/settings/source", "/settings/users", "/settings/tokens", "/settings/audit", "/settings/password", "/nowhere",
     ...(receiver ? [`/receivers/${receiver.id}`] : []),
     ...(update ? [`/updates/${update.channel}/${update.seq}`] : []),
   ];

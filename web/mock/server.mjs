@@ -319,6 +319,14 @@ export async function startMock(options = {}) {
         if (world.users.some((one) => one.name === body.name)) throw new Refusal(409, "That name is taken", `There is a user ${body.name} already.`);
         world.users.push({ id: (world.nextId += 1), name: body.name, password: body.password, role: body.role, created_ms: world.now(), disabled_ms: null });
         return respond(201, { ...world.users.at(-1), password: undefined, is_self: false });
+      case "PATCH users": {
+        need(user);
+        const one = find(world.users, parts[1], "user");
+        if (body.role) one.role = body.role;
+        if (body.password) one.password = body.password;
+        if (typeof body.disabled === "boolean") one.disabled_ms = body.disabled ? world.now() : null;
+        return respond(200, { ...one, password: undefined, is_self: one === user });
+      }
       case "DELETE users":
         need(user);
         if (find(world.users, parts[1], "user") === user) throw new Refusal(409, "You cannot remove yourself", "Let another operator do it.");

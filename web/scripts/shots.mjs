@@ -27,6 +27,8 @@ function pagesFor(world) {
     ["updates", "/updates"],
     ...(update ? [["update", `/updates/${update.channel}/${update.seq}`]] : []),
     ["settings-add", "/settings/add"],
+    ["settings-source", "/settings/source"],
+    ["settings-password", "/settings/password"],
     ["settings-users", "/settings/users"],
     ["settings-tokens", "/settings/tokens"],
     ["settings-audit", "/settings/audit"],
