@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use flexfeed_postgres::Server;
+use postgres::Postgres;
 use serde::Deserialize;
 
 use super::plan::{STATUS_PAGE, switch};
@@ -59,7 +59,7 @@ pub fn the_console_tells_the_truth(sabotage: Option<Sabotage>) -> Result<bool> {
         );
         return Ok(false);
     };
-    let database = Server::start().context("starting PostgreSQL")?;
+    let database = Postgres::start().context("starting PostgreSQL")?;
     database.create(DATABASE)?;
     let url = database.socket_url_of(DATABASE);
     let mut plan = Plan::new("console", sabotage);
