@@ -22,7 +22,7 @@ fn a_thousand_seeds_keep_every_promise() {
     // The scenarios are worth something only if much happens in them.
     let expected = [
         ("unicast to multicast: joined", 4000),
-        ("replicated to multicast: joined", 50),
+        ("replicated to multicast: joined", 30),
         ("unicast to replicated: joined", 900),
         ("unicast to amt: joined", 300),
         ("amt to multicast: joined", 50),
