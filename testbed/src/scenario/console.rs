@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -216,7 +216,7 @@ impl Page {
             .stderr(Stdio::inherit());
         let mut child = command.spawn().context("starting node")?;
         let lines = child.stdout.take().context("node has no output")?;
-        let (tell, told) = channel();
+        let (tell, told) = sync_channel(64);
         std::thread::spawn(move || {
             for line in BufReader::new(lines).lines() {
                 if tell.send(read(line)).is_err() {
