@@ -157,9 +157,11 @@ pub fn a_draining_relay_costs_nothing(sabotage: Option<Sabotage>) -> Result<()> 
         wait_tunnels(stage, used, 3)?;
         stage.set_rate(10.0)?;
         stage.wait_cursor(&ALL, before + 10)?;
-        stage.relay(used)?.running()?.signal_end()?;
+        let mut leaving = stage.relay(used)?.dismiss()?;
+        leaving.signal_end()?;
         wait_tunnels(stage, 1 - used, 3)?;
-        stage.relay(used)?.wait_end(PATIENCE)?;
+        let ended = leaving.wait_end(PATIENCE)?;
+        ensure!(ended.success(), "the draining relay ended with {ended}");
         let head = stage.source_status_now()?.head;
         stage.wait_cursor(&ALL, head + 10)?;
         stage.set_rate(0.0)?;

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use crate::binaries::Binaries;
@@ -129,15 +128,15 @@ impl RelaySeat {
         Ok(())
     }
 
-    /// Waits until the process, which was told to end, has done so well.
+    /// Hands the process out: from now on it may end when it likes.
     ///
     /// # Errors
-    /// When it has not, or says that something went wrong.
-    pub fn wait_end(&mut self, bound: Duration) -> Result<()> {
-        let status = self.running()?.wait_end(bound)?;
-        ensure!(status.success(), "{} ended with {status}", self.name());
-        self.service = None;
-        Ok(())
+    /// When it was stopped before.
+    pub fn dismiss(&mut self) -> Result<Service> {
+        self.running()?.check_running()?;
+        let name = &self.launch.name;
+        let service = self.service.take();
+        service.with_context(|| format!("{name} was stopped"))
     }
 
     /// What its status page says.
