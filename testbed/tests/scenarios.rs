@@ -181,6 +181,13 @@ fn p2_relays_fail_to_copies() {
 }
 
 #[test]
+fn z_the_console_tells_the_truth() {
+    if !require(scenario::the_console_tells_the_truth(None)) {
+        eprintln!("!!! SKIPPED: no Chromium, or no web/node_modules (./dev web)");
+    }
+}
+
+#[test]
 fn w_relay_beside_the_source() {
     require(scenario::relay_beside_the_source(None));
 }
