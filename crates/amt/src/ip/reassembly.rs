@@ -3,7 +3,7 @@
 //! Relays cut what is too large for the way into fragments inside the tunnel, and no kernel puts
 //! them together where the gateway is a program.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ pub enum Fragment<'a> {
 /// IPv4 packets of which some fragments have come. Bounded in number, bytes and time.
 #[derive(Debug, Default)]
 pub struct Reassembly {
-    packets: HashMap<Key, Parts>,
+    packets: BTreeMap<Key, Parts>,
     bytes: usize,
     whole: Vec<u8>,
 }
@@ -114,6 +114,12 @@ impl Reassembly {
         let Some(parts) = self.give_up(&key) else {
             return Ok(Fragment::Waiting);
         };
+        // The first fragment's header may be longer than that of the one that was looked at above.
+        if parts.total() > MAX_PACKET {
+            return Err(IpError::Length {
+                what: "IPv4 fragment",
+            });
+        }
         parts.join(&mut self.whole);
         Ok(Fragment::Whole(&mut self.whole))
     }
@@ -203,6 +209,11 @@ impl Parts {
         self.len == Some(self.bytes) && self.header.is_some()
     }
 
+    /// The length of the packet, once it is whole.
+    fn total(&self) -> usize {
+        self.header.as_ref().map_or(0, Vec::len) + self.bytes
+    }
+
     fn join(&self, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(self.header.as_deref().unwrap_or_default());
@@ -210,7 +221,7 @@ impl Parts {
         for (_, bytes) in &self.parts {
             out.extend_from_slice(bytes);
         }
-        // Bounded when the fragments were taken.
+        // No more than `MAX_PACKET`: see `take`.
         let total = out.len() as u16;
         if let Some(head) = out.get_mut(..header)
             && head.len() >= super::V4_HEADER
@@ -336,6 +347,31 @@ mod tests {
             reassembly.take(&parts[1], now),
             Ok(Fragment::Whole(_))
         ));
+    }
+
+    #[test]
+    fn options_of_the_first_do_not_make_more_than_a_packet() {
+        let now = Instant::now();
+        let mut reassembly = Reassembly::default();
+        let largest = packet(5, &[0; MAX_PACKET - 28]);
+        let mut parts = fragments(&largest, 30_000);
+        // Ten words of options that no other fragment has.
+        let mut first = parts.remove(0);
+        first.splice(20..20, [1; 40]);
+        first[0] = 0x4f;
+        let total = first.len() as u16;
+        first[2..4].copy_from_slice(&total.to_be_bytes());
+        super::super::set_v4_checksum(&mut first[..60]);
+        assert_eq!(reassembly.take(&first, now), Ok(Fragment::Waiting));
+        let last = parts.pop().unwrap();
+        for part in &parts {
+            assert_eq!(reassembly.take(part, now), Ok(Fragment::Waiting));
+        }
+        let wrong = IpError::Length {
+            what: "IPv4 fragment",
+        };
+        assert_eq!(reassembly.take(&last, now), Err(wrong));
+        assert_eq!((reassembly.len(), reassembly.bytes), (0, 0));
     }
 
     #[test]
