@@ -15,8 +15,8 @@ mkdir -p "$clone"
 cp -R "$source_root/dev" "$source_root/dev.d" "$clone/"
 mkdir -p "$clone/web"
 echo "{}" >"$clone/web/package-lock.json"
-printf '[workspace.package]\nrust-version = "1.94"\n' >"$clone/Cargo.toml"
-mkdir -p "$clone/fuzz/targets" "$clone/docs"
+printf '[workspace.package]\nversion = "0.1.0"\nrust-version = "1.94"\n' >"$clone/Cargo.toml"
+mkdir -p "$clone/fuzz/targets" "$clone/docs" "$clone/testbed/docker"
 : >"$clone/fuzz/targets/control.rs"
 : >"$clone/fuzz/targets/feed.rs"
 
@@ -140,7 +140,7 @@ dev_at_terminal() {
 }
 
 on_machine() {
-	env -i HOME="$machine/home" PATH="$machine/bin" TMPDIR="$machine/tmp" SHELL=/bin/sh DEMO_SECONDS=3 \
+	env -i ${FLEXFEED_REQUIRE_PEERS:+"FLEXFEED_REQUIRE_PEERS=$FLEXFEED_REQUIRE_PEERS"} HOME="$machine/home" PATH="$machine/bin" TMPDIR="$machine/tmp" SHELL=/bin/sh DEMO_SECONDS=3 \
 		CARGO_TARGET_DIR="$machine/target dir" FLEXFEED_DEV_SYSROOT="$machine/root" "$@"
 }
 
@@ -197,9 +197,9 @@ says './dev demo'
 dev test --help
 ends 0
 says './dev demo'
-dev images
+dev pictures
 ends 2
-says "unknown command 'images'" 'demo, test, test-all, web, simulate, bench, fuzz, lint, sabotage and help'
+says "unknown command 'pictures'" 'demo, test, test-all, web, simulate, bench, fuzz, lint, sabotage, images, test-docker, tarball, test-tarball and help'
 dev test --fast
 ends 2
 says "unknown option '--fast'"
@@ -495,6 +495,69 @@ called 'npm run --silent build'
 stand_in npm 'case $1 in run) exit 1 ;; esac'
 dev web
 ends 1
+
+# --- images need an engine that can build them; what is missing is said before anything is done
+machine
+dev images --quickly
+ends 2
+says "unknown option '--quickly'" '--prebuilt DIR'
+dev images --prebuilt
+ends 2
+says '--prebuilt needs a folder'
+dev images --prebuilt "$machine/nowhere"
+ends 2
+says "no flexfeed-source in $machine/nowhere"
+dev images
+ends 2
+says 'there is no Docker here' 'docker.io'
+stand_in docker 'case $1 in version) echo "Cannot connect to the Docker daemon" >&2; exit 1 ;; esac'
+dev images
+ends 2
+says 'no Docker engine answers' 'Cannot connect'
+stand_in docker 'case $* in "version --format {{.Server.Version}}") echo 28.0.0 ;; "version --format {{.Client.Version}}") echo 28.0.0 ;; buildx*) exit 1 ;; esac'
+dev images
+ends 2
+says 'cannot build with BuildKit'
+stand_in docker 'case $* in "image inspect"*) exit 1 ;; build*) exit 1 ;; *) echo 20.10.24 ;; esac'
+stand_in git 'echo 0123456789abcdef'
+dev images --local-base
+ends 2
+says 'apt-get install -y --no-install-recommends mmdebstrap'
+stand_in mmdebstrap ''
+dev images --local-base
+ends 2
+says 'has to be run as root'
+dev images --tag mine
+ends 1
+says 'compiles everything inside Docker' 'the images could not be built'
+called '--target source --tag flexfeed/source:mine --tag flexfeed/source:latest'
+called '--build-arg REVISION=0123456789abcdef'
+
+# --- without an engine, the tests of the images say so, and fail where everything has to be tested
+machine
+stand_in python3 'echo tested "$@"'
+dev test-docker
+ends 0
+says '!!! SKIPPED' 'NOT tested'
+FLEXFEED_REQUIRE_PEERS=1
+export FLEXFEED_REQUIRE_PEERS
+dev test-docker
+ends 2
+says 'there is no Docker here'
+unset FLEXFEED_REQUIRE_PEERS
+stand_in docker 'echo 20.10.24'
+dev test-docker test_image
+ends 0
+says 'tested -m run test_image'
+
+# --- the tarball is packed of what is built, and tried only where there is one
+machine
+dev tarball "$machine/nowhere"
+ends 2
+says "no flexfeed-source in $machine/nowhere"
+dev test-tarball "$machine/none.tar.gz"
+ends 2
+says "there is no $machine/none.tar.gz"
 
 # --- nothing is left behind
 doing='all of the above'

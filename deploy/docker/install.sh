@@ -1,0 +1,39 @@
+#!/bin/sh
+# Part of the Dockerfile: installs what a stage needs and its base does not have, from the distribution or, for Rust, by rustup.
+#   install.sh node | rust CARGO_TOML | certificates
+set -eu
+
+have() {
+	command -v "$1" >/dev/null 2>&1
+}
+
+# packages NAME...: from the distribution, and nothing is left of the lists.
+packages() {
+	apt-get -o Acquire::Retries=3 update
+	DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 install -y --no-install-recommends "$@"
+	rm -rf /var/lib/apt/lists/*
+}
+
+case $1 in
+node)
+	have npm || packages ca-certificates nodejs npm
+	;;
+rust)
+	packages ca-certificates clang cmake curl g++ git libclang-dev make pkg-config
+	have cargo && exit
+	# The version that the code is known to build with.
+	version=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$2")
+	for address in https://sh.rustup.rs https://static.rust-lang.org/rustup/rustup-init.sh; do
+		curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o /tmp/rustup.sh "$address" && break
+	done
+	sh /tmp/rustup.sh -y --no-modify-path --profile minimal --default-toolchain "${RUST_VERSION:-$version}"
+	rm /tmp/rustup.sh
+	;;
+certificates)
+	[ -e /etc/ssl/certs/ca-certificates.crt ] || packages ca-certificates
+	;;
+*)
+	echo "install.sh: unknown: $1" >&2
+	exit 2
+	;;
+esac

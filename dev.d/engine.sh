@@ -1,0 +1,62 @@
+# Part of ./dev: finds a Docker engine, and a client that can build for it; makes a base image where none can be pulled.
+# shellcheck shell=sh disable=SC2034,SC2154 # docker, base_image: read by images.sh; root, target, sysroot, have, say, step, fail: from ../dev and needs.sh
+
+# Where Debian has what a base image is made of, if it is not the release that this machine runs.
+base_suite=${FLEXFEED_BASE_SUITE:-}
+
+# engine_answers: whether there is a Docker engine that this user may use.
+engine_answers() {
+	have docker && docker version --format '{{.Server.Version}}' >/dev/null 2>&1
+}
+
+# no_engine: says why not, and ends.
+no_engine() {
+	if ! have docker; then
+		fail 2 'there is no Docker here: apt-get install -y --no-install-recommends docker.io, then start its service'
+	fi
+	fail 2 "no Docker engine answers: is its service started, and may this user use it? It says: $(docker version 2>&1 | sed -n '$p')"
+}
+
+# can_buildkit CLIENT: whether it builds with BuildKit: by the plugin buildx, or, until release 22, by itself.
+can_buildkit() {
+	"$1" buildx version >/dev/null 2>&1 && return 0
+	client=$("$1" version --format '{{.Client.Version}}' 2>/dev/null) || return 1
+	case ${client%%.*} in
+	18 | 19 | 20 | 22) return 0 ;;
+	esac
+	return 1
+}
+
+# find_builder: sets `builder` to a client that can build with BuildKit.
+find_builder() {
+	engine_answers || no_engine
+	for builder in docker "$sysroot/usr/bin/docker"; do
+		have "$builder" && can_buildkit "$builder" && return 0
+	done
+	fail 2 'this Docker client cannot build with BuildKit: install its plugin (the package is docker-buildx, or docker-buildx-plugin)'
+}
+
+# local_base: sets `base_image` to one that is made here, once, of the distribution's packages. It is a Debian 12 where this
+# machine is none that debootstrap knows. Certificate authorities that somebody added here are in it: builds go by the same network.
+local_base() {
+	suite=$base_suite
+	# shellcheck disable=SC1091 # not there on all systems
+	[ -n "$suite" ] || suite=$(. /etc/os-release 2>/dev/null && printf %s "${VERSION_CODENAME:-}")
+	base_image=flexfeed-base:${suite:=bookworm}
+	! docker image inspect "$base_image" >/dev/null 2>&1 || return 0
+	have mmdebstrap || fail 2 'a base image is made by mmdebstrap: apt-get install -y --no-install-recommends mmdebstrap'
+	[ "$(id -u)" = 0 ] || fail 2 '--local-base has to be run as root: mmdebstrap makes files of many owners'
+	step "Making the base image $base_image of $suite's packages (once; less than a minute)"
+	scratch=$(mktemp -d)
+	set -- --variant=minbase --include=ca-certificates --aptopt='Acquire::Retries "3"'
+	for authority in /usr/local/share/ca-certificates/*.crt; do
+		[ ! -e "$authority" ] || set -- "$@" "--customize-hook=copy-in '$authority' /usr/local/share/ca-certificates"
+	done
+	# shellcheck disable=SC2016 # $1 is the hook's
+	set -- "$@" --customize-hook='chroot "$1" update-ca-certificates' \
+		--customize-hook='rm -rf "$1"/usr/share/man/* "$1"/usr/share/info/* "$1"/usr/share/locale/* "$1"/var/cache/apt/*.bin'
+	made=0
+	mmdebstrap --quiet "$@" "$suite" "$scratch/base.tar" && docker import -c 'CMD ["bash"]' "$scratch/base.tar" "$base_image" >/dev/null || made=1
+	rm -rf "$scratch"
+	[ "$made" = 0 ] || fail 1 'the base image could not be made; what mmdebstrap says is above'
+}

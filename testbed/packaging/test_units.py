@@ -1,0 +1,195 @@
+"""deploy/systemd: units that systemd understands and that give little away, and settings that the programs understand.
+
+The programs are those of FLEXFEED_BIN_DIR.
+"""
+
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
+UNITS = os.path.join(ROOT, "deploy", "systemd")
+BINARIES = os.environ.get("FLEXFEED_BIN_DIR", os.path.join(ROOT, "target", "debug"))
+PROGRAMS = ("source", "relay", "receiver", "console")
+LINK = "flexfeed://T@192.0.2.1:4433?pin=sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA&ch=lore"
+
+# What systemd-analyze security may say, of 10.
+EXPOSURE = 2.0
+
+# Settings that cannot stand in the file, that a unit hands over in another way, or that have another form there.
+ELSEWHERE = {"config", "link", "link_file", "feed"}
+
+
+def example(name):
+    """The text of an example of settings."""
+    with open(f"{UNITS}/config/{name}.toml", encoding="utf-8") as file:
+        return file.read()
+
+
+def groups(text):
+    """Runs of lines that are commented out: `#key = …` without a blank after the #, and what stands directly below."""
+    return [run.rstrip("\n") for run in re.findall(r"^(?:#(?:\S.*)?\n)+", text + "\n", re.M) if not run.startswith("# ") and run.strip("#\n")]
+
+
+def with_group(text, group):
+    """The file with one group in force, in the place of what it says otherwise."""
+    lines = [line[1:] for line in group.split("\n")]
+    opened = "\n".join(lines)
+    rest = text.replace(group, "")
+    if lines[0].startswith("["):
+        return f"{rest}\n{opened}\n"
+    for line in lines:
+        # A file with a value stands in the place of the value.
+        key = line.split("=")[0].strip().removesuffix("_file")
+        rest = re.sub(rf"^{key} = .*$", "", rest, count=1, flags=re.M)
+    return f"{opened}\n{rest}"
+
+
+class Settings(unittest.TestCase):
+    """Examples of settings, by the programs' own check."""
+
+    def check(self, name, text):
+        """What the program says of it: its exit code, and what it printed."""
+        with tempfile.TemporaryDirectory() as folder:
+            for secret in ("webhook-secret", "database-url"):
+                with open(f"{folder}/{secret}", "w", encoding="utf-8") as file:
+                    file.write("sqlite:///a-file-with-something-secret\n")
+            path = f"{folder}/{name}.toml"
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            environment = {key: value for key, value in os.environ.items() if not key.startswith("FLEXFEED_") and key != "DATABASE_URL"}
+            if name == "receiver":
+                # An own authority is for links without a pin.
+                pinned = not re.search("^ca_file", text, re.M)
+                environment["FLEXFEED_LINK"] = LINK if pinned else LINK.split("?")[0] + "?ch=lore"
+            command = [f"{BINARIES}/flexfeed-{name}", "config", "check", "--config", path, "--json"]
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+            return done.returncode, done.stdout + done.stderr
+
+    def test_examples_are_understood_as_they_are(self):
+        """And a key that nobody knows is not: else the check says nothing."""
+        for name in PROGRAMS:
+            with self.subTest(name):
+                code, told = self.check(name, example(name))
+                self.assertEqual(code, 0, told)
+                code, told = self.check(name, "nonsense = 1\n" + example(name))
+                self.assertEqual(code, 2, told)
+                self.assertIn("nonsense", told)
+
+    def test_all_that_is_commented_out_is_understood(self):
+        """Each group by itself."""
+        for name in PROGRAMS:
+            text = example(name)
+            found = groups(text)
+            self.assertGreater(len(found), 3, name)
+            for group in found:
+                # Alternatives stand next to each other where they are about one thing.
+                for part in self.parts(group):
+                    with self.subTest(name, part=part):
+                        code, told = self.check(name, with_group(text, part))
+                        self.assertEqual(code, 0, told)
+
+    def parts(self, group):
+        """A table, and what belongs together, is one part; else each line is."""
+        if group.startswith("#["):
+            return [group]
+        lines = group.split("\n")
+        joined = [line for line in lines if re.match(r"#(cert|key) ", line)]
+        return [*(["\n".join(joined)] if joined else []), *[line for line in lines if line not in joined]]
+
+    def test_every_setting_is_there(self):
+        """All that the program knows, in force or commented out."""
+        for name in PROGRAMS:
+            with self.subTest(name):
+                code, told = self.check(name, example(name))
+                self.assertEqual(code, 0, told)
+                settings = json.loads(told)["settings"]
+                known = {one.get("key") or one["setting"] for one in settings}
+                said = set(re.findall(r"^#?\[*(\w+)(?: = |\]\])", example(name), re.M))
+                self.assertEqual(known - said - ELSEWHERE, set())
+
+
+class Units(unittest.TestCase):
+    """By systemd's own tools."""
+
+    def setUp(self):
+        if not shutil.which("systemd-analyze"):
+            if os.environ.get("FLEXFEED_REQUIRE_PEERS"):
+                self.fail("systemd-analyze is not here: apt-get install systemd")
+            self.skipTest("systemd-analyze is not here")
+
+    def unit(self, folder, name, drop_in=False):
+        """A unit beside a program that is there, so that only what it says is looked at."""
+        with open(f"{UNITS}/flexfeed-{name}.service", encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn(f"\nExecStart=/usr/local/bin/flexfeed-{name} ", text)
+        if drop_in:
+            with open(f"{UNITS}/flexfeed-relay.service.d/capture.conf", encoding="utf-8") as file:
+                text += file.read()
+        path = f"{folder}/flexfeed-{name}.service"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.replace(f"/usr/local/bin/flexfeed-{name} ", "/bin/true "))
+        return path
+
+    def analyze(self, *arguments):
+        """What systemd-analyze says."""
+        done = subprocess.run(["systemd-analyze", "--no-pager", *arguments], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_units_are_sound(self):
+        """No complaint at all; and a unit with a mistake has one."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in PROGRAMS:
+                path = self.unit(folder, name)
+                code, told = self.analyze("verify", "--man=no", path)
+                ours = [line for line in told.splitlines() if "flexfeed" in line]
+                self.assertEqual((code, ours), (0, []), told)
+            with open(path, "a", encoding="utf-8") as file:
+                file.write("[Service]\nProtectSysten=strict\n")
+            self.assertIn("ProtectSysten", self.analyze("verify", "--man=no", path)[1])
+
+    def test_units_give_little_away(self):
+        """The exposure that systemd makes out, with the drop-in, too."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, drop_in in [*[(name, False) for name in PROGRAMS], ("relay", True)]:
+                path = self.unit(folder, name, drop_in)
+                _, told = self.analyze("security", "--offline=true", path)
+                level = float(re.search(r"exposure level .*: ([\d.]+)", told).group(1))
+                self.assertLessEqual(level, EXPOSURE, f"{name}: {told}")
+
+    def test_users_and_files_are_sound(self):
+        """sysusers.d and tmpfiles.d, in an empty system."""
+        with tempfile.TemporaryDirectory() as root:
+            for folder in ("etc/flexfeed", "var/lib"):
+                os.makedirs(f"{root}/{folder}")
+            for name in PROGRAMS:
+                shutil.copy(f"{UNITS}/config/{name}.toml", f"{root}/etc/flexfeed/")
+            for program, name in (("systemd-sysusers", "sysusers"), ("systemd-tmpfiles", "tmpfiles")):
+                path = shutil.which(program)
+                if not path:
+                    self.skipTest(f"{program} is not here")
+                more = ["--create"] if name == "tmpfiles" else []
+                command = [path, *more, f"--root={root}", f"{UNITS}/flexfeed.{name}.conf"]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                self.assertEqual((done.returncode, done.stderr if "rror" in done.stderr else ""), (0, ""), done.stderr)
+            with open(f"{root}/etc/passwd", encoding="utf-8") as file:
+                entry = re.search(r"^flexfeed:.*$", file.read(), re.M)
+            self.assertIsNotNone(entry)
+            mode = os.stat(f"{root}/etc/flexfeed/source.toml").st_mode & 0o777
+            self.assertEqual(mode, 0o640)
+
+    def test_nothing_is_left_out(self):
+        """Each unit has settings, and each file of the folder has a test here."""
+        names = {os.path.basename(path) for path in glob.glob(f"{UNITS}/*.service")}
+        self.assertEqual(names, {f"flexfeed-{name}.service" for name in PROGRAMS})
+        names = {os.path.basename(path) for path in glob.glob(f"{UNITS}/config/*")}
+        self.assertEqual(names, {f"{name}.toml" for name in PROGRAMS})
+
+
+if __name__ == "__main__":
+    unittest.main()
