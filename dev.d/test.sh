@@ -199,7 +199,7 @@ ends 0
 says './dev demo'
 dev pictures
 ends 2
-says "unknown command 'pictures'" 'demo, test, test-all, web, simulate, bench, fuzz, lint, sabotage, images, test-docker, tarball, test-tarball and help'
+says "unknown command 'pictures'" 'demo, test, test-all, web, simulate, bench, fuzz, lint, sabotage, images, test-docker, tarball, test-tarball, helm, test-kube and help'
 dev test --fast
 ends 2
 says "unknown option '--fast'"
@@ -558,6 +558,38 @@ says "no flexfeed-source in $machine/nowhere"
 dev test-tarball "$machine/none.tar.gz"
 ends 2
 says "there is no $machine/none.tar.gz"
+# --- the chart needs Helm, or a Go that builds it, and Python
+machine
+dev helm
+ends 2
+says 'Helm 3.14.0 or newer' 'Python 3'
+says_not 'libclang'
+stand_in go 'echo go1.19.8'
+stand_in python3 ''
+dev helm
+ends 2
+says 'Go 1.24 or newer'
+says_not 'Python 3'
+stand_in helm 'echo v3.9.0'
+dev helm
+ends 2
+says 'Helm 3.14.0 or newer'
+stand_in go 'case $1 in env) echo go1.26.8 ;; install) exit 1 ;; esac'
+dev helm
+ends 1
+called 'go install'
+says 'Helm could not be built'
+stand_in helm 'case $1 in version) echo v3.18.0 ;; lint) exit 1 ;; esac'
+mkdir -p "$clone/helm/flexfeed/ci"
+: >"$clone/helm/flexfeed/ci/one.yaml"
+stand_in python3 'case $* in "-m venv "*) mkdir -p "$3/bin"; printf "#!/bin/sh\necho 1.37.0\n" >"$3/bin/python"; cp "$3/bin/python" "$3/bin/pip"; chmod +x "$3/bin/"* ;; esac'
+dev helm
+ends 1
+called 'helm lint --strict'
+says 'helm lint does not like'
+dev test-kube --prefix x
+ends 2
+says 'kubectl is missing'
 
 # --- nothing is left behind
 doing='all of the above'

@@ -1,0 +1,39 @@
+{{/* Where the console is found. */}}
+
+{{- define "flexfeed.consoleName" -}}
+{{ include "flexfeed.fullname" . }}-console
+{{- end -}}
+
+{{/* Whether it is inside the source. */}}
+{{- define "flexfeed.consoleInside" -}}
+{{- if and .Values.console.enabled .Values.source.enabled (eq .Values.database.mode "sqlite") }}yes{{ end -}}
+{{- end -}}
+
+{{/* Whether it has pods of its own. */}}
+{{- define "flexfeed.consoleApart" -}}
+{{- if and .Values.console.enabled (ne .Values.database.mode "sqlite") }}yes{{ end -}}
+{{- end -}}
+
+{{/* The address that people type, as far as it is known. */}}
+{{- define "flexfeed.consoleUrl" -}}
+{{- $console := .Values.console -}}
+{{- if $console.publicUrl -}}
+{{ $console.publicUrl }}
+{{- else if and $console.ingress.enabled $console.ingress.host -}}
+{{ ternary "https" "http" (ne $console.ingress.tlsSecret "") }}://{{ $console.ingress.host }}
+{{- else if and $console.httpRoute.enabled $console.httpRoute.hostnames -}}
+{{ ternary "https" "http" $console.httpRoute.tls }}://{{ index $console.httpRoute.hostnames 0 }}
+{{- end -}}
+{{- end -}}
+
+{{/* What the source and the console are told of it alike; both have these variables. */}}
+{{- define "flexfeed.consoleVariables" -}}
+{{- with include "flexfeed.consoleUrl" . }}
+- name: FLEXFEED_CONSOLE_PUBLIC_URL
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.console.trustedProxies }}
+- name: FLEXFEED_CONSOLE_TRUSTED_PROXY
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- end -}}

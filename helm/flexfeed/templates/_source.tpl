@@ -1,0 +1,149 @@
+{{/* The source's settings. */}}
+
+{{- define "flexfeed.sourceName" -}}
+{{ include "flexfeed.fullname" . }}-source
+{{- end -}}
+
+{{/* Whether there is a relay in the source's pod. */}}
+{{- define "flexfeed.sidecar" -}}
+{{- if and .Values.source.enabled .Values.relay.enabled (eq .Values.relay.mode "sidecar") }}yes{{ end -}}
+{{- end -}}
+
+{{/* Whether each replica has a Service of its own: any other would lead receivers to those that stand by. A node's port leads to the node's own replica. */}}
+{{- define "flexfeed.serviceEach" -}}
+{{- if and (gt (int .Values.source.replicas) 1) (ne .Values.source.service.type "NodePort") }}yes{{ end -}}
+{{- end -}}
+
+{{/* HOST of HOST:PORT, [IPV6]:PORT or an IPv6 address without brackets, which gets some. */}}
+{{- define "flexfeed.host" -}}
+{{- if regexMatch "^\\[.*\\]" . -}}
+{{- regexFind "^\\[.*\\]" . -}}
+{{- else if gt (len (splitList ":" .)) 2 -}}
+[{{ . }}]
+{{- else -}}
+{{- index (splitList ":" .) 0 -}}
+{{- end -}}
+{{- end -}}
+
+{{/* PORT of HOST:PORT, or nothing. */}}
+{{- define "flexfeed.port" -}}
+{{- if regexMatch "^(\\[.*\\]|[^:]*):[0-9]+$" . -}}
+{{- regexFind "[0-9]+$" . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The public address with its port. */}}
+{{- define "flexfeed.publicAddress" -}}
+{{- $given := .Values.publicAddress -}}
+{{- if $given -}}
+{{- $service := .Values.source.service -}}
+{{- $port := include "flexfeed.port" $given -}}
+{{- if not $port -}}
+{{- $port = $service.port -}}
+{{- if eq $service.type "NodePort" -}}
+{{- $port = required "publicAddress has no port: with source.service.type NodePort set source.service.nodePort, or write publicAddress as HOST:PORT" $service.nodePort -}}
+{{- end -}}
+{{- end -}}
+{{ include "flexfeed.host" $given }}:{{ int $port }}
+{{- end -}}
+{{- end -}}
+
+{{/* The relays that the replica's receivers are told of: (list $ number) */}}
+{{- define "flexfeed.relays" -}}
+{{- $top := index . 0 -}}
+{{- $number := index . 1 -}}
+{{- $values := $top.Values -}}
+{{- $addresses := $values.relay.addresses -}}
+{{- $service := $values.source.service -}}
+{{- $inside := "127.0.0.1:2268" -}}
+{{- if not $values.relay.enabled -}}
+{{- else if eq $values.relay.mode "daemonset" -}}
+{{- join "|" $addresses -}}
+{{- else if $addresses -}}
+{{- $address := index $addresses 0 -}}
+{{- if gt (len $addresses) $number }}{{ $address = index $addresses $number }}{{ end -}}
+{{ $address }}={{ $inside }}
+{{- else if and $values.publicAddress (not (and (eq $service.type "NodePort") (gt (int $values.source.replicas) 1))) -}}
+{{- $port := $service.relayPort -}}
+{{- if eq $service.type "NodePort" -}}
+{{- $port = required "receivers have to know the relay's port: with source.service.type NodePort set source.service.relayNodePort, or relay.addresses" $service.relayNodePort -}}
+{{- end -}}
+{{ include "flexfeed.host" $values.publicAddress }}:{{ int $port }}={{ $inside }}
+{{- end -}}
+{{- end -}}
+
+{{- define "flexfeed.multicastTtl" -}}
+{{- $given := .Values.source.multicastTtl | toString -}}
+{{- if ne $given "" -}}
+{{- include "flexfeed.text" .Values.source.multicastTtl -}}
+{{- else if and .Values.relay.enabled (eq .Values.relay.mode "daemonset") -}}
+64
+{{- else -}}
+0
+{{- end -}}
+{{- end -}}
+
+{{/* A value of TOML: switches as they are, lists of texts, anything else in quotes, which the source takes for numbers as well. JSON's texts are TOML's. */}}
+{{- define "flexfeed.toml" -}}
+{{- if kindIs "bool" . -}}
+{{ . }}
+{{- else if kindIs "slice" . -}}
+[{{- range $i, $part := . }}{{ if $i }}, {{ end }}{{ include "flexfeed.text" $part | toJson }}{{ end -}}]
+{{- else -}}
+{{ include "flexfeed.text" . | toJson }}
+{{- end -}}
+{{- end -}}
+
+{{/* The settings file of a replica: (list $ number) */}}
+{{- define "flexfeed.sourceToml" -}}
+{{- $top := index . 0 -}}
+{{- $values := $top.Values -}}
+{{- $source := $values.source -}}
+{{- $keys := dict "multicast_ttl" (include "flexfeed.multicastTtl" $top) -}}
+{{- with include "flexfeed.publicAddress" $top }}{{ $_ := set $keys "public_address" . }}{{ end -}}
+{{- with include "flexfeed.relays" . }}{{ $_ := set $keys "amt_relay" . }}{{ end -}}
+{{- with $source.contact }}{{ $_ := set $keys "contact" . }}{{ end -}}
+{{- with $source.retention }}{{ $_ := set $keys "retention" . }}{{ end -}}
+{{- with $source.retentionAge }}{{ $_ := set $keys "retention_age" . }}{{ end -}}
+{{- with $source.tls.nextPin }}{{ $_ := set $keys "next_pin" . }}{{ end -}}
+{{- if $source.tls.existingSecret }}
+{{- $_ := set $keys "cert" "/etc/flexfeed/tls/tls.crt" -}}
+{{- $_ := set $keys "key" "/etc/flexfeed/tls/tls.key" -}}
+{{- end -}}
+{{- range $key, $value := $source.settings }}{{ $_ := set $keys ($key | replace "-" "_") $value }}{{ end -}}
+{{- range $key := keys $keys | sortAlpha -}}
+{{ $key }} = {{ include "flexfeed.toml" (index $keys $key) }}
+{{ end -}}
+{{- range $channel := $source.channels }}
+[[channel]]
+name = {{ $channel.name | toJson }}
+{{- with $channel.groups }}
+groups = {{ include "flexfeed.toml" . }}
+{{- end }}
+{{- with $channel.rate }}
+rate = {{ include "flexfeed.toml" . }}
+{{- end }}
+{{- with $channel.keep }}
+keep = {{ include "flexfeed.toml" . }}
+{{- end }}
+{{- if $channel.private }}
+private = true
+{{- end }}
+{{ range $feed := $channel.feeds }}
+[[channel.feed]]
+url = {{ $feed.url | toJson }}
+{{- with $feed.interval }}
+interval = {{ include "flexfeed.toml" . }}
+{{- end }}
+{{- with $feed.minInterval }}
+min_interval = {{ include "flexfeed.toml" . }}
+{{- end }}
+{{- with $feed.maxInterval }}
+max_interval = {{ include "flexfeed.toml" . }}
+{{- end }}
+{{- if $feed.local }}
+local = true
+{{- end }}
+{{ end -}}
+{{- end -}}
+{{- end -}}

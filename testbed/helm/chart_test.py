@@ -1,0 +1,580 @@
+"""Tests of the chart: what it makes of values, and what it refuses. They need no cluster."""
+
+import base64
+import json
+import re
+import tomllib
+import unittest
+
+import yaml
+from chart import (
+    CHART,
+    ROOT,
+    SCENARIOS,
+    container,
+    find,
+    kinds,
+    notes,
+    pods,
+    refused,
+    rendered,
+    scenario,
+    variables,
+)
+
+PIN = "sha256:" + "A" * 43
+
+
+def settings(objects, replica=0, name="flexfeed-source"):
+    """The source's settings file of that replica."""
+    files = find(objects, "Secret", f"{name}-config")["stringData"]
+    return tomllib.loads(files[f"{name}-{replica}.toml"])
+
+
+def given(*pairs):
+    """The values as arguments."""
+    return [word for pair in pairs for word in ("--set", pair)]
+
+
+class Parts(unittest.TestCase):
+    """Which objects there are."""
+
+    def test_by_default_there_is_all_of_an_installation(self):
+        self.assertEqual(
+            kinds(scenario("default")),
+            [
+                "Deployment/flexfeed-console",
+                "Pod/flexfeed-test",
+                "PodDisruptionBudget/flexfeed-console",
+                "PodDisruptionBudget/flexfeed-source",
+                "Secret/flexfeed-database",
+                "Secret/flexfeed-source-config",
+                "Service/flexfeed-console",
+                "Service/flexfeed-postgres",
+                "Service/flexfeed-source",
+                "Service/flexfeed-source-pods",
+                "ServiceAccount/flexfeed",
+                "StatefulSet/flexfeed-postgres",
+                "StatefulSet/flexfeed-source",
+            ],
+        )
+
+    def test_with_sqlite_one_pod_is_everything(self):
+        objects = scenario("sqlite")
+        workloads = [one for one in kinds(objects) if one.split("/")[0] in ("StatefulSet", "Deployment", "DaemonSet")]
+        self.assertEqual(workloads, ["StatefulSet/flexfeed-source"])
+        source = container(find(objects, "StatefulSet", "flexfeed-source"), "source")
+        seen = variables(source)
+        self.assertEqual(seen["DATABASE_URL"], "sqlite:///data/flexfeed.db")
+        self.assertEqual(seen["FLEXFEED_CONSOLE"], "0.0.0.0:9470")
+        self.assertEqual(seen["FLEXFEED_CONSOLE_PUBLIC_URL"], "https://console.example.org")
+        self.assertEqual(seen["FLEXFEED_CONSOLE_TRUSTED_PROXY"], "10.0.0.0/8")
+        self.assertNotIn("DATABASE_URL_FILE", seen)
+        service = find(objects, "Service", "flexfeed-console")["spec"]
+        self.assertEqual(service["selector"]["app.kubernetes.io/component"], "source")
+        self.assertIn(service["ports"][0]["targetPort"], [port["name"] for port in source["ports"]])
+
+    def test_the_line_of_the_console_installs_a_receiver_and_nothing_else(self):
+        link = f"flexfeed://TOKEN@feeds.example.org:4433?pin={PIN}&pin={PIN}&ch=lore&ch=news"
+        line = (ROOT / "services/console/src/api/enrolments.rs").read_text()
+        for part in ("helm install flexfeed-receiver ./helm/flexfeed --set source.enabled=false",
+                     "--set relay.enabled=false --set console.enabled=false --set receiver.enabled=true",
+                     "--set-string receiver.link='{link}'"):
+            self.assertIn(part, line, "the console prints another line than this test tries")
+        objects = rendered(
+            *given("source.enabled=false", "relay.enabled=false", "console.enabled=false", "receiver.enabled=true"),
+            "--set-string",
+            f"receiver.link={link}",
+            release="flexfeed-receiver",
+        )
+        self.assertEqual(
+            kinds(objects),
+            [
+                "Pod/flexfeed-receiver-test",
+                "Secret/flexfeed-receiver-receiver",
+                "Service/flexfeed-receiver-receiver",
+                "ServiceAccount/flexfeed-receiver",
+                "StatefulSet/flexfeed-receiver-receiver",
+            ],
+        )
+        self.assertEqual(find(objects, "Secret", "flexfeed-receiver-receiver")["stringData"], {"link": link})
+
+    def test_a_receiver_keeps_what_it_is(self):
+        one = find(scenario("receiver"), "StatefulSet", "flexfeed-receiver")["spec"]
+        self.assertEqual(one["replicas"], 1)
+        self.assertEqual([claim["metadata"]["name"] for claim in one["volumeClaimTemplates"]], ["data"])
+        each = find(scenario("receiver-daemonset"), "DaemonSet", "flexfeed-receiver")
+        spec = each["spec"]["template"]["spec"]
+        self.assertEqual(
+            next(volume for volume in spec["volumes"] if volume["name"] == "data")["hostPath"]["path"],
+            "/var/lib/flexfeed-receiver",
+        )
+        self.assertTrue(spec["hostNetwork"])
+        seen = variables(container(each, "receiver"))
+        self.assertEqual(seen["FLEXFEED_NAME"], "edge-$(WHERE)")
+        self.assertEqual(seen["FLEXFEED_WEBHOOK"], "https://example.org/hook")
+        self.assertEqual(seen["FLEXFEED_WEBHOOK_SECRET_FILE"], "/etc/flexfeed/files/webhook-secret")
+
+    def test_relays_are_possible_without_a_source(self):
+        self.assertEqual(
+            kinds(scenario("relay-only")),
+            ["DaemonSet/flexfeed-relay", "Pod/flexfeed-test", "Service/flexfeed-relay", "ServiceAccount/flexfeed"],
+        )
+
+    def test_names_follow_the_release(self):
+        names = {one["metadata"]["name"] for one in rendered(release="prod")}
+        self.assertTrue(all(name.startswith("prod-flexfeed") for name in names), names)
+        for one in rendered("-f", CHART / "ci" / "everything.yaml", release="a" * 53):
+            limit = 52 if one["kind"] in ("StatefulSet", "DaemonSet", "Deployment") else 63
+            self.assertLessEqual(len(one["metadata"]["name"]), limit, "labels with a pod's hash have at most 63")
+
+    def test_images_follow_registry_prefix_and_tag(self):
+        def images(objects):
+            return {one["image"] for _, _, spec in pods(objects) for one in spec["containers"]}
+
+        version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+        self.assertEqual(
+            images(scenario("default")),
+            {f"flexfeed/source:{version}", f"flexfeed/relay:{version}", f"flexfeed/console:{version}", "postgres:15"},
+        )
+        self.assertIn("registry.example.org/team/flexfeed/receiver:1.2.3", images(scenario("everything")))
+
+
+class Settings(unittest.TestCase):
+    """What the programs are told."""
+
+    def test_channels_and_settings_reach_the_source(self):
+        told = settings(scenario("external-database"))
+        channels = told.pop("channel")
+        self.assertEqual(
+            told,
+            {
+                "amt_relay": "feeds.example.org:2268=127.0.0.1:2268",
+                "contact": "mailto:feeds@example.org",
+                "heartbeat_ms": "2000",
+                "min_poll_interval": "30s",
+                "multicast_ttl": "0",
+                "no_replicate": False,
+                "public_address": "feeds.example.org:443",
+                "rate": "20M",
+                "retention": "1000000",
+                "retention_age": "90d",
+            },
+        )
+        self.assertEqual(
+            channels,
+            [
+                {
+                    "name": "lore",
+                    "groups": ["232.70.70.1:4434"],
+                    "feed": [{"url": "https://lore.kernel.org/all/new.atom", "min_interval": "20s"}],
+                },
+                {
+                    "name": "news",
+                    "rate": "5M",
+                    "keep": "100000,30d",
+                    "private": True,
+                    "feed": [
+                        {"url": "https://someone:secret@example.org/news.atom", "interval": "2m"},
+                        {"url": "http://10.0.0.7/inside.atom", "local": True},
+                    ],
+                },
+            ],
+        )
+
+    def test_public_address_gets_the_port_that_receivers_need(self):
+        for arguments, address, relay in [
+            (["publicAddress=a.example"], "a.example:4433", "a.example:2268"),
+            (["publicAddress=a.example:443"], "a.example:443", "a.example:2268"),
+            (["publicAddress=192.0.2.7", "source.service.port=443"], "192.0.2.7:443", "192.0.2.7:2268"),
+            (["publicAddress=2001:db8::7"], "[2001:db8::7]:4433", "[2001:db8::7]:2268"),
+            (["publicAddress=[2001:db8::7]:443"], "[2001:db8::7]:443", "[2001:db8::7]:2268"),
+            (["publicAddress=a.example", "relay.addresses={b.example:9}"], "a.example:4433", "b.example:9"),
+        ]:
+            with self.subTest(arguments):
+                told = settings(rendered(*given(*arguments)))
+                self.assertEqual((told["public_address"], told["amt_relay"]), (address, f"{relay}=127.0.0.1:2268"))
+        told = settings(scenario("nodeport"))
+        self.assertEqual(told["public_address"], "node.example.org:30433")
+        self.assertEqual(told["amt_relay"], "node.example.org:30268=127.0.0.1:2268")
+        self.assertNotIn("amt_relay", settings(rendered()), "without a public address, nobody can reach the relay")
+
+    def test_texts_cannot_break_out_of_the_settings_file(self):
+        nasty = 'https://example.org/"\\\n[[channel]]\nname = "x"\t\u2028'
+        channels = [{"name": "a", "keep": nasty, "feeds": [{"url": nasty}]}]
+        for key in ("source.channels", "source.settings"):
+            value = channels if key == "source.channels" else {"contact": nasty, "list": [nasty, "x"]}
+            told = settings(rendered("--set-json", f"{key}={json.dumps(value)}"))
+            with self.subTest(key):
+                if key == "source.settings":
+                    self.assertEqual((told["contact"], told["list"]), (nasty, [nasty, "x"]))
+                else:
+                    self.assertEqual(told["channel"], [{"name": "a", "keep": nasty, "feed": [{"url": nasty}]}])
+
+    def test_every_standby_is_told_of_its_own_relay(self):
+        objects = scenario("standby")
+        self.assertEqual(settings(objects, 0)["amt_relay"], "192.0.2.1=127.0.0.1:2268")
+        self.assertEqual(settings(objects, 1)["amt_relay"], "192.0.2.2:2268=127.0.0.1:2268")
+        for number in (0, 1):
+            told = settings(objects, number)
+            self.assertEqual((told["cert"], told["key"]), ("/etc/flexfeed/tls/tls.crt", "/etc/flexfeed/tls/tls.key"))
+        seen = variables(container(find(objects, "StatefulSet", "flexfeed-source"), "source"))
+        self.assertEqual(seen["FLEXFEED_CONFIG"], "/etc/flexfeed/config/$(POD_NAME).toml")
+        by_node = variables(container(find(scenario("standby-nodeport"), "StatefulSet", "flexfeed-source"), "source"))
+        self.assertEqual(by_node["FLEXFEED_AMT_RELAY"], "$(HOST_IP):30268=127.0.0.1:2268")
+
+    def test_passwords_are_read_from_files(self):
+        for name in ("default", "external-database"):
+            objects = scenario(name)
+            for kind, part in (("StatefulSet", "source"), ("Deployment", "console")):
+                workload = find(objects, kind, f"flexfeed-{part}")
+                holder = container(workload, part)
+                seen = variables(holder)
+                self.assertEqual(seen["DATABASE_URL"], "", "the image may have a default, which must not win")
+                path = seen["DATABASE_URL_FILE"]
+                mount = next(one for one in holder["volumeMounts"] if path.startswith(one["mountPath"] + "/"))
+                volumes = workload["spec"]["template"]["spec"]["volumes"]
+                volume = next(one for one in volumes if one["name"] == mount["name"])["secret"]
+                self.assertEqual(path, f"{mount['mountPath']}/{volume['items'][0]['path']}")
+                wanted = ("flexfeed-database", "DATABASE_URL") if name == "default" else ("flexfeed-db", "url")
+                self.assertEqual((volume["secretName"], volume["items"][0]["key"]), wanted)
+
+    def test_the_bundled_database_and_its_url_have_one_password(self):
+        data = find(scenario("default"), "Secret", "flexfeed-database")["data"]
+        text = {key: base64.b64decode(value).decode() for key, value in data.items()}
+        self.assertRegex(text["password"], "^[A-Za-z0-9]{40}$")
+        self.assertEqual(
+            text["DATABASE_URL"], f"postgresql://flexfeed:{text['password']}@flexfeed-postgres:5432/flexfeed"
+        )
+        fixed = find(rendered("--set", "database.bundled.password=abc"), "Secret", "flexfeed-database")["data"]
+        self.assertEqual(base64.b64decode(fixed["password"]), b"abc")
+        own = rendered("--set", "database.existingSecret=mine")
+        self.assertNotIn("Secret/flexfeed-database", kinds(own))
+
+    def test_settings_of_relay_console_and_database(self):
+        relay = find(scenario("relay-daemonset"), "DaemonSet", "flexfeed-relay")
+        seen = variables(container(relay, "relay"))
+        self.assertEqual(seen["FLEXFEED_RELAY_MAX_GATEWAYS"], "20000")
+        self.assertEqual(seen["FLEXFEED_RELAY_DENY"], "10.0.0.0/8,192.168.0.0/16")
+        self.assertEqual((seen["FLEXFEED_RELAY_CAPTURE"], seen["FLEXFEED_RELAY_NATIVE_INTERFACE"]), ("true", "eth1"))
+        console = variables(container(find(scenario("external-database"), "Deployment", "flexfeed-console"), "console"))
+        self.assertEqual(console["FLEXFEED_CONSOLE_SESSION_TIME"], "8h")
+        self.assertEqual(console["FLEXFEED_CONSOLE_TRUSTED_PROXY"], "10.0.0.0/8,fd00::/8")
+        self.assertEqual(console["FLEXFEED_CONSOLE_PUBLIC_URL"], "https://console.example.org")
+        postgres = container(find(scenario("everything"), "StatefulSet", "flexfeed-feeds-postgres"), "postgres")
+        self.assertEqual(postgres["args"], ["-c", "max_connections=50", "-c", "shared_buffers=256MB"])
+
+    def test_pods_are_replaced_when_their_settings_change_and_only_then(self):
+        def sums(*pairs):
+            found = {}
+            for one in rendered(*given(*pairs)):
+                if one["kind"] in ("StatefulSet", "Deployment"):
+                    found[one["metadata"]["name"]] = yaml.safe_dump(one["spec"]["template"])
+            return found
+
+        before, same = sums("publicAddress=a.example"), sums("publicAddress=a.example")
+        self.assertEqual(before, same)
+        after = sums("publicAddress=b.example")
+        self.assertNotEqual(before["flexfeed-source"], after["flexfeed-source"])
+        self.assertEqual(before["flexfeed-console"], after["flexfeed-console"])
+        self.assertEqual(before["flexfeed-postgres"], after["flexfeed-postgres"])
+
+
+class Reach(unittest.TestCase):
+    """Who is reached how."""
+
+    def test_all_services_lead_to_ports_that_are_there(self):
+        for path in SCENARIOS:
+            with self.subTest(path.name):
+                objects = rendered("-f", path)
+                for service in (one for one in objects if one["kind"] == "Service"):
+                    name = service["metadata"]["name"]
+                    selector = dict(service["spec"]["selector"])
+                    selector.pop("statefulset.kubernetes.io/pod-name", None)
+                    found = [spec for _, labels, spec in pods(objects) if selector.items() <= labels.items()]
+                    self.assertEqual(len(found), 1, f"Service {name} selects {len(found)} kinds of pods")
+                    ports = {
+                        (port["name"], port["protocol"]) for one in found[0]["containers"] for port in one.get("ports", [])
+                    }
+                    for port in service["spec"]["ports"]:
+                        self.assertIn((port["targetPort"], port["protocol"]), ports, name)
+
+    def test_receivers_keep_their_addresses_and_a_source_without_database(self):
+        service = find(scenario("default"), "Service", "flexfeed-source")["spec"]
+        self.assertEqual(service["type"], "LoadBalancer")
+        self.assertEqual(service["externalTrafficPolicy"], "Local")
+        self.assertTrue(service["publishNotReadyAddresses"])
+        self.assertEqual({(port["port"], port["protocol"]) for port in service["ports"]}, {(4433, "UDP"), (2268, "UDP")})
+        ports = find(scenario("nodeport"), "Service", "flexfeed-source")["spec"]["ports"]
+        self.assertEqual([port["nodePort"] for port in ports], [30433, 30268])
+        inside = find(rendered("--set", "source.service.type=ClusterIP"), "Service", "flexfeed-source")["spec"]
+        self.assertNotIn("externalTrafficPolicy", inside)
+
+    def test_each_standby_has_a_service_of_its_own(self):
+        objects = scenario("standby")
+        for number, name, address in ((0, "flexfeed-source", "192.0.2.1"), (1, "flexfeed-source-1", "192.0.2.2")):
+            spec = find(objects, "Service", name)["spec"]
+            self.assertEqual(spec["selector"]["statefulset.kubernetes.io/pod-name"], f"flexfeed-source-{number}")
+            self.assertEqual(spec["loadBalancerIP"], address)
+        by_node = [one for one in kinds(scenario("standby-nodeport")) if one.startswith("Service/flexfeed-source")]
+        self.assertEqual(by_node, ["Service/flexfeed-source", "Service/flexfeed-source-pods"])
+        spread = find(scenario("standby-nodeport"), "StatefulSet", "flexfeed-source")["spec"]["template"]["spec"]
+        self.assertIn("requiredDuringSchedulingIgnoredDuringExecution", spread["affinity"]["podAntiAffinity"])
+
+    def test_a_standby_counts_as_ready(self):
+        def probed(name):
+            return container(find(scenario(name), "StatefulSet", "flexfeed-source"), "source")["readinessProbe"]["httpGet"]
+
+        self.assertEqual(probed("default")["path"], "/readyz")
+        self.assertEqual(probed("standby")["path"], "/readyz?standby=ok")
+
+    def test_every_program_is_probed(self):
+        for path in SCENARIOS:
+            for name, _, spec in pods(rendered("-f", path)):
+                if name.endswith("-test"):
+                    continue
+                for one in spec["containers"]:
+                    for probe in ("livenessProbe", "readinessProbe"):
+                        self.assertIn(probe, one, f"{path.name}: {name}/{one['name']}")
+                        asked = one[probe].get("httpGet")
+                        if asked:
+                            self.assertIn(asked["port"], [port["name"] for port in one["ports"]])
+
+    def test_the_console_is_found_by_ingress_and_route(self):
+        ingress = find(scenario("sqlite"), "Ingress", "flexfeed-console")["spec"]
+        self.assertEqual(ingress["tls"], [{"hosts": ["console.example.org"], "secretName": "console-tls"}])
+        backend = ingress["rules"][0]["http"]["paths"][0]["backend"]["service"]
+        self.assertEqual(backend, {"name": "flexfeed-console", "port": {"name": "console"}})
+        route = find(scenario("external-database"), "HTTPRoute", "flexfeed-console")["spec"]
+        self.assertEqual(route["parentRefs"], [{"name": "public", "namespace": "gateways"}])
+        self.assertEqual(route["rules"][0]["backendRefs"], [{"name": "flexfeed-console", "port": 80}])
+
+    def test_policies_let_in_what_is_there_to_be_reached(self):
+        objects = scenario("everything")
+        policies = {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == "NetworkPolicy"}
+        prefix = "flexfeed-feeds-"
+        self.assertEqual(set(policies), {prefix + part for part in ("source", "console", "postgres", "receiver")})
+        ports = [port["port"] for rule in policies[prefix + "source"]["ingress"] for port in rule["ports"]]
+        self.assertEqual(ports, ["quic", "amt", "http", "relay-http"])
+        clients = policies[prefix + "postgres"]["ingress"][0]["from"]
+        self.assertEqual(
+            [one["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for one in clients], ["source", "console"]
+        )
+        self.assertEqual(policies[prefix + "postgres"]["egress"], [])
+        for name, spec in policies.items():
+            chosen = spec["podSelector"]["matchLabels"]
+            self.assertEqual(len([1 for _, labels, _ in pods(objects) if chosen.items() <= labels.items()]), 1, name)
+
+
+class Rights(unittest.TestCase):
+    """What pods may do."""
+
+    def test_all_but_capturing_relays_are_restricted(self):
+        for path in SCENARIOS:
+            for name, _, spec in pods(rendered("-f", path)):
+                if path.name in ("relay-daemonset.yaml", "relay-only.yaml") and name.endswith("-relay"):
+                    continue
+                where = f"{path.name}: {name}"
+                self.assertTrue(spec["securityContext"]["runAsNonRoot"], where)
+                self.assertGreater(spec["securityContext"]["runAsUser"], 0, where)
+                self.assertEqual(spec["securityContext"]["seccompProfile"], {"type": "RuntimeDefault"}, where)
+                for one in spec["containers"]:
+                    self.assertEqual(
+                        one["securityContext"],
+                        {
+                            "allowPrivilegeEscalation": False,
+                            "readOnlyRootFilesystem": True,
+                            "capabilities": {"drop": ["ALL"]},
+                        },
+                        where,
+                    )
+                uses_node = spec.get("hostNetwork") or any("hostPath" in one for one in spec.get("volumes", []))
+                if path.name not in ("relay-daemonset.yaml", "receiver-daemonset.yaml", "relay-daemonset-sockets.yaml"):
+                    self.assertFalse(uses_node, where)
+
+    def test_a_capturing_relay_has_one_right(self):
+        spec = find(scenario("relay-daemonset"), "DaemonSet", "flexfeed-relay")["spec"]["template"]["spec"]
+        context = spec["containers"][0]["securityContext"]
+        self.assertEqual(context["capabilities"], {"drop": ["ALL"], "add": ["NET_RAW"]})
+        self.assertFalse(context["allowPrivilegeEscalation"])
+        self.assertTrue(context["readOnlyRootFilesystem"])
+        self.assertEqual(spec["nodeSelector"], {"flexfeed.org/relay": "true"})
+        quiet = find(scenario("relay-daemonset-sockets"), "DaemonSet", "flexfeed-relay")["spec"]["template"]["spec"]
+        self.assertNotIn("add", quiet["containers"][0]["securityContext"]["capabilities"])
+        self.assertTrue(quiet["securityContext"]["runAsNonRoot"])
+
+    def test_nobody_gets_a_token_or_variables_of_services(self):
+        for path in SCENARIOS:
+            objects = rendered("-f", path)
+            accounts = {one["metadata"]["name"] for one in objects if one["kind"] == "ServiceAccount"}
+            for name, _, spec in pods(objects):
+                self.assertFalse(spec["automountServiceAccountToken"], name)
+                self.assertFalse(spec["enableServiceLinks"], name)
+                self.assertIn(spec["serviceAccountName"], accounts, name)
+
+    def test_memory_is_bounded_and_cpu_is_not(self):
+        for path in SCENARIOS:
+            for name, _, spec in pods(rendered("-f", path)):
+                for one in spec["containers"]:
+                    resources = one["resources"]
+                    self.assertIn("memory", resources["limits"], name)
+                    self.assertNotIn("cpu", resources["limits"], name)
+                    self.assertEqual(set(resources["requests"]), {"cpu", "memory"}, name)
+
+
+class Monitoring(unittest.TestCase):
+    """What Prometheus and Grafana get."""
+
+    def test_alerts_and_dashboard_are_those_of_deploy(self):
+        for ours, origin in (("alerts.yml", "prometheus/flexfeed.rules.yml"), ("dashboard.json", "grafana/flexfeed.json")):
+            self.assertEqual(
+                (CHART / "files" / ours).read_text(),
+                (ROOT / "deploy" / origin).read_text(),
+                f"cp deploy/{origin} helm/flexfeed/files/{ours}",
+            )
+        objects = scenario("everything")
+        rule = find(objects, "PrometheusRule", "flexfeed-feeds")
+        self.assertEqual(rule["spec"], yaml.safe_load((ROOT / "deploy/prometheus/flexfeed.rules.yml").read_text()))
+        self.assertEqual(rule["metadata"]["labels"]["release"], "prometheus")
+        board = find(objects, "ConfigMap", "flexfeed-feeds-dashboard")
+        self.assertEqual(board["data"]["flexfeed.json"].strip(), (ROOT / "deploy/grafana/flexfeed.json").read_text().strip())
+        self.assertEqual(board["metadata"]["labels"]["grafana_dashboard"], "1")
+
+    def test_alerts_find_the_jobs_that_they_name(self):
+        objects = scenario("everything")
+        alerts = (ROOT / "deploy/prometheus/flexfeed.rules.yml").read_text()
+        jobs = set()
+        for monitor in (one for one in objects if one["kind"] == "ServiceMonitor"):
+            chosen = monitor["spec"]["selector"]["matchLabels"]
+            services = [
+                one for one in objects
+                if one["kind"] == "Service" and chosen.items() <= one["metadata"]["labels"].items()
+            ]
+            for end in monitor["spec"]["endpoints"]:
+                names = [port["name"] for one in services for port in one["spec"]["ports"]]
+                self.assertEqual(names.count(end["port"]), 1, f"{monitor['metadata']['name']} {end['port']}: {names}")
+                jobs |= {one["replacement"] for one in end["relabelings"] if one["targetLabel"] == "job"}
+        self.assertEqual(jobs, {f"flexfeed-{part}" for part in ("source", "relay", "console", "receiver")})
+        self.assertLessEqual(set(re.findall(r'job="([^"]*)"', alerts)), jobs)
+
+
+class Refusals(unittest.TestCase):
+    """Bad values are refused, in words that name them."""
+
+    def test_the_schema_names_what_is_wrong(self):
+        for arguments, words in [
+            (["--set", "surce.enabled=true"], ["surce"]),
+            (["--set", "source.replica=2"], ["source", "replica"]),
+            (["--set", "source.replicas=0"], ["source/replicas", "minimum"]),
+            (["--set-string", "source.enabled=yes"], ["source/enabled", "boolean"]),
+            (["--set", "publicAddress=https://feeds.example.org"], ["publicAddress"]),
+            (["--set", "publicAddress=feeds.example.org/path"], ["publicAddress"]),
+            (["--set", "database.mode=mysql"], ["database/mode", "bundled"]),
+            (["--set", "database.mode=external,database.url=mysql://h/d"], ["database/url"]),
+            (["--set", "image.pullPolicy=Sometimes"], ["image/pullPolicy"]),
+            (["--set", "source.service.type=Loadbalancer"], ["source/service/type"]),
+            (["--set", "source.service.nodePort=70000"], ["source/service/nodePort"]),
+            (["--set", "source.channels[0].name=a b"], ["source/channels/0/name"]),
+            (["--set", "source.channels[0].name=a,source.channels[0].feeds[0].url=ftp://x"], ["feeds/0/url"]),
+            (["--set", "source.channels[0].name=a,source.channels[0].feed[0].url=https://x"], ["feed"]),
+            (["--set", "source.multicastTtl=300"], ["source/multicastTtl"]),
+            (["--set", "source.tls.nextPin=sha256:short"], ["source/tls/nextPin"]),
+            (["--set", "relay.mode=deamonset"], ["relay/mode", "daemonset"]),
+            (["--set", "relay.udpPorts={}"], ["relay/udpPorts"]),
+            (["--set", "receiver.link=https://x"], ["receiver/link"]),
+            (["--set", "receiver.kind=Deployment"], ["receiver/kind", "StatefulSet"]),
+            (["--set", "console.publicUrl=console.example.org"], ["console/publicUrl"]),
+            (["--set", "console.trustedProxies={traefik}"], ["console/trustedProxies/0"]),
+            (["--set", "source.persistence.size=ten"], ["source/persistence/size"]),
+            (["--set", "log.format=xml"], ["log/format"]),
+        ]:
+            with self.subTest(arguments):
+                complaint = refused(*arguments)
+                for word in words:
+                    self.assertIn(word, complaint.replace("/", "/").replace(".", "/"))
+
+    def test_values_that_do_not_go_together_are_named(self):
+        several = ["source.replicas=2", "source.tls.existingSecret=c"]
+        for pairs, words in [
+            (["source.replicas=2", "relay.enabled=false"], ["source.tls.existingSecret"]),
+            ([*several, "database.mode=sqlite"], ["one source"]),
+            (several, ["relay.addresses"]),
+            ([*several, "relay.addresses={a}"], ["relay.addresses"]),
+            (["database.mode=external"], ["database.existingSecret"]),
+            (["database.mode=external", "database.url=postgres://h/d", "database.existingSecret=x"], ["leave out"]),
+            (["database.mode=sqlite", "source.enabled=false"], ["console.enabled"]),
+            (["database.mode=sqlite", "source.persistence.enabled=false"], ["source.persistence.enabled"]),
+            (["receiver.enabled=true"], ["receiver.existingSecret"]),
+            (["console.ingress.enabled=true"], ["console.ingress.host"]),
+            (["console.httpRoute.enabled=true"], ["console.httpRoute.parentRefs"]),
+            (["source.enabled=false", "console.enabled=false"], ["nothing is enabled"]),
+            (["publicAddress=a.example", "source.service.type=NodePort"], ["source.service.nodePort"]),
+            (
+                ["publicAddress=a.example:30433", "source.service.type=NodePort", "source.service.nodePort=30433"],
+                ["source.service.relayNodePort"],
+            ),
+        ]:
+            with self.subTest(pairs):
+                complaint = refused(*given(*pairs))
+                for word in words:
+                    self.assertIn(word, complaint)
+
+    def test_every_value_has_a_place_in_the_schema_and_a_comment(self):
+        schema = json.loads((CHART / "values.schema.json").read_text())
+        values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+        def walk(value, shape, path):
+            if "$ref" in shape:
+                shape = schema["definitions"][shape["$ref"].rsplit("/", 1)[1]]
+            known = shape.get("properties")
+            if known is None or not isinstance(value, dict):
+                return
+            missing = set(known) - set(value) - {"global", "claims"}
+            self.assertFalse(missing, f"{path}: in the schema and without a default: {missing}")
+            self.assertFalse(shape["additionalProperties"], path)
+            for key, inner in value.items():
+                self.assertIn(key, known, path)
+                walk(inner, known[key], f"{path}.{key}")
+
+        # What users write into are no values of the chart's own.
+        schema["definitions"]["resources"] = {}
+        walk(values, schema, "")
+
+
+class Notes(unittest.TestCase):
+    """What is said after an install."""
+
+    def test_next_steps_can_be_followed(self):
+        said = notes("-f", str(CHART / "ci" / "default.yaml"))
+        for line in (
+            "kubectl -n feeds get service flexfeed-source",
+            "to come to feeds.example.org:4433, and to relays at feeds.example.org:2268",
+            "kubectl -n feeds exec flexfeed-source-0 -c source -- /usr/bin/flexfeed-source token create",
+            "port-forward service/flexfeed-console 9470:80",
+            "exec deployment/flexfeed-console -- /usr/bin/flexfeed-console setup-link",
+            "helm -n feeds test flexfeed",
+        ):
+            self.assertIn(line, said)
+        self.assertNotIn("WARNING", said)
+        small = notes("-f", str(CHART / "ci" / "sqlite.yaml"))
+        self.assertIn("is at https://console.example.org", small)
+        self.assertIn("logs flexfeed-source-0 -c source", small)
+
+    def test_traps_are_warned_about(self):
+        for pairs, words in [
+            ([], "publicAddress is not set"),
+            (["console.ingress.enabled=true", "console.ingress.host=c.example"], "http://c.example, without TLS"),
+            (["console.service.type=NodePort"], "without TLS"),
+            (["console.publicUrl=https://c.example"], "console.trustedProxies is not set"),
+            (["relay.mode=daemonset"], "relay.addresses is not set"),
+            (["relay.mode=daemonset", "relay.addresses={a}"], "source.hostNetwork=true"),
+            (["source.persistence.enabled=false"], "another certificate"),
+            (["database.bundled.persistence.enabled=false"], "everything is lost"),
+            (["database.mode=external", "database.url=postgres://u:p@h/d"], "database.existingSecret"),
+        ]:
+            with self.subTest(pairs):
+                self.assertIn(words, notes(*given(*pairs)))
+
+
+if __name__ == "__main__":
+    unittest.main()
