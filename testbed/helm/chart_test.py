@@ -340,6 +340,19 @@ class Reach(unittest.TestCase):
                         if asked:
                             self.assertIn(asked["port"], [port["name"] for port in one["ports"]])
 
+    def test_helm_test_asks_every_part(self):
+        for path in SCENARIOS:
+            objects = rendered("-f", path)
+            asked = [one for one in objects if one["kind"] == "Pod"]
+            services = {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == "Service"}
+            programs = {one["name"] for name, _, spec in pods(objects) if not name.endswith("-test") for one in spec["containers"]}
+            self.assertEqual({one["name"] for pod in asked for one in pod["spec"]["containers"]}, programs - {"postgres"}, path.name)
+            for one in (one for pod in asked for one in pod["spec"]["containers"]):
+                variable, port = re.fullmatch(r"\[?\$\((\w+)_SERVICE_HOST\)\]?:(\d+)", one["command"][-1]).groups()
+                service = next(spec for name, spec in services.items() if name.upper().replace("-", "_") == variable)
+                self.assertNotIn("clusterIP", service, "a headless Service has no such variable")
+                self.assertIn(int(port), [entry["port"] for entry in service["ports"]])
+
     def test_the_console_is_found_by_ingress_and_route(self):
         ingress = find(scenario("sqlite"), "Ingress", "flexfeed-console")["spec"]
         self.assertEqual(ingress["tls"], [{"hosts": ["console.example.org"], "secretName": "console-tls"}])
@@ -409,7 +422,7 @@ class Rights(unittest.TestCase):
             accounts = {one["metadata"]["name"] for one in objects if one["kind"] == "ServiceAccount"}
             for name, _, spec in pods(objects):
                 self.assertFalse(spec["automountServiceAccountToken"], name)
-                self.assertFalse(spec["enableServiceLinks"], name)
+                self.assertEqual(spec["enableServiceLinks"], name.endswith("-test"), name)
                 self.assertIn(spec["serviceAccountName"], accounts, name)
 
     def test_memory_is_bounded_and_cpu_is_not(self):
