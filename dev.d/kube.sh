@@ -84,7 +84,7 @@ chart() {
 		"$HELM" lint --strict --quiet "$root/helm/flexfeed" --values "$values" || fail 1 "helm lint does not like $values"
 	done
 	step 'Testing what the chart makes of values'
-	(cd "$root/testbed/helm" && "$python" -m unittest --quiet chart_test programs_test)
+	(cd "$root/testbed/helm" && "$python" -m unittest --quiet chart_test rules_test programs_test)
 	step 'Validating all objects of all scenarios'
 	"$python" "$root/testbed/helm/schemas.py"
 	"$python" "$root/testbed/helm/values_table.py"

@@ -31,6 +31,11 @@ def rendered(*arguments, release="flexfeed", kubernetes=KUBERNETES, chart=CHART)
     return [one for one in yaml.safe_load_all(out) if one]
 
 
+def given(*pairs):
+    """The values as arguments."""
+    return [word for pair in pairs for word in ("--set", pair)]
+
+
 def scenario(name, *arguments, **others):
     """The objects of a scenario of the folder ci."""
     return rendered("-f", CHART / "ci" / f"{name}.yaml", *arguments, **others)

@@ -70,12 +70,12 @@ class Cluster:
         """helm in this namespace."""
         return run(os.environ.get("HELM", "helm"), "--namespace", self.namespace, *arguments)
 
-    def install(self, release, values, *arguments, verb="install", patience="4m"):
-        """Installs or upgrades the chart with these values, and waits until all is ready."""
+    def install(self, release, values, *arguments, verb="install", patience="4m", waits=True):
+        """Installs or upgrades the chart with these values, and waits until all is ready unless `waits` says no."""
         path = pathlib.Path(f"/tmp/flexfeed-values-{os.getpid()}.json")
         path.write_text(json.dumps(values))
         try:
-            return self.helm(verb, release, CHART, "--values", path, "--wait", "--timeout", patience, *arguments)
+            return self.helm(verb, release, CHART, "--values", path, *(["--wait"] if waits else []), "--timeout", patience, *arguments)
         except Failed as error:
             raise Failed(f"{error}\n{self.troubles()}") from None
         finally:
