@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::credential::{self, Credential, CredentialError};
 use crate::durable::{FileError, make_folder, replace};
+use crate::ownership::remedy;
 
 /// `status` holds the lock for an instant to see whether anybody else does; a receiver that starts
 /// in that instant tries again.
@@ -23,18 +24,14 @@ const LOCK_PAUSE: Duration = Duration::from_millis(40);
 pub enum DataError {
     /// It cannot be made or written to.
     #[error(
-        "cannot use the data folder {}: {problem}. This process runs as uid {uid} and must be able to write there: \
-         give the folder to it (chown -R {uid} {}), or choose another with --data DIR or FLEXFEED_DATA; \
-         in a container, mount a volume that uid {uid} may write to",
-        folder.display(), folder.display()
+        "cannot use the data folder {}: {problem}; {}",
+        folder.display(), remedy(folder, &problem.path, &problem.source)
     )]
     Unusable {
         /// The folder.
         folder: PathBuf,
         /// What failed.
         problem: FileError,
-        /// This process's effective user id.
-        uid: u32,
     },
     /// There is no room for what has to be in it.
     #[error(
@@ -92,18 +89,14 @@ impl DataFolder {
     /// If it cannot be written to, another receiver uses it, or the id is damaged.
     pub fn open(folder: &Path) -> Result<Self, DataError> {
         let unusable = |problem: FileError| {
-            let (folder, uid) = (folder.to_owned(), rustix::process::geteuid().as_raw());
+            let folder = folder.to_owned();
             match is_full(&problem) {
                 true => DataError::Full {
                     folder,
                     problem,
-                    uid,
+                    uid: rustix::process::geteuid().as_raw(),
                 },
-                false => DataError::Unusable {
-                    folder,
-                    problem,
-                    uid,
-                },
+                false => DataError::Unusable { folder, problem },
             }
         };
         let state = state_folder(folder);
@@ -266,7 +259,6 @@ pub(crate) fn read_id(state: &Path) -> Result<Option<Uuid>, DataError> {
         Err(source) => Err(DataError::Unusable {
             folder: state.to_owned(),
             problem: FileError::of("read", &path)(source),
-            uid: rustix::process::geteuid().as_raw(),
         }),
     }
 }

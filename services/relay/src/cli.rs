@@ -32,6 +32,13 @@ Exit codes:
 
 In the live view, q or Ctrl-C ends it, and the arrow keys scroll. NO_COLOR is respected.";
 
+const HOLD_HELP: &str = "\
+Does nothing until it is told to end (SIGTERM, SIGINT).
+
+Where a source and a relay share the network of a container, as in docker-compose.yml, that container
+is one that does nothing else: a source or relay that starts again finds the network as it was, and
+the other one does not lose it.";
+
 const CHECK_HELP: &str = "\
 Takes all options of 'run', and reads the environment and the file as it does.
 
@@ -53,6 +60,8 @@ pub enum Request {
         /// Live, on the terminal.
         watch: bool,
     },
+    /// To hold the network that other containers share.
+    Hold,
     /// To look at the settings.
     ConfigCheck {
         /// Those of the command line.
@@ -76,6 +85,7 @@ pub fn parse(
             json: given.get_flag("json"),
             watch: given.get_flag("watch"),
         },
+        Some(("hold", _)) => Request::Hold,
         Some(("config", given)) => match given.subcommand() {
             Some((_, given)) => Request::ConfigCheck {
                 line: layer(given),
@@ -125,6 +135,11 @@ pub fn command() -> Command {
                         .conflicts_with("json")
                         .help("Shows it live on the terminal"),
                 ),
+        )
+        .subcommand(
+            Command::new("hold")
+                .about("Does nothing until it is told to end")
+                .long_about(HOLD_HELP),
         )
         .subcommand(
             Command::new("config")
@@ -216,6 +231,8 @@ mod tests {
         assert!(read(&["status", "--mtu", "1280"]).is_err());
         let check = read(&["config", "check", "--mtu", "1280", "--json"]).unwrap();
         assert!(matches!(check, Request::ConfigCheck { json: true, .. }));
+        assert!(matches!(read(&["hold"]), Ok(Request::Hold)));
+        assert!(read(&["hold", "--mtu", "1280"]).is_err());
         assert!(read(&["config"]).is_err());
         assert!(read(&["nonsense"]).is_err());
     }

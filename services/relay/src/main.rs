@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Request::Run(line) => relay(line),
         Request::ConfigCheck { line, json } => check_settings(line, json),
         Request::Status { line, json, watch } => show_status(line, json, watch),
+        Request::Hold => hold(),
     }
 }
 
@@ -53,6 +54,13 @@ fn relay(line: Layer) -> ExitCode {
             tracing::error!("{error:#}");
             ExitCode::from(FAILURE)
         }
+    }
+}
+
+fn hold() -> ExitCode {
+    match run::hold() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(FAILURE, &format!("{error:#}")),
     }
 }
 

@@ -39,6 +39,25 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
     result
 }
 
+/// Does nothing until it is told to stop.
+///
+/// # Errors
+/// If the system gives no signals.
+pub fn hold() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(())
+    })
+}
+
 /// What tests may break; nothing in ordinary builds.
 #[cfg(feature = "sabotage")]
 fn sabotage(relay: &mut amt::relay::Config) -> anyhow::Result<bool> {

@@ -11,6 +11,7 @@ use crate::config::Settings;
 use crate::credential;
 use crate::data;
 use crate::http::listen;
+use crate::ownership;
 use crate::status::file as status_file;
 
 /// Outputs of an ordinary feed fit many times, in bytes.
@@ -67,12 +68,11 @@ pub(super) fn examine(settings: &Settings, report: &mut Report) -> bool {
     running
 }
 
+/// What to do where the folder cannot be used; judged by what writing into it says.
 pub(super) fn give_it(folder: &Path) -> String {
-    let uid = rustix::process::geteuid().as_raw();
-    format!(
-        "give the folder to uid {uid}, which this runs as (chown -R {uid} {}), or choose another with --data DIR",
-        folder.display()
-    )
+    let problem = write_into(folder).err();
+    let problem = problem.unwrap_or_else(|| std::io::ErrorKind::PermissionDenied.into());
+    ownership::remedy(folder, folder, &problem)
 }
 
 fn write_into(folder: &Path) -> std::io::Result<()> {

@@ -1,6 +1,8 @@
 //! Enrolment links: all that a receiver needs, in one line.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use url::Url;
@@ -25,6 +27,58 @@ pub fn link(token: &str, address: &str, pins: &[[u8; 32]], channels: &[String]) 
         link.push_str(&part);
     }
     link
+}
+
+/// The token and the link of a file; `None` if it is not there.
+pub(super) fn kept(file: &Path) -> Result<Option<(String, String)>, Failure> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            let shown = file.display();
+            return Err(Failure::other(format_args!("cannot read {shown}: {error}")));
+        }
+    };
+    let link = text.trim();
+    let token = Url::parse(link)
+        .ok()
+        .filter(|url| url.scheme() == "flexfeed")
+        .map(|url| url.username().to_owned());
+    let token = token.ok_or_else(|| {
+        Failure::other(format_args!(
+            "{} holds something else than an enrolment link: name another file, or remove it",
+            file.display()
+        ))
+    })?;
+    Ok(Some((token, link.to_owned())))
+}
+
+/// Puts a link into a file that only its owner can read; whoever reads it finds all of it, or what
+/// was there before.
+pub(super) fn keep(file: &Path, link: &str) -> Result<(), Failure> {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = Path::new(&beside);
+    let mut options = OpenOptions::new();
+    let written = options
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(beside)
+        .and_then(|mut to| {
+            to.write_all(format!("{link}\n").as_bytes())?;
+            to.sync_all()
+        })
+        .and_then(|()| fs::rename(beside, file));
+    written.map_err(|error| {
+        // What there is of it is of no use, and holds a secret.
+        let _ = fs::remove_file(beside);
+        let shown = file.display();
+        Failure::other(format_args!(
+            "cannot put the link into {shown}: {error}; its token was made: see token list"
+        ))
+    })
 }
 
 /// Where receivers find the source, and how they recognise it.
@@ -85,4 +139,32 @@ fn present_pin(config: &Config) -> Result<[u8; 32], Failure> {
     let first = Pem::iter_from_buffer(&pem).next();
     let pem = first.and_then(Result::ok).ok_or_else(unusable)?;
     flexicast_tokio::spki_pin(&pem.contents).ok_or_else(unusable)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_link_is_kept_for_its_owner_and_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("link");
+        assert_eq!(kept(&file).unwrap(), None);
+        for link in ["flexfeed://T@h:1?ch=lore", "flexfeed://U@h:2?ch=lore"] {
+            keep(&file, link).unwrap();
+            let (token, found) = kept(&file).unwrap().unwrap();
+            assert_eq!((token.as_str(), found.as_str()), (&link[11..12], link));
+            let mode = fs::metadata(&file).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        fs::write(&file, "something else").unwrap();
+        assert!(kept(&file).unwrap_err().to_string().contains("something"));
+        let nowhere = folder.path().join("no/link");
+        let told = keep(&nowhere, "flexfeed://T@h:1").unwrap_err().to_string();
+        assert!(told.contains("no/link") && told.contains("token list"));
+    }
 }

@@ -1,5 +1,7 @@
 //! `token …`.
 
+use std::path::Path;
+
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::json;
 use store::Store;
@@ -62,8 +64,16 @@ async fn create(config: &Config, store: &dyn Store, new: &NewToken) -> Result<An
         ));
     }
     let whereabouts = link::whereabouts(config)?;
+    let with = |token: &str| link::link(token, &whereabouts.address, &whereabouts.pins, channels);
+    if let Some(file) = &new.link_file
+        && let Some(link) = still_good(store, file, with).await?
+    {
+        let text = format!("{} has a link that is still good.", file.display());
+        let json = json!({"token": null, "link": link, "run": run_line(&link), "file": file});
+        return Ok(Answer::new(text, json));
+    }
     let token = BASE64URL_NOPAD.encode(&data::random()?);
-    let link = link::link(&token, &whereabouts.address, &whereabouts.pins, channels);
+    let link = with(&token);
     if link.len() > MAX_LINK {
         return Err(Failure::other(format_args!(
             "the link would be longer than the {MAX_LINK} bytes that receivers read: name fewer \
@@ -80,18 +90,41 @@ async fn create(config: &Config, store: &dyn Store, new: &NewToken) -> Result<An
             channels: new.channels.clone(),
         })
         .await?;
-    let run = format!("flexfeed-receiver '{link}'");
+    let run = run_line(&link);
     let doubt = whereabouts.doubt.map(|doubt| format!("Note: {doubt}.\n\n"));
-    let text = format!(
-        "Token {} {}. This link is shown only now; whoever has it can subscribe:\n\n  {link}\n\n\
-         Run a receiver:\n\n  {run}\n\n{}",
-        row.id,
-        terms(&row),
-        doubt.unwrap_or_default()
-    );
+    let doubt = doubt.unwrap_or_default();
+    let terms = format!("Token {} {}", row.id, terms(&row));
+    let text = match &new.link_file {
+        Some(file) => {
+            link::keep(file, &link)?;
+            let file = file.display();
+            format!("{terms}. Its link is in {file}; whoever has it can subscribe.\n\n{doubt}")
+        }
+        None => format!(
+            "{terms}. This link is shown only now; whoever has it can subscribe:\n\n  {link}\n\n\
+             Run a receiver:\n\n  {run}\n\n{doubt}"
+        ),
+    };
     let token = rows::Token::of(&row);
-    let json = json!({"token": token, "link": link, "run": run});
+    let json = json!({"token": token, "link": link, "run": run, "file": new.link_file});
     Ok(Answer::new(text, json))
+}
+
+fn run_line(link: &str) -> String {
+    format!("flexfeed-receiver '{link}'")
+}
+
+/// The link in a file, if it is what would be made now, but for the token, and that is good.
+async fn still_good(
+    store: &dyn Store,
+    file: &Path,
+    with: impl Fn(&str) -> String,
+) -> Result<Option<String>, Failure> {
+    let Some((token, link)) = link::kept(file)? else {
+        return Ok(None);
+    };
+    let good = link == with(&token) && store.token_valid(&token_hash(token.as_bytes())).await?;
+    Ok(good.then_some(link))
 }
 
 /// Whom it admits, in words.

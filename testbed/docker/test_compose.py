@@ -1,0 +1,288 @@
+"""docker-compose.yml: one command brings everything up, with each of the two kinds of Compose that is here."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+import unittest
+import urllib.request
+
+from engine import PREFIX, RUN, TAG, Container, TooLate, docker, image, inspect, wait
+from growing import Feed
+from stage import fetch, free_port
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
+POSTGRES = "flexfeed-test-postgres"
+# Compose 1.29 takes no /dev/null for that; without it, the .env of whoever runs the tests would count.
+EMPTY = tempfile.NamedTemporaryFile(prefix=f"{RUN}-", suffix=".env")
+SERVICES = {"postgres", "edge", "source", "relay", "console", "enrol", "receiver-a", "receiver-b"}
+
+
+def kinds():
+    """The commands of Compose that are here, by what they are called in the tests."""
+    found = {}
+    for name, command in {"v2": ["docker", "compose"], "v1": ["docker-compose"]}.items():
+        try:
+            done = subprocess.run([*command, "version"], capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            continue
+        if done.returncode == 0:
+            found[name] = command
+    return found
+
+
+KINDS = kinds()
+
+
+def postgres_image():
+    """The image of PostgreSQL: that of POSTGRES_IMAGE, or a stand-in that is made here, once, on the base of our images."""
+    named = os.environ.get("POSTGRES_IMAGE")
+    if named:
+        return named
+    if not docker("image", "ls", "-q", POSTGRES):
+        local = docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "flexfeed-base").split()
+        base = local[0] if local else "debian:bookworm-slim"
+        here = os.path.join(os.path.dirname(__file__), "postgres")
+        docker("build", "-q", "-t", POSTGRES, "--build-arg", f"BASE_IMAGE={base}", here, timeout=600)
+    return POSTGRES
+
+
+class Console:
+    """The console's API, as a browser that has followed the setup link."""
+
+    def __init__(self, link):
+        base, token = link.split("setup#")
+        self.base = base.rstrip("/")
+        self.cookie = None
+        self.csrf = None
+        body = {"name": "ann", "password": "a long word for tests", "token": token}
+        self.csrf = self.post("/api/v1/setup", body)["csrf"]
+
+    def _ask(self, path, body=None):
+        request = urllib.request.Request(self.base + path, data=body and json.dumps(body).encode())
+        request.add_header("Origin", self.base)
+        if body:
+            request.add_header("Content-Type", "application/json")
+        if self.cookie:
+            request.add_header("Cookie", self.cookie)
+            request.add_header("X-CSRF-Token", self.csrf or "")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            if cookie := answer.headers.get("Set-Cookie"):
+                self.cookie = cookie.split(";")[0]
+            return json.loads(answer.read() or "null")
+
+    def get(self, path):
+        """Asks."""
+        return self._ask(path)
+
+    def post(self, path, body):
+        """Acts."""
+        return self._ask(path, body)
+
+    def rungs(self):
+        """The rung of each receiver, by name."""
+        page = self.get("/api/v1/receivers")
+        return {one["name"]: one["rung"] for one in page["items"]}
+
+
+class Project:
+    """The services of docker-compose.yml under a name of their own, with a feed of this process and free ports."""
+
+    def __init__(self, command, services=()):
+        self.command = command
+        self.feed = Feed()
+        self.feed.add(20)
+        gateway = inspect("bridge", "network")["IPAM"]["Config"][0].get("Gateway", "172.17.0.1")
+        url = f"http://{gateway}:{self.feed.port}"
+        self.console, self.a, self.b = free_port(), free_port(), free_port()
+        self.settings = {
+            "COMPOSE_PROJECT_NAME": RUN,
+            "FLEXFEED_IMAGE_PREFIX": PREFIX,
+            "FLEXFEED_TAG": TAG,
+            "POSTGRES_IMAGE": postgres_image(),
+            "SOURCE_PORT": str(free_port()),
+            "RELAY_PORT": str(free_port()),
+            "CONSOLE_PORT": str(self.console),
+            "CONSOLE_URL": f"http://127.0.0.1:{self.console}",
+            "RECEIVER_A_PORT": str(self.a),
+            "RECEIVER_B_PORT": str(self.b),
+            "FEED": f"{url}/feed.atom",
+            "MORE_CHANNELS": f"news,feed={url}/challenge",
+            "ALLOW_PRIVATE_FEEDS": "true",
+        }
+        # The default, unless this engine has other addresses than most.
+        if gateway != "172.17.0.1":
+            self.settings["PUBLIC_ADDRESS"] = gateway
+        self.services = services
+
+    def compose(self, *arguments, check=True, timeout=240):
+        """Runs Compose; returns all that it printed."""
+        done = subprocess.run(
+            [*self.command, "--env-file", EMPTY.name, "-f", f"{ROOT}/docker-compose.yml", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={**os.environ, **self.settings},
+            check=False,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{arguments}: {done.stdout}\n{done.stderr}")
+        return done.stdout + done.stderr
+
+    def __enter__(self):
+        self.compose("up", "-d", *self.services)
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind:
+            print(self.compose("ps", "-a", check=False) if self.command[0] == "docker" else self.compose("ps", check=False))
+            print(self.compose("logs", "--tail", "15", check=False))
+        self.compose("down", "-v", "--timeout", "10", check=False)
+        self.feed.close()
+
+    def setup_link(self):
+        """What the console's log says."""
+        found = wait(
+            "a link in the console's log",
+            lambda: re.search(r"http://\S+/setup#\S+", self.compose("logs", "console")),
+        )
+        return found.group(0)
+
+    def container(self, service):
+        """The container of a service."""
+        named = ["--filter", f"label=com.docker.compose.service={service}"]
+        project = ["--filter", f"label=com.docker.compose.project={RUN}"]
+        return Container(docker("ps", "-aq", *project, *named))
+
+    def entries(self, port):
+        """What a receiver serves."""
+        return fetch(f"http://127.0.0.1:{port}/feeds/lore.atom")
+
+
+def has_all(project, port):
+    """Whether a receiver's Atom file has all entries that there are."""
+    document = project.entries(port)
+    return all(f"<id>{one}</id>" in document for one in project.feed.all()[-300:])
+
+
+class Written(unittest.TestCase):
+    """What can be seen without starting anything."""
+
+    def test_both_read_it(self):
+        """All services are there, those of the profile on request, and every variable is in .env.example, with its default."""
+        self.assertTrue(KINDS, "there is no Compose here: apt-get install docker-compose")
+        for kind, command in KINDS.items():
+            with self.subTest(kind):
+                plain = [*command, "--env-file", EMPTY.name, "-f", f"{ROOT}/docker-compose.yml"]
+                listed = subprocess.run([*plain, "config", "--services"], capture_output=True, text=True, check=True)
+                # 1.29 lists those of profiles in any case; it does not start them.
+                also = {"prometheus", "grafana"} if kind == "v1" else set()
+                self.assertEqual(set(listed.stdout.split()), SERVICES | also)
+                profile = [*plain, "--profile", "monitoring", "config", "--services"]
+                listed = subprocess.run(profile, capture_output=True, text=True, check=True)
+                self.assertEqual(set(listed.stdout.split()), SERVICES | {"prometheus", "grafana"})
+        with open(f"{ROOT}/docker-compose.yml", encoding="utf-8") as file:
+            used = dict(re.findall(r"\$\{(\w+):?-([^}]*)\}", file.read()))
+        with open(f"{ROOT}/.env.example", encoding="utf-8") as file:
+            explained = dict(re.findall(r"^#(\w+)=(.*)$", file.read(), re.M))
+        self.assertEqual(explained, used)
+
+    def test_mounted_files_are_there(self):
+        """Docker would make folders in the place of those that are not."""
+        with open(f"{ROOT}/docker-compose.yml", encoding="utf-8") as file:
+            mounted = re.findall(r"- (\./\S+?):/", file.read())
+        self.assertGreater(len(mounted), 3)
+        for path in mounted:
+            self.assertTrue(os.path.isfile(os.path.join(ROOT, path)), path)
+
+
+class Up(unittest.TestCase):
+    """All of it, started."""
+
+    def play(self, command):
+        """The whole way of somebody who tries it."""
+        with Project(command) as project:
+            # The receivers of the file have enrolled by themselves and are on the flow.
+            link = project.setup_link()
+            self.assertTrue(link.startswith(f"http://127.0.0.1:{project.console}/"), link)
+            console = Console(link)
+            names = {"receiver-a", "receiver-b"}
+            wait(
+                "both receivers on amt in the dashboard",
+                lambda: {n for n, rung in console.rungs().items() if rung == "amt"} == names,
+                90,
+            )
+            # The dashboard says that one feed's server wants to know whether a person asks; the other one flows.
+            states = {feed["channel"]: feed["state"] for feed in console.get("/api/v1/feeds")["items"]}
+            self.assertEqual(states["news"], "challenged")
+            self.assertIn(states["lore"], ("ok", "not-modified"))
+            wait("all entries at both", lambda: all(has_all(project, p) for p in (project.a, project.b)))
+            self.with_the_line_of_the_dashboard(project, console)
+            self.killed_in_turn(project, console)
+            # Another `up` changes nothing, and makes no other link.
+            before = self.tokens(console)
+            project.compose("up", "-d")
+            self.assertEqual(self.tokens(console), before)
+            self.assertFalse(project.container("prometheus").name, "a service of a profile that nobody asked for runs")
+
+    def tokens(self, console):
+        """How many tokens there are."""
+        return len(console.get("/api/v1/enrolments")["items"])
+
+    def with_the_line_of_the_dashboard(self, project, console):
+        """What the page "add a receiver" shows is run as it is, but for the name, the port and the volume."""
+        made = console.post("/api/v1/enrolments", {"label": "test", "channels": [], "limit": 1, "expires_ms": None})
+        line = shlex.split(made["docker_run"])
+        port = free_port()
+        line[line.index("127.0.0.1:8080:8080")] = f"127.0.0.1:{port}:8080"
+        line[line.index("feeds:/data")] = f"{RUN}-feeds:/data"
+        line[line.index("flexfeed/receiver")] = image("receiver")
+        name = f"{RUN}-line"
+        subprocess.run([*line[:2], "--name", name, "--hostname", "by-line", *line[2:]], check=True, stdout=subprocess.DEVNULL)
+        try:
+            wait("its entries", lambda: has_all(project, port))
+            wait("it is on amt in the dashboard", lambda: console.rungs().get("by-line") == "amt", 90)
+        finally:
+            docker("rm", "-f", name)
+            docker("volume", "rm", f"{RUN}-feeds")
+
+    def killed_in_turn(self, project, console):
+        """Source and relay die and are started again: everything is as before, and nothing is missing."""
+        for service in ("source", "relay"):
+            one = project.container(service)
+            one.kill()
+            project.feed.add(30)
+            one.start()
+            wait("all entries at both", lambda: all(has_all(project, p) for p in (project.a, project.b)))
+        wait(
+            "both receivers on amt again",
+            lambda: [console.rungs().get(f"receiver-{n}") for n in "ab"] == ["amt"] * 2,
+            120,
+        )
+
+    @unittest.skipUnless("v2" in KINDS, "Compose 2 is not here")
+    def test_v2(self):
+        """With Compose 2."""
+        self.play(KINDS["v2"])
+
+    @unittest.skipUnless("v1" in KINDS, "docker-compose 1.29 is not here")
+    def test_v1(self):
+        """With docker-compose 1.29."""
+        self.play(KINDS["v1"])
+
+    @unittest.skipUnless(KINDS, "there is no Compose here")
+    def test_without_the_relay_it_is_noticed(self):
+        """The same without the service `relay`: nobody is on amt, or the tests above say nothing."""
+        command = next(iter(KINDS.values()))
+        wanted = sorted(SERVICES - {"relay", "receiver-b"})
+        with Project(command, wanted) as project:
+            console = Console(project.setup_link())
+            wait("on the copies", lambda: console.rungs().get("receiver-a") == "replicated", 90)
+            with self.assertRaises(TooLate):
+                wait("on amt", lambda: console.rungs().get("receiver-a") == "amt", 20)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,142 @@
+"""What the images are: small, without a shell, for a numeric user, healthy, and done when they are told to be."""
+
+import io
+import json
+import os
+import subprocess
+import tarfile
+import time
+import unittest
+import zlib
+
+from engine import RUN, Container, docker, image, inspect, wait
+from stage import CONTAINED
+
+ALL = ("source", "relay", "receiver", "console", "gateway")
+
+# What the engine puts into each container.
+ENGINE = {".dockerenv", "dev/console", "etc/hostname", "etc/hosts", "etc/resolv.conf"}
+
+# What the receiver's image may have, compressed, in bytes.
+RECEIVER = 30_000_000
+
+
+def files(name):
+    """The names of what is in an image, but for what the engine mounts."""
+    made = docker("create", image(name), "--help")
+    try:
+        whole = subprocess.run(["docker", "export", made], capture_output=True, check=True).stdout
+    finally:
+        docker("rm", made)
+    with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
+        return {one.name: one for one in tar.getmembers()}
+
+
+class Image(unittest.TestCase):
+    """Looked at from outside."""
+
+    def test_nothing_but_the_program(self):
+        """One program, no shell, no package manager, nothing that somebody else may write to but /data."""
+        for name in ALL:
+            with self.subTest(name):
+                found = files(name)
+                programs = {path for path, one in found.items() if one.isfile() and one.mode & 0o111}
+                programs = {path for path in programs if ".so" not in path and path not in ENGINE}
+                self.assertEqual(programs, {f"usr/bin/flexfeed-{name}"})
+                for path, one in found.items():
+                    ours = path == "data" or path.startswith("data/")
+                    self.assertEqual(one.uid, 65532 if ours else 0, path)
+                    self.assertFalse(one.mode & 0o6000, f"{path} would give rights away")
+                for path in ("etc/passwd", "etc/nsswitch.conf", "etc/ssl/certs/ca-certificates.crt"):
+                    self.assertIn(path, found)
+                self.assertIn("usr/share/doc/flexfeed/LICENSE-MIT", found)
+
+    def test_how_they_run(self):
+        """A numeric user, a health check by the program itself, and labels."""
+        version = docker("run", "--rm", image("receiver"), "--version").split()[-1]
+        for name in ALL:
+            with self.subTest(name):
+                config = inspect(image(name), "image")["Config"]
+                self.assertEqual(config["User"], "65532:65532")
+                self.assertEqual(config["Entrypoint"], [f"/usr/bin/flexfeed-{name}"])
+                self.assertFalse(config.get("Cmd"))
+                self.assertEqual(config["StopSignal"], "SIGTERM")
+                if name != "gateway":
+                    self.assertEqual(config["Healthcheck"]["Test"], ["CMD", f"/usr/bin/flexfeed-{name}", "health"])
+                labels = config["Labels"]
+                self.assertEqual(labels["org.opencontainers.image.version"], version)
+                self.assertEqual(labels["org.opencontainers.image.licenses"], "Apache-2.0 OR MIT")
+
+    def test_the_receiver_is_small(self):
+        """Compressed, as it is sent to a registry."""
+        with subprocess.Popen(["docker", "save", image("receiver")], stdout=subprocess.PIPE) as saving:
+            packer = zlib.compressobj(6)
+            size = sum(len(packer.compress(part)) for part in iter(lambda: saving.stdout.read(1 << 20), b""))
+        size += len(packer.flush())
+        print(f"flexfeed/receiver: {size / 1e6:.1f} MB compressed")
+        self.assertLessEqual(size, RECEIVER)
+
+
+class Running(unittest.TestCase):
+    """Each by itself, contained, and without what it would be connected with."""
+
+    LINK = "flexfeed://T@192.0.2.1:4433?pin=sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA&ch=lore"
+
+    def run_one(self, name, *command, settings=()):
+        """Starts one with a health check each second."""
+        options = [*CONTAINED, "--health-interval", "1s", "--health-start-period", "1ms"]
+        for setting in settings:
+            options += ["-e", setting]
+        one = Container.run(name, image(name), *command, options=options)
+        self.addCleanup(one.remove)
+        return one
+
+    def health(self, one):
+        """What the engine says of it."""
+        return one.state()["Health"]["Status"]
+
+    def each(self):
+        """One of each that can be on its own."""
+        yield self.run_one("source", "--multicast-ttl", "0", "--feed", "http://192.0.2.1/feed")
+        yield self.run_one("relay")
+        yield self.run_one("receiver", self.LINK)
+        yield self.run_one("console", settings=["DATABASE_URL=sqlite:///data/flexfeed.db"])
+
+    def test_healthy_until_told_to_end(self):
+        """The program's own check says so; SIGTERM ends it with 0 in good time."""
+        for one in list(self.each()):
+            with self.subTest(one.name):
+                wait(f"{one.name} is healthy: {one.state()['Health']['Log'][-1:]}", lambda one=one: self.health(one) == "healthy", 30)
+                begun = time.monotonic()
+                self.assertEqual(one.stop(), 0, one.logs()[-1000:])
+                self.assertLess(time.monotonic() - begun, 20)
+
+    def test_a_check_that_cannot_succeed_fails(self):
+        """A receiver that answers nowhere is not healthy: else the test above says nothing."""
+        one = self.run_one("receiver", self.LINK, settings=["FLEXFEED_HTTP=off"])
+        wait("it is unhealthy", lambda: self.health(one) == "unhealthy", 30)
+
+    def test_a_folder_that_is_read_only_is_named(self):
+        """Where nothing can be written at all, no other user would help."""
+        options = [*CONTAINED, "-v", f"{RUN}-ro:/data:ro"]
+        one = Container.run("ro", image("receiver"), self.LINK, options=options)
+        self.addCleanup(lambda: docker("volume", "rm", "-f", f"{RUN}-ro", check=False))
+        self.addCleanup(one.remove)
+        self.assertEqual(one.wait_ended(), 1)
+        self.assertIn("mounted read-only", one.logs())
+
+
+class Hold(unittest.TestCase):
+    """What holds the network that source and relay share."""
+
+    def test_it_ends_when_told_to(self):
+        """And not before."""
+        one = Container.run("hold", image("relay"), "hold", options=[*CONTAINED, "--no-healthcheck"])
+        self.addCleanup(one.remove)
+        time.sleep(0.5)
+        self.assertTrue(one.state()["Running"])
+        self.assertEqual(one.stop(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

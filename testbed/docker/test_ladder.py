@@ -1,0 +1,174 @@
+"""Receivers in containers find their way, and nothing is lost whatever is killed."""
+
+import os
+import subprocess
+import unittest
+
+from engine import RUN, Container, TooLate, docker, image, wait
+from stage import CONTAINED, Network, Stage, free_port
+
+# Who is not on a rung by then does not get there for what was broken on purpose. It is many times what the rung takes.
+IN_VAIN = 25
+
+
+def everything(stage, seconds=90):
+    """All receivers have all entries that there are by now."""
+    stage.feed.rate(0)
+    for receiver in stage.receivers:
+        receiver.wait_all(stage.feed.all(), seconds)
+
+
+class Killed(unittest.TestCase):
+    """Three receivers where there is no multicast, a relay beside the source, and crashes of all of them in turn."""
+
+    def play(self, volume_kept=True):
+        """`docker kill` of relay, source and one receiver while entries come."""
+        with Stage(fails=not volume_kept) as stage:
+            for name in ("r1", "r2", "r3"):
+                stage.receiver(name)
+            for receiver in stage.receivers:
+                receiver.wait_rung("amt")
+            stage.feed.rate(20)
+            first = stage.receivers[0]
+            wait("entries", lambda: len(first.delivered()) > 40)
+
+            stage.relay.kill()
+            for receiver in stage.receivers:
+                receiver.wait_rung("replicated", "unicast")
+            stage.relay.start()
+            for receiver in stage.receivers:
+                receiver.wait_rung("amt", seconds=120)
+
+            stage.source.kill()
+            stage.feed.add(5)
+            stage.source.start()
+            # What they say until they have noticed is of before.
+            for receiver in stage.receivers:
+                receiver.wait_all(stage.feed.all(), 120)
+                receiver.wait_rung("amt", seconds=120)
+
+            first.container.kill()
+            if not volume_kept:
+                first.forget()
+            # More than what a receiver without a cursor is given.
+            stage.feed.add(150)
+            # The others do not wait for it.
+            stage.receivers[1].wait_all(stage.feed.all())
+            if volume_kept:
+                first.container.start()
+            else:
+                first.run()
+            first.wait_rung("amt")
+            everything(stage, 90 if volume_kept else IN_VAIN)
+
+    def test_nothing_is_lost(self):
+        """As it should be."""
+        self.play()
+
+    def test_a_lost_cursor_is_noticed(self):
+        """The same with the receiver's volume removed: this has to fail, or the test above says nothing."""
+        with self.assertRaisesRegex(AssertionError, "are missing|lacks numbers"):
+            self.play(volume_kept=False)
+
+
+class Found(unittest.TestCase):
+    """The way that a receiver finds follows from the network that it is given."""
+
+    def test_without_relay_and_multicast_it_gets_copies(self):
+        """Without a relay nobody reaches the rung amt, and the receivers' network has no multicast: else `amt` above says nothing."""
+        with Stage(relay=False) as stage:
+            one = stage.receiver("r1")
+            one.wait_rung("replicated")
+            with self.assertRaises(TooLate):
+                one.wait_rung("amt", "multicast", seconds=IN_VAIN)
+            everything(stage)
+
+    def test_multicast_in_the_network_of_the_source_and_of_the_host(self):
+        """In the source's own network, and on the host's, which is on all its bridges, the flow comes as it is. In another
+        network it does not: the test above."""
+        with Stage(relay=False, ttl=1) as stage:
+            address = stage.edge.address(stage.far.name)
+            inside = stage.receiver("inside", network=stage.far, link=stage.link(address))
+            settings = [f"FLEXFEED_INTERFACE={stage.far.gateway}", f"FLEXFEED_HTTP=127.0.0.1:{free_port()}"]
+            host = stage.receiver(
+                "host", network="host", link=stage.link(address), settings=settings
+            )
+            inside.wait_rung("multicast")
+            host.wait_rung("multicast")
+            stage.feed.add(50)
+            everything(stage)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can make the interface that a macvlan network needs")
+    def test_multicast_by_macvlan(self):
+        """On a network of the driver macvlan, which has the machine's own segment."""
+        parent, other = f"{RUN}m", f"{RUN}n"
+        subprocess.run(["ip", "link", "add", parent, "type", "veth", "peer", "name", other], check=True)
+        try:
+            for end in (parent, other):
+                subprocess.run(["ip", "link", "set", end, "up"], check=True)
+            segment = "10.213.91"
+            options = ["-d", "macvlan", "-o", f"parent={parent}", "--subnet", f"{segment}.0/24"]
+            network = Network("macvlan", *options)
+            with Stage(relay=False, ttl=1, second=(network, f"{segment}.2")) as stage:
+                # The host itself cannot reach what is on such a network: the receiver has a second one for its answers.
+                link = stage.link(f"{segment}.2")
+                receiver = stage.receiver(
+                    "macvlan", network=stage.home, link=link, settings=[f"FLEXFEED_INTERFACE={segment}.3"]
+                )
+                docker("network", "connect", "--ip", f"{segment}.3", network.name, receiver.container.name)
+                docker("restart", receiver.container.name)
+                receiver.wait_rung("multicast")
+                everything(stage)
+        finally:
+            docker("network", "rm", f"{RUN}-macvlan", check=False)
+            subprocess.run(["ip", "link", "del", parent], check=False)
+
+
+class Alone(unittest.TestCase):
+    """What the receiver's image promises beside that."""
+
+    def test_without_a_volume_it_catches_up_after_a_crash(self):
+        """It has no volume of its own name: what Docker gives it stays with the container; a new container gets what is kept."""
+        with Stage() as stage:
+            one = stage.receiver("bare", data=False)
+            one.wait_all(stage.feed.all())
+            one.container.kill()
+            stage.feed.add(130)
+            one.container.start()
+            everything(stage)
+            one.container.remove()
+            one.run()
+            newest = stage.feed.all()[-100:]
+            wait("the newest entries in its feed file", lambda: all(i in one.ask("/feeds/lore.atom") for i in newest[-50:]))
+
+    def test_an_unwritable_folder_names_the_user_to_run_as(self):
+        """And with that user it works; another user than the folder's fails, or the test would say nothing."""
+        with Stage(relay=False) as stage:
+            folder = f"/tmp/{RUN}-owned"
+            os.makedirs(folder, mode=0o755)
+            try:
+                os.chown(folder, 4321, 4322)
+                link = stage.link()
+                options = [*CONTAINED, "--network", stage.home.name, "-v", f"{folder}:/data"]
+                wrong = Container.run("wrong", image("receiver"), link, options=options)
+                try:
+                    self.assertEqual(wrong.wait_ended(), 1)
+                    told = wrong.logs()
+                    self.assertIn("docker run --user 4321:4322", told)
+                    self.assertIn("/data belongs to 4321:4322", told)
+                finally:
+                    wrong.remove()
+                right = Container.run(
+                    "right", image("receiver"), link, options=[*options, "--user", "4321:4322"]
+                )
+                try:
+                    right.wait_for("enrolled" if "enrolled" in right.logs() else "connected")
+                    wait("its feed file", lambda: os.path.exists(f"{folder}/lore.atom"))
+                finally:
+                    right.remove()
+            finally:
+                subprocess.run(["rm", "-rf", folder], check=False)
+
+
+if __name__ == "__main__":
+    unittest.main()
