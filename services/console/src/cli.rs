@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap, value_parser};
+use service::health;
 use store::Role;
 
 use crate::commands::{Command, Password};
@@ -48,6 +49,13 @@ pub enum Request {
         /// What.
         command: Command,
     },
+    /// To ask a running console whether it is well.
+    Health {
+        /// Where it answers.
+        line: Layer,
+        /// Whether it is ready, not only whether it runs.
+        ready: bool,
+    },
     /// To look at the settings.
     ConfigCheck {
         /// Those of the command line.
@@ -77,6 +85,10 @@ pub fn parse(
             },
             // Clap asks for one.
             None => Request::Serve(Layer::default()),
+        },
+        Some((health::NAME, given)) => Request::Health {
+            line: layer(given),
+            ready: health::asks_for_ready(given),
         },
         Some(("config", given)) => match given.subcommand() {
             Some((_, given)) => Request::ConfigCheck {
@@ -204,6 +216,9 @@ pub fn command() -> Clap {
                 .subcommand(user("disable", "Keeps somebody out").arg(name()))
                 .subcommand(user("enable", "Lets somebody in again").arg(name())),
         )
+        .subcommand(health::command(settings().filter(|arg| {
+            ["config", "listen"].contains(&arg.get_id().as_str())
+        })))
         .subcommand(
             Clap::new("config")
                 .about("Looks at settings")
@@ -323,6 +338,9 @@ mod tests {
         ] {
             assert!(read(bad).is_err(), "{bad:?}");
         }
+        let health = read(&["health", "--ready", "--listen", ":1"]).unwrap();
+        assert!(matches!(health, Request::Health { ready: true, .. }));
+        assert!(read(&["health", "--public-url", "x"]).is_err());
         let check = read(&["config", "check", "--listen", ":1", "--json"]).unwrap();
         assert!(matches!(check, Request::ConfigCheck { json: true, .. }));
     }

@@ -6,8 +6,15 @@ use std::process::ExitCode;
 
 use console::cli::{Request, parse};
 use console::commands::{self, Failure};
-use console::config::{Layer, Problems, check, load};
+use console::config::{Layer, Problems, check, load, load_listen};
 use console::{logging, run};
+use service::health::{self, Whom};
+
+/// Whom `health` asks.
+const WHOM: Whom = Whom {
+    program: "flexfeed-console",
+    flag: "--listen",
+};
 
 /// Something failed.
 const FAILURE: u8 = 1;
@@ -24,6 +31,10 @@ fn main() -> ExitCode {
     match request {
         Request::Serve(line) => serve(line),
         Request::ConfigCheck { line, json } => check_settings(line, json),
+        Request::Health { line, ready } => {
+            let listen = load_listen(line, variable);
+            health::run(WHOM, listen.map(Some), ready)
+        }
         Request::Command { line, command } => match commands::run(line, variable, &command) {
             Ok(text) => {
                 print(&text);

@@ -174,6 +174,20 @@ fn it_answers_prints_the_link_and_stops_when_told() {
     let session = running.get("/api/v1/session");
     assert!(session.contains("\"setup_needed\":true"), "{session}");
     assert!(running.get("/anything").contains("<html"));
+    let (code, out, err) = run("", &["health", "--listen", &running.address], "");
+    assert_eq!((code, out.as_str()), (0, "alive\n"), "{err}");
+    let ready = ["health", "--ready", "--listen", &running.address];
+    let (code, out, err) = run("", &ready, "");
+    assert_eq!(code, 0, "{out}{err}");
+    // As a container that says where it listens by a variable.
+    let port = running.address.rsplit(':').next().unwrap();
+    let asked = console("", &["health"])
+        .env("FLEXFEED_CONSOLE_LISTEN", format!(":{port}"))
+        .output();
+    assert_eq!(asked.unwrap().status.code(), Some(0));
+    let (code, _, err) = run("", &["health", "--listen", "127.0.0.1:1"], "");
+    assert_eq!(code, 1);
+    assert!(err.contains("flexfeed-console does not answer at"), "{err}");
     let pid = running.child.id().to_string();
     let killed = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
     assert!(killed.success());

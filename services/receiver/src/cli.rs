@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use service::health;
 
 use crate::config::layer::Value;
 use crate::config::table::{Form, Place, SETTINGS, Setting};
@@ -65,6 +66,13 @@ pub enum Request {
         /// Live, on the terminal.
         watch: bool,
     },
+    /// To ask a running receiver whether it is well.
+    Health {
+        /// Where it answers.
+        line: Layer,
+        /// Whether it is ready, not only whether it runs.
+        ready: bool,
+    },
     /// To look for what is in the way.
     Doctor {
         /// Settings of the command line.
@@ -112,6 +120,10 @@ pub fn parse(
             line: layer(given),
             json: given.get_flag("json"),
             watch: given.get_flag("watch"),
+        },
+        Some((health::NAME, given)) => Request::Health {
+            line: layer(given),
+            ready: health::asks_for_ready(given),
         },
         Some(("doctor", given)) => Request::Doctor {
             line: layer(given),
@@ -192,6 +204,9 @@ pub fn command() -> Command {
                         .help("Shows it live on the terminal"),
                 ),
         )
+        .subcommand(health::command(
+            settings().filter(|arg| ["http", "config"].contains(&arg.get_id().as_str())),
+        ))
         .subcommand(
             Command::new("doctor")
                 .about("Finds out what is in the way between the source and this receiver")
@@ -334,6 +349,9 @@ mod tests {
             }
         ));
         assert!(read(&["status", "--json", "--watch"]).is_err());
+        let health = read(&["health", "--ready", "--http", "127.0.0.1:1"]).unwrap();
+        assert!(matches!(health, Request::Health { ready: true, .. }));
+        assert!(read(&["health", "--data", "d"]).is_err());
         let check = read(&["config", "check", "x", "--json"]).unwrap();
         let Request::ConfigCheck { line, json: true } = check else {
             panic!("{check:?}");

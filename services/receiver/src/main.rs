@@ -5,8 +5,15 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use flexfeed_receiver::cli::{Request, parse, usage_error};
-use flexfeed_receiver::config::{Layer, Problems, check, load, load_or};
+use flexfeed_receiver::config::{Layer, Problems, check, http_address, load, load_or};
 use flexfeed_receiver::{dead_letters, doctor, logging, run, status};
+use service::health::{self, Whom};
+
+/// Whom `health` asks.
+const WHOM: Whom = Whom {
+    program: "flexfeed-receiver",
+    flag: "--http",
+};
 
 /// Something failed.
 const FAILURE: u8 = 1;
@@ -27,6 +34,7 @@ fn main() -> ExitCode {
         Request::RetryLetters { line, hook } => retry_letters(line, &hook),
         Request::ConfigCheck { line, json } => check_settings(line, json),
         Request::Status { line, json, watch } => show_status(line, json, watch),
+        Request::Health { line, ready } => health::run(WHOM, http_address(line, variable), ready),
     }
 }
 

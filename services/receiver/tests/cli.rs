@@ -3,6 +3,7 @@
 
 mod program;
 
+use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -164,6 +165,42 @@ fn it_runs_alone_on_its_folder_until_it_is_told_to_stop() {
     second.signal("-INT");
     second.signal("-INT");
     assert_eq!(second.exit_code(), Some(0));
+}
+
+#[test]
+fn health_is_asked_of_the_receiver_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    // Somebody else could take it in between; nobody here does.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let http = free.local_addr().unwrap();
+    drop(free);
+    let asked = |arguments: &[&str], http: &str| {
+        let output = receiver(arguments).env("FLEXFEED_HTTP", http).output();
+        let output = output.unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (code, said) = asked(&["health"], &http.to_string());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("flexfeed-receiver does not answer at"),
+        "{said}"
+    );
+    let running = Running::start(
+        receiver(&[LINK, "--data", text(folder.path())]).env("FLEXFEED_HTTP", http.to_string()),
+    );
+    running.wait_for("connects to");
+    // Without a link: only where it answers counts. And as where it answers at all addresses.
+    for http in [http.to_string(), format!(":{}", http.port())] {
+        assert_eq!(asked(&["health"], &http), (Some(0), "alive\n".to_owned()));
+    }
+    // Nobody is there to be connected to.
+    let (code, said) = asked(&["health", "--ready"], &http.to_string());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("reasons"), "{said}");
+    let (code, said) = asked(&["health"], "off");
+    assert_eq!(code, Some(1));
+    assert!(said.contains("--http ADDRESS:PORT"), "{said}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use service::health;
 
 use crate::config::table::{Form, SETTINGS, Setting};
 use crate::config::{Layer, Origin};
@@ -62,6 +63,13 @@ pub enum Request {
     },
     /// To hold the network that other containers share.
     Hold,
+    /// To ask a running relay whether it is well.
+    Health {
+        /// Where it answers.
+        line: Layer,
+        /// Whether it is ready, not only whether it runs.
+        ready: bool,
+    },
     /// To look at the settings.
     ConfigCheck {
         /// Those of the command line.
@@ -86,6 +94,10 @@ pub fn parse(
             watch: given.get_flag("watch"),
         },
         Some(("hold", _)) => Request::Hold,
+        Some((health::NAME, given)) => Request::Health {
+            line: layer(given),
+            ready: health::asks_for_ready(given),
+        },
         Some(("config", given)) => match given.subcommand() {
             Some((_, given)) => Request::ConfigCheck {
                 line: layer(given),
@@ -136,6 +148,7 @@ pub fn command() -> Command {
                         .help("Shows it live on the terminal"),
                 ),
         )
+        .subcommand(health::command(looking()))
         .subcommand(
             Command::new("hold")
                 .about("Does nothing until it is told to end")
@@ -229,6 +242,9 @@ mod tests {
         ));
         assert!(read(&["status", "--json", "--watch"]).is_err());
         assert!(read(&["status", "--mtu", "1280"]).is_err());
+        let health = read(&["health", "--ready", "--http", "127.0.0.1:1"]).unwrap();
+        assert!(matches!(health, Request::Health { ready: true, .. }));
+        assert!(read(&["health", "--mtu", "1280"]).is_err());
         let check = read(&["config", "check", "--mtu", "1280", "--json"]).unwrap();
         assert!(matches!(check, Request::ConfigCheck { json: true, .. }));
         assert!(matches!(read(&["hold"]), Ok(Request::Hold)));

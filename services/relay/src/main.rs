@@ -7,6 +7,13 @@ use std::process::ExitCode;
 use flexfeed_relay::cli::{Request, parse};
 use flexfeed_relay::config::{Layer, Problems, check, http_address, load};
 use flexfeed_relay::{logging, run, status};
+use service::health::{self, Whom};
+
+/// Whom `health` asks.
+const WHOM: Whom = Whom {
+    program: "flexfeed-relay",
+    flag: "--http",
+};
 
 /// Something failed.
 const FAILURE: u8 = 1;
@@ -25,6 +32,7 @@ fn main() -> ExitCode {
         Request::ConfigCheck { line, json } => check_settings(line, json),
         Request::Status { line, json, watch } => show_status(line, json, watch),
         Request::Hold => hold(),
+        Request::Health { line, ready } => health::run(WHOM, http_address(line, variable), ready),
     }
 }
 

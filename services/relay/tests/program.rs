@@ -91,6 +91,18 @@ fn it_tells_how_it_is_and_stops_when_told() {
     let (code, _, err) = run(&["status", "--http", "127.0.0.1:1"]);
     assert_eq!(code, 1);
     assert!(err.contains("no relay answers"), "{err}");
+    let (code, _, err) = run(&["health", "--http", "127.0.0.1:1"]);
+    assert_eq!(code, 1);
+    assert!(
+        err.contains("does not answer at http://127.0.0.1:1/healthz"),
+        "{err}"
+    );
+    let (code, _, err) = run(&["health", "--http", "off"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("--http ADDRESS:PORT"), "{err}");
+    let (code, _, err) = run(&["health", "--http", "x"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("--http: \"x\" is no address"), "{err}");
     let mut running = Running::start();
     let (code, out, err) = run(&["status", "--http", &running.1]);
     assert_eq!(code, 0, "{err}");
@@ -98,6 +110,11 @@ fn it_tells_how_it_is_and_stops_when_told() {
     let (code, out, _) = run(&["status", "--json", "--http", &running.1]);
     assert_eq!(code, 0);
     assert!(out.contains("\"draining\": false"), "{out}");
+    let (code, out, err) = run(&["health", "--http", &running.1]);
+    assert_eq!((code, out.as_str()), (0, "alive\n"), "{err}");
+    let (code, out, err) = run(&["health", "--ready", "--http", &running.1]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("\"ready\":true"), "{out}");
     let pid = running.0.id().to_string();
     let killed = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
     assert!(killed.success());

@@ -26,8 +26,15 @@ use std::time::Duration;
 use commands::Invocation;
 use config::Config;
 use run::Failure;
+use service::health::{self, Whom};
 use tokio::runtime::Runtime;
 use tracing::{error, warn};
+
+/// Whom `health` asks.
+const WHOM: Whom = Whom {
+    program: "flexfeed-source",
+    flag: "--http",
+};
 
 /// Wrong usage: the command line or the environment has to be changed.
 const USAGE: u8 = 2;
@@ -40,6 +47,7 @@ pub fn main() -> ExitCode {
     match Invocation::from_command_line() {
         Ok(Invocation::Run(config)) => be_a_source(*config),
         Ok(Invocation::Command(command)) => carry_out(*command),
+        Ok(Invocation::Health { http, ready }) => health::run(WHOM, http.map(Some), ready),
         // Prints help and version to standard output, mistakes to standard error with code 2.
         Err(error) => error.exit(),
     }

@@ -23,7 +23,7 @@ use thiserror::Error;
 use url::Url;
 
 pub use layer::{Layer, Origin};
-pub use resolve::{Loaded, load, load_database};
+pub use resolve::{Loaded, load, load_database, load_listen};
 pub use values::{LogFormat, MOST_SESSION};
 
 /// Everything that a console is told, with its defaults.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use super::layer::{Layer, Layers, Origin};
@@ -77,6 +78,27 @@ pub fn load_database<T: Into<OsString>>(
     let found = (taker.database(), taker.site());
     if taker.problems.is_empty() {
         Ok(found)
+    } else {
+        Err(Problems(taker.problems))
+    }
+}
+
+/// Only where it answers HTTP, for commands that ask a running one.
+///
+/// # Errors
+/// If the settings that could name it cannot be read.
+pub fn load_listen<T: Into<OsString>>(
+    line: Layer,
+    variable: impl Fn(&str) -> Option<T>,
+) -> Result<SocketAddr, Problems> {
+    let (layers, problems) = gather(line, variable);
+    let mut taker = Taker {
+        layers: &layers,
+        problems,
+    };
+    let listen = taker.listen();
+    if taker.problems.is_empty() {
+        Ok(listen)
     } else {
         Err(Problems(taker.problems))
     }
@@ -202,12 +224,15 @@ impl Taker<'_> {
         }
     }
 
+    fn listen(&mut self) -> SocketAddr {
+        self.value("listen", values::listen)
+            .unwrap_or_else(|| LISTEN.into())
+    }
+
     fn settings(&mut self) -> Settings {
         Settings {
             database: self.database(),
-            listen: self
-                .value("listen", values::listen)
-                .unwrap_or_else(|| LISTEN.into()),
+            listen: self.listen(),
             site: self.site(),
             log_format: self
                 .value("log_format", values::log_format)

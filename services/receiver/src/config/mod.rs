@@ -21,7 +21,7 @@ use thiserror::Error;
 
 pub use hooks::{Exec, Secret, Webhook};
 pub use layer::{Layer, Origin};
-pub use resolve::{Loaded, data_folder, load, load_or};
+pub use resolve::{Loaded, data_folder, http_address, load, load_or};
 pub use values::{LogFormat, shown_url};
 
 use crate::link::Link;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use flexicast_tokio::receiver::{Relays, Verify};
@@ -162,6 +163,23 @@ pub fn data_folder<T: Into<OsString>>(
     }
 }
 
+/// Only where a running receiver answers HTTP, for commands that ask one; `None` for nowhere.
+///
+/// # Errors
+/// If the settings that could name it cannot be read.
+pub fn http_address<T: Into<OsString>>(
+    line: Layer,
+    variable: impl Fn(&str) -> Option<T>,
+) -> Result<Option<SocketAddr>, Problems> {
+    let (layers, mut taker) = gather(line, variable);
+    let http = http(&layers, &mut taker).map(|http| http.addr);
+    if taker.problems.is_empty() {
+        Ok(http)
+    } else {
+        Err(Problems(taker.problems))
+    }
+}
+
 /// The layers, the strongest first.
 fn gather<T: Into<OsString>>(line: Layer, variable: impl Fn(&str) -> Option<T>) -> (Layers, Taker) {
     let (environment, problems) = Layer::of_environment(variable);
@@ -190,25 +208,18 @@ fn path(layers: &Layers, name: &str) -> Option<PathBuf> {
     text(layers, name).map(|(_, text)| text.into())
 }
 
-fn resolve(layers: &Layers, taker: &mut Taker, warnings: &mut Vec<String>) -> Option<Settings> {
-    fn value<T>(
-        layers: &Layers,
-        taker: &mut Taker,
-        name: &str,
-        parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Option<T> {
-        let (origin, text) = text(layers, name)?;
-        taker.parse(origin, text, parse)
-    }
-    let link = link(layers, taker, warnings);
-    let channels = link.as_ref().map_or(&[][..], |link| &link.channels);
-    let (webhooks, exec) = hooks::read(layers, taker, channels);
-    let mut on = |name| value(layers, taker, name, values::switch).unwrap_or(false);
-    let (no_json, no_multicast, no_replicate) =
-        (on("no_json"), on("no_multicast"), on("no_replicate"));
-    let (no_amt, no_amt_dns) = (on("no_amt"), on("no_amt_dns"));
-    let insecure = on("insecure");
-    let http = match value(layers, taker, "http", values::http) {
+fn value<T>(
+    layers: &Layers,
+    taker: &mut Taker,
+    name: &str,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Option<T> {
+    let (origin, text) = text(layers, name)?;
+    taker.parse(origin, text, parse)
+}
+
+fn http(layers: &Layers, taker: &mut Taker) -> Option<HttpSettings> {
+    match value(layers, taker, "http", values::http) {
         Some(addr) => addr.map(|addr| HttpSettings {
             addr,
             explicit: true,
@@ -217,7 +228,19 @@ fn resolve(layers: &Layers, taker: &mut Taker, warnings: &mut Vec<String>) -> Op
             addr: HTTP.into(),
             explicit: false,
         }),
-    };
+    }
+}
+
+fn resolve(layers: &Layers, taker: &mut Taker, warnings: &mut Vec<String>) -> Option<Settings> {
+    let link = link(layers, taker, warnings);
+    let channels = link.as_ref().map_or(&[][..], |link| &link.channels);
+    let (webhooks, exec) = hooks::read(layers, taker, channels);
+    let mut on = |name| value(layers, taker, name, values::switch).unwrap_or(false);
+    let (no_json, no_multicast, no_replicate) =
+        (on("no_json"), on("no_multicast"), on("no_replicate"));
+    let (no_amt, no_amt_dns) = (on("no_amt"), on("no_amt_dns"));
+    let insecure = on("insecure");
+    let http = http(layers, taker);
     let name = value(layers, taker, "name", values::name);
     let interface = value(layers, taker, "interface", values::interface);
     let relays = value(layers, taker, "amt_relay", values::relays);

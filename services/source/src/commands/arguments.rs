@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Subcommand};
+use service::health;
 
 use super::when;
 use crate::config::{self, Groups, Keep, parse};
@@ -283,12 +284,15 @@ pub fn command() -> Command {
     let about = root.get_about().cloned().unwrap_or_default();
     root = Action::augment_subcommands(root)
         .subcommand_required(false)
-        .about(about);
-    // `run` is there with all settings already.
+        .about(about)
+        .subcommand(config::with_settings(health::command([]), |name| {
+            name == "http"
+        }));
+    // `run` and `health` are there with their settings already.
     let names: Vec<String> = root
         .get_subcommands()
         .map(|command| command.get_name().to_owned())
-        .filter(|name| name != RUN)
+        .filter(|name| ![RUN, health::NAME].contains(&name.as_str()))
         .collect();
     for name in names {
         root = root.mut_subcommand(&name, |command| with_common(command, &name));

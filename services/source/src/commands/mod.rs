@@ -27,10 +27,12 @@ mod when;
 mod tests;
 
 use std::io::Write;
+use std::net::SocketAddr;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, FromArgMatches};
 use serde_json::Value;
+use service::health;
 
 use crate::config::{self, Config, Environment, Resolved};
 pub use arguments::Action;
@@ -42,6 +44,13 @@ pub use failure::Failure;
 pub enum Invocation {
     /// To be a source.
     Run(Box<Config>),
+    /// To ask a running source whether it is well.
+    Health {
+        /// Where it answers, or what is wrong with the settings.
+        http: Result<SocketAddr, String>,
+        /// Whether it is ready, not only whether it runs.
+        ready: bool,
+    },
     /// Something else.
     Command(Box<Command>),
 }
@@ -93,6 +102,13 @@ impl Invocation {
         let named = matches.subcommand_name();
         if named.is_none() || named == Some(arguments::RUN) {
             return Ok(Self::Run(Box::new(resolved.config?)));
+        }
+        if let Some((health::NAME, given)) = matches.subcommand() {
+            let config = resolved.config.map_err(|mistakes| mistakes.join("\n"));
+            return Ok(Self::Health {
+                http: config.map(|config| config.http),
+                ready: health::asks_for_ready(given),
+            });
         }
         let action = Action::from_arg_matches(matches).map_err(|error| vec![error.to_string()])?;
         if !action.looks_at_settings()

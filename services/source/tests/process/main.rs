@@ -44,6 +44,18 @@ fn a_first_start_a_restart_and_their_files() {
         running.page("/status.json").1.contains("\"head\":1,")
     });
     assert_eq!(first.page("/healthz").0, 200);
+    let asked = |arguments: &[&str]| {
+        let output = program().arg("health").args(arguments).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+        )
+    };
+    let http = first.address();
+    assert_eq!(asked(&["--http", &http]), (Some(0), "alive\n".to_owned()));
+    let (code, said) = asked(&["--ready", "--http", &http]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(asked(&["--http", "127.0.0.1:1"]), (Some(1), String::new()));
     assert!(
         first
             .page("/metrics")

@@ -150,12 +150,16 @@ impl Running {
         }
     }
 
-    /// Asks a page and returns the code and the body.
-    pub fn page(&self, path: &str) -> (u16, String) {
+    /// Where it answers HTTP.
+    pub fn address(&self) -> String {
         let log = self.log();
         let address = log.split("status pages on http://").nth(1).unwrap();
-        let address = address.split_whitespace().next().unwrap();
-        let mut stream = TcpStream::connect(address).unwrap();
+        address.split_whitespace().next().unwrap().to_owned()
+    }
+
+    /// Asks a page and returns the code and the body.
+    pub fn page(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.address()).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

@@ -72,6 +72,7 @@ fn every_command_line_in_the_documents_is_understood() {
         "restore",
         "config check",
         "config show",
+        "health",
     ] {
         let line = format!("flexfeed-source {command}");
         assert!(OPERATIONS.contains(&line), "no example of {command}");

@@ -16,14 +16,14 @@ fn invoke(arguments: &[&str]) -> Result<Invocation, String> {
 fn run(arguments: &[&str]) -> Config {
     match invoke(arguments).unwrap() {
         Invocation::Run(config) => *config,
-        Invocation::Command(command) => panic!("{command:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
 fn command(arguments: &[&str]) -> Command {
     match invoke(arguments).unwrap() {
         Invocation::Command(command) => *command,
-        Invocation::Run(config) => panic!("{config:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -54,6 +54,28 @@ fn without_a_command_it_is_a_source() {
     assert!(invoke(&["walk"]).is_err());
     assert!(invoke(&["run", "walk"]).is_err());
     assert!(invoke(&["token"]).is_err(), "what about tokens?");
+}
+
+#[test]
+fn health_asks_where_the_settings_say() {
+    let asked = |arguments: &[&str]| match invoke(arguments).unwrap() {
+        Invocation::Health { http, ready } => (http, ready),
+        other => panic!("{other:?}"),
+    };
+    let (http, ready) = asked(&["health"]);
+    assert_eq!(
+        (http.unwrap().to_string(), ready),
+        ("127.0.0.1:8090".to_owned(), false)
+    );
+    let (http, ready) = asked(&["health", "--ready", "--http", "[::]:1"]);
+    assert_eq!(
+        (http.unwrap().to_string(), ready),
+        ("[::]:1".to_owned(), true)
+    );
+    // Wrong settings are an answer: containers know no code but 0 and 1.
+    let (http, _) = asked(&["health", "--http", "x"]);
+    assert!(http.unwrap_err().contains("--http"));
+    assert!(invoke(&["health", "--rate", "5M"]).is_err());
 }
 
 #[test]
