@@ -3,6 +3,7 @@
 import base64
 import os
 import pathlib
+import re
 import shutil
 import socket
 import sys
@@ -98,13 +99,7 @@ class Single:
         channel = self.receiver.wait_rung("amt")
         if channel["relay"] != f"{self.node}:{AMT}":
             raise Failed(f"its relay is {channel['relay']}")
-        before = channel["via"]["flow"]
-        self.feed.add(10)
-        self.receiver.wait_all(self.feed.all())
-        _, channel = self.receiver.status()
-        if channel["via"]["flow"] - before < 10:
-            raise Failed(f"new entries came by {channel['via']}, not by the flow")
-        self.feed.rate(RATE)
+        self._all_there()
 
     def survives_source(self):
         """The source's pod is killed: another one goes on as the same source."""
@@ -180,6 +175,7 @@ class Single:
     def leaves(self):
         """An uninstall removes what it made but for the volumes and the database's password; the next install goes on with them."""
         self.cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "2m")
+        wait("the end of all pods", lambda: not self.cluster.get("pods"), 120)
         left = self.cluster.kubectl("get", "all,secrets,pvc,pdb", "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name").split()
         if [one for one in left if not one.startswith("persistentvolumeclaim/")] != ["secret/flexfeed-database"]:
             raise Failed(f"an uninstall leaves {left}")
@@ -200,10 +196,20 @@ class Single:
         self.cluster.install(RELEASE, values, verb=verb, patience=self.patience)
 
     def _all_there(self):
-        """Nothing was lost or repeated, and the receiver is back on the relay."""
-        self.receiver.wait_rung("amt", 120)
+        """Nothing was lost or repeated, and what is new comes by the relay again."""
         self.feed.rate(0)
         self.receiver.wait_all(self.feed.all(), 120)
+
+        def look():
+            before = self.receiver.wait_rung("amt", 120)["via"]["flow"]
+            self.feed.add(5)
+            self.receiver.wait_all(self.feed.all(), 60)
+            now = self.receiver.wait_rung("amt", 120)
+            if now["via"]["flow"] - before < 5:
+                raise Failed(f"new entries came by {now['via']}, not by the flow")
+            return True
+
+        wait("new entries by the flow", look, 120)
         self.feed.rate(RATE)
 
     def _delete(self, pod):
@@ -223,7 +229,7 @@ class Single:
         text = self.cluster.kubectl(
             "exec", "flexfeed-source-0", "-c", "source", "--", "/usr/bin/flexfeed-source", "token", "create", "--label", label
         )
-        return next(word for word in text.split() if word.startswith("flexfeed://"))
+        return re.search(r"flexfeed://[^'\s]+", text)[0]
 
     def _receiver(self):
         if self.options.receiver:
