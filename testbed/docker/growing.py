@@ -8,7 +8,7 @@ import time
 WINDOW = 300
 
 CHALLENGE = b"""<!doctype html><html><head><title>Checking that you are not a bot</title>
-<script src="/.well-known/challenge/work.js" defer></script></head>
+<script id="anubis_challenge" type="application/json">{}</script></head>
 <body><h1>One moment, please</h1><noscript>Enable JavaScript and cookies to pass this challenge.</noscript></body></html>"""
 
 

@@ -215,7 +215,10 @@ class Up(unittest.TestCase):
                 90,
             )
             # The dashboard says that one feed's server wants to know whether a person asks; the other one flows.
-            states = {feed["channel"]: feed["state"] for feed in console.get("/api/v1/feeds")["items"]}
+            states = wait(
+                "both feeds polled",
+                lambda: (now := self.states(console)) and "pending" not in now.values() and now,
+            )
             self.assertEqual(states["news"], "challenged")
             self.assertIn(states["lore"], ("ok", "not-modified"))
             wait("all entries at both", lambda: all(has_all(project, p) for p in (project.a, project.b)))
@@ -226,6 +229,10 @@ class Up(unittest.TestCase):
             project.compose("up", "-d")
             self.assertEqual(self.tokens(console), before)
             self.assertFalse(project.container("prometheus").name, "a service of a profile that nobody asked for runs")
+
+    def states(self, console):
+        """How the feed of each channel is."""
+        return {feed["channel"]: feed["state"] for feed in console.get("/api/v1/feeds")["items"]}
 
     def tokens(self, console):
         """How many tokens there are."""
