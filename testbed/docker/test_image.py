@@ -82,9 +82,9 @@ class Running(unittest.TestCase):
 
     LINK = "flexfeed://T@192.0.2.1:4433?pin=sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA&ch=lore"
 
-    def run_one(self, name, *command, settings=()):
+    def run_one(self, name, *command, settings=(), more=()):
         """Starts one with a health check each second."""
-        options = [*CONTAINED, "--health-interval", "1s", "--health-start-period", "1ms"]
+        options = [*CONTAINED, "--health-interval", "1s", "--health-start-period", "1ms", *more]
         for setting in settings:
             options += ["-e", setting]
         one = Container.run(name, image(name), *command, options=options)
@@ -93,14 +93,18 @@ class Running(unittest.TestCase):
 
     def health(self, one):
         """What the engine says of it."""
-        return one.state()["Health"]["Status"]
+        state = one.state()
+        self.assertTrue(state["Running"], f"{one.name} has ended: {one.logs()[-1000:]}")
+        return state["Health"]["Status"]
 
     def each(self):
         """One of each that can be on its own."""
-        yield self.run_one("source", "--multicast-ttl", "0", "--feed", "http://192.0.2.1/feed")
+        yield self.run_one("source", "--multicast-ttl", "0", "--feed", "http://192.0.2.1/feed", "--allow-private-feed")
         yield self.run_one("relay")
         yield self.run_one("receiver", self.LINK)
-        yield self.run_one("console", settings=["DATABASE_URL=sqlite:///data/flexfeed.db"])
+        volume = f"{RUN}-console:/data"
+        self.addCleanup(lambda: docker("volume", "rm", "-f", volume.split(":")[0], check=False))
+        yield self.run_one("console", settings=["DATABASE_URL=sqlite:///data/flexfeed.db"], more=["-v", volume])
 
     def test_healthy_until_told_to_end(self):
         """The program's own check says so; SIGTERM ends it with 0 in good time."""
