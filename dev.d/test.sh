@@ -13,7 +13,8 @@ trap 'exit 130' INT TERM
 clone="$work/a clone of flexfeed"
 mkdir -p "$clone"
 cp -R "$source_root/dev" "$source_root/dev.d" "$clone/"
-mkdir -p "$clone/web"
+mkdir -p "$clone/web" "$clone/services/console"
+echo 'echo "fuzzed $* with $FUZZ_SEED"' >"$clone/services/console/fuzz-api.sh"
 echo "{}" >"$clone/web/package-lock.json"
 printf '[workspace.package]\nversion = "0.1.0"\nrust-version = "1.94"\n' >"$clone/Cargo.toml"
 mkdir -p "$clone/fuzz/targets" "$clone/docs" "$clone/testbed/docker"
@@ -199,7 +200,7 @@ ends 0
 says './dev demo'
 dev pictures
 ends 2
-says "unknown command 'pictures'" 'demo, test, test-all, web, simulate, bench, fuzz, lint, sabotage, images, test-docker, tarball, test-tarball, helm, test-kube and help'
+says "unknown command 'pictures'" 'demo, test, test-all, web, api, simulate, bench, fuzz, lint, sabotage, images, test-docker, tarball, test-tarball, helm, test-kube and help'
 dev test --fast
 ends 2
 says "unknown option '--fast'"
@@ -590,6 +591,43 @@ says 'helm lint does not like'
 dev test-kube --prefix x
 ends 2
 says 'kubectl is missing'
+# --- the API is fuzzed by what comes from a package index; where that cannot be, it is said loudly
+machine
+# shellcheck disable=SC2086 # a list
+install $all_build
+rust 1.94.0
+dev api
+ends 0
+says '!!! SKIPPED' 'python3-venv'
+doing='./dev api with FLEXFEED_REQUIRE_PEERS'
+code=0
+on_machine env FLEXFEED_REQUIRE_PEERS=1 sh "$clone/dev" api >"$machine/out" 2>&1 || code=$?
+ends 1
+says 'schemathesis is missing'
+stand_in curl ''
+stand_in python3 '[ "$2" != venv ] || exit 1'
+dev api
+ends 0
+called 'python3 -m venv'
+says '!!! SKIPPED'
+stand_in python3 'case $2 in
+venv) mkdir -p "$3/bin"; printf "#!/bin/sh\necho pip \$*\n" >"$3/bin/pip"; chmod +x "$3/bin/pip" ;;
+esac'
+dev api 7
+ends 0
+called 'cargo build --locked -p flexfeed-console'
+says 'pip install' 'dev.d/schemathesis.txt' 'fuzzed' 'tools/schemathesis/bin/schemathesis 7 with 1'
+says_not 'SKIPPED'
+dev api
+ends 0
+called_not 'python3'
+says 'fuzzed'
+dev api some
+ends 2
+says 'no number'
+echo 'exit 1' >"$clone/services/console/fuzz-api.sh"
+dev api
+ends 1
 
 # --- nothing is left behind
 doing='all of the above'

@@ -42,8 +42,8 @@ build_web() {
 # test_web: the front end's own checks and tests, in a real browser.
 test_web() {
 	has_browser
-	step 'Testing the dashboard: types, lint, units'
-	(cd "$root/web" && npm run --silent check && npm run --silent lint && npm run --silent test)
+	step 'Testing the dashboard: that its types are those of docs/openapi.json, types, lint, units'
+	(cd "$root/web" && npm run --silent api:check && npm run --silent check && npm run --silent lint && npm run --silent test)
 	step 'Testing the dashboard in a browser'
 	(cd "$root/web" && CHROMIUM=$(command -v "$browser") npm run --silent e2e && npm run --silent size)
 }

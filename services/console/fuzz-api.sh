@@ -3,11 +3,14 @@
 # and has schemathesis send whatever the description allows, and what it does not. No answer may be a 5xx.
 #
 # fuzz-api.sh PROGRAM SCHEMATHESIS [EXAMPLES]: the built flexfeed-console, the schemathesis to run, and how many
-# requests for each call (50). FUZZ_DATABASE_URL names an empty database to use instead of SQLite.
+# requests for each call (50). FUZZ_DATABASE_URL names an empty database to use instead of SQLite; with FUZZ_SEED the
+# requests are the same each time.
 set -eu
 
-program=$1
-schemathesis=$2
+# Both from here: it is run in a folder that goes again, where it keeps what it remembers.
+program=$(readlink -f -- "$1")
+schemathesis=$(command -v -- "$2")
+case $schemathesis in /*) ;; *) schemathesis=$PWD/$schemathesis ;; esac
 examples=${3:-50}
 
 folder=$(mktemp -d)
@@ -20,6 +23,7 @@ finish() {
 }
 trap finish EXIT
 trap 'exit 130' INT TERM
+cd "$folder"
 
 export DATABASE_URL="${FUZZ_DATABASE_URL:-sqlite://$folder/console.db}"
 echo 'an operator for tests' >"$folder/password"
@@ -59,6 +63,7 @@ status=0
 	--exclude-path /api/v1/events \
 	--exclude-operation-id revoke_api_token --exclude-operation-id edit_user --exclude-operation-id remove_user \
 	--checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \
+	${FUZZ_SEED:+--seed "$FUZZ_SEED"} \
 	--max-examples "$examples" --request-timeout 30 --no-color || status=$?
 
 if grep -q '"level":"ERROR"' "$folder/log" || grep -q 'panicked' "$folder/log"; then

@@ -213,11 +213,11 @@ describe("signing in", () => {
     await visit(page, `${mock.url}/setup#one-time-token`);
     expect(page.url()).not.toContain("one-time-token");
     await page.getByLabel("Name").fill("first");
-    await page.getByLabel("Password").fill("long enough it is");
-    await page.getByLabel("The same again").fill("long enough it i");
+    await page.locator("input[name=new-password]").fill("long enough it is");
+    await page.getByLabel("Repeat the password").fill("long enough it i");
     await page.getByText("The two are not the same.").waitFor();
-    await page.getByLabel("The same again").fill("long enough it is");
-    await page.getByRole("button", { name: "Make the first user" }).click();
+    await page.getByLabel("Repeat the password").fill("long enough it is");
+    await page.getByRole("button", { name: "Create the first operator" }).click();
     await page.getByRole("heading", { name: "Overview" }).waitFor();
     expect(mock.requests.some((one: { path: string }) => one.path.includes("one-time-token"))).toBe(false);
     await context.close();

@@ -19,7 +19,7 @@ fn read(path: &str) -> String {
 fn metrics(text: &str) -> BTreeSet<String> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
         .filter(|word| {
-            ["source_", "receiver_", "relay_", "console_"]
+            ["source_", "receiver_", "relay_", "gateway_", "console_"]
                 .iter()
                 .any(|of| {
                     word.strip_prefix("flexfeed_")

@@ -1,5 +1,6 @@
 //! A console inside a program that has the database open.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,13 +40,14 @@ impl Console {
     }
 
     /// Answers on `listener` until the stop, with bounds on what clients can use up; before that it
-    /// says where it is and, if there is nobody yet who may use it, prints the link for the first.
+    /// says where it is and, if there is nobody yet who may use it, prints the link for the first to
+    /// standard output.
     pub async fn serve(mut self, listener: TcpListener) {
         let address = listener.local_addr().ok();
         let base = setup::base(&self.site.settings, address);
         info!("the console is at {base}");
         match setup::new_link(&*self.site.accounts, &base).await {
-            Ok(Some(link)) => info!("nobody is set up yet; make the first operator at {link}"),
+            Ok(Some(link)) => announce(&link),
             Ok(None) => {}
             Err(error) => warn!("cannot say whether somebody is set up: {error}"),
         }
@@ -57,6 +59,26 @@ impl Console {
     #[must_use]
     pub fn site(&self) -> &Arc<Site> {
         &self.site
+    }
+}
+
+/// Prints the link, which lets whoever has it in: it is no log line.
+fn announce(link: &str) {
+    let text = format!(
+        "\nNobody may use the console yet. Choose the first operator's name and password at\n\n  \
+         {link}\n\nThis works once. The next start, or `flexfeed-console setup-link`, makes another \
+         link.\n\n"
+    );
+    let mut out = std::io::stdout().lock();
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match printed {
+        Ok(()) => info!(
+            "nobody may use the console yet: the link for the first operator is on standard output"
+        ),
+        Err(error) => warn!(
+            "nobody may use the console yet, and the link for the first operator could not be \
+             printed ({error}): `flexfeed-console setup-link` makes another one"
+        ),
     }
 }
 

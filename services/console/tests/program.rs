@@ -45,7 +45,8 @@ fn database() -> (TempDir, String) {
 /// A console that is stopped in the end.
 struct Running {
     child: Child,
-    lines: Vec<String>,
+    /// By which the first operator is made.
+    link: String,
     address: String,
 }
 
@@ -57,29 +58,38 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Starts one and reads its log up to a line with `until`.
-    fn start(database: &str, until: &str) -> Self {
+    /// Starts one that nobody may use yet.
+    fn start(database: &str) -> Self {
         let mut child = console(database, &["--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut seen = Vec::new();
-        loop {
-            let line = lines.next().expect("it says so").unwrap();
-            seen.push(line.clone());
-            if line.contains(until) {
-                break;
-            }
+        while !seen
+            .iter()
+            .any(|line: &String| line.contains("is on standard output"))
+        {
+            seen.push(lines.next().expect("it says so").unwrap());
         }
         // It must not stop because nobody reads.
         std::thread::spawn(move || lines.for_each(drop));
+        assert!(
+            !seen.iter().any(|line| line.contains("setup#")),
+            "no log line"
+        );
+        let printed = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut links = printed
+            .map(Result::unwrap)
+            .filter(|line| line.contains("/setup#"));
+        let link = links.next().unwrap().trim().to_owned();
         let says = "the console is at http://";
         let at = seen.iter().find_map(|line| line.split_once(says));
         let address = at.unwrap().1.trim_end_matches('/').to_owned();
         Self {
             child,
-            lines: seen,
+            link,
             address,
         }
     }
@@ -166,10 +176,9 @@ fn it_answers_prints_the_link_and_stops_when_told() {
     let (code, out, _) = run(&url, &link, "");
     assert_eq!(code, 0);
     assert!(out.contains("https://c.example/setup#"), "{out}");
-    let mut running = Running::start(&url, "make the first operator at");
+    let mut running = Running::start(&url);
     let link = format!("http://{}/setup#", running.address);
-    let last = running.lines.last().unwrap();
-    assert!(last.contains(&link), "{last}");
+    assert!(running.link.starts_with(&link), "{}", running.link);
     assert!(running.get("/healthz").contains("alive"));
     let session = running.get("/api/v1/session");
     assert!(session.contains("\"setup_needed\":true"), "{session}");

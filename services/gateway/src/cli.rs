@@ -113,6 +113,10 @@ pub struct Options {
     )]
     pub status: Option<u64>,
 
+    /// Answers /healthz, /readyz and /metrics at this address, such as 127.0.0.1:8092
+    #[arg(long, value_name = "ADDRESS:PORT", env = "FLEXFEED_GATEWAY_HTTP")]
+    pub http: Option<SocketAddr>,
+
     /// What is logged: error, warn, info, debug or trace
     #[arg(
         long,

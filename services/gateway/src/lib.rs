@@ -5,6 +5,7 @@
 //! interface alone. It needs no privilege.
 
 pub mod cli;
+pub mod http;
 pub mod out;
 pub mod run;
 #[cfg(feature = "sabotage")]

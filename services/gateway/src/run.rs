@@ -7,12 +7,19 @@ use anyhow::Context;
 use netio::RecvBatch;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::Instant;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::cli::Options;
+use crate::http::{self, Shown};
 use crate::out::Outlet;
 use crate::tunnels::Tunnels;
+
+/// What the pages show is so old at most.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The status is logged so often for who looks at everything.
 const DEBUG_STATUS: Duration = Duration::from_secs(10);
@@ -38,7 +45,10 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
     let mut outlet = Outlet::open(&options.out_interface, options.ttl, groups)
         .await
         .context("cannot send on (--out-interface)")?;
+    let pages = Pages::open(options, Shown::of(&tunnels, &outlet)).await?;
     notify(&[NotifyState::Ready]);
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let period = options.status.map_or(DEBUG_STATUS, Duration::from_secs);
     let mut tick = tokio::time::interval_at(Instant::now() + period, period);
     let mut batch = RecvBatch::new();
@@ -53,6 +63,11 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
                 });
                 outlet.flush();
             }
+            _ = looks.tick(), if pages.is_some() => {
+                if let Some(pages) = &pages {
+                    pages.shown.send_replace(Shown::of(&tunnels, &outlet));
+                }
+            }
             _ = tick.tick() => {
                 let line = line(&tunnels, &outlet);
                 match options.status {
@@ -66,9 +81,45 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
     }
     notify(&[NotifyState::Stopping]);
     let last = line(&tunnels, &outlet);
+    if let Some(pages) = pages {
+        pages.stop().await;
+    }
     tunnels.stop().await;
     info!("ended; {last}");
     Ok(())
+}
+
+/// The pages over HTTP.
+struct Pages {
+    shown: watch::Sender<Shown>,
+    stop: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+impl Pages {
+    /// Serves them, if they are asked for.
+    async fn open(options: &Options, first: Shown) -> anyhow::Result<Option<Self>> {
+        let Some(address) = options.http else {
+            return Ok(None);
+        };
+        let listener = http::bind(address).await?;
+        let at = listener.local_addr().context("no address")?;
+        let (shown, seen) = watch::channel(first);
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(http::serve(listener, seen, stop.clone()));
+        info!("how it goes is on http://{at}/metrics");
+        Ok(Some(Self {
+            shown,
+            stop,
+            serving,
+        }))
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        // A panic of it is told by the panic hook.
+        let _ = self.serving.await;
+    }
 }
 
 /// How it goes, in one line.

@@ -4,7 +4,8 @@
 
 mod lab;
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use amt::report::RecordKind;
@@ -78,6 +79,68 @@ fn what_it_sent_on_itself_does_not_go_round() {
         log.contains("2 sent on") && log.contains("1 dropped (own)"),
         "{log}"
     );
+}
+
+#[test]
+fn how_it_goes_is_shown() {
+    let relay = Relay::new();
+    let more = ["--flow", "239.77.1.5:45115", "--http", "127.0.0.1:0"];
+    let mut gateway = gateway(&relay, &more);
+    let mut log = BufReader::new(gateway.0.stderr.take().unwrap()).lines();
+    let mut lines = log.by_ref().map(Result::unwrap);
+    let line = lines.find(|line| line.contains("http://")).unwrap();
+    let address = line.split('/').nth(2).unwrap();
+    let page = |path: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(page("/healthz").ends_with("alive\n"));
+    let before = page("/readyz");
+    assert!(
+        before.contains(" 503 ") && before.contains("1 of 1 tunnels"),
+        "{before}"
+    );
+    let Heard::Wants(to, _) = relay.hears() else {
+        panic!("no Update came first");
+    };
+    relay.send(to, "10.0.0.1:4000", "239.77.1.5:45115", b"four");
+    let begun = Instant::now();
+    let mut text = String::new();
+    while !text.contains("\nflexfeed_gateway_sent_packets_total 1\n") {
+        assert!(begun.elapsed() < PATIENCE, "{text}");
+        text = page("/metrics");
+    }
+    for line in [
+        "flexfeed_gateway_connected_tunnels 1",
+        "flexfeed_gateway_flows 1",
+        "flexfeed_gateway_received_bytes_total 4",
+        "flexfeed_gateway_dropped_packets_total{reason=\"malformed\"} 0",
+    ] {
+        assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
+    }
+    assert!(page("/readyz").contains(" 200 "));
+    let mut second = program(&[
+        "--relay",
+        "127.0.0.1:9",
+        "--flow",
+        "239.77.1.5:1",
+        "--http",
+        address,
+    ]);
+    let mut said = String::new();
+    second
+        .0
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert_eq!(second.0.wait().unwrap().code(), Some(1));
+    assert!(said.contains("--http"), "{said}");
 }
 
 /// The name servers of the namespace: the loopback interface, and much patience.

@@ -1,6 +1,6 @@
 //! Addresses: what may be fetched, what is shown of it, and where redirects lead.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use reqwest::header::{HeaderMap, LOCATION};
 use url::Url;
@@ -12,12 +12,32 @@ use super::guard::{Guard, is_public};
 const QUOTED: usize = 200;
 
 /// Whether a feed can be fetched from this address as far as can be told without asking anybody: a
-/// URL of `http` or `https` with a host, which, unless `allow_private`, is no private address.
+/// URL of `http` or `https` with a host, which, unless `allow_private`, is neither a private address
+/// nor a name of this machine for itself.
 ///
 /// # Errors
 /// [`FetchError::Address`], [`FetchError::Private`].
 pub fn check(address: &str, allow_private: bool) -> Result<(), FetchError> {
-    permit(&parse(address)?, &Guard::system(allow_private))
+    let url = parse(address)?;
+    permit(&url, &Guard::system(allow_private))?;
+    match url
+        .host_str()
+        .filter(|name| !allow_private && is_localhost(name))
+    {
+        None => Ok(()),
+        Some(name) => Err(FetchError::Private {
+            url: shown(&url),
+            host: name.to_owned(),
+            address: Ipv4Addr::LOCALHOST.into(),
+        }),
+    }
+}
+
+/// RFC 6761 section 6.3: such names mean this machine wherever they are looked up.
+fn is_localhost(name: &str) -> bool {
+    let name = name.trim_end_matches('.');
+    let end = name.rsplit('.').next().unwrap_or_default();
+    end.eq_ignore_ascii_case("localhost")
 }
 
 /// The address to fetch a feed from that was configured as `address` and has moved to `moved_to`:
@@ -207,13 +227,18 @@ mod tests {
             "http://169.254.169.254/latest/meta-data/",
             "http://[fd00:ec2::254]/latest/meta-data/",
             "http://u:p@192.168.1.1/",
+            "http://localhost/",
+            "http://LOCALHOST.:8080/f",
+            "http://a.localhost/",
         ] {
             let error = check(private, false).unwrap_err();
             assert!(matches!(error, FetchError::Private { .. }), "{private}");
             assert!(!error.to_string().contains("u:p"), "{error}");
             assert!(check(private, true).is_ok(), "{private}");
         }
-        assert!(check("https://example.org/feed", false).is_ok());
+        for public in ["https://example.org/feed", "https://localhost.example.org/"] {
+            assert!(check(public, false).is_ok(), "{public}");
+        }
     }
 
     #[test]

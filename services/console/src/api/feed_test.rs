@@ -120,6 +120,7 @@ pub async fn test_feed(
 }
 
 async fn look(site: &Site, address: String) -> Result<FeedTest, Problem> {
+    check_address(&address, site.settings.allow_private_feeds)?;
     let config = FetchConfig {
         allow_private: site.settings.allow_private_feeds,
         user_agent: USER_AGENT.to_owned(),

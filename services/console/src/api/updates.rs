@@ -22,8 +22,15 @@ const MOST: usize = 200;
 /// The longest title of a list, in characters: some feeds put whole texts there.
 const MAX_TITLE: usize = 300;
 
-/// The longest text of an update that is passed on, in bytes.
+/// The same of one update.
+const MAX_WHOLE_TITLE: usize = 2_000;
+
+/// The longest name of an author, in characters.
+const MAX_NAME: usize = 200;
+
+/// The longest text of an update that is passed on, in bytes; and the longest summary.
 const MAX_CONTENT: usize = 1 << 20;
+const MAX_SUMMARY: usize = 16 << 10;
 
 /// For titles of a list, at most so many bytes of updates are read at once.
 const MAX_READ: usize = 8 << 20;
@@ -221,9 +228,9 @@ pub struct UpdateDetail {
     /// The same as in a list.
     #[serde(flatten)]
     pub row: UpdateRow,
-    /// The entry's link; null if it has none.
+    /// The entry's link; null if it has none, or one that is too long to be one.
     pub link: Option<String>,
-    /// Who wrote it.
+    /// Who wrote it; long names are cut.
     pub authors: Vec<String>,
     /// When the feed says that the entry was changed; Unix milliseconds; null if it does not say.
     pub updated_ms: Option<i64>,
@@ -233,7 +240,7 @@ pub struct UpdateDetail {
     pub content_type: Option<ContentType>,
     /// Whether the text was too long and is cut.
     pub content_cut: bool,
-    /// The summary, as plain text; null if there is none.
+    /// The summary, as plain text, cut; null if there is none.
     pub summary: Option<String>,
 }
 
@@ -305,20 +312,18 @@ fn detail(mut row: UpdateRow, stored: &StoredUpdate) -> UpdateDetail {
     let Some(entry) = entry else {
         return detail;
     };
-    let cut = |text: String| {
-        let end = text.floor_char_boundary(MAX_CONTENT.min(text.len()));
+    let cut = |text: String, most: usize| {
+        let end = text.floor_char_boundary(most.min(text.len()));
         (
             text.len() > end,
             text.get(..end).unwrap_or_default().to_owned(),
         )
     };
-    row.title = entry.title;
-    detail.link = entry.url;
-    detail.authors = entry
-        .authors
-        .into_iter()
-        .filter_map(|author| author.name)
-        .collect();
+    let first = |text: String, most: usize| text.chars().take(most).collect::<String>();
+    row.title = entry.title.map(|title| first(title, MAX_WHOLE_TITLE));
+    detail.link = entry.url.filter(|url| url.len() <= super::feeds::MAX_URL);
+    let names = entry.authors.into_iter().filter_map(|author| author.name);
+    detail.authors = names.map(|name| first(name, MAX_NAME)).collect();
     detail.updated_ms = entry.updated.map(|time| time.as_millisecond());
     let content = match (entry.content_html, entry.content_text) {
         (Some(html), _) => Some((ContentType::Html, html)),
@@ -326,12 +331,12 @@ fn detail(mut row: UpdateRow, stored: &StoredUpdate) -> UpdateDetail {
         (None, None) => None,
     };
     if let Some((kind, text)) = content {
-        let (was_cut, text) = cut(text);
+        let (was_cut, text) = cut(text, MAX_CONTENT);
         detail.content_type = Some(kind);
         detail.content = Some(text);
         detail.content_cut = was_cut;
     }
-    detail.summary = entry.summary.map(|text| cut(text).1);
+    detail.summary = entry.summary.map(|text| cut(text, MAX_SUMMARY).1);
     detail.row = row;
     detail
 }

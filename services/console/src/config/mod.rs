@@ -24,7 +24,7 @@ use url::Url;
 
 pub use layer::{Layer, Origin};
 pub use resolve::{Loaded, load, load_database, load_listen};
-pub use values::{LogFormat, MOST_SESSION};
+pub use values::{LogFormat, MOST_SESSION, prefix, public_url};
 
 /// Everything that a console is told, with its defaults.
 #[derive(Debug, Clone)]

@@ -385,7 +385,9 @@ impl Client {
             if !self.more.iter().any(|(name, _)| name == "content-type") {
                 request.push_str("content-type: application/json\r\n");
             }
-            request.push_str(&format!("content-length: {}\r\n", body.len()));
+            if !self.more.iter().any(|(name, _)| name == "content-length") {
+                request.push_str(&format!("content-length: {}\r\n", body.len()));
+            }
         }
         request.push_str("\r\n");
         request.push_str(body.unwrap_or_default());

@@ -6,6 +6,7 @@ mod actions;
 mod bench;
 mod feeds;
 mod live;
+mod long;
 mod odd;
 mod reading;
 mod signing;

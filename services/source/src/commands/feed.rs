@@ -152,11 +152,12 @@ async fn list(store: &dyn Store, of: Option<&str>, all: bool) -> Result<Answer, 
     let lines: Vec<Vec<String>> = feeds
         .iter()
         .map(|row| {
-            let state = match (&row.last_poll, row.active, row.gone_ms) {
-                (_, false, _) => "off".to_owned(),
-                (_, true, Some(_)) => "gone".to_owned(),
-                (None, true, None) => "new".to_owned(),
-                (Some(poll), true, None) => poll.state.clone(),
+            let state = match (&row.last_poll, row.gone_ms) {
+                _ if !row.active => "off".to_owned(),
+                _ if row.paused => "paused".to_owned(),
+                (_, Some(_)) => "gone".to_owned(),
+                (None, None) => "new".to_owned(),
+                (Some(poll), None) => poll.state.clone(),
             };
             vec![
                 row.channel.clone(),

@@ -9,12 +9,13 @@ use super::table::{Column, number, table, whole, words};
 use super::text::plain;
 use super::{Answer, Failure, rows, when};
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 8] = [
     whole("ID"),
-    words("NAME", 10),
+    words("NAME", 8),
     whole("STATE"),
-    words("CHANNELS", 8),
-    words("ADDRESS", 10),
+    words("TAGS", 6),
+    words("CHANNELS", 6),
+    words("ADDRESS", 9),
     number("TOKEN"),
     words("SEEN (UTC)", 16),
 ];
@@ -39,11 +40,13 @@ async fn list(store: &dyn Store) -> Result<Answer, Failure> {
             let id = row.id.to_string();
             vec![
                 id.chars().take(SHOWN).collect(),
-                row.name.clone(),
-                match row.revoked_ms {
-                    Some(_) => "revoked".to_owned(),
-                    None => "enrolled".to_owned(),
+                labelled(row),
+                match (row.revoked_ms, row.held) {
+                    (Some(_), _) => "revoked".to_owned(),
+                    (None, true) => "held".to_owned(),
+                    (None, false) => "enrolled".to_owned(),
                 },
+                row.tags.join(","),
                 row.channels.join(","),
                 row.address.clone(),
                 row.token_id.map_or("-".to_owned(), |id| id.to_string()),
@@ -57,6 +60,15 @@ async fn list(store: &dyn Store) -> Result<Answer, Failure> {
     };
     let receivers: Vec<_> = receivers.iter().map(rows::Receiver::of).collect();
     Ok(Answer::new(text, json!({"receivers": receivers})))
+}
+
+/// What operators call it, and what it calls itself.
+fn labelled(row: &ReceiverRow) -> String {
+    match &row.label {
+        Some(label) if !row.name.is_empty() => format!("{label} ({})", row.name),
+        Some(label) => label.clone(),
+        None => row.name.clone(),
+    }
 }
 
 /// The one that is meant, by its id, the beginning of it, or its name.

@@ -95,6 +95,7 @@ pub(super) struct Feed {
     pub interval_ms: Option<i64>,
     pub moved_to: Option<String>,
     pub gone_ms: Option<i64>,
+    pub paused: bool,
     pub last_poll: Option<Poll>,
 }
 
@@ -112,6 +113,7 @@ impl Feed {
             interval_ms: row.interval_ms,
             moved_to: row.moved_to.clone(),
             gone_ms: row.gone_ms,
+            paused: row.paused,
             last_poll: row.last_poll.as_ref().map(|poll| Poll {
                 at_ms: poll.at_ms,
                 state: poll.state.clone(),
@@ -174,6 +176,9 @@ pub(super) struct Receiver {
     pub enrolled_ms: i64,
     pub seen_ms: i64,
     pub revoked_ms: Option<i64>,
+    pub label: Option<String>,
+    pub tags: Vec<String>,
+    pub held: bool,
 }
 
 impl Receiver {
@@ -188,6 +193,9 @@ impl Receiver {
             enrolled_ms: row.enrolled_ms,
             seen_ms: row.seen_ms,
             revoked_ms: row.revoked_ms,
+            label: row.label.clone(),
+            tags: row.tags.clone(),
+            held: row.held,
         }
     }
 }

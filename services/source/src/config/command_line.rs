@@ -72,6 +72,10 @@ fn flag(setting: &'static Setting) -> Arg {
             .require_equals(true)
             .default_missing_value("true")
             .value_name("true|false"),
+        Form::Maybe(alone) => arg
+            .num_args(0..=1)
+            .default_missing_value(alone)
+            .value_name(setting.value),
         Form::List(' ') => arg.value_name(setting.value).action(ArgAction::Append),
         _ => arg.value_name(setting.value),
     }

@@ -125,7 +125,7 @@ impl Reader<'_> {
     /// A setting's value as a variable would have it.
     fn text_of(&self, setting: &Setting, value: &DeValue<'_>) -> Result<String, String> {
         match (value, setting.form) {
-            (DeValue::Boolean(value), Form::Switch) => Ok(value.to_string()),
+            (DeValue::Boolean(value), Form::Switch | Form::Maybe(_)) => Ok(value.to_string()),
             (_, Form::Switch) => Err("write true or false, without quotes".into()),
             (DeValue::Array(parts), Form::List(separator)) => {
                 let texts: Option<Vec<_>> =

@@ -19,6 +19,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
+use url::Url;
+
 pub use channels::{ChannelSettings, FeedAddress, MAX_CHANNELS};
 pub use command_line::{command, with_settings};
 pub use environment::Environment;
@@ -128,6 +131,8 @@ pub struct Config {
     pub keep: Keep,
     /// Of the status pages.
     pub http: SocketAddr,
+    /// The console in this process, if there is to be one.
+    pub console: Option<Console>,
     /// Of each receiver's own connection, and of flows that have no rate of their own, in bit/s.
     pub rate_bps: u64,
     /// Of all receivers' own connections together.
@@ -154,6 +159,17 @@ pub struct Config {
     pub log_level: Option<String>,
     /// What is allowed but probably not meant; to be logged.
     pub warnings: Vec<String>,
+}
+
+/// A console in this process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Console {
+    /// Where it answers.
+    pub listen: SocketAddr,
+    /// The address at which browsers reach it.
+    pub public_url: Option<Url>,
+    /// Proxies whose word counts for where a request came from.
+    pub trusted_proxies: Vec<IpNet>,
 }
 
 impl Config {

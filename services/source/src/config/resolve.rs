@@ -14,7 +14,7 @@ use super::channels::{self, ChannelSettings, ChannelTable};
 use super::environment::Environment;
 use super::file::{self, Content};
 use super::settings::{self, Setting, Settings};
-use super::{Config, Intervals, Keep, OwnCertificate, Relay, command_line, values};
+use super::{Config, Console, Intervals, Keep, OwnCertificate, Relay, command_line, values};
 
 /// With fewer updates kept, even receivers that are away for moments may miss some.
 const FEW_KEPT: u64 = 100;
@@ -458,6 +458,11 @@ impl Assembly {
             count: s.retention.filter(|&count| count > 0),
             age: s.retention_age,
         };
+        let console = s.console.flatten().map(|listen| Console {
+            listen,
+            public_url: s.console_public_url,
+            trusted_proxies: s.console_trusted_proxy.unwrap_or_default(),
+        });
         let complete = || {
             Some(Config {
                 channels,
@@ -476,6 +481,7 @@ impl Assembly {
                 replicate: s.no_replicate != Some(true),
                 keep,
                 http: s.http?,
+                console,
                 rate_bps: s.rate?,
                 unicast_rate_bps: s.unicast_rate?,
                 certificate,

@@ -5,6 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use console::config::{prefix, public_url};
+use ipnet::IpNet;
+use url::Url;
+
 use super::channels::FeedAddress;
 use super::groups::{self, FlowSources, Groups};
 use super::relays::{self, Relay};
@@ -42,6 +46,8 @@ pub(super) enum Form {
     One,
     /// A file or folder: one that a configuration file names counts from that file's folder.
     Path,
+    /// A switch that may say more: given alone, it stands for this.
+    Maybe(&'static str),
     /// Several, with this character between them where there is only one text.
     List(char),
 }
@@ -88,6 +94,9 @@ pub(super) struct Settings {
     pub retention: Option<u64>,
     pub retention_age: Option<Duration>,
     pub http: Option<SocketAddr>,
+    pub console: Option<Option<SocketAddr>>,
+    pub console_public_url: Option<Url>,
+    pub console_trusted_proxy: Option<Vec<IpNet>>,
     pub rate: Option<u64>,
     pub unicast_rate: Option<u64>,
     pub cert: Option<PathBuf>,
@@ -119,6 +128,35 @@ fn socket(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "write an address and a port, such as 127.0.0.1:4433, an IPv6 address in brackets".into()
     })
+}
+
+/// Where the console is, unless somebody says otherwise.
+const CONSOLE: &str = "127.0.0.1:9470";
+
+/// An address, or whether there is one at all.
+fn maybe_socket(text: &str) -> Result<Option<SocketAddr>, String> {
+    match switch(text) {
+        Ok(true) => socket(CONSOLE).map(Some),
+        Ok(false) => Ok(None),
+        Err(_) => socket(text)
+            .map(Some)
+            .map_err(|why| format!("{why}, or true or false")),
+    }
+}
+
+/// As the console reads it, whose variable has the same name.
+fn console_url(text: &str) -> Result<Url, String> {
+    public_url(text).map_err(|why| format!("it {why}"))
+}
+
+/// As the console reads it.
+fn console_proxies(text: &str) -> Result<Vec<IpNet>, String> {
+    let parts = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    let read = |part: &str| prefix(part).map_err(|why| format!("{part:?} {why}"));
+    parts.map(read).collect()
 }
 
 fn switch(text: &str) -> Result<bool, String> {
@@ -349,6 +387,33 @@ pub(super) const ALL: &[Setting] = &[
         default: "127.0.0.1:8090",
         help: "Address and port of /healthz, /readyz, /metrics and /status.json",
         take: |s, text| put(&mut s.http, socket(text)),
+        ..PLAIN
+    },
+    Setting {
+        name: "console",
+        form: Form::Maybe(CONSOLE),
+        value: "IP:PORT",
+        help: "Has the operator's console in this program, too: an API and a dashboard for browsers, \
+               at 127.0.0.1:9470 or the address given. Without an https proxy before it, leave it on \
+               this machine",
+        take: |s, text| put(&mut s.console, maybe_socket(text)),
+        ..PLAIN
+    },
+    Setting {
+        name: "console-public-url",
+        value: "URL",
+        help: "The address that people type to reach the console of --console, where a proxy is before \
+               it: https://console.example.org",
+        take: |s, text| put(&mut s.console_public_url, console_url(text)),
+        ..PLAIN
+    },
+    Setting {
+        name: "console-trusted-proxy",
+        form: Form::List(','),
+        value: "LIST",
+        help: "Proxies before the console of --console, as addresses or prefixes: their X-Forwarded-For \
+               and X-Forwarded-Proto count",
+        take: |s, text| put(&mut s.console_trusted_proxy, console_proxies(text)),
         ..PLAIN
     },
     Setting {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use flexicast_tokio::source::SourceStatus;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
@@ -38,13 +39,23 @@ pub struct Pages {
 pub struct View {
     transport: Arc<dyn Transport>,
     last: Mutex<Last>,
+    samples: watch::Sender<Sample>,
+}
+
+/// What the transport says once a second, for all who want to know; each is a new one.
+#[derive(Clone, Default)]
+pub struct Sample {
+    /// `None` where it did not answer in time.
+    pub status: Option<Arc<SourceStatus>>,
+    /// What happened up to this number of the transport's history is in it.
+    pub upto: u64,
 }
 
 /// The last answer of the transport.
 #[derive(Clone)]
 struct Last {
     at: Instant,
-    status: Option<SourceStatus>,
+    sample: Sample,
 }
 
 impl View {
@@ -52,12 +63,18 @@ impl View {
     pub fn new(transport: Arc<dyn Transport>) -> Self {
         let last = Last {
             at: Instant::now(),
-            status: None,
+            sample: Sample::default(),
         };
         Self {
             transport,
             last: Mutex::new(last),
+            samples: watch::Sender::default(),
         }
+    }
+
+    /// Where samples come, once [`sample`] runs.
+    pub fn samples(&self) -> watch::Receiver<Sample> {
+        self.samples.subscribe()
     }
 
     /// Has what happened since the last time counted. What is not told in time is told the next time.
@@ -74,33 +91,41 @@ impl View {
     }
 
     /// Asks the transport, but not for long. Also returns how old the answer is.
-    async fn look(&self, metrics: &Metrics) -> (Option<SourceStatus>, Duration) {
+    async fn look(&self, metrics: &Metrics) -> (Sample, Duration) {
         self.count(metrics).await;
+        let upto = metrics.counted();
         if let Ok(status) = tokio::time::timeout(PATIENCE, self.transport.status()).await {
+            let status = status.map(Arc::new);
             if let Some(status) = &status {
                 metrics.observe(status);
             }
+            let sample = Sample { status, upto };
             let fresh = Last {
                 at: Instant::now(),
-                status: status.clone(),
+                sample: sample.clone(),
             };
             if let Ok(mut last) = self.last.lock() {
                 *last = fresh;
             }
-            return (status, Duration::ZERO);
+            return (sample, Duration::ZERO);
         }
         match self.last.lock() {
-            Ok(last) => (last.status.clone(), last.at.elapsed()),
-            Err(_) => (None, Duration::MAX),
+            Ok(last) => (last.sample.clone(), last.at.elapsed()),
+            Err(_) => (Sample::default(), Duration::MAX),
         }
     }
 }
 
-/// Keeps the counters that are taken from the transport's status complete, until `stop`.
+/// Keeps the counters that are taken from the transport's status complete, and all who follow the
+/// samples up to date, until `stop`.
 pub async fn sample(pages: Arc<Pages>, stop: CancellationToken) {
     stop.run_until_cancelled(async {
         loop {
-            pages.view.look(&pages.metrics).await;
+            let (mut sample, age) = pages.view.look(&pages.metrics).await;
+            if !age.is_zero() {
+                sample.status = None;
+            }
+            pages.view.samples.send_replace(sample);
             tokio::time::sleep(SAMPLE).await;
         }
     })

@@ -14,7 +14,7 @@ use flexicast_tokio::source::{
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::Pages;
+use super::{Pages, Sample};
 use crate::ingest::{FeedState, GapStatus, IngestStatus};
 use crate::metrics;
 use crate::run::board::{ChannelView, DatabaseState, FeedView, Phase, Role};
@@ -73,8 +73,8 @@ struct ChannelFeed {
 }
 
 async fn ready(State(pages): State<Arc<Pages>>, uri: Uri, headers: HeaderMap) -> Response {
-    let (status, age) = pages.view.look(&pages.metrics).await;
-    let transport = match status {
+    let (sample, age) = pages.view.look(&pages.metrics).await;
+    let transport = match sample.status {
         Some(_) => Transport::Answered(age),
         None => Transport::Ended,
     };
@@ -281,7 +281,8 @@ impl Receiver {
 }
 
 async fn status(State(pages): State<Arc<Pages>>) -> Response {
-    let (seen, _) = pages.view.look(&pages.metrics).await;
+    let (Sample { status: seen, .. }, _) = pages.view.look(&pages.metrics).await;
+    let seen = seen.map(Arc::unwrap_or_clone);
     let board = pages.board.snapshot();
     let first = board.channels.first();
     let of = |channel: &ChannelView| ChannelStatus::of(channel, &seen);

@@ -41,6 +41,8 @@ pub struct Place {
     /// Where it stands.
     pub row: StateRow,
     written: Option<(StateRow, Instant)>,
+    /// The number of its last move in the transport's history.
+    moved: u64,
     /// The first and the last seq that were published while it was connected.
     spans: Vec<(u64, u64)>,
 }
@@ -124,6 +126,7 @@ impl Place {
                 change: 0,
             },
             written: None,
+            moved: 0,
             spans: Vec::new(),
         }
     }
@@ -192,8 +195,12 @@ impl Place {
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        let at = self.written.as_ref().map(|(_, at)| *at);
-        at.is_none_or(|at| now.saturating_duration_since(at) >= PROGRESS)
+        let Some((written, at)) = &self.written else {
+            return true;
+        };
+        // Whoever looks at a receiver that has just come wants to know how far away it is.
+        let is_first = written.rtt_us.is_none() && self.row.rtt_us.is_some();
+        is_first || now.saturating_duration_since(*at) >= PROGRESS
     }
 }
 
@@ -289,6 +296,7 @@ impl Fleet {
         let Some(place) = self.place(&step.receiver, &step.channel) else {
             return;
         };
+        place.moved = step.number;
         // One that is older than what was seen since says nothing.
         if place.row.connected && ms(step.at_ms) >= place.row.since_ms {
             place.row.rung.clone_from(&step.to);
@@ -302,9 +310,9 @@ impl Fleet {
         receiver.places.get_mut(channel)
     }
 
-    /// What the transport sees of a receiver whose connection is known. Returns how its outputs have
-    /// come on.
-    pub fn seen(&mut self, status: &ReceiverStatus, at_ms: i64) -> Vec<Advance> {
+    /// What the transport saw of a receiver whose connection is known, when its history was at `upto`.
+    /// Returns how its outputs have come on.
+    pub fn seen(&mut self, status: &ReceiverStatus, upto: u64, at_ms: i64) -> Vec<Advance> {
         let mut advances = Vec::new();
         let Ok(id) = status.id.parse::<Uuid>() else {
             return advances;
@@ -321,9 +329,12 @@ impl Fleet {
                 continue;
             };
             let row = &mut place.row;
-            row.rung.clone_from(&seen.rung);
-            row.since_ms = ms(seen.since_ms);
-            row.cause = seen.cause.clone().unwrap_or_default();
+            // It has moved since: where it stands is known better.
+            if place.moved <= upto {
+                row.rung.clone_from(&seen.rung);
+                row.since_ms = ms(seen.since_ms);
+                row.cause = seen.cause.clone().unwrap_or_default();
+            }
             row.backlog = seen.backlog;
             row.key_sequence = seen.key_sequence;
             row.rtt_us = Some((status.rtt_ms * 1e3) as u64).filter(|us| *us > 0);

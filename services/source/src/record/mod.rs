@@ -1,9 +1,9 @@
 //! What the console shows of this source: it writes down, while it publishes, where receivers stand,
 //! what happened to them, how far updates got, how relays and feeds are, and what it is itself.
 //!
-//! **Invariant:** nothing of it is in the packets' way. [`Recorder`] asks the transport once a second
-//! and follows its history, and never waits for the store; the [`writer`] does, with bounds on time
-//! and memory, and counts what finds no room.
+//! **Invariant:** nothing of it is in the packets' way. [`Recorder`] follows the transport's history
+//! and takes the samples that are there for the metrics anyway, and never waits for the store; the
+//! [`writer`] does, with bounds on time and memory, and counts what finds no room.
 
 mod about;
 mod clock;
@@ -26,6 +26,7 @@ use store::{Fence, Records, SourceInfo, Store};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::http::Sample;
 use crate::ingest::PollReport;
 use crate::metrics::RecordMetrics;
 use crate::run::board::{Board, Role};
@@ -46,8 +47,10 @@ pub struct Parts {
     pub records: Arc<dyn Records>,
     /// For the receivers that it knows.
     pub store: Arc<dyn Store>,
-    /// What is asked.
+    /// What is asked about what happened.
     pub transport: Arc<dyn Transport>,
+    /// Where everybody stands, once a second.
+    pub samples: watch::Receiver<Sample>,
     /// Changes when something has happened to a receiver.
     pub latest: watch::Receiver<u64>,
     /// What this process does.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use flexicast_tokio::source::{Happening, Move, SourceStatus, What};
 use store::{Fence, MoveRow, RelayRow, SessionRow};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use uuid::Uuid;
@@ -18,10 +18,9 @@ use super::outbox::Outbox;
 use super::progress::Progress;
 use super::tallies::{Look, Tallies, an_hour_before};
 use super::{Parts, clock, fences};
+use crate::http::Sample;
 use crate::run::relays::RelayView;
 
-/// How often the transport is asked.
-const LOOK: Duration = Duration::from_secs(1);
 /// What happens within this time is taken together.
 const TOGETHER: Duration = Duration::from_millis(80);
 /// The transport is not waited for longer than this.
@@ -86,13 +85,15 @@ impl Recorder {
 
     /// Looks until `stop`, and then says that nobody is connected any more.
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let mut ticks = interval(LOOK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut samples = self.parts.samples.clone();
         let mut latest = self.parts.latest.clone();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                _ = ticks.tick() => self.look().await,
+                Ok(()) = samples.changed() => {
+                    let sample = samples.borrow_and_update().clone();
+                    self.look(sample).await;
+                }
                 Ok(()) = latest.changed() => {
                     sleep(TOGETHER).await;
                     latest.borrow_and_update();
@@ -312,14 +313,13 @@ impl Recorder {
     }
 
     /// Looks at everything.
-    async fn look(&mut self) {
+    async fn look(&mut self, sample: Sample) {
         self.lead().await;
         self.follow().await;
-        let asked = timeout(PATIENCE, self.parts.transport.status()).await;
-        let Ok(Some(status)) = asked else { return };
+        let Some(status) = sample.status else { return };
         let now_ms = clock::now_ms();
         self.publish(&status, now_ms);
-        self.see(&status, now_ms);
+        self.see(&status, sample.upto, now_ms);
         if self.held.is_empty() {
             return;
         }
@@ -351,9 +351,9 @@ impl Recorder {
     }
 
     /// How far receivers are.
-    fn see(&mut self, status: &SourceStatus, now_ms: i64) {
+    fn see(&mut self, status: &SourceStatus, upto: u64, now_ms: i64) {
         for receiver in &status.receivers {
-            for advance in self.fleet.seen(receiver, now_ms) {
+            for advance in self.fleet.seen(receiver, upto, now_ms) {
                 if let Some(progress) = self.progress.get_mut(&advance.channel) {
                     progress.delivered(&advance.spans, now_ms);
                 }

@@ -3,6 +3,7 @@
 pub(crate) mod board;
 mod certificate;
 mod channel;
+mod console;
 mod context;
 mod describe;
 mod ejecting;
@@ -34,7 +35,7 @@ use tracing::{info, warn};
 use crate::config::{Config, PublicAddress};
 use crate::data::DataFolder;
 use crate::data::identity::Identity;
-use crate::http::{Pages, View};
+use crate::http::{Pages, Sample, View};
 use crate::ingest::{Bounds, PollReport, Refreshes};
 use crate::metrics::Metrics;
 use crate::publish::Terms;
@@ -91,7 +92,12 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     let own = config.certificate.as_ref();
     let identity = Identity::load_or_make(&folder, &public.host_name(), own)?;
     startup::make_qlog_folder(&config)?;
-    let Opened { store, records, .. } = startup::open_store(&config, &folder).await?;
+    let opened = startup::open_store(&config, &folder).await?;
+    let Opened {
+        store,
+        records,
+        accounts,
+    } = opened;
     let holder = Holder {
         id: folder.holder()?,
         name: config.holder_name.clone(),
@@ -104,6 +110,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     let backlog = backlog.counting(metrics.admissions());
     let source = bind(&config, &identity, backlog).await?;
     let listener = listen(config.http).await?;
+    let console = console::listen(config.console.as_ref()).await?;
     let (local, http) = (
         source.local_addr(),
         listener.local_addr().context("no address")?,
@@ -139,9 +146,14 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
         metrics: Arc::clone(&context.metrics),
         view: View::new(Arc::new(context.handle.clone())),
     });
+    let samples = pages.view.samples();
     let mut parts = Parts::start(Arc::clone(&context), transport, supervisor, listener, pages);
-    let recorded = record_parts(&context, polls, infos);
+    let recorded = record_parts(&context, samples, polls, infos);
     parts.also_to_the_end(|end| record::run(recorded, end));
+    if let Some(console) = console {
+        let context = Arc::clone(&context);
+        parts.also_to_the_end(|end| console::serve(console, context, accounts, end));
+    }
     let orders = Orders {
         records: Arc::clone(&context.records),
         board: Arc::clone(&context.board),
@@ -195,6 +207,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
 /// What is needed to write down what happens.
 fn record_parts(
     context: &Context,
+    samples: watch::Receiver<Sample>,
     polls: mpsc::Receiver<PollReport>,
     info: watch::Receiver<SourceInfo>,
 ) -> record::Parts {
@@ -202,6 +215,7 @@ fn record_parts(
         records: Arc::clone(&context.records),
         store: Arc::clone(&context.store),
         transport: Arc::new(context.handle.clone()),
+        samples,
         latest: context.handle.latest(),
         board: Arc::clone(&context.board),
         metrics: context.metrics.records(),

@@ -256,6 +256,7 @@ fn feeds(site: &Site, feed: &Feed) {
             "min_interval_ms",
             "moved_to",
             "origin",
+            "paused",
             "title",
             "url"
         ]

@@ -7,6 +7,7 @@ mod certificates;
 mod changes;
 mod channels;
 mod commands;
+mod console;
 mod enrolment;
 mod faults;
 mod leases;
@@ -18,6 +19,7 @@ mod restored;
 mod running;
 mod service;
 mod site;
+mod ssrf;
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};

@@ -101,8 +101,9 @@ async fn operators_see_and_direct_a_source_by_its_database() {
 
     // Held: the source says so of it.
     let edit = ReceiverEdit {
+        label: Some("Rack 4".into()),
+        tags: Some(vec!["paris".into(), "lab".into()]),
         held: Some(true),
-        ..ReceiverEdit::default()
     };
     records.set_receiver(receiver, &edit).await.unwrap();
     until("it is held", async || {
@@ -111,6 +112,26 @@ async fn operators_see_and_direct_a_source_by_its_database() {
         (its.cause == "held").then_some(())
     })
     .await;
+
+    let list = |arguments: &[&str]| {
+        let mut command = crate::running::program();
+        command.args(arguments).arg("--data").arg(folder.path());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let shown = list(&["receiver", "list"]);
+    assert!(shown.contains("Rack 4 (r1)  held   paris,lab"), "{shown}");
+    assert!(
+        shown.lines().all(|line| line.chars().count() <= 80),
+        "{shown}"
+    );
+    let shown = list(&["receiver", "list", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let its = &shown["receivers"][0];
+    assert_eq!(
+        (&its["label"], &its["held"]),
+        (&"Rack 4".into(), &true.into())
+    );
+    assert_eq!(its["tags"], serde_json::json!(["paris", "lab"]));
 
     // The feed: at once, and then not any more.
     let mut refresh = command("refresh-feed");
@@ -130,6 +151,10 @@ async fn operators_see_and_direct_a_source_by_its_database() {
         page.contains("paused by an operator").then_some(())
     })
     .await;
+    let shown = list(&["feed", "list"]);
+    assert!(shown.contains("  paused  "), "{shown}");
+    let shown = list(&["feed", "list", "--json"]);
+    assert!(shown.contains("\"paused\": true"), "{shown}");
     feed.grow(1);
     let (state, result) = ask(&database, refresh).await;
     assert_eq!(state, CommandState::Failed, "{result}");

@@ -100,6 +100,8 @@ pub fn source_at(listen: &str, data: &Path, feed: &Feed) -> Command {
 pub struct Running {
     pub child: Child,
     log: Arc<Mutex<String>>,
+    printed: Arc<Mutex<String>>,
+    reading: Option<thread::JoinHandle<()>>,
 }
 
 impl Running {
@@ -119,21 +121,23 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let log = Arc::new(Mutex::new(String::new()));
-        let mut lines = BufReader::new(child.stderr.take().unwrap());
-        let keep = Arc::clone(&log);
-        thread::spawn(move || {
-            let mut line = String::new();
-            while lines.read_line(&mut line).is_ok_and(|n| n > 0) {
-                keep.lock().unwrap().push_str(&line);
-                line.clear();
-            }
-        });
-        Self { child, log }
+        let (log, _) = kept(child.stderr.take().unwrap());
+        let (printed, reading) = kept(child.stdout.take().unwrap());
+        Self {
+            child,
+            log,
+            printed,
+            reading: Some(reading),
+        }
     }
 
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
+    }
+
+    /// What it wrote to standard output.
+    pub fn printed(&self) -> String {
+        self.printed.lock().unwrap().clone()
     }
 
     pub fn until(&mut self, what: &str, mut is: impl FnMut(&Self) -> bool) {
@@ -182,16 +186,29 @@ impl Running {
             assert!(began.elapsed() < SOON, "does not end: {}", self.log());
             pause();
         };
-        let mut printed = String::new();
-        let mut stdout = self.child.stdout.take().unwrap();
-        stdout.read_to_string(&mut printed).unwrap();
-        (status, self.log(), printed)
+        self.reading.take().unwrap().join().unwrap();
+        (status, self.log(), self.printed())
     }
 
     pub fn terminate(self) -> (ExitStatus, String, String) {
         self.signal(Signal::TERM);
         self.end()
     }
+}
+
+/// Reads everything on a thread of its own, and keeps it.
+fn kept(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, thread::JoinHandle<()>) {
+    let all = Arc::new(Mutex::new(String::new()));
+    let keep = Arc::clone(&all);
+    let reading = thread::spawn(move || {
+        let mut lines = BufReader::new(from);
+        let mut line = String::new();
+        while lines.read_line(&mut line).is_ok_and(|n| n > 0) {
+            keep.lock().unwrap().push_str(&line);
+            line.clear();
+        }
+    });
+    (all, reading)
 }
 
 // Nothing of a failed test goes on running, and what it said is told.

@@ -1997,16 +1997,16 @@ export interface components {
         };
         /** @description An update with what is in it. */
         UpdateDetail: components["schemas"]["UpdateRow"] & {
-            /** @description Who wrote it. */
+            /** @description Who wrote it; long names are cut. */
             authors: string[];
             /** @description The text, as the feed has it; null if there is none. */
             content: string | null;
             /** @description Whether the text was too long and is cut. */
             content_cut: boolean;
             content_type: null | components["schemas"]["ContentType"];
-            /** @description The entry's link; null if it has none. */
+            /** @description The entry's link; null if it has none, or one that is too long to be one. */
             link: string | null;
-            /** @description The summary, as plain text; null if there is none. */
+            /** @description The summary, as plain text, cut; null if there is none. */
             summary: string | null;
             /**
              * Format: int64

@@ -27,6 +27,13 @@ fn values(setting: &Setting) -> [&'static str; 3] {
         "data" | "qlog" | "cert" | "key" => ["/a", "/b", "/c"],
         "database-url" => ["sqlite:///a.db", "sqlite:///b.db", "sqlite:///c.db"],
         "listen" | "http" => ["127.0.0.1:1", "127.0.0.1:2", "[::1]:3"],
+        "console" => ["127.0.0.1:9", "true", "[::1]:3"],
+        "console-public-url" => [
+            "https://a.example/",
+            "https://b.example",
+            "http://c.example:7",
+        ],
+        "console-trusted-proxy" => ["10.0.0.0/8", "::1,192.0.2.1", "fd00::/8"],
         "public-address" => ["a.example", "b.example:7", "192.0.2.1"],
         "channel" | "holder-name" => ["a", "b", "c"],
         "group" => ["232.0.1.1:1", "", "[ff3e::1]:1"],

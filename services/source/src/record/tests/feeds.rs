@@ -1,0 +1,57 @@
+//! Feeds, by the hour and by what changed.
+
+use super::CHANNEL;
+use super::site::Site;
+use crate::ingest::FeedState::{Challenged, NotModified, Ok};
+use crate::ingest::PollReport;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn feeds_are_recorded_by_the_hour_and_by_what_changed() {
+    let site = Site::new().await;
+    let source = site.source(1).await;
+    source.made.connect(0);
+    site.until("it records", async |site| site.states().await.len() == 1)
+        .await;
+    let poll = |state, excerpt: Option<&str>| PollReport {
+        channel: CHANNEL.into(),
+        url: "https://example.org/f".into(),
+        at_ms: 7_200_000,
+        state,
+        detail: "as it was".into(),
+        entries: 2,
+        excerpt: excerpt.map(str::to_owned),
+    };
+    for poll in [
+        poll(Ok, None),
+        poll(NotModified, None),
+        poll(Challenged, Some("<h1>Are you human?")),
+        poll(Challenged, Some("<h1>Are you human?")),
+        poll(Ok, None),
+    ] {
+        source.polls.send(poll).await.unwrap();
+    }
+    let url = "https://example.org/f";
+    site.until("two events", async |site| {
+        let asked = site
+            .opened
+            .records
+            .feed_events(Some((CHANNEL, url)), None, 10);
+        asked.await.unwrap().len() == 2
+    })
+    .await;
+    let records = &site.opened.records;
+    let events = records.feed_events(None, None, 10).await.unwrap();
+    let words: Vec<_> = events.iter().map(|event| event.state.as_str()).collect();
+    assert_eq!(words, ["ok", "challenged"], "the newest first");
+    assert_eq!(events[1].excerpt.as_deref(), Some("<h1>Are you human?"));
+    let hours = records
+        .feed_history(CHANNEL, url, 0, i64::MAX)
+        .await
+        .unwrap();
+    let counts: Vec<_> = hours
+        .iter()
+        .map(|h| (h.polls, h.challenged, h.entries))
+        .collect();
+    assert_eq!(counts, [(5, 2, 10)]);
+    source.end().await;
+}

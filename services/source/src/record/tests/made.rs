@@ -1,0 +1,177 @@
+//! A transport that is made up.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use flexicast_tokio::source::{
+    ChannelBytes, ChannelStatus, Counters, Happening, History, Move, ReceiverChannel,
+    ReceiverStatus, SourceStatus, What,
+};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::CHANNEL;
+use crate::record::clock;
+use crate::transport::Transport;
+
+/// A transport to which things happen as the test says.
+#[derive(Default)]
+pub struct Made {
+    pub seen: Mutex<Seen>,
+    pub latest: watch::Sender<u64>,
+}
+
+/// What there is to see.
+#[derive(Default)]
+pub struct Seen {
+    pub head: u64,
+    receivers: Vec<ReceiverStatus>,
+    pub history: Vec<Happening>,
+    next_session: u64,
+}
+
+/// The receiver of that number.
+pub fn id(n: usize) -> Uuid {
+    Uuid::from_u128(n as u128 + 1)
+}
+
+impl Made {
+    fn add(&self, seen: &mut Seen, what: impl FnOnce(u64, u64) -> What) {
+        let number = seen.history.len() as u64 + 1;
+        let at_ms = u64::try_from(clock::now_ms()).unwrap();
+        seen.history.push(Happening {
+            number,
+            at_ms,
+            what: what(number, at_ms),
+        });
+        self.latest.send_replace(number);
+    }
+
+    /// A receiver comes.
+    pub fn connect(&self, n: usize) {
+        let mut seen = self.seen.lock().unwrap();
+        seen.next_session += 1;
+        let session = seen.next_session;
+        let (name, addr) = (format!("r{n}"), "192.0.2.9:5000".to_owned());
+        let mut since = 0;
+        self.add(&mut seen, |_, at_ms| {
+            since = at_ms;
+            What::Connected {
+                session,
+                receiver: id(n),
+                name: name.clone(),
+                software: "test".into(),
+                addr: addr.clone(),
+                channels: vec![CHANNEL.into()],
+            }
+        });
+        seen.receivers.push(ReceiverStatus {
+            id: id(n).to_string(),
+            name,
+            session,
+            software: "test".into(),
+            addr,
+            connected_ms: since,
+            rtt_ms: 1.0,
+            channels: vec![ReceiverChannel {
+                channel: CHANNEL.into(),
+                rung: "unicast".into(),
+                since_ms: since,
+                cause: None,
+                cursor: None,
+                backlog: 0,
+                key_sequence: None,
+            }],
+        });
+    }
+
+    /// A receiver moves.
+    pub fn step(&self, n: usize, to: &str, cause: &str) {
+        let mut seen = self.seen.lock().unwrap();
+        let receiver = id(n).to_string();
+        let at = seen
+            .receivers
+            .iter()
+            .position(|r| r.id == receiver)
+            .unwrap();
+        let from = seen.receivers[at].channels[0].rung.clone();
+        let name = seen.receivers[at].name.clone();
+        let mut since = 0;
+        self.add(&mut seen, |number, at_ms| {
+            since = at_ms;
+            What::Moved(Move {
+                number,
+                at_ms,
+                channel: CHANNEL.into(),
+                receiver,
+                name,
+                from,
+                to: to.into(),
+                cause: cause.into(),
+            })
+        });
+        let place = &mut seen.receivers[at].channels[0];
+        place.rung = to.into();
+        place.since_ms = since;
+        place.cause = Some(cause.into());
+    }
+
+    /// A receiver goes.
+    pub fn disconnect(&self, n: usize) {
+        let mut seen = self.seen.lock().unwrap();
+        let receiver = id(n).to_string();
+        let at = seen
+            .receivers
+            .iter()
+            .position(|r| r.id == receiver)
+            .unwrap();
+        let session = seen.receivers.remove(at).session;
+        self.add(&mut seen, |_, _| What::Disconnected {
+            session,
+            receiver: id(n),
+            reason: "gone".into(),
+        });
+    }
+
+    /// All outputs hold everything up to the head.
+    pub fn confirm(&self) {
+        let mut seen = self.seen.lock().unwrap();
+        let head = seen.head;
+        let all = seen.receivers.iter_mut();
+        all.for_each(|receiver| receiver.channels[0].cursor = Some(head));
+    }
+}
+
+#[async_trait]
+impl Transport for Made {
+    async fn publish(&self, _: &str, _: u64, _: Bytes) {}
+
+    async fn set_first(&self, _: &str, _: u64) {}
+
+    async fn status(&self) -> Option<SourceStatus> {
+        let seen = self.seen.lock().unwrap();
+        Some(SourceStatus {
+            channels: vec![ChannelStatus {
+                channel: CHANNEL.into(),
+                head: seen.head,
+                flow: None,
+                bytes: ChannelBytes::default(),
+            }],
+            receivers: seen.receivers.clone(),
+            moves: Vec::new(),
+            mass_fall_backs: Vec::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    async fn history(&self, after: u64) -> Option<History> {
+        let seen = self.seen.lock().unwrap();
+        let new = seen.history.iter().filter(|h| h.number > after);
+        Some(History {
+            happenings: new.take(1000).cloned().collect(),
+            last: seen.history.len() as u64,
+            missed: 0,
+        })
+    }
+}

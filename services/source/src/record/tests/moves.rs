@@ -1,0 +1,161 @@
+//! Moves and connections, when the database fails, and when sources follow one another.
+
+use std::sync::atomic::Ordering;
+
+use store::StateRow;
+
+use super::faulty::Fault;
+use super::made::id;
+use super::site::Site;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mass_fall_back_is_recorded_whole() {
+    const MANY: usize = 5_000;
+    let site = Site::new().await;
+    let source = site.source(1).await;
+    (0..MANY).for_each(|n| source.made.connect(n));
+    (0..MANY).for_each(|n| source.made.step(n, "multicast", "joined"));
+    site.until("all joined", async |site| site.moves().await.len() == MANY)
+        .await;
+    (0..MANY).for_each(|n| source.made.step(n, "unicast", "ack-timeout"));
+    site.until("all fell back", async |site| {
+        site.moves().await.len() == 2 * MANY
+    })
+    .await;
+    let moves = site.moves().await;
+    let fell: std::collections::BTreeSet<_> = moves
+        .iter()
+        .filter(|row| row.cause == "ack-timeout" && row.to == "unicast")
+        .map(|row| row.receiver)
+        .collect();
+    assert_eq!(fell.len(), MANY, "each of them once");
+    site.until("where they stand", async |site| {
+        let states = site.states().await;
+        let stands = |row: &&StateRow| row.rung == "unicast" && row.cause == "ack-timeout";
+        states.iter().filter(stands).count() == MANY
+    })
+    .await;
+    let metrics = source.end().await;
+    assert_eq!(metrics.counted("moves"), (0, 2 * MANY as u64));
+    let states = site.states().await;
+    assert!(
+        states
+            .iter()
+            .all(|row| !row.connected && row.rung == "offline")
+    );
+}
+
+/// What happens while the database is away is written when it is back, once; nobody waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_fails_or_hangs_loses_nothing() {
+    let site = Site::new().await;
+    let source = site.source(1).await;
+    source.made.connect(0);
+    source.made.step(0, "multicast", "joined");
+    site.until("the first", async |site| site.moves().await.len() == 1)
+        .await;
+    for fault in [Fault::Down, Fault::Hang] {
+        let before = site.moves().await.len();
+        site.records.set(fault);
+        for n in 0..50 {
+            let (to, cause) = match n % 2 {
+                0 => ("unicast", "ack-timeout"),
+                _ => ("multicast", "joined"),
+            };
+            source.made.step(0, to, cause);
+        }
+        let writes = site.records.writes.load(Ordering::SeqCst);
+        site.until("it is tried", async |site| {
+            site.records.writes.load(Ordering::SeqCst) > writes
+        })
+        .await;
+        assert_eq!(site.moves().await.len(), before);
+        site.records.set(Fault::None);
+        site.until("it is made up for", async |site| {
+            site.moves().await.len() == before + 50
+        })
+        .await;
+    }
+    let metrics = source.end().await;
+    assert_eq!(metrics.counted("moves"), (0, 101));
+}
+
+/// A database that writes and cannot say so is not told twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_written_unheard_is_not_written_again() {
+    let site = Site::new().await;
+    let source = site.source(1).await;
+    source.made.connect(0);
+    source.made.step(0, "multicast", "joined");
+    site.until("the first", async |site| site.moves().await.len() == 1)
+        .await;
+    site.records.set(Fault::Unheard);
+    source.made.step(0, "unicast", "ack-timeout");
+    site.until("the second", async |site| site.moves().await.len() == 2)
+        .await;
+    source.made.step(0, "multicast", "joined");
+    site.until("the third", async |site| site.moves().await.len() >= 3)
+        .await;
+    source.end().await;
+    assert_eq!(site.moves().await.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_and_another_source_go_on_with_the_history() {
+    let site = Site::new().await;
+    let first = site.source(1).await;
+    (0..3).for_each(|n| first.made.connect(n));
+    first.made.step(0, "multicast", "joined");
+    site.until("three", async |site| {
+        site.states().await.len() == 3 && site.moves().await.len() == 1
+    })
+    .await;
+    first.end().await;
+    let sessions = site.opened.records.sessions(id(0), None, 10).await.unwrap();
+    assert_eq!(sessions.len(), 1);
+    assert_eq!(
+        sessions[0].end_cause.as_deref(),
+        Some("the source has stopped")
+    );
+
+    // Started anew: nothing is told twice.
+    let second = site.source(1).await;
+    second.made.connect(0);
+    site.until("it is back", async |site| {
+        let states = site.states().await;
+        states.iter().filter(|row| row.connected).count() == 1
+    })
+    .await;
+    assert_eq!(
+        (site.moves().await.len(), site.states().await.len()),
+        (1, 3)
+    );
+    assert_eq!(
+        site.opened
+            .records
+            .sessions(id(0), None, 10)
+            .await
+            .unwrap()
+            .len(),
+        2
+    );
+
+    // Another one takes over; what the one before says from now on counts for nothing.
+    let third = site.source(2).await;
+    third.made.connect(1);
+    site.until("only its own", async |site| {
+        let states = site.states().await;
+        let connected = states.iter().filter(|row| row.connected);
+        connected.map(|row| row.receiver).eq([id(1)])
+    })
+    .await;
+    second.made.step(0, "multicast", "joined");
+    third.made.step(1, "amt", "joined");
+    site.until("the move", async |site| site.moves().await.len() == 2)
+        .await;
+    let metrics = second.end().await;
+    assert!(metrics.counted("moves").0 > 0, "dropped and counted");
+    let moves = site.moves().await;
+    assert_eq!((moves.len(), moves[0].to.as_str()), (2, "amt"));
+    third.end().await;
+}

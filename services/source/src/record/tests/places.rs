@@ -1,0 +1,156 @@
+//! Where receivers stand, and when it is written.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use flexicast_tokio::source::{Move, ReceiverChannel, ReceiverStatus};
+use store::{SessionRow, StateRow};
+use tokio::time::Instant;
+
+use super::CHANNEL;
+use super::made::id;
+use crate::record::fleet::Fleet;
+
+/// One of many receivers that are connected.
+fn connected(fleet: &mut Fleet, n: usize) {
+    let session = SessionRow {
+        id: i64::try_from(n).unwrap(),
+        receiver: id(n),
+        name: String::new(),
+        software: String::new(),
+        address: String::new(),
+        began_ms: 1,
+        ended_ms: None,
+        end_cause: None,
+    };
+    let live = (n as u64, session);
+    fleet.connected(id(n), live, &[CHANNEL.to_owned()], |_| 0);
+}
+
+/// What the transport sees of it.
+fn status(n: usize, cursor: u64, rtt_ms: f64) -> ReceiverStatus {
+    ReceiverStatus {
+        id: id(n).to_string(),
+        name: String::new(),
+        session: n as u64,
+        software: String::new(),
+        addr: String::new(),
+        connected_ms: 1,
+        rtt_ms,
+        channels: vec![ReceiverChannel {
+            channel: CHANNEL.into(),
+            rung: "unicast".into(),
+            since_ms: 1,
+            cause: None,
+            cursor: Some(cursor),
+            // The last ten are behind.
+            backlog: u64::from(n >= 4_990),
+            key_sequence: None,
+        }],
+    }
+}
+
+fn progress(fleet: &mut Fleet, at: Instant) -> Vec<StateRow> {
+    let mut rows = Vec::new();
+    fleet.progress(at, 1_000, |row| {
+        rows.push(row);
+        true
+    });
+    rows
+}
+
+fn moves(fleet: &mut Fleet, at: Instant) -> Vec<StateRow> {
+    let mut rows = Vec::new();
+    fleet.moves(at, 1, |row| {
+        rows.push(row);
+        true
+    });
+    rows
+}
+
+#[test]
+fn how_far_receivers_are_is_written_within_a_budget() {
+    let mut fleet = Fleet::default();
+    (0..5_000).for_each(|n| connected(&mut fleet, n));
+    let start = Instant::now();
+    let count = moves(&mut fleet, start).len();
+    assert_eq!(count, 5_000, "where they stand is written at once");
+    let see = |fleet: &mut Fleet, cursor: u64| {
+        for n in 0..5_000 {
+            fleet.seen(&status(n, cursor, 0.0), 0, 2);
+        }
+    };
+    see(&mut fleet, 1);
+    let rows = progress(&mut fleet, start);
+    assert_eq!(rows.len(), 0, "each every few seconds");
+    let mut written = BTreeSet::new();
+    for step in 0..5 {
+        let at = start + Duration::from_secs(6) + Duration::from_millis(step * 500);
+        let rows = progress(&mut fleet, at);
+        assert_eq!(rows.len(), 1_000);
+        if step == 0 {
+            assert!(
+                rows[..10].iter().all(|row| row.backlog > 0),
+                "who is behind first"
+            );
+        }
+        written.extend(rows.iter().map(|row| row.receiver));
+    }
+    assert_eq!(written.len(), 5_000, "everybody has its turn");
+    let rows = progress(&mut fleet, start + Duration::from_secs(60));
+    assert_eq!(rows.len(), 0, "nothing has changed");
+    // A store without room is asked again later.
+    see(&mut fleet, 2);
+    fleet.progress(start + Duration::from_secs(70), 1_000, |_| false);
+    let rows = progress(&mut fleet, start + Duration::from_secs(70));
+    assert_eq!(rows.len(), 1_000);
+}
+
+/// Nobody waits for it in front of a page; what changes later has time.
+#[test]
+fn the_first_round_trip_time_is_written_at_once() {
+    let mut fleet = Fleet::default();
+    connected(&mut fleet, 0);
+    let start = Instant::now();
+    let first = moves(&mut fleet, start);
+    assert_eq!(first[0].rtt_us, None, "it is not known yet");
+    fleet.seen(&status(0, 0, 12.5), 0, 2);
+    let rows = progress(&mut fleet, start);
+    let times: Vec<_> = rows.iter().map(|row| row.rtt_us).collect();
+    assert_eq!(times, [Some(12_500)]);
+    fleet.seen(&status(0, 0, 99.0), 0, 3);
+    assert_eq!(progress(&mut fleet, start).len(), 0);
+    let later = start + Duration::from_secs(6);
+    assert_eq!(progress(&mut fleet, later)[0].rtt_us, Some(99_000));
+}
+
+/// A sample that was taken before a move, and comes after it, takes nobody back.
+#[test]
+fn a_move_is_not_undone_by_what_was_seen_before_it() {
+    let mut fleet = Fleet::default();
+    connected(&mut fleet, 0);
+    let start = Instant::now();
+    moves(&mut fleet, start);
+    fleet.moved(&Move {
+        number: 7,
+        at_ms: 5,
+        channel: CHANNEL.into(),
+        receiver: id(0).to_string(),
+        name: String::new(),
+        from: "unicast".into(),
+        to: "multicast".into(),
+        cause: "joined".into(),
+    });
+    assert_eq!(moves(&mut fleet, start)[0].rung, "multicast");
+    fleet.seen(&status(0, 3, 1.0), 6, 6);
+    assert_eq!(moves(&mut fleet, start), []);
+    let later = start + Duration::from_secs(6);
+    let rows = progress(&mut fleet, later);
+    assert_eq!(
+        (rows[0].rung.as_str(), rows[0].cursor),
+        ("multicast", Some(3))
+    );
+    // By the next one it may have gone back: that counts.
+    fleet.seen(&status(0, 3, 1.0), 7, 7);
+    assert_eq!(moves(&mut fleet, later)[0].rung, "unicast");
+}

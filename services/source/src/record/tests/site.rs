@@ -1,0 +1,168 @@
+//! A database, and sources that record in it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::{Holder, Leased, MoveFilter, MoveRow, Opened, SourceInfo, StateRow};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::faulty::Faulty;
+use super::made::Made;
+use super::{CHANNEL, SOON};
+use crate::http::Sample;
+use crate::ingest::PollReport;
+use crate::metrics::RecordMetrics;
+use crate::publish::{PublishStatus, Tenure};
+use crate::record::{Parts, run};
+use crate::run::board::{Board, Shown};
+use crate::transport::Transport;
+
+/// A database that outlives sources.
+pub struct Site {
+    pub opened: Opened,
+    pub records: Arc<Faulty>,
+    _folder: tempfile::TempDir,
+}
+
+/// A source that records.
+pub struct Source {
+    pub made: Arc<Made>,
+    metrics: RecordMetrics,
+    board: Arc<Board>,
+    info: watch::Sender<SourceInfo>,
+    pub polls: mpsc::Sender<PollReport>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Site {
+    /// With one channel.
+    pub async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("flexfeed.db");
+        let opened = store::open_file_all(&path).await.unwrap();
+        opened.store.open_channel(CHANNEL).await.unwrap();
+        Self {
+            records: Faulty::new(Arc::clone(&opened.records)),
+            opened,
+            _folder: folder,
+        }
+    }
+
+    /// A source that has taken the lease.
+    pub async fn source(&self, number: u128) -> Source {
+        let holder = Holder {
+            id: Uuid::from_u128(number),
+            name: format!("source {number}"),
+        };
+        let asked = self
+            .opened
+            .store
+            .take_lease(CHANNEL, &holder, Duration::from_millis(1));
+        let Leased::Held(lease) = asked.await.unwrap() else {
+            panic!("somebody else has it");
+        };
+        // The next one can have it at once.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let board = Arc::new(Board::default());
+        board.show(CHANNEL, Shown::default());
+        let tenure = Tenure::made_up(CHANNEL, lease.fence, Duration::from_secs(3600));
+        let publisher = watch::Sender::new(PublishStatus {
+            head: 0,
+            published: 0,
+            first: 1,
+            store_failure: None,
+        });
+        board.active(CHANNEL, Uuid::nil(), tenure, publisher.subscribe());
+        let made = Arc::new(Made::default());
+        let stop = CancellationToken::new();
+        let metrics = RecordMetrics::default();
+        let (polls, told) = mpsc::channel(16);
+        let info = watch::Sender::new(SourceInfo {
+            holder: holder.name,
+            ..SourceInfo::default()
+        });
+        let parts = Parts {
+            records: Arc::<Faulty>::clone(&self.records),
+            store: Arc::clone(&self.opened.store),
+            transport: Arc::<Made>::clone(&made),
+            samples: sampled(Arc::clone(&made), stop.clone()),
+            latest: made.latest.subscribe(),
+            board: Arc::clone(&board),
+            metrics: metrics.clone(),
+            polls: told,
+            info: info.subscribe(),
+        };
+        Source {
+            task: tokio::spawn(run(parts, stop.clone())),
+            made,
+            metrics,
+            board,
+            info,
+            polls,
+            stop,
+        }
+    }
+
+    /// All that are recorded, the last first.
+    pub async fn moves(&self) -> Vec<MoveRow> {
+        let mut filter = MoveFilter {
+            limit: 10_000,
+            ..MoveFilter::default()
+        };
+        let mut all: Vec<MoveRow> = Vec::new();
+        loop {
+            let some = self.opened.records.moves(&filter).await.unwrap();
+            let Some(last) = some.last() else { return all };
+            filter.before = Some(last.id);
+            all.extend(some);
+        }
+    }
+
+    /// Where everybody stands, as far as is recorded.
+    pub async fn states(&self) -> Vec<StateRow> {
+        self.opened.records.snapshot().await.unwrap().states
+    }
+
+    /// Waits until it is so.
+    pub async fn until(&self, what: &str, wanted: impl AsyncFn(&Self) -> bool) {
+        let waiting = async {
+            while !wanted(self).await {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        if tokio::time::timeout(SOON, waiting).await.is_err() {
+            panic!("{what}: {:?} {:?}", self.states().await, self.moves().await);
+        }
+    }
+}
+
+impl Source {
+    /// Tells it to stop, and waits until it has.
+    pub async fn end(self) -> RecordMetrics {
+        self.stop.cancel();
+        tokio::time::timeout(SOON, self.task)
+            .await
+            .unwrap()
+            .unwrap();
+        drop((self.board, self.info, self.polls));
+        self.metrics
+    }
+}
+
+/// As the pages for operators' machines have them.
+fn sampled(made: Arc<Made>, stop: CancellationToken) -> watch::Receiver<Sample> {
+    let (samples, seen) = watch::channel(Sample::default());
+    tokio::spawn(stop.run_until_cancelled_owned(async move {
+        loop {
+            let upto = made.seen.lock().unwrap().history.len() as u64;
+            let status = made.status().await.map(Arc::new);
+            samples.send_replace(Sample { status, upto });
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }));
+    seen
+}

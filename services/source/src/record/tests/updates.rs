@@ -1,0 +1,61 @@
+//! Updates, and who has them.
+
+use super::CHANNEL;
+use super::made::id;
+use super::site::Site;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn updates_and_who_has_them_are_followed() {
+    let site = Site::new().await;
+    let source = site.source(1).await;
+    source.made.connect(0);
+    source.made.connect(1);
+    site.until("both", async |site| site.states().await.len() == 2)
+        .await;
+    source.made.seen.lock().unwrap().head = 4;
+    site.until("published", async |site| {
+        let rows = site
+            .opened
+            .records
+            .progress(CHANNEL, None, 10)
+            .await
+            .unwrap();
+        rows.len() == 4
+            && rows
+                .iter()
+                .all(|row| row.expected == 2 && row.half_ms.is_none())
+    })
+    .await;
+    source.made.confirm();
+    site.until("delivered", async |site| {
+        let rows = site
+            .opened
+            .records
+            .progress(CHANNEL, None, 10)
+            .await
+            .unwrap();
+        rows.len() == 4
+            && rows
+                .iter()
+                .all(|row| row.delivered == 2 && row.all_ms.is_some())
+    })
+    .await;
+    site.until("the totals", async |site| {
+        let pulses = site.opened.records.snapshot().await.unwrap().pulses;
+        pulses
+            .iter()
+            .any(|p| (p.channel.as_str(), p.head, p.delivered) == (CHANNEL, 4, 2))
+    })
+    .await;
+    source.made.disconnect(1);
+    site.until("one is away", async |site| {
+        let states = site.states().await;
+        let away = states.iter().find(|row| row.receiver == id(1)).unwrap();
+        (away.connected, away.rung.as_str(), away.cause.as_str()) == (false, "offline", "gone")
+            && away.cursor == Some(4)
+    })
+    .await;
+    let info = site.opened.records.snapshot().await.unwrap().info.unwrap();
+    assert_eq!(info.holder, "source 1");
+    source.end().await;
+}

@@ -1,0 +1,61 @@
+//! The operator's console in this process: with a database in a file, one program is everything.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use console::config::SiteSettings;
+use store::Accounts;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::context::Context;
+use crate::config::Console;
+
+/// Opens its address.
+///
+/// # Errors
+/// It is taken, or not one of this machine.
+pub(super) async fn listen(console: Option<&Console>) -> Result<Option<TcpListener>> {
+    let Some(Console { listen, .. }) = console else {
+        return Ok(None);
+    };
+    let listener = TcpListener::bind(listen).await.with_context(|| {
+        format!("cannot serve the console on {listen}: choose another address with --console")
+    })?;
+    Ok(Some(listener))
+}
+
+/// Serves it until `stop`, from the source's own database.
+pub(super) async fn serve(
+    listener: TcpListener,
+    context: Arc<Context>,
+    accounts: Arc<dyn Accounts>,
+    stop: CancellationToken,
+) {
+    let config = &context.config;
+    let Some(console) = &config.console else {
+        return;
+    };
+    if !service::host::is_own(console.listen.ip()) && console.public_url.is_none() {
+        warn!(
+            "--console answers at an address that other machines reach, and --console-public-url is \
+             not set: passwords would go through the network as they are; put a proxy with TLS in \
+             front and set it to its https:// address"
+        );
+    }
+    let console = console::mount(console::Parts {
+        store: Arc::clone(&context.store),
+        records: Arc::clone(&context.records),
+        accounts,
+        settings: SiteSettings {
+            public_url: console.public_url.clone(),
+            trusted_proxies: console.trusted_proxies.clone(),
+            allow_private_feeds: config.allow_private_feed,
+            contact: config.contact.clone(),
+            ..SiteSettings::default()
+        },
+        stop,
+    });
+    console.serve(listener).await;
+}

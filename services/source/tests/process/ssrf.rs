@@ -1,0 +1,319 @@
+//! Feeds that lead where an operator's browser has no business: into this machine and its network.
+//! In namespaces, where a network of our own stands for the public one: `9.9.9.9` is a host of it,
+//! `9.9.9.1` this machine's own address there.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::json;
+
+use crate::console::Browser;
+use crate::running::{Running, pause, program};
+
+/// Set inside the namespaces.
+const INSIDE: &str = "FLEXFEED_TEST_SSRF";
+
+/// The public host's HTTP server, and what nobody may reach: on the same port, so that only the address
+/// differs.
+const PUBLIC: &str = "9.9.9.9:8080";
+const TRAP: &str = "[::]:8080";
+
+const FEED: &str = "<feed xmlns=\"http://www.w3.org/2005/Atom\"><title>A feed</title><entry><id>1</id>\
+                    <title>one</title></entry></feed>";
+
+/// Answers requests: `/to/ADDRESS` leads there, all else is a feed. The connection ends with each, so
+/// that the next request looks the name up again.
+fn serve(listener: &TcpListener, asked: &AtomicUsize) {
+    for stream in listener.incoming() {
+        asked.fetch_add(1, Ordering::SeqCst);
+        answer(stream.unwrap());
+    }
+}
+
+fn answer(mut stream: TcpStream) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let Some(Ok(first)) = lines.next() else {
+        return;
+    };
+    while lines
+        .next()
+        .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
+    {}
+    let path = first.split(' ').nth(1).unwrap_or_default();
+    // Whoever asked may be gone.
+    let _ = match path.strip_prefix("/to/") {
+        Some(to) => write!(
+            stream,
+            "HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        ),
+        None => write!(
+            stream,
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{FEED}",
+            FEED.len()
+        ),
+    };
+}
+
+/// Answers questions for addresses: `public.…` is the public host, `inward.…` this machine, and
+/// `rebind….` the public host when it is asked for the first time, and this machine from then on.
+fn resolve(server: &UdpSocket) {
+    let mut query = [0; 600];
+    let mut times: HashMap<Vec<u8>, usize> = HashMap::new();
+    while let Ok((len, from)) = server.recv_from(&mut query) {
+        let query = &query[..len];
+        let end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
+        let question = &query[12..end];
+        let is_for_v4 = question.ends_with(&[0, 1, 0, 1]);
+        let label = &question[1..=usize::from(question[0])];
+        let mut inward = label.starts_with(b"inward");
+        if is_for_v4 && label.starts_with(b"rebind") {
+            let asked = times.entry(label.to_vec()).or_default();
+            inward = *asked > 0;
+            *asked += 1;
+        }
+        let mut reply = query[..2].to_vec();
+        reply.extend_from_slice(&[0x81, 0x80, 0, 1, 0, u8::from(is_for_v4), 0, 0, 0, 0]);
+        reply.extend_from_slice(question);
+        if is_for_v4 {
+            // The name again, an address of the internet, not to be remembered.
+            reply.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
+            reply.extend_from_slice(if inward {
+                &[127, 0, 0, 1]
+            } else {
+                &[9, 9, 9, 9]
+            });
+        }
+        server.send_to(&reply, from).unwrap();
+    }
+}
+
+/// The public network: ends with the test, whatever happens.
+struct Beyond {
+    place: Child,
+    server: Child,
+}
+
+impl Drop for Beyond {
+    fn drop(&mut self) {
+        for child in [&mut self.server, &mut self.place] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn run(line: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    let status = Command::new(words[0]).args(&words[1..]).status().unwrap();
+    assert!(status.success(), "{line}");
+}
+
+impl Beyond {
+    fn begin() -> Self {
+        // It ends when its input does, and that is with this process.
+        let place = Command::new("unshare")
+            .args(["--net", "cat"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let network = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/net")).unwrap();
+        let id = place.id().to_string();
+        while network(&id) == network("self") {
+            pause();
+        }
+        run(&format!(
+            "ip link add here type veth peer name there netns {id}"
+        ));
+        run("ip address add 9.9.9.1/24 dev here");
+        run("ip link set here up");
+        let within = format!("nsenter --net=/proc/{id}/ns/net");
+        run(&format!("{within} ip address add 9.9.9.9/24 dev there"));
+        run(&format!("{within} ip link set there up"));
+        let server = Command::new("nsenter")
+            .arg(format!("--net=/proc/{id}/ns/net"))
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "ssrf::the_public_host", "--nocapture"])
+            .env(INSIDE, "public")
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut beyond = Self { place, server };
+        while TcpStream::connect(PUBLIC).is_err() {
+            let ended = beyond.server.try_wait().unwrap();
+            assert!(ended.is_none(), "the public host: {ended:?}");
+            pause();
+        }
+        beyond
+    }
+}
+
+/// Not a test by itself: the other one starts it in the other network.
+#[test]
+fn the_public_host() {
+    if std::env::var(INSIDE).is_ok_and(|what| what == "public") {
+        let listener = TcpListener::bind(PUBLIC).unwrap();
+        serve(&listener, &AtomicUsize::new(0));
+    }
+}
+
+/// A test must not change the machine's networks and files: it starts itself again in namespaces.
+fn is_inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    const SCRIPT: &str = r#"
+set -e
+ip link set lo up
+resolv=$(mktemp)
+echo "nameserver 127.0.0.1" > "$resolv"
+mount --bind "$resolv" /etc/resolv.conf
+rm "$resolv"
+exec "$0" --exact "$1" --nocapture
+"#;
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "--mount"])
+        .args(["sh", "-c", SCRIPT])
+        .arg(std::env::current_exe().unwrap())
+        .arg(test)
+        .env(INSIDE, "1")
+        .output()
+        .expect("unshare of util-linux");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && told.contains("1 passed"),
+        "{told}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    false
+}
+
+/// A source with a console, and a channel without feeds.
+fn start(data: &Path, more: &[&str]) -> Running {
+    let mut command = program();
+    command
+        .args(["--channel", "lore", "--group", "", "--console=127.0.0.1:0"])
+        .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"])
+        .args(["--poll-interval", "100ms"])
+        .args(more)
+        .arg("--data")
+        .arg(data);
+    Running::start(command)
+}
+
+#[test]
+fn no_feed_leads_inside() {
+    if !is_inside("ssrf::no_feed_leads_inside") {
+        return;
+    }
+    let names = UdpSocket::bind("127.0.0.1:53").unwrap();
+    thread::spawn(move || resolve(&names));
+    // All addresses of this machine, of both families.
+    let trap = TcpListener::bind(TRAP).unwrap();
+    let caught = Arc::new(AtomicUsize::new(0));
+    let catching = Arc::clone(&caught);
+    thread::spawn(move || serve(&trap, &catching));
+    let _beyond = Beyond::begin();
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = start(folder.path(), &[]);
+    let (browser, _) = Browser::set_up(&mut running);
+    let test = |url: &str| browser.ask("POST", "/api/v1/feeds/test", Some(json!({"url": url})));
+    let good = test("http://public.test:8080/feed");
+    assert_eq!(
+        (good.code, &good.json()["state"]),
+        (200, &json!("ok")),
+        "{}",
+        good.body
+    );
+
+    let redirected = [
+        "http://127.0.0.1:8080/",
+        "http://0177.0.0.1:8080/",
+        "http://0x7f000001:8080/",
+        "http://2130706433:8080/",
+        "http://0.0.0.0:8080/",
+        "http://[::1]:8080/",
+        "http://[::ffff:127.0.0.1]:8080/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[fe80::1]:8080/",
+        "http://localhost:8080/",
+        "http://inward.test:8080/",
+        // Its own address, however public it looks.
+        "http://9.9.9.1:8080/",
+        // Once more around does not help.
+        "http://9.9.9.9:8080/to/http://127.0.0.1:8080/",
+    ];
+    let redirected = redirected.map(|to| format!("http://{PUBLIC}/to/{to}"));
+    let direct = [
+        "http://inward.test:8080/feed".to_owned(),
+        "http://9.9.9.1:8080/feed".to_owned(),
+        // The first look at the name leads to the public host, which leads to the name again.
+        "http://rebind1.test:8080/to/http://rebind1.test:8080/feed".to_owned(),
+    ];
+    for url in redirected.iter().chain(&direct) {
+        let refused = test(url);
+        assert_eq!(refused.code, 422, "{url}: {}", refused.body);
+        assert!(
+            refused.headers.contains("application/problem+json"),
+            "{}",
+            refused.headers
+        );
+        let problem = refused.json();
+        assert_eq!(
+            problem["type"], "urn:flexfeed:problem:private-address",
+            "{url}"
+        );
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("private network"), "{url}: {detail}");
+    }
+
+    // Added: refused at once if the address says it, else by the source that looks the name up.
+    let add = |url: &str| {
+        let feed = json!({"channel": "lore", "url": url});
+        browser.ask("POST", "/api/v1/feeds", Some(feed))
+    };
+    for url in [
+        "http://0x7f.1:8080/f",
+        "http://localhost:8080/f",
+        "http://9.9.9.1:8080/f",
+    ] {
+        let refused = add(url);
+        assert_eq!(refused.code, 422, "{url}: {}", refused.body);
+    }
+    let later = [
+        "http://rebind2.test:8080/to/http://rebind2.test:8080/feed",
+        "http://inward.test:8080/f",
+        "http://9.9.9.9:8080/to/http://[::1]:8080/f",
+    ];
+    for url in later {
+        let added = add(url);
+        assert_eq!(added.code, 201, "{url}: {}", added.body);
+    }
+    running.until("the source has looked at all of them", |_| {
+        let feeds = browser.get("/api/v1/feeds");
+        let feeds = feeds["items"].as_array().unwrap();
+        let refused = feeds.iter().filter(|feed| {
+            let detail = feed["detail"].as_str().unwrap();
+            feed["state"] == "error" && detail.contains("is not a public address")
+        });
+        refused.count() == later.len()
+    });
+    assert_eq!(caught.load(Ordering::SeqCst), 0, "something was fetched");
+    let (_, log, _) = running.terminate();
+    assert!(!log.contains("panicked"), "{log}");
+
+    // The trap works, where it is allowed.
+    let open = tempfile::tempdir().unwrap();
+    let mut running = start(open.path(), &["--allow-private-feed"]);
+    let (browser, _) = Browser::set_up(&mut running);
+    let url = json!({"url": "http://9.9.9.9:8080/to/http://inward.test:8080/f"});
+    let allowed = browser.ask("POST", "/api/v1/feeds/test", Some(url));
+    assert_eq!(allowed.json()["state"], "ok", "{}", allowed.body);
+    assert_eq!(caught.load(Ordering::SeqCst), 1);
+}
