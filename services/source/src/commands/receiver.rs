@@ -5,18 +5,17 @@ use store::{ReceiverRow, Store};
 
 use super::arguments::Receiver;
 use super::confirm::confirm;
-use super::table::{Column, number, table, whole, words};
+use super::table::{Column, table, whole, words};
 use super::text::plain;
 use super::{Answer, Failure, rows, when};
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 7] = [
     whole("ID"),
-    words("NAME", 8),
+    words("NAME", 14),
     whole("STATE"),
-    words("TAGS", 6),
+    words("TAGS", 8),
     words("CHANNELS", 6),
-    words("ADDRESS", 9),
-    number("TOKEN"),
+    words("ADDRESS", 8),
     words("SEEN (UTC)", 16),
 ];
 
@@ -49,7 +48,6 @@ async fn list(store: &dyn Store) -> Result<Answer, Failure> {
                 row.tags.join(","),
                 row.channels.join(","),
                 row.address.clone(),
-                row.token_id.map_or("-".to_owned(), |id| id.to_string()),
                 when::shown(row.seen_ms),
             ]
         })

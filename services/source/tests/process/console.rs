@@ -53,7 +53,7 @@ impl Browser {
         let (_, cookie) = begun.headers.split_once("et-cookie: ").unwrap();
         browser.cookie = cookie.split(';').next().unwrap().to_owned();
         browser.csrf = begun.json()["csrf"].as_str().unwrap().to_owned();
-        assert_eq!(browser.ask("POST", "/api/v1/setup", Some(first)).code, 401);
+        assert_eq!(browser.ask("POST", "/api/v1/setup", Some(first)).code, 409);
         (browser, token.to_owned())
     }
 
@@ -131,7 +131,7 @@ async fn everything(database: Option<String>) {
         channel["delivered"] == 1 && channel["receivers"]["unicast"] == 1
     });
     assert_eq!(seen["channels"][0]["head"], 3, "{seen}");
-    assert_eq!(seen["source"]["state"], "running", "{seen}");
+    assert_eq!(seen["source"]["state"], "ok", "{seen}");
     let its = browser.get(&format!("/api/v1/receivers/{id}"));
     assert_eq!(
         (&its["name"], &its["connected"]),

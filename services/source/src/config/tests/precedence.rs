@@ -69,6 +69,7 @@ fn company(setting: &Setting) -> &'static [&'static str] {
     match setting.name {
         "cert" => &["--key=/k"],
         "key" => &["--cert=/c"],
+        "console-public-url" | "console-trusted-proxy" => &["--console"],
         // What is only about a channel shows where there is one.
         "group" | "private" | "channel" => &["--feed=https://example.org/f"],
         _ => &[],
