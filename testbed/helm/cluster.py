@@ -11,6 +11,7 @@ import sys
 
 from kube import Failed, run, say
 from single import Single
+from small import Small
 from standby import Standby
 
 # What is broken on purpose: which stage has to notice it, and by what values or by what trick of this program.
@@ -54,7 +55,7 @@ def arguments():
 def play(options, name, over=None, trick="", last=None):
     """Plays all stages, or until the stage `last`. Returns the stage that failed and why, or nothing."""
     # What is broken is not waited for as long as what has to work.
-    kind = Standby if name in ("standby", *OF_TWO) else Single
+    kind = Standby if name in ("standby", *OF_TWO) else Small if name == "small" else Single
     stage = kind(options, name, over, trick, "90s" if last else "4m")
     # Those that the others stand on.
     needed = {"installs", "climbs", *(options.only or ()), *([last] if last else ())}
@@ -88,7 +89,7 @@ def main():
     if options.load:
         load(options)
     if options.sabotage is None:
-        for name in ("plain", *(["standby"] if options.balancers else [])):
+        for name in ("plain", "small", *(["standby"] if options.balancers else [])):
             failed = play(options, name)
             if failed:
                 say(f"{name}: FAILED: {failed[0]}: {failed[1]}")
