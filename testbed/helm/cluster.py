@@ -1,5 +1,7 @@
 """The chart on a real cluster: installed, tried, upgraded, rolled back and removed, while a receiver outside misses nothing.
 
+Three installations are played: `plain` (PostgreSQL bundled), `small` (SQLite, everything in one pod) and `standby` (two sources).
+
 ./dev test-kube --help has the options. Each claim has its own stage, and `--sabotage` breaks one after the other: the stage
 that it belongs to has to fail then.
 """
@@ -47,6 +49,7 @@ def arguments():
     parser.add_argument("--volumes", metavar="FOLDER", help="makes volumes in this folder of the node, for clusters that make none")
     parser.add_argument("--balancers", nargs=2, metavar="ADDRESS", help="tries a standby, too, with these as addresses of load balancers (as root)")
     parser.add_argument("--sabotage", nargs="*", metavar="NAME", help=f"breaks these on purpose, or all: {', '.join(SABOTAGE)}")
+    parser.add_argument("--plays", nargs="*", default=["plain", "small", "standby"], help="which installations; by default plain, small and standby")
     parser.add_argument("--only", nargs="*", metavar="STAGE", help="plays these stages alone, beside the first ones")
     parser.add_argument("--keep", action="store_true", help="leaves everything as it is in the end")
     return parser.parse_args()
@@ -89,7 +92,10 @@ def main():
     if options.load:
         load(options)
     if options.sabotage is None:
-        for name in ("plain", "small", *(["standby"] if options.balancers else [])):
+        for name in options.plays:
+            if name == "standby" and not options.balancers:
+                say("!!! SKIPPED: standby needs --balancers")
+                continue
             failed = play(options, name)
             if failed:
                 say(f"{name}: FAILED: {failed[0]}: {failed[1]}")
