@@ -199,6 +199,8 @@ class Notes(unittest.TestCase):
         ):
             self.assertIn(line, said)
         self.assertNotIn("WARNING", said)
+        nodes = notes("-f", str(CHART / "ci" / "relay-only.yaml"))
+        self.assertIn("kubectl label node NODE flexfeed.org/relay=true", nodes)
         small = notes("-f", str(CHART / "ci" / "sqlite.yaml"))
         self.assertIn("is at https://console.example.org", small)
         self.assertIn("logs flexfeed-source-0 -c source", small)
