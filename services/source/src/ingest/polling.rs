@@ -16,7 +16,7 @@ use super::storing::Taken;
 use super::{Ended, FeedState, History, Ingest, PollReport, hooks, now_ms};
 
 /// An unchanged state of the feed is recorded in the store this often: each time is a write to disk.
-const RECORD_INTERVAL: Duration = Duration::from_secs(60);
+const RECORD_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Entries that cannot be read are named in the log up to this many at a time.
 const NAMED: usize = 5;

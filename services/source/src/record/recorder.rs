@@ -33,6 +33,8 @@ const AGAIN: Duration = Duration::from_secs(2);
 const BUDGET: usize = 1_000;
 /// How often it is looked which receivers the database knows.
 const KNOWN: Duration = Duration::from_secs(60);
+/// The source says so often that it is there: a console takes one that says nothing for 15 s for gone.
+const ALIVE: Duration = Duration::from_secs(5);
 /// Moves whose cause may be found out later.
 const TOLD: usize = 1_024;
 /// Totals that have not changed are written this often: a database on a small machine has its rest.
@@ -60,6 +62,8 @@ pub struct Recorder {
     /// The last moves, for causes that are found out later.
     told: VecDeque<(u64, MoveRow)>,
     known_at: Option<Instant>,
+    /// When the source said last what it is.
+    said_at: Option<Instant>,
 }
 
 impl Recorder {
@@ -80,6 +84,7 @@ impl Recorder {
             pulsed: BTreeMap::new(),
             told: VecDeque::new(),
             known_at: None,
+            said_at: None,
         }
     }
 
@@ -333,6 +338,9 @@ impl Recorder {
         }
         self.count(&status, now_ms);
         self.show_relays(now_ms);
+        if self.said_at.is_none_or(|at| at.elapsed() >= ALIVE) {
+            self.say_info();
+        }
         self.know_receivers().await;
     }
 
@@ -444,6 +452,7 @@ impl Recorder {
         let mut info = self.parts.info.borrow_and_update().clone();
         info.at_ms = clock::now_ms();
         if !self.held.is_empty() {
+            self.said_at = Some(Instant::now());
             self.outbox.info(info);
         }
     }

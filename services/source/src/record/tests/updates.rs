@@ -57,5 +57,11 @@ async fn updates_and_who_has_them_are_followed() {
     .await;
     let info = site.opened.records.snapshot().await.unwrap().info.unwrap();
     assert_eq!(info.holder, "source 1");
+    // Nothing has changed about it; that it is there is said again and again.
+    site.until("another sign of life", async |site| {
+        let now = site.opened.records.snapshot().await.unwrap().info.unwrap();
+        now.at_ms > info.at_ms
+    })
+    .await;
     source.end().await;
 }
