@@ -416,8 +416,11 @@ says 'debug/flexfeed-source obeys FLEXFEED_SABOTAGE'
 
 # --- bench passes its prefix on; lint says loudly what it could not check, and fails where it must
 rust 1.94.0
+install node npm
+stand_in npm 'case $1 in ci) mkdir -p node_modules ;; esac'
 dev bench gen_vs
 ends 0
+called 'npm run --silent build'
 called 'cargo run --release --locked -p flexfeed-testbed --bin flexfeed-bench -- gen_vs'
 install shellcheck
 stand_in cargo-deny 'case $* in --version) echo cargo-deny 9.0.0 ;; "fetch db") exit 1 ;; esac'
@@ -475,6 +478,7 @@ ends 101
 
 # --- web needs Node.js alone, gets what it builds with once, and then builds
 machine
+rm -rf "$clone/web/node_modules"
 dev web
 ends 2
 says 'Node.js' 'npm' 'nodejs npm'

@@ -17,6 +17,8 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 pub struct Response {
     /// The HTTP status code.
     pub status: u16,
+    /// The lines of the header after the first.
+    pub header: String,
     /// The body, after the chunks (if any) are joined.
     pub body: Vec<u8>,
 }
@@ -26,6 +28,34 @@ pub struct Response {
 /// # Errors
 /// When the URL is of another kind, nobody answers in time, or the answer is not HTTP/1.
 pub fn request(method: &str, url: &str) -> Result<Response> {
+    send(method, url, &[], "")
+}
+
+/// Sends a request with more header fields and a body, and reads the whole response. A body is said to be JSON.
+///
+/// # Errors
+/// As [`request`].
+pub fn send(method: &str, url: &str, fields: &[(&str, &str)], body: &str) -> Result<Response> {
+    let (mut stream, authority, path) = connect(url)?;
+    let mut head = format!("{method} {path} HTTP/1.0\r\nHost: {authority}\r\n");
+    for (name, value) in fields {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    if !body.is_empty() {
+        head.push_str("Content-Type: application/json\r\n");
+    }
+    // HTTP/1.0 keeps the server from sending chunks and from keeping the connection.
+    write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len())?;
+    let mut bytes = Vec::new();
+    stream
+        .take(LARGEST)
+        .read_to_end(&mut bytes)
+        .with_context(|| format!("reading the answer of {url}"))?;
+    parse(&bytes).with_context(|| format!("the answer of {url}"))
+}
+
+/// A connection to the server of a URL, with its authority and path.
+fn connect(url: &str) -> Result<(TcpStream, &str, &str)> {
     let rest = url
         .strip_prefix("http://")
         .with_context(|| format!("{url}: only http:// URLs with a numeric address are taken"))?;
@@ -36,21 +66,11 @@ pub fn request(method: &str, url: &str) -> Result<Response> {
     let address: SocketAddr = authority
         .parse()
         .with_context(|| format!("{url}: {authority:?} is not ADDRESS:PORT"))?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)
         .with_context(|| format!("connecting to {address}"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    // HTTP/1.0 keeps the server from sending chunks and from keeping the connection.
-    write!(
-        stream,
-        "{method} {path} HTTP/1.0\r\nHost: {authority}\r\nContent-Length: 0\r\n\r\n"
-    )?;
-    let mut bytes = Vec::new();
-    stream
-        .take(LARGEST)
-        .read_to_end(&mut bytes)
-        .with_context(|| format!("reading the answer of {url}"))?;
-    parse(&bytes).with_context(|| format!("the answer of {url}"))
+    Ok((stream, authority, path))
 }
 
 fn parse(bytes: &[u8]) -> Result<Response> {
@@ -70,8 +90,10 @@ fn parse(bytes: &[u8]) -> Result<Response> {
     if head.to_ascii_lowercase().contains("transfer-encoding:") {
         bail!("is chunked, which HTTP/1.0 does not know");
     }
+    let header = head.split_once("\r\n").map_or("", |(_, rest)| rest);
     Ok(Response {
         status,
+        header: header.to_owned(),
         body: body.get(4..).unwrap_or_default().to_vec(),
     })
 }
@@ -84,6 +106,7 @@ mod tests {
     fn status_and_body_are_separated() {
         let response = parse(b"HTTP/1.0 404 Not Found\r\nA: b\r\n\r\nbody").unwrap();
         assert_eq!(response.status, 404);
+        assert_eq!(response.header, "A: b");
         assert_eq!(response.body, b"body");
     }
 

@@ -8,8 +8,9 @@ use crate::scenario::{
     all_families_and_any_source, an_hour_of_a_busy_archive, away_for_thousands_of_updates,
     crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off, ipv6_only,
     links_fail_in_turn, loss_is_repaired, nat_rebinding, relay_beside_the_source,
-    relays_fail_in_turn, relays_fail_to_copies, three_behind_one_address, translations_change,
-    tunnels_end_and_are_limited, who_forges_and_floods_gets_nothing,
+    relays_fail_in_turn, relays_fail_to_copies, the_console_tells_the_truth,
+    three_behind_one_address, translations_change, tunnels_end_and_are_limited,
+    who_forges_and_floods_gets_nothing,
 };
 
 /// A scenario, a promise that it claims to watch, and what it must say when that is broken.
@@ -25,7 +26,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 26] = [
+const CLAIMS: [Claim; 27] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         sabotage: Sabotage::DedupeOff,
@@ -181,6 +182,12 @@ const CLAIMS: [Claim; 26] = [
         name: "u: translations change",
         scenario: translations_change,
         reasons: &["tunnels at relay 1", "on amt"],
+    },
+    Claim {
+        sabotage: Sabotage::ConsoleBlind,
+        name: "z: the console",
+        scenario: |sabotage| the_console_tells_the_truth(sabotage).map(|_| ()),
+        reasons: &["the page does not show it"],
     },
     Claim {
         sabotage: Sabotage::FlowLeaves,

@@ -5,6 +5,7 @@
 
 mod catchup;
 mod ccr;
+mod console;
 mod cpu;
 mod figures;
 mod flow;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         &catchup::NAMES,
         &relay::NAMES,
         &gateway::NAMES,
+        &console::NAMES,
     ]
     .concat();
     if !names.iter().any(|name| name.starts_with(&prefix)) {
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     let ccr = ccr::measure(&mut figures);
     let relay = relay::measure(&mut figures);
     let gateway = gateway::measure(&mut figures);
+    let console = console::measure(&mut figures);
     let catchup = catchup::measure(&mut figures);
     let intake = intake::measure(&mut figures);
     let failed = [
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         ccr,
         relay,
         gateway,
+        console,
         catchup,
         intake,
         figures.write(),
