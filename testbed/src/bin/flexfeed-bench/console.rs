@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
 use postgres::Postgres;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use store::{Applicant, Batch, MoveRow, NewToken, Opened, PulseRow, SourceInfo, StateRow};
 use testbed::binaries::Binaries;
