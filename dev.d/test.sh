@@ -200,7 +200,7 @@ ends 0
 says './dev demo'
 dev pictures
 ends 2
-says "unknown command 'pictures'" 'demo, test, test-all, web, api, simulate, bench, fuzz, lint, sabotage, images, test-docker, tarball, test-tarball, helm, test-kube and help'
+says "unknown command 'pictures'" 'demo, test, test-upgrade, test-all, web, api, simulate, bench, fuzz, lint, sabotage, images, test-docker, tarball, test-tarball, helm, test-kube and help'
 dev test --fast
 ends 2
 says "unknown option '--fast'"

@@ -62,6 +62,15 @@ impl Binaries {
         })
     }
 
+    /// The folder of the services.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn folder(&self) -> Result<PathBuf> {
+        let folder = self.source.parent().context("no services")?;
+        Ok(folder.to_owned())
+    }
+
     /// Only the testbed's own programs; the services' paths are empty.
     ///
     /// # Errors
@@ -91,16 +100,7 @@ impl Binaries {
         if rootless {
             return Ok(self.clone());
         }
-        let place = |path: &Path| -> Result<PathBuf> {
-            if path.as_os_str().is_empty() || ordinary_user_can_start(path)? {
-                return Ok(path.to_owned());
-            }
-            let name = path.file_name().context("program without a name")?;
-            let copy = run.path().join(name);
-            std::fs::copy(path, &copy)
-                .with_context(|| format!("copying {} to {}", path.display(), copy.display()))?;
-            Ok(copy)
-        };
+        let place = |path: &Path| place(path, run, "");
         Ok(Binaries {
             source: place(&self.source)?,
             receiver: place(&self.receiver)?,
@@ -115,6 +115,32 @@ impl Binaries {
             tunnel: place(&self.tunnel)?,
         })
     }
+}
+
+/// The same for a program of an earlier version.
+///
+/// # Errors
+/// When it is missing, or a copy cannot be made.
+pub fn reachable_previous(path: &Path, rootless: bool, run: &RunDir) -> Result<PathBuf> {
+    ensure!(path.is_file(), "{} is missing", path.display());
+    if rootless {
+        return Ok(path.to_owned());
+    }
+    place(path, run, "previous-")
+}
+
+/// A program where the services' user can start it: itself, or a copy with another name.
+fn place(path: &Path, run: &RunDir, prefix: &str) -> Result<PathBuf> {
+    if path.as_os_str().is_empty() || ordinary_user_can_start(path)? {
+        return Ok(path.to_owned());
+    }
+    let name = path.file_name().context("program without a name")?;
+    let copy = run.path().join(format!("{prefix}{}", name.display()));
+    if !copy.exists() {
+        std::fs::copy(path, &copy)
+            .with_context(|| format!("copying {} to {}", path.display(), copy.display()))?;
+    }
+    Ok(copy)
 }
 
 /// The folder of this program; tests live one level deeper, in `deps`.

@@ -2,15 +2,16 @@
 
 use anyhow::{Result, bail};
 
+use crate::binaries::Binaries;
 use crate::scenario::{
     Sabotage, a_cut_receiver_falls_back_and_returns, a_deaf_relay_is_left,
     a_draining_relay_costs_nothing, a_narrow_path, a_restored_backup_is_noticed,
     all_families_and_any_source, an_hour_of_a_busy_archive, away_for_thousands_of_updates,
     crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off, ipv6_only,
-    links_fail_in_turn, loss_is_repaired, nat_rebinding, relay_beside_the_source,
-    relays_fail_in_turn, relays_fail_to_copies, the_console_tells_the_truth,
-    three_behind_one_address, translations_change, tunnels_end_and_are_limited,
-    who_forges_and_floods_gets_nothing,
+    links_fail_in_turn, loss_is_repaired, nat_rebinding, older_receivers_are_served,
+    relay_beside_the_source, relays_fail_in_turn, relays_fail_to_copies,
+    the_console_tells_the_truth, three_behind_one_address, translations_change,
+    tunnels_end_and_are_limited, who_forges_and_floods_gets_nothing,
 };
 
 /// A scenario, a promise that it claims to watch, and what it must say when that is broken.
@@ -26,7 +27,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 27] = [
+const CLAIMS: [Claim; 28] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         sabotage: Sabotage::DedupeOff,
@@ -182,6 +183,13 @@ const CLAIMS: [Claim; 27] = [
         name: "u: translations change",
         scenario: translations_change,
         reasons: &["tunnels at relay 1", "on amt"],
+    },
+    // This build is its own earlier version here: what the sabotage breaks is only in the one that is started as the newer.
+    Claim {
+        sabotage: Sabotage::VersionOther,
+        name: "up1: older receivers",
+        scenario: |sabotage| older_receivers_are_served(&Binaries::find()?.folder()?, sabotage),
+        reasons: &["multicast"],
     },
     Claim {
         sabotage: Sabotage::ConsoleBlind,

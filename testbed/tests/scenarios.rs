@@ -191,3 +191,35 @@ fn z_the_console_tells_the_truth() {
 fn w_relay_beside_the_source() {
     require(scenario::relay_beside_the_source(None));
 }
+
+/// The programs of an earlier version; `./dev test-upgrade` makes them.
+fn previous() -> Option<std::path::PathBuf> {
+    let previous = scenario::previous();
+    if previous.is_none() {
+        skipped("there are no programs of an earlier version; ./dev test-upgrade makes them");
+    }
+    previous
+}
+
+#[test]
+fn up1_older_receivers_are_served() {
+    if let Some(previous) = previous() {
+        require(scenario::older_receivers_are_served(&previous, None));
+    }
+}
+
+#[test]
+fn up2_an_older_source_is_replaced() {
+    if let Some(previous) = previous() {
+        let kept = scenario::Kept::Sqlite;
+        require(scenario::an_older_source_is_replaced(&previous, kept, None));
+    }
+}
+
+#[test]
+fn up2_an_older_source_is_replaced_on_postgresql() {
+    if let Some(previous) = previous() {
+        let kept = scenario::Kept::Postgresql;
+        require(scenario::an_older_source_is_replaced(&previous, kept, None));
+    }
+}

@@ -26,6 +26,8 @@ enum Broken {
     Revocation,
     /// What a suspected gap hides is not looked for.
     GapFill,
+    /// The protocol is another one than that of receivers of before.
+    Version,
 }
 
 impl Broken {
@@ -37,6 +39,7 @@ impl Broken {
             "fence-off" => Self::Fence,
             "revocation-off" => Self::Revocation,
             "gap-fill-off" => Self::GapFill,
+            "version-other" => Self::Version,
             _ => return None,
         })
     }
@@ -90,6 +93,7 @@ fn of_transport(broken: Option<Broken>) -> Sabotage {
     Sabotage {
         repair_off: broken == Some(Broken::Repair),
         fallback_off: broken == Some(Broken::Fallback),
+        other_version: broken == Some(Broken::Version),
     }
 }
 

@@ -24,6 +24,7 @@ mod restored;
 mod seat;
 mod stage;
 mod tunnel;
+mod upgrade;
 mod watch;
 
 pub use away::away_for_thousands_of_updates;
@@ -52,6 +53,9 @@ pub use tunnel::{
     relays_fail_in_turn, relays_fail_to_copies, three_behind_one_address, translations_change,
     tunnels_end_and_are_limited, who_forges_and_floods_gets_nothing, works_with_others,
 };
+pub use upgrade::{
+    Kept, PREVIOUS, an_older_source_is_replaced, older_receivers_are_served, previous,
+};
 pub use watch::PATIENCE;
 
 use std::path::PathBuf;
@@ -76,6 +80,8 @@ pub enum Sabotage {
     RenewalOff,
     /// The source notices that entries passed unseen between two polls, and does not look for them.
     GapFillOff,
+    /// The source speaks another version of the protocol than receivers of before.
+    VersionOther,
     /// Receivers stay with a relay that has stopped to answer.
     RelayFailoverOff,
     /// Gateways take packets from anybody as if they came from their relay.
@@ -102,7 +108,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// Every one.
-    pub const ALL: [Sabotage; 18] = [
+    pub const ALL: [Sabotage; 19] = [
         Sabotage::DedupeOff,
         Sabotage::CursorFirst,
         Sabotage::RepairOff,
@@ -110,6 +116,7 @@ impl Sabotage {
         Sabotage::GapsUntold,
         Sabotage::RenewalOff,
         Sabotage::GapFillOff,
+        Sabotage::VersionOther,
         Sabotage::RelayFailoverOff,
         Sabotage::RelayCheckOff,
         Sabotage::RebindUnnoticed,
@@ -133,6 +140,7 @@ impl Sabotage {
             Sabotage::GapsUntold => "gaps-untold",
             Sabotage::RenewalOff => "renewal-off",
             Sabotage::GapFillOff => "gap-fill-off",
+            Sabotage::VersionOther => "version-other",
             Sabotage::RelayFailoverOff => "relay-failover-off",
             Sabotage::RelayCheckOff => "relay-check-off",
             Sabotage::RebindUnnoticed => "rebind-unnoticed",
@@ -154,7 +162,8 @@ impl Sabotage {
             Sabotage::RepairOff
             | Sabotage::FallbackOff
             | Sabotage::RenewalOff
-            | Sabotage::GapFillOff => Side::Source,
+            | Sabotage::GapFillOff
+            | Sabotage::VersionOther => Side::Source,
             Sabotage::DedupeOff
             | Sabotage::CursorFirst
             | Sabotage::GapsUntold

@@ -78,6 +78,8 @@ pub struct SeatPlan {
     pub place: Place,
     /// Further arguments.
     pub args: Vec<&'static str>,
+    /// The program at first, if it is not the one of this build.
+    pub program: Option<PathBuf>,
 }
 
 impl SeatPlan {
@@ -89,6 +91,7 @@ impl SeatPlan {
             families: None,
             place: Place::Switch,
             args: Vec::new(),
+            program: None,
         }
     }
 }
@@ -124,6 +127,8 @@ pub struct Plan {
     ///
     /// Scenarios allow more than the default, because two cores that also build and run other tests delay acknowledgements now and then.
     pub fall_back_ms: u32,
+    /// The source's program at first, if it is not the one of this build.
+    pub source: Option<PathBuf>,
     /// The source's database; its own file if there is none.
     pub database: Option<String>,
     /// Further arguments of the source.
@@ -151,6 +156,7 @@ impl Plan {
             relay_args: Vec::new(),
             poll_interval: 0.2,
             fall_back_ms: 400,
+            source: None,
             database: None,
             source_args: Vec::new(),
             sabotage,
@@ -293,9 +299,10 @@ pub(super) fn source_launch(
         Some(sabotage) if sabotage.breaks(Side::Source) => vec![switch(sabotage)],
         _ => Vec::new(),
     };
+    let program = plan.source.as_ref().unwrap_or(&bins.source);
     Launch {
         name: "source".to_owned(),
-        program: bins.source.clone(),
+        program: program.clone(),
         args,
         env,
     }

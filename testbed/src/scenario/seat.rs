@@ -69,6 +69,11 @@ impl Seat {
         })
     }
 
+    /// Says which program is started next.
+    pub(super) fn set_program(&mut self, program: PathBuf) {
+        self.launch.program = program;
+    }
+
     /// Starts the receiver, again if it was stopped.
     ///
     /// # Errors

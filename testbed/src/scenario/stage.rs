@@ -12,7 +12,7 @@ use super::plan::{PORT, Place, Plan, SeatPlan, source_launch, start_lore, switch
 use super::seat::Seat;
 use super::tunnel::RelaySeat;
 use super::{Sabotage, Side};
-use crate::binaries::Binaries;
+use crate::binaries::{Binaries, reachable_previous};
 use crate::lab::{Beyond, Families, Lab, Multicast, Nat, Node, Rebinding};
 use crate::process::{Launch, Service};
 use crate::run_dir::RunDir;
@@ -20,6 +20,8 @@ use crate::run_dir::RunDir;
 /// The places of the border and of the first relay on the switch.
 const BORDER: u8 = 3;
 const FIRST_RELAY: u8 = 5;
+/// How long a service may take to end.
+const END: Duration = Duration::from_secs(20);
 
 /// A running scenario.
 #[derive(Debug)]
@@ -75,9 +77,13 @@ impl Stage {
     ///
     /// # Errors
     /// When something does not start.
-    pub fn up(plan: Plan) -> Result<Stage> {
+    pub fn up(mut plan: Plan) -> Result<Stage> {
         let run = RunDir::new(plan.name)?;
         let mut lab = Lab::with(plan.families)?;
+        let previous = plan.seats.iter_mut().map(|seat| &mut seat.program);
+        for program in previous.chain([&mut plan.source]).flatten() {
+            *program = reachable_previous(program, lab.rootless(), &run)?;
+        }
         let bins = Binaries::find()?.reachable(lab.rootless(), &run)?;
         let logs = run.path().join("logs");
         std::fs::create_dir(&logs)?;
@@ -270,7 +276,7 @@ impl Stage {
             }
         };
         let link = self.link_for(node.families())?;
-        let seat = self.make_seat_with(node, &link, &plan.args)?;
+        let seat = self.make_seat_with(node, &link, &plan.args, plan.program.as_deref())?;
         self.seats.push(seat);
         Ok(())
     }
@@ -332,15 +338,22 @@ impl Stage {
     /// # Errors
     /// When it cannot be started.
     pub fn make_seat(&self, node: Node, link: &str) -> Result<Seat> {
-        self.make_seat_with(node, link, &[])
+        self.make_seat_with(node, link, &[], None)
     }
 
-    fn make_seat_with(&self, node: Node, link: &str, args: &[&str]) -> Result<Seat> {
+    fn make_seat_with(
+        &self,
+        node: Node,
+        link: &str,
+        args: &[&str],
+        program: Option<&Path>,
+    ) -> Result<Seat> {
+        let program = program.unwrap_or(&self.bins.receiver);
         let env = match self.plan.sabotage {
             Some(sabotage) if sabotage.breaks(Side::Receiver) => vec![switch(sabotage)],
             _ => Vec::new(),
         };
-        let mut seat = Seat::new(node, self.run.path(), &self.bins.receiver, link, args, env)?;
+        let mut seat = Seat::new(node, self.run.path(), program, link, args, env)?;
         seat.start(&self.logs())?;
         Ok(seat)
     }
@@ -412,6 +425,30 @@ impl Stage {
         self.wait_source()
     }
 
+    /// Ends a receiver, and starts this build's in its place.
+    ///
+    /// # Errors
+    /// When it does not end well, or the other one cannot be started.
+    pub fn replace_seat(&mut self, name: &str) -> Result<()> {
+        let (logs, program) = (self.logs(), self.bins.receiver.clone());
+        let seat = self.seat_mut(name)?;
+        let mut service = seat.take().context("the receiver was stopped")?;
+        end_well(&mut service)?;
+        seat.set_program(program);
+        seat.start(&logs)
+    }
+
+    /// Ends the source, and starts this build's in its place.
+    ///
+    /// # Errors
+    /// When it does not end well, or the other one does not answer.
+    pub fn replace_source(&mut self) -> Result<()> {
+        let mut source = self.source.take().context("the source was stopped")?;
+        end_well(&mut source)?;
+        self.source_launch.program.clone_from(&self.bins.source);
+        self.restart_source()
+    }
+
     /// The names of all receivers.
     pub fn names(&self) -> Vec<String> {
         self.seats
@@ -425,35 +462,26 @@ impl Stage {
     /// # Errors
     /// When one does not.
     pub fn end(&mut self) -> Result<()> {
-        let bound = Duration::from_secs(20);
         for seat in &mut self.seats {
-            let service = seat.running()?;
-            let status = service.terminate(bound)?;
-            ensure!(
-                status.success(),
-                "{} ended with {status} after SIGTERM; its log ends:\n{}",
-                service.name(),
-                service.log_tail()
-            );
+            end_well(seat.running()?)?;
         }
         for service in self.relays.iter_mut().filter_map(RelaySeat::service) {
-            let status = service.terminate(bound)?;
-            ensure!(
-                status.success(),
-                "{} ended with {status} after SIGTERM; its log ends:\n{}",
-                service.name(),
-                service.log_tail()
-            );
+            end_well(service)?;
         }
-        let source = self.source.as_mut().context("the source was stopped")?;
-        let status = source.terminate(bound)?;
-        ensure!(
-            status.success(),
-            "the source ended with {status} after SIGTERM; its log ends:\n{}",
-            source.log_tail()
-        );
-        Ok(())
+        end_well(self.source.as_mut().context("the source was stopped")?)
     }
+}
+
+/// Ends a service with SIGTERM; it has to succeed.
+fn end_well(service: &mut Service) -> Result<()> {
+    let status = service.terminate(END)?;
+    ensure!(
+        status.success(),
+        "{} ended with {status} after SIGTERM; its log ends:\n{}",
+        service.name(),
+        service.log_tail()
+    );
+    Ok(())
 }
 
 /// Makes the relays of a plan; the one beside the source comes first.

@@ -90,6 +90,8 @@ pub struct Sabotage {
     pub repair_off: bool,
     /// Silent members stay on the flow.
     pub fallback_off: bool,
+    /// The source speaks another version of the protocol than everybody else.
+    pub other_version: bool,
 }
 
 /// A receiver that asks to be served.

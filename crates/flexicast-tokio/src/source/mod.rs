@@ -61,7 +61,10 @@ impl Source {
     /// # Errors
     /// The certificate, the key, an address or an interface cannot be used; two channels have one name.
     pub async fn bind(config: SourceConfig, backlog: Arc<dyn Backlog>) -> Result<Source, Error> {
-        let quic = tls::source(&config.cert, &config.key)?;
+        let mut quic = tls::source(&config.cert, &config.key)?;
+        if config.sabotage.other_version {
+            quic.set_application_protos(&[b"flexfeed/none"])?;
+        }
         let socket = UdpSocket::bind(config.listen)
             .map_err(Error::io(format!("cannot listen on UDP {}", config.listen)))?;
         let local = socket.local_addr();

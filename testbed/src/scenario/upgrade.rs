@@ -1,0 +1,119 @@
+//! Two versions of flexfeed with one another, and one in the place of the other.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use postgres::Postgres;
+
+use super::checks::check_outputs;
+use super::{Plan, Sabotage, Stage};
+use crate::lab::Multicast;
+
+/// The folder with the programs of an earlier version.
+pub const PREVIOUS: &str = "FLEXFEED_PREVIOUS";
+
+const DATABASE: &str = "upgrade";
+
+/// Where a source keeps its updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// In its own file.
+    Sqlite,
+    /// In a server.
+    Postgresql,
+}
+
+/// The programs of an earlier version, if there are any: those in the folder that `FLEXFEED_PREVIOUS` names.
+pub fn previous() -> Option<PathBuf> {
+    let folder = std::env::var_os(PREVIOUS)?;
+    (!folder.is_empty()).then(|| folder.into())
+}
+
+/// up1: receivers of an earlier version are served by this one's source, by multicast and by unicast, fall back and return; one of them is replaced by this version in the same data
+/// folder. None misses an update or gets one twice.
+///
+/// # Errors
+/// When one of these does not hold.
+pub fn older_receivers_are_served(previous: &Path, sabotage: Option<Sabotage>) -> Result<()> {
+    let older = previous.join("flexfeed-receiver");
+    let mut plan = Plan::new("older-receivers", sabotage).with_port("r3", Multicast::Cut);
+    for name in ["r2", "r3"] {
+        plan = plan.with_seat(name, |seat| seat.program = Some(older.clone()));
+    }
+    Stage::play(plan, |stage| {
+        stage.wait_rung(&["r1", "r2"], "multicast")?;
+        stage.wait_rung(&["r3"], "unicast")?;
+        stage.set_rate(8.0)?;
+        let head = stage.source_status_now()?.head;
+        stage.wait_cursor(&["r1", "r2", "r3"], head + 10)?;
+        cut_and_mend(stage, "r2")?;
+
+        stage.replace_seat("r2")?;
+        stage.wait_rung(&["r2"], "multicast")?;
+        stage.replace_seat("r3")?;
+        let head = stage.source_status_now()?.head;
+        stage.wait_cursor(&["r2", "r3"], head + 10)?;
+        finish(stage)
+    })
+}
+
+/// up2: receivers of this version and of an earlier one at an earlier version's source; then the source is replaced by this version with the same data folder and database, while the feed goes on.
+/// None misses an update or gets one twice, and nobody enrols anew.
+///
+/// # Errors
+/// When one of these does not hold.
+pub fn an_older_source_is_replaced(
+    previous: &Path,
+    kept: Kept,
+    sabotage: Option<Sabotage>,
+) -> Result<()> {
+    let server = match kept {
+        Kept::Sqlite => None,
+        Kept::Postgresql => Some(Postgres::start().context("starting PostgreSQL")?),
+    };
+    let older = previous.join("flexfeed-receiver");
+    let mut plan = Plan::new("older-source", sabotage)
+        .with_port("r3", Multicast::Cut)
+        .with_seat("r2", |seat| seat.program = Some(older.clone()));
+    plan.source = Some(previous.join("flexfeed-source"));
+    if let Some(server) = &server {
+        server.create(DATABASE)?;
+        plan.database = Some(server.socket_url_of(DATABASE));
+    }
+    Stage::play(plan, |stage| {
+        stage.wait_rung(&["r1", "r2"], "multicast")?;
+        stage.set_rate(8.0)?;
+        let head = stage.source_status_now()?.head;
+        stage.wait_cursor(&["r1", "r2", "r3"], head + 10)?;
+        cut_and_mend(stage, "r1")?;
+
+        let link = stage.link()?;
+        let before = stage.source_status_now()?.head;
+        stage.replace_source()?;
+        let head = stage.source_status_now()?.head;
+        ensure!(
+            head >= before,
+            "the source had {before} updates before it was replaced, and {head} after"
+        );
+        ensure!(stage.link()? == link, "the enrolment link is another one");
+        stage.wait_cursor(&["r1", "r2", "r3"], head + 10)?;
+        stage.wait_rung(&["r1", "r2"], "multicast")?;
+        finish(stage)
+    })
+}
+
+/// A receiver that is on the flow loses multicast, and has it again.
+fn cut_and_mend(stage: &mut Stage, name: &str) -> Result<()> {
+    stage.set_multicast(name, Multicast::Cut)?;
+    stage.wait_rung(&[name], "unicast")?;
+    let head = stage.source_status_now()?.head;
+    stage.wait_cursor(&[name], head + 5)?;
+    stage.set_multicast(name, Multicast::Open)?;
+    stage.wait_rung(&[name], "multicast")
+}
+
+fn finish(stage: &mut Stage) -> Result<()> {
+    stage.set_rate(0.0)?;
+    stage.settle()?;
+    check_outputs(stage, &["r1", "r2", "r3"])
+}
