@@ -397,7 +397,7 @@ fn call(console: &Console, receivers: &[Uuid]) -> Result<Vec<f64>> {
                             .is_some_and(|all| !all.is_empty()),
                         "moves" => answer["items"].is_array(),
                         "one" => path.ends_with(answer["id"].as_str().unwrap_or("?")),
-                        _ => answer["channels"][0]["receivers"]["total"] == RECEIVERS,
+                        _ => answer["receivers"]["total"] == RECEIVERS,
                     };
                     ensure!(right, "{path} is answered by {answer}");
                     let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
