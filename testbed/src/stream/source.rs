@@ -122,6 +122,7 @@ pub async fn publish(settings: SourceSettings) -> Result<()> {
         sabotage: Sabotage {
             repair_off: settings.repair_off,
             fallback_off: settings.fall_back_off,
+            ..Sabotage::default()
         },
     };
     let source = Source::bind(config, Arc::new(Store(messages.clone()))).await?;
