@@ -129,6 +129,7 @@ mod tests {
             "fence-off",
             "revocation-off",
             "gap-fill-off",
+            "version-other",
         ] {
             assert_eq!(chosen(what).is_some(), built_for_it, "{what}");
         }
