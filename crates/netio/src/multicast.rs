@@ -20,6 +20,8 @@ const SOME_GROUP: Ipv6Addr = Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, 1);
 pub struct MulticastSender {
     socket: UdpSocket,
     source: IpAddr,
+    /// Memberships by which nothing is received: see [`MulticastSender::stay_inside`].
+    inside: Vec<UdpSocket>,
 }
 
 impl MulticastSender {
@@ -61,7 +63,23 @@ impl MulticastSender {
         Ok(Self {
             socket,
             source: interface,
+            inside: Vec::new(),
         })
+    }
+
+    /// Makes time-to-live 0 mean what it says for `group`: nothing leaves this machine. Linux stops
+    /// such datagrams at the interface only while somebody on this machine has joined their group, so
+    /// this sender joins it, until it is dropped. It gets none of them.
+    ///
+    /// # Errors
+    /// The group cannot be joined, as [`join`](crate::join); datagrams may leave then while nobody else
+    /// on this machine has joined it.
+    pub fn stay_inside(&mut self, group: IpAddr) -> io::Result<()> {
+        // Port 0 is some port to which nobody sends.
+        let nothing = SocketAddr::new(group, 0);
+        let joined = crate::join(nothing, Some(self.source), Some(self.source))?;
+        self.inside.push(joined);
+        Ok(())
     }
 
     /// The address that the datagrams come from: S of (S,G).

@@ -44,7 +44,13 @@ impl Outlets {
                 let text = "one is IPv4 and the other IPv6: give the interface's address of the group's family";
                 return Err(Error::io(what)(std::io::Error::other(text)));
             }
-            let sender = MulticastSender::bind(interface, ttl, true).map_err(Error::io(what))?;
+            let mut sender =
+                MulticastSender::bind(interface, ttl, true).map_err(Error::io(what))?;
+            if ttl == 0
+                && let Err(error) = sender.stay_inside(group.ip())
+            {
+                warn!(%group, %error, "while nobody on this machine receives this flow, its packets may leave this machine, although they have the time-to-live 0");
+            }
             Ok(Outlet {
                 group,
                 sender,
