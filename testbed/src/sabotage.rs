@@ -134,7 +134,7 @@ const CLAIMS: [Claim; 28] = [
         sabotage: Sabotage::RelayFailoverOff,
         name: "y: a draining relay",
         scenario: a_draining_relay_costs_nothing,
-        reasons: &["tunnels at relay"],
+        reasons: &["tunnels at relay", "moves were"],
     },
     Claim {
         sabotage: Sabotage::NatByAddress,
