@@ -50,8 +50,9 @@ pub fn who_forges_and_floods_gets_nothing(sabotage: Option<Sabotage>) -> Result<
         ] {
             ensure!(brought == 0, "{brought} datagrams came by {what}");
         }
+        // On a busy machine the two parts may be of different length; an ended tunnel brings next to nothing.
         ensure!(
-            attacked.honest_after_teardowns * 2 > attacked.honest,
+            attacked.honest_after_teardowns * 10 > attacked.honest,
             "somebody else ended the honest gateway's tunnel"
         );
 
