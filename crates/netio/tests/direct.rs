@@ -32,7 +32,15 @@ fn inside(test: &str) -> bool {
         return true;
     }
     let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--net", "--mount", "sh", "-c", NETWORK])
+        .args([
+            "--user",
+            "--map-root-user",
+            "--net",
+            "--mount",
+            "sh",
+            "-c",
+            NETWORK,
+        ])
         .arg(std::env::current_exe().unwrap())
         .arg(test)
         .env(INSIDE, "1")
@@ -398,7 +406,9 @@ fn a_time_to_live_of_0_stays_inside() {
         let send = |sender: &MulticastSender| {
             let before = left_by("narrow");
             for _ in 0..many {
-                sender.try_send(group, b"inside", None).unwrap();
+                runtime
+                    .block_on(sender.send(group, b"inside", None))
+                    .unwrap();
             }
             left_by("narrow") - before
         };
