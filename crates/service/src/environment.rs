@@ -10,6 +10,13 @@ pub fn is_of_others(name: &str, value: &str) -> bool {
     OTHER_PROGRAMS.iter().any(|own| name.starts_with(own)) || is_of_kubernetes(name, value)
 }
 
+/// Whether a variable is meant for the program whose settings begin with `prefix`, rightly or mistyped.
+pub fn is_meant_for(prefix: &str, name: &str, value: &str) -> bool {
+    let mut others = OTHER_PROGRAMS.iter().filter(|own| **own != prefix);
+    let for_others = others.any(|own| name.starts_with(own));
+    name.starts_with(prefix) && !for_others && !is_of_kubernetes(name, value)
+}
+
 /// Whether Kubernetes gives a variable of this name and value to each container, for a Service.
 pub fn is_of_kubernetes(name: &str, value: &str) -> bool {
     let address = ["tcp://", "udp://", "sctp://"];
@@ -60,5 +67,11 @@ mod tests {
         ] {
             assert!(!is_of_others(name, value), "{name}");
         }
+        let relay = |name, value| is_meant_for("FLEXFEED_RELAY_", name, value);
+        assert!(relay("FLEXFEED_RELAY_LISTNE", ":1"));
+        assert!(!relay("FLEXFEED_RELAY_SERVICE_HOST", "10.0.0.1"));
+        assert!(!relay("FLEXFEED_LISTNE", ":1"));
+        let general = |name| is_meant_for("FLEXFEED_", name, ":1");
+        assert!(general("FLEXFEED_LISTNE") && !general("FLEXFEED_RELAY_LISTNE"));
     }
 }

@@ -13,6 +13,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
+use tokio::net::TcpListener;
 
 /// The site, refusing what is meant for another one where `local`, so where only this machine
 /// reaches it; and with [`harmless`] answers.
@@ -45,6 +46,13 @@ pub fn harmless(mut response: Response) -> Response {
 #[must_use]
 pub fn is_own(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
+}
+
+/// Whether only this machine can connect to a listener. One that cannot say where it listens is held
+/// to the strict rule.
+#[must_use]
+pub fn is_local(listener: &TcpListener) -> bool {
+    listener.local_addr().map_or(true, |at| is_own(at.ip()))
 }
 
 /// The refusal of a request that names another site than `program`'s. One without any name is from

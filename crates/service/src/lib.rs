@@ -1,17 +1,31 @@
-//! What all programs of flexfeed do in the same way where people and browsers meet them.
+//! What all programs of flexfeed do in the same way where people, browsers and systems meet them.
 //!
+//! How a program is told what to do, and says how it did:
+//!
+//! - [`settings`]: by flags, variables and a TOML file, and `config check`; [`values`]: how single
+//!   ones are written; [`environment`]: variables that look like settings and are meant for somebody
+//!   else; [`nearest`]: what somebody meant who mistyped a name.
+//! - [`program`]: what `main` does; [`logging`], [`signals`], [`systemd`].
+//!
+//! How it answers and asks:
+//!
+//! - [`listen`]: where HTTP is answered; [`server`]: HTTP with bounds on what clients can use up;
+//!   [`places`]: how many there is room for; [`host`]: which names a site without passwords answers to.
 //! - [`ask`]: a page of a program that answers HTTP here; [`health`]: the command made of that.
-//! - [`environment`]: variables that look like settings and are meant for somebody else.
-//! - [`host`]: which names a site without passwords answers to.
-//! - [`nearest`]: what somebody meant who mistyped a name.
-//! - [`server`]: HTTP with bounds on what clients can use up; [`places`]: how many there is room for.
 //! - [`peer_text`]: text that others wrote, made fit for a log line or a terminal.
 
 pub mod ask;
 pub mod environment;
 pub mod health;
 pub mod host;
+pub mod listen;
+pub mod logging;
 pub mod nearest;
 pub mod peer_text;
 pub mod places;
+pub mod program;
 pub mod server;
+pub mod settings;
+pub mod signals;
+pub mod systemd;
+pub mod values;

@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Command as Clap, value_parser};
+use clap::{Arg, ArgMatches, Command as Clap, value_parser};
 use service::health;
+use service::settings::Layer;
+use service::settings::line::{json_flag, wants_json};
 use store::Role;
 
 use crate::commands::{Command, Password};
-use crate::config::table::{Form, SETTINGS, Setting};
-use crate::config::{Layer, Origin};
+use crate::config::TABLE;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,30 +76,30 @@ pub fn parse(
     let matches = command().try_get_matches_from(line)?;
     Ok(match matches.subcommand() {
         Some(("setup-link", given)) => Request::Command {
-            line: layer(given),
+            line: TABLE.line_layer(given),
             command: Command::SetupLink,
         },
         Some(("user", given)) => match given.subcommand() {
             Some((name, given)) => Request::Command {
-                line: layer(given),
+                line: TABLE.line_layer(given),
                 command: user(name, given),
             },
             // Clap asks for one.
             None => Request::Serve(Layer::default()),
         },
         Some((health::NAME, given)) => Request::Health {
-            line: layer(given),
+            line: TABLE.line_layer(given),
             ready: health::asks_for_ready(given),
         },
         Some(("config", given)) => match given.subcommand() {
             Some((_, given)) => Request::ConfigCheck {
-                line: layer(given),
-                json: given.get_flag("json"),
+                line: TABLE.line_layer(given),
+                json: wants_json(given),
             },
             None => Request::Serve(Layer::default()),
         },
-        Some((_, given)) => Request::Serve(layer(given)),
-        None => Request::Serve(layer(&matches)),
+        Some((_, given)) => Request::Serve(TABLE.line_layer(given)),
+        None => Request::Serve(TABLE.line_layer(&matches)),
     })
 }
 
@@ -135,7 +136,7 @@ fn user(what: &str, given: &ArgMatches) -> Command {
             disabled: false,
         },
         _ => Command::ListUsers {
-            json: given.get_flag("json"),
+            json: wants_json(given),
         },
     }
 }
@@ -143,19 +144,8 @@ fn user(what: &str, given: &ArgMatches) -> Command {
 /// The definition of the command line.
 #[must_use]
 pub fn command() -> Clap {
-    let json = |help| {
-        Arg::new("json")
-            .long("json")
-            .action(ArgAction::SetTrue)
-            .help(help)
-    };
-    let settings = || SETTINGS.iter().map(argument);
-    let database = || {
-        settings().filter(|arg| {
-            let needed = ["config", "database_url", "database_url_file", "public_url"];
-            needed.contains(&arg.get_id().as_str())
-        })
-    };
+    let database =
+        || TABLE.options_of(&["config", "database_url", "database_url_file", "public_url"]);
     let name = || {
         Arg::new("name")
             .value_name("NAME")
@@ -183,11 +173,11 @@ pub fn command() -> Clap {
         .after_help(EXAMPLES)
         .max_term_width(100)
         .args_conflicts_with_subcommands(true)
-        .args(settings())
+        .args(TABLE.options())
         .subcommand(
             Clap::new("serve")
                 .about("Runs the console; this is what happens without a command, too")
-                .args(settings()),
+                .args(TABLE.options()),
         )
         .subcommand(
             Clap::new("setup-link")
@@ -212,60 +202,14 @@ pub fn command() -> Clap {
                         .arg(name())
                         .arg(password_file()),
                 )
-                .subcommand(user("list", "Shows everybody").arg(json("Prints them as JSON")))
+                .subcommand(user("list", "Shows everybody").arg(json_flag("Prints them as JSON")))
                 .subcommand(user("disable", "Keeps somebody out").arg(name()))
                 .subcommand(user("enable", "Lets somebody in again").arg(name())),
         )
-        .subcommand(health::command(settings().filter(|arg| {
+        .subcommand(health::command(TABLE.options().filter(|arg| {
             ["config", "listen"].contains(&arg.get_id().as_str())
         })))
-        .subcommand(
-            Clap::new("config")
-                .about("Looks at settings")
-                .subcommand_required(true)
-                .arg_required_else_help(true)
-                .subcommand(
-                    Clap::new("check")
-                        .about("Says what is wrong with the settings, or what they are")
-                        .after_help(CHECK_HELP)
-                        .args(settings())
-                        .arg(json("Prints them as JSON")),
-                ),
-        )
-}
-
-/// The flag of a setting. Clap reads no variables: they are a layer of their own.
-fn argument(setting: &'static Setting) -> Arg {
-    let mut help = setting.help.to_owned();
-    help.push_str(&format!(" [env: {}]", setting.variable()));
-    if setting.form != Form::Switch && !setting.default.is_empty() {
-        help.push_str(&format!(" [default: {}]", setting.default));
-    }
-    let arg = Arg::new(setting.name).help(help).long(setting.flag);
-    match setting.form {
-        // --allow-private-feeds=false takes back what a variable or the file says.
-        Form::Switch => arg
-            .value_name("true|false")
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true")
-            .hide_possible_values(true),
-        Form::List => arg.value_name(setting.value).action(ArgAction::Append),
-        _ => arg.value_name(setting.value),
-    }
-}
-
-/// What the command line says.
-fn layer(given: &ArgMatches) -> Layer {
-    let mut layer = Layer::default();
-    for setting in SETTINGS {
-        let Ok(Some(texts)) = given.try_get_many::<String>(setting.name) else {
-            continue;
-        };
-        let origin = Origin::Line(format!("--{}", setting.flag));
-        layer.put(setting, origin, texts.cloned().collect());
-    }
-    layer
+        .subcommand(TABLE.config_command(CHECK_HELP))
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ pub mod config;
 pub mod fleet;
 pub mod http;
 pub mod live;
-pub mod logging;
 mod mount;
 mod notify;
 pub mod run;

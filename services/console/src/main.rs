@@ -1,14 +1,14 @@
 //! `flexfeed-console`: see the library `console`.
 
-use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 use console::cli::{Request, parse};
 use console::commands::{self, Failure};
-use console::config::{Layer, Problems, check, load, load_listen};
-use console::{logging, run};
+use console::config::{check, load, load_listen};
+use console::run;
 use service::health::{self, Whom};
+use service::program::{FAILURE, USAGE, check_settings, complain, misused, print};
+use service::settings::Environment;
 
 /// Whom `health` asks.
 const WHOM: Whom = Whom {
@@ -16,26 +16,29 @@ const WHOM: Whom = Whom {
     flag: "--listen",
 };
 
-/// Something failed.
-const FAILURE: u8 = 1;
-/// The program was not called as it can be, or not set up as it can be.
-const USAGE: u8 = 2;
+/// What is logged if nobody says.
+const LEVEL: &str = "info";
 
 fn main() -> ExitCode {
     let request = match parse(std::env::args_os()) {
         Ok(request) => request,
-        // Help and version are no errors, and go to standard output.
-        Err(error) if !error.use_stderr() => error.exit(),
-        Err(error) => return complain(USAGE, &error.to_string()),
+        Err(error) => return misused(&error, &error.to_string()),
     };
+    let environment = Environment::of_process();
     match request {
-        Request::Serve(line) => serve(line),
-        Request::ConfigCheck { line, json } => check_settings(line, json),
-        Request::Health { line, ready } => {
-            let listen = load_listen(line, variable);
-            health::run(WHOM, listen.map(Some), ready)
+        Request::Serve(line) => service::program::run(
+            load(line, &environment),
+            |settings| &settings.log,
+            LEVEL,
+            |settings| run::run(settings).map_err(|error| format!("{error:#}")),
+        ),
+        Request::ConfigCheck { line, json } => {
+            check_settings(load(line, &environment), json, check::text, check::as_json)
         }
-        Request::Command { line, command } => match commands::run(line, variable, &command) {
+        Request::Health { line, ready } => {
+            health::run(WHOM, load_listen(line, &environment).map(Some), ready)
+        }
+        Request::Command { line, command } => match commands::run(line, &environment, &command) {
             Ok(text) => {
                 print(&text);
                 ExitCode::SUCCESS
@@ -44,56 +47,4 @@ fn main() -> ExitCode {
             Err(Failure::Other(text)) => complain(FAILURE, &text),
         },
     }
-}
-
-fn variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name)
-}
-
-fn variables() -> impl Iterator<Item = String> {
-    std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned())
-}
-
-fn serve(line: Layer) -> ExitCode {
-    let loaded = match load(line, variable, variables()) {
-        Ok(loaded) => loaded,
-        Err(problems) => return complain(USAGE, &problems.to_string()),
-    };
-    let settings = &loaded.settings;
-    if let Err(error) = logging::begin(settings.log_format, settings.log_level.as_deref()) {
-        return complain(USAGE, &error);
-    }
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
-    match run::run(settings) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::from(FAILURE)
-        }
-    }
-}
-
-fn check_settings(line: Layer, json: bool) -> ExitCode {
-    match (load(line, variable, variables()), json) {
-        (Ok(loaded), true) => print(&format!("{:#}\n", check::as_json(&loaded))),
-        (Ok(loaded), false) => print(&check::text(&loaded)),
-        (Err(Problems(problems)), true) => {
-            print(&format!("{:#}\n", check::problems_as_json(&problems)));
-            return ExitCode::from(USAGE);
-        }
-        (Err(problems), false) => return complain(USAGE, &problems.to_string()),
-    }
-    ExitCode::SUCCESS
-}
-
-fn print(text: &str) {
-    // Nobody reads it any more: the exit code still counts.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-fn complain(code: u8, text: &str) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
-    ExitCode::from(code)
 }

@@ -1,49 +1,23 @@
-//! What systemd is told (`Type=notify`): ready, how it goes, alive, stopping.
+//! What systemd is told: how the console does.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use sd_notify::NotifyState;
+use service::systemd;
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
 
 use crate::site::Site;
 
-/// The status line is looked at so often.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// Says that it is ready, and keeps telling how it goes until `stop`. Does nothing where nobody asked
-/// for it.
-pub(crate) async fn keep(site: Arc<Site>, stop: CancellationToken) {
-    if std::env::var_os("NOTIFY_SOCKET").is_none() {
-        return;
-    }
-    // Three times in the time within which it has to be heard.
-    let alive = sd_notify::watchdog_enabled().map(|within| within / 3);
-    let pause = alive.map_or(LOOK, |within| within.min(LOOK));
-    let mut told = line(&site);
-    tell(&[NotifyState::Ready, NotifyState::Status(&told)]);
-    loop {
-        let pause = tokio::time::sleep(pause);
-        if stop.run_until_cancelled(pause).await.is_none() {
-            tell(&[NotifyState::Stopping]);
-            return;
-        }
-        if alive.is_some() {
-            tell(&[NotifyState::Watchdog]);
-        }
-        let now = line(&site);
-        if now != told {
-            tell(&[NotifyState::Status(&now)]);
-            told = now;
-        }
-    }
-}
-
-fn tell(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        debug!("systemd cannot be told: {error}");
-    }
+/// Keeps telling how it goes until `done`; that it stops once the site's stop comes.
+pub(crate) async fn keep(site: Arc<Site>, done: CancellationToken) {
+    systemd::keep(
+        || line(&site),
+        // By a task of the runtime that answers requests: where that hangs, nobody says this.
+        async || true,
+        "finishing what is being answered",
+        site.stop.cancelled(),
+        done.cancelled(),
+    )
+    .await;
 }
 
 /// The status in a line.

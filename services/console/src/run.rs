@@ -3,20 +3,16 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use service::listen::listen;
+use service::signals::{self, Manners};
 use store::Opened;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{info, warn};
 
 use crate::config::Settings;
 use crate::site::Parts;
 use crate::{mount, notify};
-
-/// So soon after the first, a signal is the same wish once more: `timeout` sends its own to the
-/// program and then to the program's group.
-const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// A database that is not there yet is waited for at most so long: containers start in any order.
 const WAIT: Duration = Duration::from_secs(120);
@@ -48,7 +44,7 @@ pub fn run(settings: &Settings) -> Result<()> {
 async fn serve(settings: &Settings) -> Result<()> {
     let stop = stop_on_signals()?;
     let address = settings.listen;
-    let listener = TcpListener::bind(address).await.with_context(|| {
+    let listener = listen(address).with_context(|| {
         format!(
             "cannot answer HTTP on {address}: choose another address with --listen ADDRESS:PORT or \
              FLEXFEED_CONSOLE_LISTEN"
@@ -66,9 +62,10 @@ async fn serve(settings: &Settings) -> Result<()> {
         settings: settings.site.clone(),
         stop: stop.clone(),
     });
-    let told = tokio::spawn(notify::keep(console.site().clone(), stop.clone()));
+    let done = CancellationToken::new();
+    let told = tokio::spawn(notify::keep(console.site().clone(), done.clone()));
     console.serve(listener).await;
-    // It ends with the stop.
+    done.cancel();
     let _ = told.await;
     if tokio::time::timeout(CLOSING, opened.store.close())
         .await
@@ -116,36 +113,14 @@ async fn open(url: &str) -> Result<Opened> {
     }
 }
 
-/// Cancelled from the first SIGTERM or SIGINT on. A second one ends the process at once, if it is not
-/// so soon after the first that it is the same wish.
+/// Cancelled from the first SIGTERM or SIGINT on.
 fn stop_on_signals() -> Result<CancellationToken> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot watch for signals")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for signals")?;
     let stop = CancellationToken::new();
     let stopping = stop.clone();
-    tokio::spawn(async move {
-        let mut first: Option<Instant> = None;
-        loop {
-            let name = tokio::select! {
-                Some(()) = terminate.recv() => "SIGTERM",
-                Some(()) = interrupt.recv() => "SIGINT",
-                else => return,
-            };
-            match first {
-                None => {
-                    first = Some(Instant::now());
-                    info!("{name}: stopping; once more ends it at once");
-                    stopping.cancel();
-                }
-                Some(first) if first.elapsed() < SAME_WISH => {
-                    debug!("{name} again, too soon to be another wish");
-                }
-                Some(_) => {
-                    error!("{name} again: stopping at once");
-                    std::process::exit(1);
-                }
-            }
-        }
-    });
+    let manners = Manners {
+        first: "stopping; once more ends it at once",
+        at_once: |_| 1,
+    };
+    signals::on_stop(manners, move || stopping.cancel()).context("cannot watch for signals")?;
     Ok(stop)
 }

@@ -215,7 +215,7 @@ fn it_answers_prints_the_link_and_stops_when_told() {
 fn help_names_every_setting() {
     let (code, out, _) = run("", &["--help"], "");
     assert_eq!(code, 0);
-    for setting in console::config::table::SETTINGS {
+    for setting in console::config::TABLE.settings {
         assert!(out.contains(&format!("--{}", setting.flag)), "{out}");
     }
 }

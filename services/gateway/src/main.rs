@@ -1,36 +1,20 @@
 //! `flexfeed-gateway`: see the library of the same name.
 
-use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
 use clap::Parser;
 use flexfeed_gateway::cli::Options;
 use flexfeed_gateway::run::run;
-use tracing_subscriber::EnvFilter;
-
-/// Something failed.
-const FAILURE: u8 = 1;
-/// The program was not called as it can be.
-const USAGE: u8 = 2;
+use service::logging::{self, LogFormat};
+use service::program::{FAILURE, USAGE, complain};
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let filter = match EnvFilter::try_new(&options.log_level) {
-        Ok(filter) => filter,
-        Err(error) => {
-            eprintln!(
-                "error: --log-level {:?} is no log level: {error}; use error, warn, info, debug or trace",
-                options.log_level
-            );
-            return ExitCode::from(USAGE);
-        }
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(stderr)
-        .with_ansi(stderr().is_terminal())
-        .with_target(false)
-        .init();
+    let filter = logging::filter("--log-level", &options.log_level);
+    let begun = filter.and_then(|filter| logging::start(LogFormat::Text, filter));
+    if let Err(error) = begun {
+        return complain(USAGE, &format!("error: {error}"));
+    }
     // Packets come in, and go out, on one thread: a handful of flows is what it is for.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -46,9 +30,6 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(FAILURE)
-        }
+        Err(error) => complain(FAILURE, &format!("error: {error:#}")),
     }
 }

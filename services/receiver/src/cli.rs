@@ -4,10 +4,10 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use service::health;
+use service::settings::Layer;
+use service::settings::line::{json_flag, wants_json};
 
-use crate::config::layer::Value;
-use crate::config::table::{Form, Place, SETTINGS, Setting};
-use crate::config::{Layer, Origin};
+use crate::config::TABLE;
 use crate::link::redact;
 
 const EXAMPLES: &str = "\
@@ -117,30 +117,30 @@ pub fn parse(
     let matches = command().try_get_matches_from(line)?;
     Ok(match matches.subcommand() {
         Some(("status", given)) => Request::Status {
-            line: layer(given),
-            json: given.get_flag("json"),
+            line: TABLE.line_layer(given),
+            json: wants_json(given),
             watch: given.get_flag("watch"),
         },
         Some((health::NAME, given)) => Request::Health {
-            line: layer(given),
+            line: TABLE.line_layer(given),
             ready: health::asks_for_ready(given),
         },
         Some(("doctor", given)) => Request::Doctor {
-            line: layer(given),
-            json: given.get_flag("json"),
+            line: TABLE.line_layer(given),
+            json: wants_json(given),
             join: given.get_flag("join"),
         },
         Some(("dead-letters", given)) => {
             let hook = |given: &ArgMatches| given.get_one::<String>("hook").cloned();
             match given.subcommand() {
                 Some(("retry", given)) => Request::RetryLetters {
-                    line: layer(given),
+                    line: TABLE.line_layer(given),
                     hook: hook(given).unwrap_or_default(),
                 },
                 Some((_, given)) => Request::ListLetters {
-                    line: layer(given),
+                    line: TABLE.line_layer(given),
                     hook: hook(given),
-                    json: given.get_flag("json"),
+                    json: wants_json(given),
                 },
                 // Clap asks for one.
                 None => Request::Run(Layer::default()),
@@ -148,52 +148,40 @@ pub fn parse(
         }
         Some(("config", given)) => match given.subcommand() {
             Some((_, given)) => Request::ConfigCheck {
-                line: layer(given),
-                json: given.get_flag("json"),
+                line: TABLE.line_layer(given),
+                json: wants_json(given),
             },
             // Clap asks for one.
             None => Request::Run(Layer::default()),
         },
-        Some((_, given)) => Request::Run(layer(given)),
-        None => Request::Run(layer(&matches)),
+        Some((_, given)) => Request::Run(TABLE.line_layer(given)),
+        None => Request::Run(TABLE.line_layer(&matches)),
     })
 }
 
 /// The definition of the command line.
 #[must_use]
 pub fn command() -> Command {
-    let json = |help| {
-        Arg::new("json")
-            .long("json")
-            .action(ArgAction::SetTrue)
-            .help(help)
-    };
     let hook = || Arg::new("hook").value_name("HOOK");
-    let settings = || {
-        SETTINGS
-            .iter()
-            .filter(|setting| setting.on_line())
-            .map(argument)
-    };
-    let looking = || settings().filter(|arg| ["data", "config"].contains(&arg.get_id().as_str()));
+    let looking = || TABLE.options_of(&["data", "config"]);
     Command::new("flexfeed-receiver")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Keeps a feed file up to date by a flexfeed source.")
         .after_help(EXAMPLES)
         .max_term_width(100)
         .args_conflicts_with_subcommands(true)
-        .args(settings())
+        .args(TABLE.options())
         .subcommand(
             Command::new("run")
                 .about("Runs the receiver; this is what happens without a command, too")
-                .args(settings()),
+                .args(TABLE.options()),
         )
         .subcommand(
             Command::new("status")
                 .about("Shows how the receiver of a data folder does")
                 .after_help(STATUS_HELP)
                 .args(looking())
-                .arg(json(
+                .arg(json_flag(
                     "Prints the status file, with \"running\" added, instead of a text",
                 ))
                 .arg(
@@ -204,15 +192,13 @@ pub fn command() -> Command {
                         .help("Shows it live on the terminal"),
                 ),
         )
-        .subcommand(health::command(
-            settings().filter(|arg| ["http", "config"].contains(&arg.get_id().as_str())),
-        ))
+        .subcommand(health::command(TABLE.options_of(&["http", "config"])))
         .subcommand(
             Command::new("doctor")
                 .about("Finds out what is in the way between the source and this receiver")
                 .after_help(DOCTOR_HELP)
-                .args(settings())
-                .arg(json("Prints what it finds as JSON, at the end"))
+                .args(TABLE.options())
+                .arg(json_flag("Prints what it finds as JSON, at the end"))
                 .arg(
                     Arg::new("join")
                         .long("join")
@@ -230,78 +216,16 @@ pub fn command() -> Command {
                         .about("Lists them, the oldest first")
                         .arg(hook().help("Only those of this webhook or command"))
                         .args(looking())
-                        .arg(json("Prints them with their events, a JSON object per line")),
+                        .arg(json_flag("Prints them with their events, a JSON object per line")),
                 )
                 .subcommand(
                     Command::new("retry")
                         .about("Tries those of one webhook or command once more; what fails stays. The receiver must not run meanwhile")
                         .arg(hook().required(true).help("The webhook or command"))
-                        .args(settings().filter(|arg| arg.get_id() != "link")),
+                        .args(TABLE.options().filter(|arg| arg.get_id() != "link")),
                 ),
         )
-        .subcommand(
-            Command::new("config")
-                .about("Looks at settings")
-                .subcommand_required(true)
-                .arg_required_else_help(true)
-                .subcommand(
-                    Command::new("check")
-                        .about("Says what is wrong with the settings, or what they are")
-                        .after_help(CHECK_HELP)
-                        .args(settings())
-                        .arg(json("Prints them as JSON")),
-                ),
-        )
-}
-
-/// The flag or argument of a setting. Clap reads no variables: it would show their values in its
-/// messages, some of which are secrets.
-fn argument(setting: &'static Setting) -> Arg {
-    let mut help = setting.help.to_owned();
-    help.push_str(&format!(" [env: {}]", setting.variable()));
-    if setting.form != Form::Switch && !setting.default.is_empty() {
-        help.push_str(&format!(" [default: {}]", setting.default));
-    }
-    let arg = Arg::new(setting.name).help(help);
-    if setting.place == Place::Argument {
-        return arg.value_name(setting.value).allow_hyphen_values(false);
-    }
-    let mut arg = arg.long(setting.flag);
-    if setting.name == "amt_relay" {
-        arg = arg.visible_alias("relay");
-    }
-    match setting.form {
-        // --no-json=false takes back what a variable or the file says.
-        Form::Switch => arg
-            .value_name("true|false")
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true")
-            .hide_possible_values(true),
-        Form::Tables | Form::List => arg.value_name(setting.value).action(ArgAction::Append),
-        _ => arg.value_name(setting.value),
-    }
-}
-
-/// What the command line says.
-fn layer(given: &ArgMatches) -> Layer {
-    let mut layer = Layer::default();
-    for setting in SETTINGS.iter().filter(|setting| setting.on_line()) {
-        let Ok(Some(texts)) = given.try_get_many::<String>(setting.name) else {
-            continue;
-        };
-        let origin = Origin::Line(match setting.place {
-            Place::Argument => setting.value.to_owned(),
-            _ => format!("--{}", setting.flag),
-        });
-        let texts: Vec<String> = texts.cloned().collect();
-        let texts = match setting.form {
-            Form::List => vec![texts.join(",")],
-            _ => texts,
-        };
-        layer.put(setting, origin, Value::Texts(texts));
-    }
-    layer
+        .subcommand(TABLE.config_command(CHECK_HELP))
 }
 
 /// A message of clap about what was typed, without the tokens that it may quote.
@@ -399,10 +323,7 @@ mod tests {
         assert_eq!(text(&layer, "no_json").as_deref(), Some("true"));
         assert_eq!(text(&layer, "no_multicast").as_deref(), Some("false"));
         assert_eq!(text(&layer, "link").as_deref(), Some("x"));
-        let Some(Value::Texts(commands)) = layer.0.get("exec").map(|given| &given.value) else {
-            panic!();
-        };
-        assert_eq!(commands, &["a b", "c"]);
+        assert_eq!(layer.0["exec"].texts(), ["a b", "c"]);
     }
 
     #[test]

@@ -26,7 +26,6 @@ pub mod http;
 pub mod journal;
 pub mod latency;
 pub mod link;
-pub mod logging;
 pub mod narrate;
 pub mod notify;
 mod ownership;

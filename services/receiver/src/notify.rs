@@ -1,75 +1,41 @@
-//! What systemd is told (`Type=notify`): ready, how it goes, alive, stopping.
+//! What systemd is told: how the receiver does.
 //!
 //! It is ready when its folder, its outputs and its HTTP are there, not when the source lets it in:
 //! a source that is away at the time must not make systemd end a receiver that would find it later.
 //! How the connection does is in the status line, and in `/readyz`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use sd_notify::NotifyState;
+use service::peer_text::plain;
+use service::systemd;
 use tokio::sync::watch;
-use tracing::debug;
 
 use crate::board::Board;
 use crate::status::model::Status;
-use service::peer_text::plain;
-
-/// The status line is looked at so often.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// The longest status line, in characters.
 const MAX_LINE: usize = 200;
 
 /// Says that it is ready, and keeps telling how it goes until `done` is true; that it stops once
-/// `stop` is. Does nothing where nobody asked for it.
-pub async fn keep(board: Arc<Board>, stop: watch::Receiver<bool>, mut done: watch::Receiver<bool>) {
-    if std::env::var_os("NOTIFY_SOCKET").is_none() {
-        return;
-    }
-    // Three times in the time within which it has to be heard.
-    let alive = sd_notify::watchdog_enabled().map(|within| within / 3);
-    let pause = alive.map_or(LOOK, |within| within.min(LOOK));
-    let mut told = line(&board.status());
-    tell(&[NotifyState::Ready, NotifyState::Status(&told)]);
-    let mut stopping = false;
-    loop {
-        if *done.borrow_and_update() {
-            return;
-        }
-        if !stopping && *stop.borrow() {
-            stopping = true;
-            tell(&[
-                NotifyState::Stopping,
-                NotifyState::Status("finishing what is in hand"),
-            ]);
-        }
+/// `stop` is.
+pub async fn keep(
+    board: Arc<Board>,
+    mut stop: watch::Receiver<bool>,
+    mut done: watch::Receiver<bool>,
+) {
+    systemd::keep(
+        || line(&board.status()),
         // By a task of the runtime that does all the work: where that hangs, nobody says this.
-        if alive.is_some() {
-            tell(&[NotifyState::Watchdog]);
-        }
-        let now = line(&board.status());
-        if !stopping && now != told {
-            tell(&[NotifyState::Status(&now)]);
-            told = now;
-        }
-        let mut stop = stop.clone();
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            _ = stop.wait_for(|stop| *stop), if !stopping => {}
-            changed = done.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-            }
-        }
-    }
-}
-
-fn tell(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        debug!("systemd cannot be told: {error}");
-    }
+        async || true,
+        "finishing what is in hand",
+        async {
+            let _ = stop.wait_for(|stop| *stop).await;
+        },
+        async {
+            let _ = done.wait_for(|done| *done).await;
+        },
+    )
+    .await;
 }
 
 /// The status in a line.

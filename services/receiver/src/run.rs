@@ -1,15 +1,16 @@
 //! The `run` command: from settings to an exit.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use flexicast_tokio::receiver::{ReceiverConfig, RelaySabotage, Relays};
+use service::listen;
+use service::signals::{self, Manners};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{info, warn};
 
 use crate::admission::{self, Admission};
 use crate::board::{Board, Identity};
@@ -35,10 +36,6 @@ const LAST_HOOKS: Duration = Duration::from_secs(5);
 
 /// How long the last status may take.
 const LAST_STATUS: Duration = Duration::from_secs(2);
-
-/// So soon after the first, a signal is the same wish once more: `timeout` sends its own to the
-/// program and then to the program's group.
-const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// What tests may break; nothing in ordinary builds.
 struct Promises {
@@ -114,7 +111,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     make_qlog_folder(settings)?;
 
     let listener = match settings.http {
-        Some(http) => http::bind(http)?,
+        Some(http) => listen::bind(http, "FLEXFEED_HTTP").map_err(anyhow::Error::msg)?,
         None => None,
     };
     let address = listener.as_ref().and_then(|l| l.local_addr().ok());
@@ -320,36 +317,16 @@ fn start_hooks(
     Ok(hooks)
 }
 
-/// True from the first SIGTERM or SIGINT on. A second one ends the process at once, if it is not so
-/// soon after the first that it is the same wish.
+/// True from the first SIGTERM or SIGINT on.
 fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
     let (stop, stopped) = watch::channel(false);
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(async move {
-        let mut first: Option<Instant> = None;
-        loop {
-            let name = tokio::select! {
-                Some(()) = terminate.recv() => "SIGTERM",
-                Some(()) = interrupt.recv() => "SIGINT",
-                else => return,
-            };
-            match first {
-                None => {
-                    first = Some(Instant::now());
-                    info!("{name}: finishing what is in hand, then stopping");
-                    let _ = stop.send(true);
-                }
-                Some(first) if first.elapsed() < SAME_WISH => {
-                    debug!("{name} again, too soon to be another wish");
-                }
-                Some(_) => {
-                    error!("{name} again: stopping at once");
-                    std::process::exit(1);
-                }
-            }
-        }
-    });
+    let manners = Manners {
+        first: "finishing what is in hand, then stopping",
+        at_once: |_| 1,
+    };
+    signals::on_stop(manners, move || {
+        let _ = stop.send(true);
+    })?;
     Ok(stopped)
 }
 

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, Command};
 use service::health;
+use service::settings::Layer;
+use service::settings::line::{json_flag, wants_json};
 
-use crate::config::table::{Form, SETTINGS, Setting};
-use crate::config::{Layer, Origin};
+use crate::config::TABLE;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -89,57 +90,50 @@ pub fn parse(
     let matches = command().try_get_matches_from(line)?;
     Ok(match matches.subcommand() {
         Some(("status", given)) => Request::Status {
-            line: layer(given),
-            json: given.get_flag("json"),
+            line: TABLE.line_layer(given),
+            json: wants_json(given),
             watch: given.get_flag("watch"),
         },
         Some(("hold", _)) => Request::Hold,
         Some((health::NAME, given)) => Request::Health {
-            line: layer(given),
+            line: TABLE.line_layer(given),
             ready: health::asks_for_ready(given),
         },
         Some(("config", given)) => match given.subcommand() {
             Some((_, given)) => Request::ConfigCheck {
-                line: layer(given),
-                json: given.get_flag("json"),
+                line: TABLE.line_layer(given),
+                json: wants_json(given),
             },
             // Clap asks for one.
             None => Request::Run(Layer::default()),
         },
-        Some((_, given)) => Request::Run(layer(given)),
-        None => Request::Run(layer(&matches)),
+        Some((_, given)) => Request::Run(TABLE.line_layer(given)),
+        None => Request::Run(TABLE.line_layer(&matches)),
     })
 }
 
 /// The definition of the command line.
 #[must_use]
 pub fn command() -> Command {
-    let json = |help| {
-        Arg::new("json")
-            .long("json")
-            .action(ArgAction::SetTrue)
-            .help(help)
-    };
-    let settings = || SETTINGS.iter().map(argument);
-    let looking = || settings().filter(|arg| ["http", "config"].contains(&arg.get_id().as_str()));
+    let looking = || TABLE.options_of(&["http", "config"]);
     Command::new("flexfeed-relay")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Brings multicast to networks without it: an AMT relay (RFC 7450).")
         .after_help(EXAMPLES)
         .max_term_width(100)
         .args_conflicts_with_subcommands(true)
-        .args(settings())
+        .args(TABLE.options())
         .subcommand(
             Command::new("run")
                 .about("Runs the relay; this is what happens without a command, too")
-                .args(settings()),
+                .args(TABLE.options()),
         )
         .subcommand(
             Command::new("status")
                 .about("Shows whom a running relay serves with what")
                 .after_help(STATUS_HELP)
                 .args(looking())
-                .arg(json("Prints what the relay answers, as JSON"))
+                .arg(json_flag("Prints what the relay answers, as JSON"))
                 .arg(
                     Arg::new("watch")
                         .long("watch")
@@ -154,53 +148,7 @@ pub fn command() -> Command {
                 .about("Does nothing until it is told to end")
                 .long_about(HOLD_HELP),
         )
-        .subcommand(
-            Command::new("config")
-                .about("Looks at settings")
-                .subcommand_required(true)
-                .arg_required_else_help(true)
-                .subcommand(
-                    Command::new("check")
-                        .about("Says what is wrong with the settings, or what they are")
-                        .after_help(CHECK_HELP)
-                        .args(settings())
-                        .arg(json("Prints them as JSON")),
-                ),
-        )
-}
-
-/// The flag of a setting. Clap reads no variables: they are a layer of their own.
-fn argument(setting: &'static Setting) -> Arg {
-    let mut help = setting.help.to_owned();
-    help.push_str(&format!(" [env: {}]", setting.variable()));
-    if setting.form != Form::Switch && !setting.default.is_empty() {
-        help.push_str(&format!(" [default: {}]", setting.default));
-    }
-    let arg = Arg::new(setting.name).help(help).long(setting.flag);
-    match setting.form {
-        // --capture=false takes back what a variable or the file says.
-        Form::Switch => arg
-            .value_name("true|false")
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true")
-            .hide_possible_values(true),
-        Form::List => arg.value_name(setting.value).action(ArgAction::Append),
-        _ => arg.value_name(setting.value),
-    }
-}
-
-/// What the command line says.
-fn layer(given: &ArgMatches) -> Layer {
-    let mut layer = Layer::default();
-    for setting in SETTINGS {
-        let Ok(Some(texts)) = given.try_get_many::<String>(setting.name) else {
-            continue;
-        };
-        let origin = Origin::Line(format!("--{}", setting.flag));
-        layer.put(setting, origin, texts.cloned().collect());
-    }
-    layer
+        .subcommand(TABLE.config_command(CHECK_HELP))
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ pub mod cli;
 pub mod config;
 pub mod engine;
 pub mod http;
-pub mod logging;
 mod notify;
 pub mod run;
 #[cfg(feature = "sabotage")]

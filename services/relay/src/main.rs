@@ -1,13 +1,13 @@
 //! `flexfeed-relay`: see the library of the same name.
 
-use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 use flexfeed_relay::cli::{Request, parse};
-use flexfeed_relay::config::{Layer, Problems, check, http_address, load};
-use flexfeed_relay::{logging, run, status};
+use flexfeed_relay::config::{check, http_address, load};
+use flexfeed_relay::{run, status};
 use service::health::{self, Whom};
+use service::program::{FAILURE, USAGE, check_settings, complain, misused, print};
+use service::settings::{Environment, Layer};
 
 /// Whom `health` asks.
 const WHOM: Whom = Whom {
@@ -15,52 +15,29 @@ const WHOM: Whom = Whom {
     flag: "--http",
 };
 
-/// Something failed.
-const FAILURE: u8 = 1;
-/// The program was not called as it can be, or not set up as it can be.
-const USAGE: u8 = 2;
+/// What is logged if nobody says.
+const LEVEL: &str = "info";
 
 fn main() -> ExitCode {
     let request = match parse(std::env::args_os()) {
         Ok(request) => request,
-        // Help and version are no errors, and go to standard output.
-        Err(error) if !error.use_stderr() => error.exit(),
-        Err(error) => return complain(USAGE, &error.to_string()),
+        Err(error) => return misused(&error, &error.to_string()),
     };
+    let environment = Environment::of_process();
     match request {
-        Request::Run(line) => relay(line),
-        Request::ConfigCheck { line, json } => check_settings(line, json),
-        Request::Status { line, json, watch } => show_status(line, json, watch),
+        Request::Run(line) => service::program::run(
+            load(line, &environment),
+            |settings| &settings.log,
+            LEVEL,
+            |settings| run::run(settings).map_err(|error| format!("{error:#}")),
+        ),
+        Request::ConfigCheck { line, json } => {
+            check_settings(load(line, &environment), json, check::text, check::as_json)
+        }
+        Request::Status { line, json, watch } => show_status(line, &environment, json, watch),
         Request::Hold => hold(),
-        Request::Health { line, ready } => health::run(WHOM, http_address(line, variable), ready),
-    }
-}
-
-fn variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name)
-}
-
-fn variables() -> impl Iterator<Item = String> {
-    std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned())
-}
-
-fn relay(line: Layer) -> ExitCode {
-    let loaded = match load(line, variable, variables()) {
-        Ok(loaded) => loaded,
-        Err(problems) => return complain(USAGE, &problems.to_string()),
-    };
-    let settings = &loaded.settings;
-    if let Err(error) = logging::begin(settings.log_format, settings.log_level.as_deref()) {
-        return complain(USAGE, &error);
-    }
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
-    match run::run(settings) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::from(FAILURE)
+        Request::Health { line, ready } => {
+            health::run(WHOM, http_address(line, &environment), ready)
         }
     }
 }
@@ -72,21 +49,8 @@ fn hold() -> ExitCode {
     }
 }
 
-fn check_settings(line: Layer, json: bool) -> ExitCode {
-    match (load(line, variable, variables()), json) {
-        (Ok(loaded), true) => print(&format!("{:#}\n", check::as_json(&loaded))),
-        (Ok(loaded), false) => print(&check::text(&loaded)),
-        (Err(Problems(problems)), true) => {
-            print(&format!("{:#}\n", check::problems_as_json(&problems)));
-            return ExitCode::from(USAGE);
-        }
-        (Err(problems), false) => return complain(USAGE, &problems.to_string()),
-    }
-    ExitCode::SUCCESS
-}
-
-fn show_status(line: Layer, json: bool, watch: bool) -> ExitCode {
-    let address = match http_address(line, variable) {
+fn show_status(line: Layer, environment: &Environment, json: bool, watch: bool) -> ExitCode {
+    let address = match http_address(line, environment) {
         Ok(Some(address)) => address,
         Ok(None) => {
             return complain(
@@ -109,14 +73,4 @@ fn show_status(line: Layer, json: bool, watch: bool) -> ExitCode {
         Ok(false) => ExitCode::from(FAILURE),
         Err(error) => complain(FAILURE, &format!("{error:#}")),
     }
-}
-
-fn print(text: &str) {
-    // Nobody reads it any more: the exit code still counts.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-fn complain(code: u8, text: &str) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
-    ExitCode::from(code)
 }

@@ -1,72 +1,35 @@
-//! What systemd is told (`Type=notify`): ready, how it goes, alive, stopping.
+//! What systemd is told: how the relay does.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sd_notify::NotifyState;
+use service::systemd;
 use tokio::sync::watch;
-use tracing::debug;
 
 use crate::engine::Engine;
-
-/// The status line is looked at so often.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// A packet thread that takes longer to answer than this does not go on.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Says that it is ready, and keeps telling how it goes until `done` is true; that it stops once
-/// `stop` is. Does nothing where nobody asked for it.
+/// Keeps telling how it goes until `done` is true; that it stops once `stop` is.
 pub async fn keep(
     engine: Arc<Engine>,
     mut stop: watch::Receiver<bool>,
     mut done: watch::Receiver<bool>,
 ) {
-    if std::env::var_os("NOTIFY_SOCKET").is_none() {
-        return;
-    }
-    // Three times in the time within which it has to be heard.
-    let alive = sd_notify::watchdog_enabled().map(|within| within / 3);
-    let pause = alive.map_or(LOOK, |within| within.min(LOOK));
-    let mut told = line(&engine);
-    tell(&[NotifyState::Ready, NotifyState::Status(&told)]);
-    let mut stopping = false;
-    loop {
-        if *done.borrow_and_update() {
-            return;
-        }
-        if !stopping && *stop.borrow() {
-            stopping = true;
-            tell(&[
-                NotifyState::Stopping,
-                NotifyState::Status("taking no new gateways"),
-            ]);
-        }
+    systemd::keep(
+        || line(&engine),
         // The thread that forwards packets has to go on.
-        if alive.is_some() && engine.is_alive(PATIENCE).await {
-            tell(&[NotifyState::Watchdog]);
-        }
-        let now = line(&engine);
-        if !stopping && now != told {
-            tell(&[NotifyState::Status(&now)]);
-            told = now;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            _ = stop.wait_for(|stop| *stop), if !stopping => {}
-            changed = done.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-            }
-        }
-    }
-}
-
-fn tell(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        debug!("systemd cannot be told: {error}");
-    }
+        || engine.is_alive(PATIENCE),
+        "taking no new gateways",
+        async {
+            let _ = stop.wait_for(|stop| *stop).await;
+        },
+        async {
+            let _ = done.wait_for(|done| *done).await;
+        },
+    )
+    .await;
 }
 
 /// The status in a line.

@@ -7,19 +7,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use netio::direct::UdpPort;
+use service::listen;
+use service::signals::{self, Manners};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{info, warn};
 
 use crate::config::{Listen, Settings};
 use crate::engine::{Engine, Receive, Setup};
 use crate::http::{self, Site};
 use crate::notify;
-
-/// So soon after the first, a signal is the same wish once more: `timeout` sends its own to the
-/// program and then to the program's group.
-const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// While it drains, it looks so often whether somebody is left.
 const LOOK: Duration = Duration::from_millis(100);
@@ -77,7 +75,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     let mut relay = settings.relay.clone();
     let fragment_outer = sabotage(&mut relay)?;
     let listener = match settings.http {
-        Some(http) => http::bind(http).await?,
+        Some(http) => listen::bind(http, "FLEXFEED_RELAY_HTTP").map_err(anyhow::Error::msg)?,
         None => None,
     };
     if let Err(error) = netio::direct::raise_descriptor_limit() {
@@ -200,35 +198,16 @@ fn no_ipv6(error: &io::Error) -> bool {
     ) || error.to_string().contains("Address family not supported")
 }
 
-/// True from the first SIGTERM or SIGINT on. A second one ends the process at once, if it is not so
-/// soon after the first that it is the same wish.
+/// True from the first SIGTERM or SIGINT on.
 fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
     let (stop, stopped) = watch::channel(false);
-    let mut terminate = signal(SignalKind::terminate()).context("cannot watch for signals")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for signals")?;
-    tokio::spawn(async move {
-        let mut first: Option<Instant> = None;
-        loop {
-            let name = tokio::select! {
-                Some(()) = terminate.recv() => "SIGTERM",
-                Some(()) = interrupt.recv() => "SIGINT",
-                else => return,
-            };
-            match first {
-                None => {
-                    first = Some(Instant::now());
-                    info!("{name}: taking no new gateways, then stopping");
-                    let _ = stop.send(true);
-                }
-                Some(first) if first.elapsed() < SAME_WISH => {
-                    debug!("{name} again, too soon to be another wish");
-                }
-                Some(_) => {
-                    error!("{name} again: stopping at once");
-                    std::process::exit(1);
-                }
-            }
-        }
-    });
+    let manners = Manners {
+        first: "taking no new gateways, then stopping",
+        at_once: |_| 1,
+    };
+    signals::on_stop(manners, move || {
+        let _ = stop.send(true);
+    })
+    .context("cannot watch for signals")?;
     Ok(stopped)
 }

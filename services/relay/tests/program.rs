@@ -81,7 +81,7 @@ fn settings_are_checked() {
 fn help_names_every_setting() {
     let (code, out, _) = run(&["--help"]);
     assert_eq!(code, 0);
-    for setting in flexfeed_relay::config::table::SETTINGS {
+    for setting in flexfeed_relay::config::TABLE.settings {
         assert!(out.contains(&format!("--{}", setting.flag)), "{out}");
     }
 }

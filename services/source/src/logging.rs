@@ -1,10 +1,7 @@
 //! Log lines on standard error.
 
-use std::io::IsTerminal;
-
+use service::logging::{self, LogFormat};
 use tracing_subscriber::EnvFilter;
-
-use crate::config::LogFormat;
 
 const DEFAULT: &str = "info";
 
@@ -24,16 +21,7 @@ pub fn start(format: LogFormat, level: Option<&str>) -> Option<String> {
             _ => (EnvFilter::new(DEFAULT), None),
         },
     };
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => {
-            let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-            let colours = !plain && std::io::stderr().is_terminal();
-            builder.with_ansi(colours).with_target(false).init();
-        }
-        LogFormat::Json => builder.json().flatten_event(true).init(),
-    }
-    warning
+    // It is the first and only one.
+    let started = logging::start(format, filter);
+    warning.or(started.err())
 }

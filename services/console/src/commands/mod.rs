@@ -2,15 +2,15 @@
 
 mod password;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use serde_json::json;
+use service::settings::{Environment, Layer};
 use store::{Accounts, NewAudit, NewUser, Opened, Role, StoreError, UserChange, UserEdit, UserRow};
 
 use crate::api::users::check_name;
 use crate::auth::password as passwords;
-use crate::config::{Layer, load_database};
+use crate::config::load_database;
 use crate::setup;
 
 /// What is to be done.
@@ -76,13 +76,9 @@ impl From<StoreError> for Failure {
 ///
 /// # Errors
 /// It was not done.
-pub fn run<T: Into<OsString>>(
-    line: Layer,
-    variable: impl Fn(&str) -> Option<T>,
-    command: &Command,
-) -> Result<String, Failure> {
-    let (url, settings) =
-        load_database(line, variable).map_err(|problems| Failure::Usage(problems.to_string()))?;
+pub fn run(line: Layer, environment: &Environment, command: &Command) -> Result<String, Failure> {
+    let (url, settings) = load_database(line, environment)
+        .map_err(|problems| Failure::Usage(problems.to_string()))?;
     // Before the database is held: people take their time.
     let password = match command {
         Command::AddUser { name, password, .. } | Command::SetPassword { name, password } => {

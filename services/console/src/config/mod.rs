@@ -1,13 +1,9 @@
 //! What the console is told to do: by flags, by the environment, by a TOML file, in that order.
 //!
-//! `table` names every setting once: its flag, its variable and its key come from there, and so do
-//! the help and the test of who wins. A `layer` is what one of the three says, as text and with where
-//! it stands; `resolve` takes each setting from the first layer that has it and gives it its type. A
-//! default is in no layer: it can win over nothing.
+//! How that works is the same for all programs: see `service::settings`. `table` names every setting
+//! once, `resolve` gives each its type.
 
 pub mod check;
-mod file;
-pub mod layer;
 mod resolve;
 pub mod table;
 mod values;
@@ -19,12 +15,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use thiserror::Error;
+use service::logging::LogSettings;
 use url::Url;
 
-pub use layer::{Layer, Origin};
-pub use resolve::{Loaded, load, load_database, load_listen};
-pub use values::{LogFormat, MOST_SESSION, prefix, public_url};
+pub use resolve::{load, load_database, load_listen};
+pub use table::TABLE;
+pub use values::{MOST_SESSION, prefix, public_url};
 
 /// Everything that a console is told, with its defaults.
 #[derive(Debug, Clone)]
@@ -35,10 +31,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// What goes for each request.
     pub site: SiteSettings,
-    /// Form of the log.
-    pub log_format: LogFormat,
-    /// What is logged; `None` leaves it to `RUST_LOG`.
-    pub log_level: Option<String>,
+    /// The log.
+    pub log: LogSettings,
 }
 
 /// A database's URL, which may hold a password.
@@ -92,7 +86,5 @@ pub enum SecureCookies {
     Off,
 }
 
-/// What is wrong with the settings: all of it, a line each, in words for the operator.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{}", .0.join("\n"))]
-pub struct Problems(pub Vec<String>);
+/// Settings, and what is worth saying about them.
+pub type Loaded = service::settings::Loaded<Settings>;

@@ -1,13 +1,47 @@
 //! Who wins, what is understood, and what is said about the rest.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::collections::BTreeMap;
+use service::settings::{Environment, Form, Layer, Layers, Origin, Problems};
 
-use super::layer::{Layer, Layers, Origin};
-use super::table::SETTINGS;
 use super::*;
 use crate::cli::{Request, parse};
+
+/// Acceptable values of every setting but the one that names the file: for its flag, its variable and
+/// its key.
+const EXAMPLES: &[(&str, [&str; 3])] = &[
+    (
+        "database_url",
+        ["sqlite://a.db", "sqlite://b.db", "postgres://h/d"],
+    ),
+    ("database_url_file", ["a", "b", "c"]),
+    ("listen", ["127.0.0.1:1", "[::1]:2", ":3"]),
+    (
+        "public_url",
+        [
+            "https://a.example",
+            "https://b.example",
+            "http://c.example:8080",
+        ],
+    ),
+    ("secure_cookies", ["auto", "on", "off"]),
+    (
+        "trusted_proxy",
+        ["192.0.2.0/24", "2001:db8::/32", "192.0.2.1,10.0.0.0/8"],
+    ),
+    ("session_time", ["60", "90m", "1d"]),
+    ("allow_private_feeds", ["true", "false", "true"]),
+    (
+        "contact",
+        [
+            "mailto:a@example.org",
+            "https://b.example/",
+            "https://c.example/about",
+        ],
+    ),
+    ("log_format", ["text", "json", "text"]),
+    ("log_level", ["a", "b", "c"]),
+];
 
 fn line(arguments: &[&str]) -> Layer {
     let all = std::iter::once(&"flexfeed-console").chain(arguments);
@@ -18,13 +52,7 @@ fn line(arguments: &[&str]) -> Layer {
 }
 
 fn loaded(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Loaded, Problems> {
-    let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
-    let names: Vec<String> = variables.keys().map(|name| (*name).to_owned()).collect();
-    load(
-        line(arguments),
-        |name| variables.get(name).copied(),
-        names.into_iter(),
-    )
+    load(line(arguments), &Environment::with(variables.to_vec()))
 }
 
 /// With a database, which every console needs.
@@ -35,8 +63,7 @@ fn settings(arguments: &[&str]) -> Settings {
 
 /// The layers as they are, without a look at the values.
 fn gathered(arguments: &[&str], variables: &[(&str, &str)]) -> (Layers, Vec<String>) {
-    let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
-    resolve::gather(line(arguments), |name| variables.get(name).copied())
+    TABLE.gather(line(arguments), &Environment::with(variables.to_vec()))
 }
 
 #[test]
@@ -130,16 +157,17 @@ fn doubts_are_told() {
 #[test]
 fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    for setting in SETTINGS.iter().filter(|setting| setting.in_file()) {
-        let [by_flag, by_variable, by_file] = setting.examples;
+    for setting in TABLE.settings.iter().filter(|setting| setting.in_file()) {
+        let examples = EXAMPLES.iter().find(|(name, _)| *name == setting.name);
+        let [by_flag, by_variable, by_file] = examples.expect(setting.name).1;
         let toml = match setting.form {
-            table::Form::Switch => by_file.to_owned(),
+            Form::Switch => by_file.to_owned(),
             _ => format!("{by_file:?}"),
         };
         let path = folder.path().join("console.toml");
         std::fs::write(&path, format!("{} = {toml}\n", setting.name)).unwrap();
         let path = path.to_str().unwrap();
-        let variable = setting.variable();
+        let variable = TABLE.variable(setting);
         let flag = format!("--{}={by_flag}", setting.flag);
         let file = format!("--config={path}");
         let winner = |arguments: &[&str], variables: &[(&str, &str)]| {
@@ -151,7 +179,7 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
             let (layers, problems) = gathered(arguments, &variables);
             assert_eq!(problems, Vec::<String>::new());
             let given = layers.given(setting.name).unwrap();
-            (given.origin.clone(), given.texts.join(","))
+            (given.origin.clone(), given.texts().join(","))
         };
         let (origin, text) = winner(&[&flag, &file], &[(&variable, by_variable)]);
         assert!(matches!(origin, Origin::Line(_)), "{origin:?}");
@@ -165,7 +193,7 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
         assert!(matches!(origin, Origin::File { line: 1, .. }), "{origin:?}");
         match setting.form {
             // It counts from the file's folder.
-            table::Form::Path => {
+            Form::Path => {
                 let beside = folder.path().join(by_file);
                 assert_eq!(text, beside.to_str().unwrap());
             }
@@ -197,10 +225,13 @@ fn a_check_shows_every_setting() {
     )
     .unwrap();
     let text = check::text(&loaded);
-    for setting in SETTINGS {
+    for setting in TABLE.settings {
         assert!(text.contains(&format!("  {} ", setting.name)), "{text}");
     }
     assert!(text.contains("90m   (--session-time)"), "{text}");
     let json = check::as_json(&loaded);
-    assert_eq!(json["settings"].as_array().unwrap().len(), SETTINGS.len());
+    assert_eq!(
+        json["settings"].as_array().unwrap().len(),
+        TABLE.settings.len()
+    );
 }

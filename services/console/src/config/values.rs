@@ -1,6 +1,5 @@
-//! Texts to typed values; every error says what would be right.
+//! Texts to the typed values that only a console has; every error says what would be right.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -13,38 +12,6 @@ pub const MOST_SESSION: Duration = Duration::from_secs(7 * 86_400);
 
 /// Shorter than this, people would be signed out while they read.
 const LEAST_SESSION: Duration = Duration::from_secs(60);
-
-/// The form of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Lines for people.
-    Text,
-    /// One JSON object in each line.
-    Json,
-}
-
-pub fn log_format(text: &str) -> Result<LogFormat, String> {
-    match text.trim() {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err("is neither text nor json".into()),
-    }
-}
-
-/// Where HTTP is answered.
-pub fn listen(text: &str) -> Result<SocketAddr, String> {
-    let text = text.trim();
-    // As it is written everywhere for all addresses.
-    let whole = match text.strip_prefix(':') {
-        Some(port) => format!("[::]:{port}"),
-        None => text.to_owned(),
-    };
-    whole.parse().map_err(|_| {
-        "is no address with a port, such as 127.0.0.1:9470, [::]:9470 or :9470 (all addresses of \
-         this machine)"
-            .to_owned()
-    })
-}
 
 /// The address at which browsers reach the console.
 pub fn public_url(text: &str) -> Result<Url, String> {
@@ -89,40 +56,12 @@ pub fn contact(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-pub fn switch(text: &str) -> Result<bool, String> {
-    match text.trim().to_ascii_lowercase().as_str() {
-        "1" | "true" | "yes" | "on" => Ok(true),
-        "0" | "false" | "no" | "off" => Ok(false),
-        _ => Err("is neither true nor false".into()),
-    }
-}
-
 /// How long somebody who does nothing stays signed in.
 pub fn session_time(text: &str) -> Result<Duration, String> {
-    let time = duration(text)?;
+    let time = service::values::duration_or_seconds(text)?;
     if (LEAST_SESSION..=MOST_SESSION).contains(&time) {
         Ok(time)
     } else {
         Err("is not within 60s and 7d".into())
     }
-}
-
-/// A duration: in seconds, or with its unit.
-fn duration(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (digits, unit) = text.split_at(digits);
-    let seconds = match unit.trim() {
-        "" | "s" => 1,
-        "m" | "min" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => 0,
-    };
-    let number = digits.parse::<u64>().ok();
-    number
-        .and_then(|number| number.checked_mul(seconds))
-        .filter(|seconds| *seconds > 0)
-        .map(Duration::from_secs)
-        .ok_or_else(|| "is no duration, such as 90s, 30m, 12h or 7d".to_owned())
 }

@@ -4,7 +4,6 @@ pub mod metrics;
 mod pages;
 mod web;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -45,14 +44,10 @@ pub fn router(site: Arc<Site>, local: bool) -> Router {
 
 /// Answers until the site's stop.
 pub async fn serve(site: Arc<Site>, listener: TcpListener) {
-    let local = listener.local_addr().map_or(true, is_local);
+    let local = service::host::is_local(&listener);
     let stop = site.stop.clone();
     let places = Arc::clone(&site.places);
     service::server::serve(listener, router(site, local), places, stop).await;
-}
-
-fn is_local(address: SocketAddr) -> bool {
-    service::host::is_own(address.ip())
 }
 
 /// Refuses what is meant for another site, counts, and adds what every answer has.

@@ -1,48 +1,15 @@
-//! `config check`: what is wrong with the settings, or what they are and who says so.
+//! `config check`: what the settings are and who says so.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-
-use super::Loaded;
-use super::hooks::tables;
-use super::resolve::{Shown, all_shown};
-use super::table::SETTINGS;
-use super::values::{shown_duration, shown_url};
-use service::nearest::nearest;
 use service::peer_text::plain;
+use service::settings::check::{self, Shown};
+use service::values::shown_duration;
 
-/// Those variables of the environment that look like settings and are none: a typing error, or a
-/// setting that this build does not have.
-pub fn unknown_variables(names: impl Iterator<Item = String>) -> impl Iterator<Item = String> {
-    const PREFIX: &str = "FLEXFEED_";
-    /// Those that are no settings.
-    const OTHERS: &[&str] = &[
-        #[cfg(feature = "sabotage")]
-        "FLEXFEED_SABOTAGE",
-    ];
-    let known: Vec<String> = SETTINGS
-        .iter()
-        .map(super::table::Setting::variable)
-        .collect();
-    let mut unknown: Vec<String> = names
-        .filter(|name| name.starts_with(PREFIX) && !OTHERS.contains(&name.as_str()))
-        .filter(|name| !known.contains(name))
-        .map(|name| {
-            // Without what they all begin with, which says nothing of what was meant.
-            let own = |name: &str| name.get(PREFIX.len()..).unwrap_or_default().to_owned();
-            let others: Vec<String> = known.iter().map(|name| own(name)).collect();
-            let meant = nearest(&own(&name), others.iter().map(String::as_str));
-            match meant {
-                Some(meant) => format!("{} (is {PREFIX}{meant} meant?)", plain(&name)),
-                None => plain(&name),
-            }
-        })
-        .collect();
-    unknown.sort();
-    unknown.into_iter()
-}
+use super::hooks::tables;
+use super::values::shown_url;
+use super::{Loaded, TABLE};
 
 /// A webhook or command as it is shown: without its address' path or its text, which may hold
 /// secrets.
@@ -132,67 +99,42 @@ impl Hook<'_> {
     }
 }
 
+/// Every setting with what it is and who says so.
+fn shown(loaded: &Loaded) -> Vec<Shown> {
+    let mut all = TABLE.shown(&loaded.layers);
+    for shown in &mut all {
+        // What the machine is called is no default that a table could have.
+        if shown.name == "name" && shown.origin.is_none() {
+            shown.value = plain(&loaded.settings.name);
+        }
+    }
+    all
+}
+
 /// The settings for people.
 #[must_use]
 pub fn text(loaded: &Loaded) -> String {
-    let mut out = String::from("The settings are fine.\n\n");
-    let all = all_shown(loaded);
-    let width = all.iter().map(|shown| shown.name.len()).max().unwrap_or(0);
-    // Writing to a string does not fail.
-    for Shown {
-        name,
-        value,
-        origin,
-    } in &all
-    {
-        let value = if value.is_empty() { "-" } else { value };
-        let origin = origin.as_deref().unwrap_or("default");
-        let _ = writeln!(out, "  {name:<width$}  {value}   ({origin})");
-    }
     let hooks = hooks(loaded);
+    let mut more = String::new();
     if !hooks.is_empty() {
-        out.push_str(
+        more.push_str(
             "\nWebhooks and commands, by the names that status, metrics and dead letters have:\n\n",
         );
     }
     for hook in &hooks {
-        let _ = writeln!(
-            out,
-            "  {} {}: {}   ({})",
-            hook.kind,
-            hook.name,
-            hook.line(),
-            hook.origin
-        );
+        let (kind, name, origin) = (hook.kind, hook.name, &hook.origin);
+        more.push_str(&format!("  {kind} {name}: {}   ({origin})\n", hook.line()));
     }
-    for warning in &loaded.warnings {
-        let _ = writeln!(out, "\nWarning: {warning}");
-    }
-    out
+    check::text(&shown(loaded), &more, &loaded.warnings)
 }
 
 /// The same for programs.
 #[must_use]
 pub fn as_json(loaded: &Loaded) -> Value {
-    let all = all_shown(loaded).into_iter();
-    let all: Vec<Value> = all
-        .map(
-            |Shown {
-                 name,
-                 value,
-                 origin,
-             }| {
-                let origin = origin.as_deref().unwrap_or("default");
-                json!({"setting": name, "value": value, "from": origin})
-            },
-        )
-        .collect();
+    let mut json = check::as_json(&shown(loaded), &loaded.warnings);
     let hooks: Vec<Value> = hooks(loaded).iter().map(Hook::json).collect();
-    json!({"ok": true, "settings": all, "hooks": hooks, "warnings": loaded.warnings})
-}
-
-/// What is wrong, for programs.
-#[must_use]
-pub fn problems_as_json(problems: &[String]) -> Value {
-    json!({"ok": false, "problems": problems})
+    if let Some(members) = json.as_object_mut() {
+        members.insert("hooks".to_owned(), hooks.into());
+    }
+    json
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use data_encoding::{BASE64, HEXLOWER};
 use ring::digest::{SHA256, digest};
+use service::settings::{Layers, Origin, Section, Taker, Value};
+use service::values::{count, duration};
 use url::Url;
 
-use super::layer::{Layers, Origin, Table, Value};
-use super::resolve::Taker;
 use super::values;
 use crate::durable::FileError;
 
@@ -109,11 +109,8 @@ pub struct Exec {
 }
 
 /// Reads the webhooks and commands; `channels` are those of the link.
-pub(super) fn read(
-    layers: &Layers,
-    taker: &mut Taker,
-    channels: &[String],
-) -> (Vec<Webhook>, Vec<Exec>) {
+pub(super) fn read(taker: &mut Taker<'_>, channels: &[String]) -> (Vec<Webhook>, Vec<Exec>) {
+    let layers = taker.layers;
     let secret = secret_for_all(layers, taker);
     let webhooks: Vec<Webhook> = tables(layers, "webhook", "url")
         .iter()
@@ -141,16 +138,16 @@ pub(super) fn read(
 }
 
 /// What was given of a setting, each as a table: flags and variables give only its main key.
-pub(super) fn tables(layers: &Layers, name: &str, main: &'static str) -> Vec<Table> {
+pub(super) fn tables(layers: &Layers, name: &str, main: &'static str) -> Vec<Section> {
     let Some(given) = layers.given(name) else {
         return Vec::new();
     };
     match &given.value {
-        Value::Tables(tables) => tables.clone(),
+        Value::Sections(sections) => sections.clone(),
         Value::Texts(texts) => texts
             .iter()
             .filter(|text| !text.trim().is_empty())
-            .map(|text| Table {
+            .map(|text| Section {
                 origin: given.origin.clone(),
                 keys: [(main, (given.origin.clone(), vec![text.clone()]))].into(),
             })
@@ -159,8 +156,8 @@ pub(super) fn tables(layers: &Layers, name: &str, main: &'static str) -> Vec<Tab
 }
 
 fn webhook(
-    table: &Table,
-    taker: &mut Taker,
+    table: &Section,
+    taker: &mut Taker<'_>,
     channels: &[String],
     secret: Option<&Secret>,
 ) -> Option<Webhook> {
@@ -186,26 +183,20 @@ fn webhook(
         name: name(table, taker, &host, url.as_str())?,
         secret: own,
         channels: only(table, taker, channels),
-        timeout: value(
-            table,
-            taker,
-            "timeout",
-            values::duration,
-            Duration::from_secs(10),
-        ),
-        attempts: value(table, taker, "attempts", values::count, 20),
+        timeout: value(table, taker, "timeout", duration, Duration::from_secs(10)),
+        attempts: value(table, taker, "attempts", number, 20),
         max_age: value(
             table,
             taker,
             "max_age",
-            values::duration,
+            duration,
             Duration::from_secs(86_400),
         ),
         url,
     })
 }
 
-fn exec(table: &Table, taker: &mut Taker, channels: &[String]) -> Option<Exec> {
+fn exec(table: &Section, taker: &mut Taker<'_>, channels: &[String]) -> Option<Exec> {
     // Not quoted: it may hold a password.
     let (origin, command) = given(table, taker, "command")?;
     let command = match command.trim() {
@@ -214,7 +205,7 @@ fn exec(table: &Table, taker: &mut Taker, channels: &[String]) -> Option<Exec> {
         _ => Ok(command.to_owned()),
     };
     let command = taker.take(origin, command)?;
-    let few = |text: &str| match values::count(text)? {
+    let few = |text: &str| match number(text)? {
         n if n <= MAX_CONCURRENCY => Ok(n as usize),
         _ => Err(format!("is more than {MAX_CONCURRENCY}")),
     };
@@ -222,26 +213,24 @@ fn exec(table: &Table, taker: &mut Taker, channels: &[String]) -> Option<Exec> {
         name: name(table, taker, "exec", &command)?,
         channels: only(table, taker, channels),
         concurrency: value(table, taker, "concurrency", few, 1),
-        timeout: value(
-            table,
-            taker,
-            "timeout",
-            values::duration,
-            Duration::from_secs(60),
-        ),
-        attempts: value(table, taker, "attempts", values::count, 3),
+        timeout: value(table, taker, "timeout", duration, Duration::from_secs(60)),
+        attempts: value(table, taker, "attempts", number, 3),
         command,
     })
 }
 
-fn text<'t>(table: &'t Table, key: &str) -> Option<(&'t Origin, &'t str)> {
+fn number(text: &str) -> Result<u32, String> {
+    count(text, u32::MAX)
+}
+
+fn text<'t>(table: &'t Section, key: &str) -> Option<(&'t Origin, &'t str)> {
     let (origin, texts) = table.keys.get(key)?;
     Some((origin, texts.first()?.as_str()))
 }
 
 fn value<T>(
-    table: &Table,
-    taker: &mut Taker,
+    table: &Section,
+    taker: &mut Taker<'_>,
     key: &str,
     parse: impl Fn(&str) -> Result<T, String>,
     default: T,
@@ -252,7 +241,11 @@ fn value<T>(
         .unwrap_or(default)
 }
 
-fn given<'t>(table: &'t Table, taker: &mut Taker, key: &str) -> Option<(&'t Origin, &'t str)> {
+fn given<'t>(
+    table: &'t Section,
+    taker: &mut Taker<'_>,
+    key: &str,
+) -> Option<(&'t Origin, &'t str)> {
     let given = text(table, key);
     if given.is_none() {
         taker.wrong(&table.origin, &format!("has no {key}"));
@@ -262,7 +255,7 @@ fn given<'t>(table: &'t Table, taker: &mut Taker, key: &str) -> Option<(&'t Orig
 
 /// The name that was given, or one that follows from what the hook does, so that it stays when
 /// other hooks come and go.
-fn name(table: &Table, taker: &mut Taker, first: &str, what: &str) -> Option<String> {
+fn name(table: &Section, taker: &mut Taker<'_>, first: &str, what: &str) -> Option<String> {
     if let Some((origin, text)) = text(table, "name") {
         return taker.parse(origin, text, values::hook_name);
     }
@@ -272,7 +265,7 @@ fn name(table: &Table, taker: &mut Taker, first: &str, what: &str) -> Option<Str
     Some(format!("{first}-{hash}"))
 }
 
-fn only(table: &Table, taker: &mut Taker, known: &[String]) -> Vec<String> {
+fn only(table: &Section, taker: &mut Taker<'_>, known: &[String]) -> Vec<String> {
     let Some((origin, names)) = table.keys.get("channels") else {
         return Vec::new();
     };
@@ -292,7 +285,7 @@ fn only(table: &Table, taker: &mut Taker, known: &[String]) -> Vec<String> {
 }
 
 /// The secret of webhooks that have none of their own.
-fn secret_for_all(layers: &Layers, taker: &mut Taker) -> Option<Secret> {
+fn secret_for_all(layers: &Layers, taker: &mut Taker<'_>) -> Option<Secret> {
     let layer = layers.with_any(&["webhook_secret", "webhook_secret_file"])?;
     match (
         layer.text("webhook_secret"),
@@ -311,7 +304,7 @@ fn secret_for_all(layers: &Layers, taker: &mut Taker) -> Option<Secret> {
     }
 }
 
-fn secret_file(origin: &Origin, file: &str, taker: &mut Taker) -> Option<Secret> {
+fn secret_file(origin: &Origin, file: &str, taker: &mut Taker<'_>) -> Option<Secret> {
     let path = Path::new(file);
     let mut text = String::new();
     let read = File::open(path)

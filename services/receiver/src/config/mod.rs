@@ -1,28 +1,26 @@
 //! What the receiver is told to do: by flags, by the environment, by a TOML file, in that order.
 //!
-//! `table` names every setting once: its flag, its variable and its key come from there, and so do
-//! the help, the documentation and the test of who wins. A `layer` is what one of the three says, as
-//! text and with where it stands; `resolve` takes each setting from the first layer that has it and
-//! gives it its type. A default is in no layer: it can win over nothing.
+//! How that works is the same for all programs: see `service::settings`. `table` names every setting
+//! once, which is also what the documentation is made from; `resolve` gives each its type, `hooks` those
+//! of webhooks and commands.
 
 pub mod check;
-mod file;
 mod hooks;
-pub mod layer;
 mod resolve;
 pub mod table;
 mod values;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use flexicast_tokio::receiver::{Relays, Verify};
-use thiserror::Error;
+use service::listen::HttpSettings;
+use service::logging::LogSettings;
 
 pub use hooks::{Exec, Secret, Webhook};
-pub use layer::{Layer, Origin};
-pub use resolve::{Loaded, data_folder, http_address, load, load_or};
-pub use values::{LogFormat, shown_url};
+pub use resolve::{data_folder, http_address, load, load_or};
+pub use table::TABLE;
+pub use values::shown_url;
 
 use crate::link::Link;
 
@@ -55,23 +53,12 @@ pub struct Settings {
     pub amt: Option<Relays>,
     /// A folder for qlog files.
     pub qlog: Option<PathBuf>,
-    /// Form of the log.
-    pub log_format: LogFormat,
-    /// What is logged; `None` leaves it to `RUST_LOG`.
-    pub log_level: Option<String>,
+    /// The log.
+    pub log: LogSettings,
     /// How the source proves who it is.
     pub verify: Verify,
     /// How much the journal of each channel keeps.
     pub journal: JournalSettings,
-}
-
-/// Where HTTP is answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HttpSettings {
-    /// The address and TCP port.
-    pub addr: SocketAddr,
-    /// Somebody asked for it: that it is taken is then no small matter.
-    pub explicit: bool,
 }
 
 /// The bounds of each channel's journal; what is older than the stricter one goes.
@@ -83,11 +70,8 @@ pub struct JournalSettings {
     pub bytes: u64,
 }
 
-/// What is wrong with the settings: all of it, a line each, in words for the operator. Quotes no
-/// secret.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{}", .0.join("\n"))]
-pub struct Problems(pub Vec<String>);
+/// Settings, and what is worth saying about them.
+pub type Loaded = service::settings::Loaded<Settings>;
 
 #[cfg(test)]
 mod tests;

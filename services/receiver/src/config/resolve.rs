@@ -1,20 +1,17 @@
 //! From layers to settings.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use flexicast_tokio::receiver::{Relays, Verify};
+use service::settings::{Environment, Layer, Layers, Origin, Problems, Taker, Value};
+use service::values::{count, size};
 
-use super::layer::{Layer, Layers, Origin, Value, shown};
-use super::table::{SETTINGS, find};
-use super::values::{self, LogFormat};
-use super::{HttpSettings, JournalSettings, Problems, Settings, file, hooks};
+use super::{JournalSettings, Loaded, Settings, TABLE, hooks, values};
 use crate::durable::FileError;
 use crate::link::Link;
-use service::peer_text::plain;
 
 /// A link file is a line; more than this is another file.
 const MAX_LINK_FILE: u64 = 64 << 10;
@@ -44,60 +41,12 @@ Give it in one of these ways:
 If the source is yours: 'flexfeed-source token create' prints one. See 'flexfeed-receiver --help'
 for everything else.";
 
-/// Settings, and what is worth saying about them.
-#[derive(Debug, Clone)]
-pub struct Loaded {
-    /// The settings.
-    pub settings: Settings,
-    /// What is not wrong but perhaps not meant.
-    pub warnings: Vec<String>,
-    /// Who said what.
-    pub layers: Layers,
-}
-
-/// Collects what is wrong.
-#[derive(Debug, Default)]
-pub struct Taker {
-    problems: Vec<String>,
-}
-
-impl Taker {
-    pub(super) fn problem(&mut self, text: String) {
-        self.problems.push(text);
-    }
-
-    pub(super) fn wrong(&mut self, origin: &Origin, what: &str) {
-        self.problem(format!("{origin}: {what}"));
-    }
-
-    /// The value, or the note of what is wrong with it.
-    pub(super) fn take<T>(&mut self, origin: &Origin, value: Result<T, String>) -> Option<T> {
-        value.map_err(|what| self.wrong(origin, &what)).ok()
-    }
-
-    /// The same, quoting the text.
-    pub(super) fn parse<T>(
-        &mut self,
-        origin: &Origin,
-        text: &str,
-        parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Option<T> {
-        let quoted = |what| format!("{:?} {what}", plain(text));
-        self.take(origin, parse(text).map_err(quoted))
-    }
-}
-
 /// Joins what the command line says with the environment and the TOML file that either names.
-/// `variable` looks the environment up, `names` are all of its variables.
 ///
 /// # Errors
 /// Everything that is wrong.
-pub fn load<T: Into<OsString>>(
-    line: Layer,
-    variable: impl Fn(&str) -> Option<T>,
-    names: impl Iterator<Item = String>,
-) -> Result<Loaded, Problems> {
-    load_or(line, variable, names, |_| None).map(|(loaded, _)| loaded)
+pub fn load(line: Layer, environment: &Environment) -> Result<Loaded, Problems> {
+    load_or(line, environment, |_| None).map(|(loaded, _)| loaded)
 }
 
 /// The same; where no link is given, `link_of` may know one for the data folder. Returns whether
@@ -105,22 +54,16 @@ pub fn load<T: Into<OsString>>(
 ///
 /// # Errors
 /// Everything that is wrong.
-pub fn load_or<T: Into<OsString>>(
+pub fn load_or(
     line: Layer,
-    variable: impl Fn(&str) -> Option<T>,
-    names: impl Iterator<Item = String>,
+    environment: &Environment,
     link_of: impl Fn(&Path) -> Option<String>,
 ) -> Result<(Loaded, bool), Problems> {
-    let names = names.filter(|name| {
-        let value: OsString = variable(name).map(Into::into).unwrap_or_default();
-        !service::environment::is_of_others(name, &value.to_string_lossy())
-    });
-    let names: Vec<String> = names.collect();
-    let (mut layers, mut taker) = gather(line, variable);
+    let (mut layers, problems) = TABLE.gather(line, environment);
     let mut made_up = false;
     if layers.with_any(&["link", "link_file"]).is_none()
         && let Some(link) = link_of(&data(&layers))
-        && let Some(setting) = find("link")
+        && let Some(setting) = TABLE.find("link")
     {
         made_up = true;
         let mut layer = Layer::default();
@@ -128,139 +71,85 @@ pub fn load_or<T: Into<OsString>>(
         layer.put(setting, origin, Value::Texts(vec![link]));
         layers.0.push(layer);
     }
-    let mut warnings: Vec<String> = super::check::unknown_variables(names.into_iter())
-        .map(|name| {
-            format!("the environment variable {name} is no setting of this program and is ignored")
-        })
-        .collect();
-    let settings = resolve(&layers, &mut taker, &mut warnings);
-    match settings {
-        Some(settings) if taker.problems.is_empty() => Ok((
-            Loaded {
-                settings,
-                warnings,
-                layers,
-            },
-            made_up,
-        )),
-        _ => Err(Problems(taker.problems)),
-    }
+    let mut taker = Taker::new(&layers, problems);
+    let mut warnings = TABLE.warnings(environment);
+    let settings = settings(&mut taker, &mut warnings);
+    // Without a link there are no settings, and that is one of the problems.
+    let settings = taker.finish(settings)?.ok_or_else(no_link)?;
+    Ok((
+        Loaded {
+            settings,
+            warnings,
+            layers,
+        },
+        made_up,
+    ))
 }
 
 /// Only the data folder, for commands that look at one.
 ///
 /// # Errors
 /// If the settings that could name it cannot be read.
-pub fn data_folder<T: Into<OsString>>(
-    line: Layer,
-    variable: impl Fn(&str) -> Option<T>,
-) -> Result<PathBuf, Problems> {
-    let (layers, taker) = gather(line, variable);
-    if taker.problems.is_empty() {
-        Ok(data(&layers))
-    } else {
-        Err(Problems(taker.problems))
-    }
+pub fn data_folder(line: Layer, environment: &Environment) -> Result<PathBuf, Problems> {
+    let (layers, problems) = TABLE.gather(line, environment);
+    Taker::new(&layers, problems).finish(data(&layers))
 }
 
 /// Only where a running receiver answers HTTP, for commands that ask one; `None` for nowhere.
 ///
 /// # Errors
 /// If the settings that could name it cannot be read.
-pub fn http_address<T: Into<OsString>>(
+pub fn http_address(
     line: Layer,
-    variable: impl Fn(&str) -> Option<T>,
+    environment: &Environment,
 ) -> Result<Option<SocketAddr>, Problems> {
-    let (layers, mut taker) = gather(line, variable);
-    let http = http(&layers, &mut taker).map(|http| http.addr);
-    if taker.problems.is_empty() {
-        Ok(http)
-    } else {
-        Err(Problems(taker.problems))
-    }
+    let (layers, problems) = TABLE.gather(line, environment);
+    let mut taker = Taker::new(&layers, problems);
+    let http = taker.http(HTTP.into());
+    taker.finish(http.map(|http| http.addr))
 }
 
-/// The layers, the strongest first.
-fn gather<T: Into<OsString>>(line: Layer, variable: impl Fn(&str) -> Option<T>) -> (Layers, Taker) {
-    let (environment, problems) = Layer::of_environment(variable);
-    let mut taker = Taker { problems };
-    let mut layers = Layers(vec![line, environment]);
-    if let Some((_, path)) = layers.text("config").filter(|(_, path)| !path.is_empty()) {
-        let (layer, problems) = file::read(Path::new(path));
-        taker.problems.extend(problems);
-        layers.0.push(layer);
-    }
-    (layers, taker)
+fn no_link() -> Problems {
+    Problems(vec![NO_LINK.to_owned()])
 }
 
 fn data(layers: &Layers) -> PathBuf {
-    path(layers, "data").unwrap_or_else(|| "./flexfeed-receiver".into())
+    let given = Taker::new(layers, Vec::new()).path("data");
+    given.unwrap_or_else(|| "./flexfeed-receiver".into())
 }
 
-/// A text that is there; an empty one takes back what a weaker layer says.
-fn text<'l>(layers: &'l Layers, name: &str) -> Option<(&'l Origin, &'l str)> {
-    layers
-        .text(name)
-        .filter(|(_, text)| !text.trim().is_empty())
-}
-
-fn path(layers: &Layers, name: &str) -> Option<PathBuf> {
-    text(layers, name).map(|(_, text)| text.into())
-}
-
-fn value<T>(
-    layers: &Layers,
-    taker: &mut Taker,
-    name: &str,
-    parse: impl Fn(&str) -> Result<T, String>,
-) -> Option<T> {
-    let (origin, text) = text(layers, name)?;
-    taker.parse(origin, text, parse)
-}
-
-fn http(layers: &Layers, taker: &mut Taker) -> Option<HttpSettings> {
-    match value(layers, taker, "http", values::http) {
-        Some(addr) => addr.map(|addr| HttpSettings {
-            addr,
-            explicit: true,
-        }),
-        None => Some(HttpSettings {
-            addr: HTTP.into(),
-            explicit: false,
-        }),
-    }
-}
-
-fn resolve(layers: &Layers, taker: &mut Taker, warnings: &mut Vec<String>) -> Option<Settings> {
-    let link = link(layers, taker, warnings);
+fn settings(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Settings> {
+    let link = link(taker, warnings);
     let channels = link.as_ref().map_or(&[][..], |link| &link.channels);
-    let (webhooks, exec) = hooks::read(layers, taker, channels);
-    let mut on = |name| value(layers, taker, name, values::switch).unwrap_or(false);
-    let (no_json, no_multicast, no_replicate) =
-        (on("no_json"), on("no_multicast"), on("no_replicate"));
-    let (no_amt, no_amt_dns) = (on("no_amt"), on("no_amt_dns"));
-    let insecure = on("insecure");
-    let http = http(layers, taker);
-    let name = value(layers, taker, "name", values::name);
-    let interface = value(layers, taker, "interface", values::interface);
-    let relays = value(layers, taker, "amt_relay", values::relays);
-    let log_format = value(layers, taker, "log_format", values::log_format);
-    let updates = value(layers, taker, "journal_updates", |text| {
-        values::count(text).and_then(|n| at_least(n, 16))
+    let (webhooks, exec) = hooks::read(taker, channels);
+    let (no_json, no_multicast, no_replicate) = (
+        taker.is_on("no_json"),
+        taker.is_on("no_multicast"),
+        taker.is_on("no_replicate"),
+    );
+    let (no_amt, no_amt_dns) = (taker.is_on("no_amt"), taker.is_on("no_amt_dns"));
+    let insecure = taker.is_on("insecure");
+    let http = taker.http(HTTP.into());
+    let name = taker.value("name", values::name);
+    let interface = taker.value("interface", values::interface);
+    let relays = relays(taker);
+    let log = taker.log();
+    let updates = taker.value("journal_updates", |text| {
+        count(text, u32::MAX).and_then(|n| at_least(n, 16))
     });
-    let bytes = value(layers, taker, "journal_bytes", |text| {
-        values::size(text).and_then(|n| at_least(n, 64 << 10))
+    let bytes = taker.value("journal_bytes", |text| {
+        size(text).and_then(|n| at_least(n, 64 << 10))
     });
     let link = link?;
     Some(Settings {
-        verify: verify(layers, &link, insecure, taker, warnings),
-        data: data(layers),
+        verify: verify(&link, insecure, taker, warnings),
+        data: data(taker.layers),
         name: name.unwrap_or_else(machine_name),
         http,
         json: !no_json,
         webhooks,
         exec,
-        delivery_log: path(layers, "delivery_log"),
+        delivery_log: taker.path("delivery_log"),
         interface,
         multicast: !no_multicast,
         replicate: !no_replicate,
@@ -268,15 +157,24 @@ fn resolve(layers: &Layers, taker: &mut Taker, warnings: &mut Vec<String>) -> Op
             dns: !no_amt_dns,
             ..relays.unwrap_or_default()
         }),
-        qlog: path(layers, "qlog"),
-        log_format: log_format.unwrap_or(LogFormat::Text),
-        log_level: text(layers, "log_level").map(|(_, text)| text.to_owned()),
+        qlog: taker.path("qlog"),
+        log,
         journal: JournalSettings {
             updates: updates.unwrap_or(10_000) as usize,
             bytes: bytes.unwrap_or(64 << 20),
         },
         link,
     })
+}
+
+/// All relays together: a list is checked as a whole.
+fn relays(taker: &mut Taker<'_>) -> Option<Relays> {
+    let given = taker.layers.given("amt_relay")?;
+    let all = given.texts().join(",");
+    if all.trim().is_empty() {
+        return None;
+    }
+    taker.parse(&given.origin, &all, values::relays)
 }
 
 /// A bound that leaves room to work in.
@@ -289,13 +187,12 @@ fn at_least<T: PartialOrd + std::fmt::Display>(number: T, least: T) -> Result<T,
 
 /// How the source is verified. What is weaker than the link says has to be asked for, and is told.
 fn verify(
-    layers: &Layers,
     link: &Link,
     insecure: bool,
-    taker: &mut Taker,
+    taker: &mut Taker<'_>,
     warnings: &mut Vec<String>,
 ) -> Verify {
-    let ca_file = text(layers, "ca_file");
+    let ca_file = taker.text("ca_file");
     if insecure {
         warnings.push(format!(
             "THE SOURCE IS NOT VERIFIED (insecure): whoever answers for {} learns this receiver's token and credential, \
@@ -342,8 +239,8 @@ fn has_certificate(path: &Path) -> Result<(), String> {
     Err(format!("{} has no certificate in PEM form", path.display()))
 }
 
-fn link(layers: &Layers, taker: &mut Taker, warnings: &mut Vec<String>) -> Option<Link> {
-    let layer = layers.with_any(&["link", "link_file"]);
+fn link(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Link> {
+    let layer = taker.layers.with_any(&["link", "link_file"]);
     let given = layer.map(|layer| (layer.text("link"), layer.text("link_file")));
     let (origin, text) = match given {
         Some((Some((one, _)), Some((other, _)))) => {
@@ -403,38 +300,4 @@ fn machine_name() -> String {
         .ok()
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| NAMELESS.to_owned())
-}
-
-/// A setting as `config check` shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
-    /// Its name.
-    pub name: &'static str,
-    /// What may be shown of its value; empty where it is not set and has no default.
-    pub value: String,
-    /// Who says so; `None` for the default.
-    pub origin: Option<String>,
-}
-
-/// Every setting with what it is and who says so.
-#[must_use]
-pub fn all_shown(loaded: &Loaded) -> Vec<Shown> {
-    let all = SETTINGS.iter().map(|setting| {
-        let given = loaded.layers.given(setting.name);
-        let value = match given.map(|given| &given.value) {
-            Some(Value::Texts(texts)) => {
-                let texts = texts.iter().map(|text| shown(setting, text));
-                texts.collect::<Vec<_>>().join(" ")
-            }
-            Some(Value::Tables(tables)) => format!("{} of them", tables.len()),
-            None if setting.name == "name" => plain(&loaded.settings.name),
-            None => setting.default.to_owned(),
-        };
-        Shown {
-            name: setting.name,
-            value,
-            origin: given.map(|given| given.origin.to_string()),
-        }
-    });
-    all.collect()
 }

@@ -1,15 +1,91 @@
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::table::{Form, SETTINGS, Setting};
+use service::logging::LogFormat;
+use service::settings::{Environment, Form, Layer, Place, Problems, Setting};
+
 use super::*;
 use crate::cli::{Request, parse};
 
 const LINK: &str =
     "flexfeed://s3cret@h?pin=sha256:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8&ch=lore&ch=net";
+
+/// Acceptable values of every setting but the one that names the file: for its flag, its variable and
+/// its key. Behind an @ is what stands in a file that the value names.
+const EXAMPLES: &[(&str, [&str; 3])] = &[
+    (
+        "link",
+        [
+            "flexfeed://a@h?ch=a",
+            "flexfeed://b@h?ch=b",
+            "flexfeed://c@h?ch=c",
+        ],
+    ),
+    (
+        "link_file",
+        [
+            "@flexfeed://a@h?ch=a",
+            "@flexfeed://b@h?ch=b",
+            "@flexfeed://c@h?ch=c",
+        ],
+    ),
+    ("data", ["/a", "/b", "/c"]),
+    ("name", ["a", "b", "c"]),
+    ("http", ["127.0.0.1:1", "[::1]:2", "off"]),
+    ("no_json", ["true", "false", "true"]),
+    (
+        "webhook",
+        [
+            "https://a.example/",
+            "https://b.example/",
+            "https://c.example/",
+        ],
+    ),
+    (
+        "webhook_secret",
+        [
+            "0123456789abcdef-a",
+            "0123456789abcdef-b",
+            "0123456789abcdef-c",
+        ],
+    ),
+    (
+        "webhook_secret_file",
+        [
+            "@0123456789abcdef-a",
+            "@0123456789abcdef-b",
+            "@0123456789abcdef-c",
+        ],
+    ),
+    ("exec", ["a", "b", "c"]),
+    ("delivery_log", ["/a", "/b", "/c"]),
+    ("journal_updates", ["16", "17", "18"]),
+    ("journal_bytes", ["1M", "2M", "3M"]),
+    ("interface", ["192.0.2.1", "192.0.2.2", "2001:db8::3"]),
+    ("no_multicast", ["true", "false", "true"]),
+    ("no_replicate", ["true", "false", "true"]),
+    (
+        "amt_relay",
+        ["a.example", "b.example:7,192.0.2.1", "anycast"],
+    ),
+    ("no_amt", ["true", "false", "true"]),
+    ("no_amt_dns", ["true", "false", "true"]),
+    (
+        "ca_file",
+        [
+            "@-----BEGIN CERTIFICATE----- a",
+            "@-----BEGIN CERTIFICATE----- b",
+            "@-----BEGIN CERTIFICATE----- c",
+        ],
+    ),
+    ("insecure", ["true", "false", "true"]),
+    ("qlog", ["/a", "/b", "/c"]),
+    ("log_format", ["text", "json", "text"]),
+    ("log_level", ["a", "b", "c"]),
+];
 
 /// Settings of a command line, an environment and a file.
 struct Given {
@@ -45,12 +121,10 @@ impl Given {
         let Ok(Request::Run(line)) = parse(self.line.clone()) else {
             panic!("{:?}", self.line);
         };
+        let mut environment = self.environment.clone();
         let path = self.path().display().to_string();
-        let environment = |name: &str| match name {
-            "FLEXFEED_CONFIG" => Some(path.clone()),
-            _ => self.environment.get(name).cloned(),
-        };
-        load(line, environment, self.environment.keys().cloned())
+        environment.insert("FLEXFEED_CONFIG".into(), path);
+        load(line, &Environment::with(environment))
     }
 
     fn settings(&self) -> Settings {
@@ -63,7 +137,8 @@ impl Given {
 
     /// An example of a setting as it is written: where it is a file, there is one.
     fn example(&self, setting: &Setting, number: usize) -> String {
-        let text = setting.examples[number];
+        let examples = EXAMPLES.iter().find(|(name, _)| *name == setting.name);
+        let text = examples.expect(setting.name).1[number];
         match text.strip_prefix('@') {
             Some(content) => {
                 let path = self.folder.path().join(format!("{}{number}", setting.name));
@@ -76,7 +151,7 @@ impl Given {
 
     fn on_line(&mut self, setting: &Setting, text: &str) {
         match setting.form {
-            _ if setting.place == super::table::Place::Argument => self.line.push(text.into()),
+            _ if setting.place == Place::Argument => self.line.push(text.into()),
             Form::Switch => self.line.push(format!("--{}={text}", setting.flag)),
             _ => self
                 .line
@@ -139,7 +214,7 @@ fn with(setting: &Setting) -> Given {
 /// over defaults, for each setting.
 #[test]
 fn flags_win_over_variables_and_variables_over_the_file() {
-    for setting in SETTINGS.iter().filter(|setting| setting.in_file()) {
+    for setting in TABLE.settings.iter().filter(|setting| setting.in_file()) {
         // What each of the three comes to alone.
         let [line, variable, file] = [0, 1, 2].map(|number| {
             let mut given = with(setting);
@@ -160,19 +235,23 @@ fn flags_win_over_variables_and_variables_over_the_file() {
         );
         given.in_file(setting, &c);
         assert_eq!(outcome(&given, setting), file, "{name} in the file");
-        given.environment.insert(setting.variable(), b.clone());
+        given.environment.insert(TABLE.variable(setting), b.clone());
         assert_eq!(outcome(&given, setting), variable, "{name} as a variable");
         if setting.on_line() {
             given.on_line(setting, &a);
             assert_eq!(outcome(&given, setting), line, "{name} as a flag");
             // An empty variable is none.
-            given.environment.insert(setting.variable(), " ".into());
+            given
+                .environment
+                .insert(TABLE.variable(setting), " ".into());
             assert_eq!(outcome(&given, setting), line, "{name} as a flag");
         }
         // A weaker one counts where a stronger one is silent, whatever defaults say.
         let mut given = with(setting);
         given.in_file(setting, &c);
-        given.environment.insert(setting.variable(), " ".into());
+        given
+            .environment
+            .insert(TABLE.variable(setting), " ".into());
         assert_eq!(outcome(&given, setting), file, "{name} in the file only");
     }
 }
@@ -190,7 +269,7 @@ fn defaults_hold_where_nobody_says_anything() {
         ("127.0.0.1:8080".parse().unwrap(), false)
     );
     assert!(settings.json && settings.multicast && settings.replicate);
-    assert_eq!(settings.log_format, LogFormat::Text);
+    assert_eq!(settings.log.format, LogFormat::Text);
     assert_eq!(
         settings.journal,
         JournalSettings {
@@ -291,7 +370,10 @@ concurrency = 4
     let json = check::as_json(&loaded);
     assert_eq!(json["hooks"][1]["name"], "second");
     assert_eq!(json["hooks"][2]["concurrency"], 4);
-    assert_eq!(json["settings"].as_array().unwrap().len(), SETTINGS.len());
+    assert_eq!(
+        json["settings"].as_array().unwrap().len(),
+        TABLE.settings.len()
+    );
     let json = json.to_string();
     assert!(!json.contains("another secret") && !json.contains("s3cret"));
     // What nobody reads the log for is not in it.
@@ -497,45 +579,16 @@ fn who_the_source_is_is_proved_unless_it_is_said_otherwise() {
 }
 
 #[test]
-fn variables_that_are_no_settings_are_found() {
-    let names = [
-        "PATH",
-        "FLEXFEED_DATA",
-        "FLEXFEED_LINK_FILE",
-        "FLEXFEED_DELIVERY_LOG",
-        "FLEXFEED_LINKS",
-        "FLEXFEED_",
-        "XFLEXFEED_A",
-    ];
-    let unknown = check::unknown_variables(names.iter().map(|name| (*name).to_owned()));
-    let unknown: Vec<String> = unknown.collect();
-    assert_eq!(
-        unknown,
-        ["FLEXFEED_", "FLEXFEED_LINKS (is FLEXFEED_LINK meant?)"]
-    );
-}
-
-#[test]
 fn variables_of_others_are_no_mistakes() {
-    let variable = |name: &str| match name {
-        "FLEXFEED_LINK" => Some(LINK),
-        "FLEXFEED_SOURCE_PORT" => Some("udp://10.0.0.1:4433"),
-        "FLEXFEED_RECEIVER_PORT" => Some("4433"),
-        _ => None,
-    };
-    let names = [
-        "FLEXFEED_LINK",
-        "FLEXFEED_RELAY_UDP_PORTS",
-        "FLEXFEED_GATEWAY_FLOW",
-        "FLEXFEED_RELAY_SERVICE_HOST",
-        "FLEXFEED_SOURCE_PORT",
-        "FLEXFEED_RECEIVER_PORT",
-    ];
-    let Ok(Request::Run(line)) = parse(["flexfeed-receiver"]) else {
-        panic!("no run");
-    };
-    let names = names.iter().map(|name| (*name).to_owned());
-    let loaded = load(line, variable, names).unwrap();
+    let environment = Environment::with([
+        ("FLEXFEED_LINK", LINK),
+        ("FLEXFEED_RELAY_UDP_PORTS", "1"),
+        ("FLEXFEED_GATEWAY_FLOW", "x"),
+        ("FLEXFEED_RELAY_SERVICE_HOST", "10.0.0.1"),
+        ("FLEXFEED_SOURCE_PORT", "udp://10.0.0.1:4433"),
+        ("FLEXFEED_RECEIVER_PORT", "4433"),
+    ]);
+    let loaded = load(Layer::default(), &environment).unwrap();
     assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
     assert!(loaded.warnings[0].contains("FLEXFEED_RECEIVER_PORT"));
 }
@@ -545,20 +598,16 @@ fn variables_of_others_are_no_mistakes() {
 fn a_variable_that_is_no_text_is_refused() {
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
-    let variable = |name: &str| match name {
-        "FLEXFEED_LINK" => Some(OsString::from(LINK)),
-        "FLEXFEED_DATA" => Some(OsString::from_vec(b"/data/\xe4".to_vec())),
-        _ => None,
-    };
-    let Ok(Request::Run(line)) = parse(["flexfeed-receiver"]) else {
-        panic!("no run");
-    };
-    let problems = load(line.clone(), variable, std::iter::empty()).unwrap_err();
+    let environment = Environment::with([
+        ("FLEXFEED_LINK", OsString::from(LINK)),
+        ("FLEXFEED_DATA", OsString::from_vec(b"/data/\xe4".to_vec())),
+    ]);
+    let problems = load(Layer::default(), &environment).unwrap_err();
     assert!(
         problems.to_string().contains("FLEXFEED_DATA: is not UTF-8"),
         "{problems}"
     );
-    assert!(data_folder(line, variable).is_err());
+    assert!(data_folder(Layer::default(), &environment).is_err());
 }
 
 /// The tables of docs/receiver.md, which are made from those of the program.
@@ -566,28 +615,32 @@ fn documented() -> String {
     let mut text = String::from(
         "| flag | variable | key of the file | default | what it is |\n|---|---|---|---|---|\n",
     );
-    for setting in SETTINGS {
+    for setting in TABLE.settings {
         let line = match (setting.on_line(), setting.place, setting.form) {
             (false, ..) => "–".to_owned(),
-            (_, super::table::Place::Argument, _) => format!("`{}`", setting.value),
+            (_, Place::Argument, _) => format!("`{}`", setting.value),
             (_, _, Form::Switch) => format!("`--{}`", setting.flag),
             _ => format!("`--{} {}`", setting.flag, setting.value),
         };
         let key = match (setting.in_file(), setting.form) {
             (false, _) => "–".to_owned(),
-            (_, Form::Tables) => format!("`[[{}]]`", setting.name),
+            (_, Form::Sections(_)) => format!("`[[{}]]`", setting.name),
             _ => format!("`{}`", setting.name),
         };
-        let (variable, default, help) = (setting.variable(), setting.default, setting.help);
+        let (variable, default, help) = (TABLE.variable(setting), setting.default, setting.help);
         text.push_str(&format!(
             "| {line} | `{variable}` | {key} | {default} | {help} |\n"
         ));
     }
-    for name in ["webhook", "exec"] {
+    for setting in TABLE.settings {
+        let Form::Sections(keys) = setting.form else {
+            continue;
+        };
+        let name = setting.name;
         text.push_str(&format!(
             "\n| key of `[[{name}]]` | default | what it is |\n|---|---|---|\n"
         ));
-        for key in super::table::keys_of(name) {
+        for key in keys {
             text.push_str(&format!(
                 "| `{}` | {} | {} |\n",
                 key.name, key.default, key.help

@@ -7,7 +7,6 @@
 mod event_id;
 mod events;
 mod feeds;
-mod listen;
 mod metrics;
 mod pages;
 mod readiness;
@@ -17,8 +16,6 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -34,15 +31,12 @@ use axum::{Extension, Router};
 use service::host;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use crate::board::Board;
-use crate::config::HttpSettings;
 use crate::hooks::HookStats;
 use crate::journal::Tape;
 use events::Clients;
 use feeds::Validators;
-pub(crate) use listen::listen;
 use metrics::Metrics;
 use readiness::Readiness;
 pub use readiness::sample;
@@ -117,35 +111,10 @@ impl Site {
     }
 }
 
-/// Takes the address. `None`, with a warning, where another program has it and nobody asked for it.
-///
-/// # Errors
-/// If it cannot be had although somebody asked for it; in words for the operator.
-pub fn bind(settings: HttpSettings) -> anyhow::Result<Option<TcpListener>> {
-    let HttpSettings { addr, explicit } = settings;
-    match listen::listen(addr) {
-        Ok(listener) => Ok(Some(listener)),
-        Err(error) if explicit => Err(refused(addr, &error)),
-        Err(error) => {
-            warn!("{}; going on without", refused(addr, &error));
-            Ok(None)
-        }
-    }
-}
-
-fn refused(addr: SocketAddr, error: &io::Error) -> anyhow::Error {
-    anyhow::anyhow!(
-        "cannot answer HTTP on {addr}: {error}; choose another address with --http ADDRESS:PORT or FLEXFEED_HTTP"
-    )
-}
-
 /// Serves until the site's stop, and for a bounded time what is being answered then.
 pub async fn serve(site: Arc<Site>, listener: TcpListener) {
     let stop = site.stop.clone();
-    // Who cannot say where it listens gets the strict rule.
-    let local = listener
-        .local_addr()
-        .map_or(true, |at| host::is_own(at.ip()));
+    let local = host::is_local(&listener);
     let places = Arc::clone(&site.places);
     server::serve(listener, router(site, local), places, stop).await;
 }

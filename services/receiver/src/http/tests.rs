@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 mod bounds;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -72,11 +73,7 @@ impl Bench {
             stop.clone(),
         );
         site.places = Arc::new(Places::new(bounds));
-        let listener = bind(HttpSettings {
-            addr: ([127, 0, 0, 1], 0).into(),
-            explicit: true,
-        });
-        let listener = listener.unwrap().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(serve(Arc::new(site), listener));
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -574,19 +571,6 @@ async fn readiness_tells_what_is_in_the_way() {
         retry_in: Duration::ZERO,
     });
     assert!(reasons(&bench).await.1.contains("away"));
-}
-
-#[tokio::test]
-async fn an_address_that_is_taken_matters_only_to_those_who_asked_for_it() {
-    let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = other.local_addr().unwrap();
-    let taken = |explicit| bind(HttpSettings { addr, explicit });
-    assert!(taken(false).unwrap().is_none());
-    let error = taken(true).unwrap_err().to_string();
-    assert!(
-        error.contains(&addr.to_string()) && error.contains("--http"),
-        "{error}"
-    );
 }
 
 /// Every metric has a value: a channel with latencies, a hook, an answer.

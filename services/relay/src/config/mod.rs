@@ -1,13 +1,9 @@
 //! What the relay is told to do: by flags, by the environment, by a TOML file, in that order.
 //!
-//! `table` names every setting once: its flag, its variable and its key come from there, and so do
-//! the help and the test of who wins. A `layer` is what one of the three says, as text and with where
-//! it stands; `resolve` takes each setting from the first layer that has it and gives it its type. A
-//! default is in no layer: it can win over nothing.
+//! How that works is the same for all programs: see `service::settings`. `table` names every setting
+//! once, `resolve` gives each its type.
 
 pub mod check;
-mod file;
-pub mod layer;
 mod resolve;
 pub mod table;
 mod values;
@@ -15,14 +11,14 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use thiserror::Error;
+use service::listen::HttpSettings;
+use service::logging::LogSettings;
 
-pub use layer::{Layer, Origin};
-pub use resolve::{Loaded, http_address, load};
-pub use values::{Listen, LogFormat};
+pub use resolve::{http_address, load};
+pub use table::TABLE;
+pub use values::Listen;
 
 use crate::engine::Receive;
 
@@ -44,22 +40,9 @@ pub struct Settings {
     pub drain_time: Duration,
     /// Where it answers HTTP; `None` for nowhere.
     pub http: Option<HttpSettings>,
-    /// Form of the log.
-    pub log_format: LogFormat,
-    /// What is logged; `None` leaves it to `RUST_LOG`.
-    pub log_level: Option<String>,
+    /// The log.
+    pub log: LogSettings,
 }
 
-/// Where HTTP is answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HttpSettings {
-    /// The address and TCP port.
-    pub addr: SocketAddr,
-    /// Somebody asked for it: that it is taken is then no small matter.
-    pub explicit: bool,
-}
-
-/// What is wrong with the settings: all of it, a line each, in words for the operator.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{}", .0.join("\n"))]
-pub struct Problems(pub Vec<String>);
+/// Settings, and what is worth saying about them.
+pub type Loaded = service::settings::Loaded<Settings>;

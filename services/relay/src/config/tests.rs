@@ -1,14 +1,51 @@
 //! Who wins, what is understood, and what is said about the rest.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::layer::{Layer, Layers, Origin};
-use super::table::SETTINGS;
+use service::settings::{Environment, Form, Layer, Layers, Origin, Problems};
+
 use super::*;
 use crate::cli::{Request, parse};
+
+/// Acceptable values of every setting but the one that names the file: for its flag, its variable and
+/// its key.
+const EXAMPLES: &[(&str, [&str; 3])] = &[
+    (
+        "listen",
+        ["127.0.0.1:2268", "[::1]:2268", "127.0.0.1:3000,[::1]:3000"],
+    ),
+    ("native_interface", ["eth0", "192.0.2.1", "2001:db8::1"]),
+    ("udp_ports", ["4434", "5000,5001", "1234"]),
+    ("capture", ["true", "false", "true"]),
+    (
+        "advertise",
+        ["192.0.2.1", "2001:db8::1", "192.0.2.1,2001:db8::1"],
+    ),
+    ("max_gateways", ["1", "20", "300"]),
+    ("max_groups_per_gateway", ["1", "20", "300"]),
+    ("max_groups", ["1", "20", "300"]),
+    ("requests_per_second_per_address", ["1", "20", "300"]),
+    (
+        "allow",
+        ["192.0.2.0/24", "2001:db8::/32", "192.0.2.1,10.0.0.0/8"],
+    ),
+    (
+        "deny",
+        ["192.0.2.0/24", "2001:db8::/32", "192.0.2.1,10.0.0.0/8"],
+    ),
+    ("query_interval", ["5", "90s", "2m"]),
+    (
+        "gateway_address_in_query",
+        ["off", "always", "until-unanswered"],
+    ),
+    ("mtu", ["1280", "1400", "9000"]),
+    ("drain_time", ["1s", "5s", "10m"]),
+    ("http", ["127.0.0.1:1", "[::1]:2", "off"]),
+    ("log_format", ["text", "json", "text"]),
+    ("log_level", ["a", "b", "c"]),
+];
 
 fn line(arguments: &[&str]) -> Layer {
     let all = std::iter::once(&"flexfeed-relay").chain(arguments);
@@ -19,13 +56,7 @@ fn line(arguments: &[&str]) -> Layer {
 }
 
 fn loaded(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Loaded, Problems> {
-    let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
-    let names: Vec<String> = variables.keys().map(|name| (*name).to_owned()).collect();
-    load(
-        line(arguments),
-        |name| variables.get(name).copied(),
-        names.into_iter(),
-    )
+    load(line(arguments), &Environment::with(variables.to_vec()))
 }
 
 fn settings(arguments: &[&str]) -> Settings {
@@ -47,22 +78,23 @@ fn without_a_word_it_relays_a_sources_flow_beside_it() {
 #[test]
 fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    for setting in SETTINGS.iter().filter(|setting| setting.in_file()) {
-        let [by_flag, by_variable, by_file] = setting.examples;
+    for setting in TABLE.settings.iter().filter(|setting| setting.in_file()) {
+        let examples = EXAMPLES.iter().find(|(name, _)| *name == setting.name);
+        let [by_flag, by_variable, by_file] = examples.expect(setting.name).1;
         let toml = match setting.form {
-            table::Form::Switch => by_file.to_owned(),
+            Form::Switch => by_file.to_owned(),
             _ => format!("{by_file:?}"),
         };
         let path = folder.path().join("relay.toml");
         std::fs::write(&path, format!("{} = {toml}\n", setting.name)).unwrap();
         let path = path.to_str().unwrap();
-        let variable = setting.variable();
+        let variable = TABLE.variable(setting);
         let flag = format!("--{}={by_flag}", setting.flag);
         let file = format!("--config={path}");
         let winner = |arguments: &[&str], variables: &[(&str, &str)]| {
             let loaded = loaded(arguments, variables).unwrap();
             let given = loaded.layers.given(setting.name).unwrap();
-            (given.origin.clone(), given.texts.join(","))
+            (given.origin.clone(), given.texts().join(","))
         };
         let (origin, text) = winner(&[&flag, &file], &[(&variable, by_variable)]);
         assert!(matches!(origin, Origin::Line(_)), "{origin:?}");
@@ -86,10 +118,13 @@ fn lists_are_given_in_many_ways() {
     };
     assert_eq!(ports(&["--udp-ports", "2,1"]), [1, 2]);
     assert_eq!(ports(&["--udp-ports", "1", "--udp-ports", "2,2"]), [1, 2]);
-    let (layer, problems) = super::file::parse(Path::new("x"), "udp_ports = [1, 2, \"3,4\"]");
+    let (layer, problems) = TABLE.text_layer(Path::new("x"), "udp_ports = [1, 2, \"3,4\"]");
     assert!(problems.is_empty(), "{problems:?}");
     let layers = Layers(vec![layer]);
-    assert_eq!(layers.given("udp_ports").unwrap().texts, ["1", "2", "3,4"]);
+    assert_eq!(
+        layers.given("udp_ports").unwrap().texts(),
+        ["1", "2", "3,4"]
+    );
     let relay = settings(&["--allow", "10.0.0.0/8,2001:db8::/32", "--deny=10.1.2.3"]).relay;
     assert_eq!((relay.allow.len(), relay.deny.len()), (2, 1));
     assert_eq!(
@@ -135,7 +170,7 @@ fn what_is_wrong_is_named_with_where_it_stands() {
         let problems = loaded(arguments, &[]).unwrap_err().to_string();
         assert!(problems.contains(text), "{problems}");
     }
-    let (_, problems) = super::file::parse(Path::new("f.toml"), "mtu = true\nudp_prts = 1\n");
+    let (_, problems) = TABLE.text_layer(Path::new("f.toml"), "mtu = true\nudp_prts = 1\n");
     assert_eq!(
         problems,
         [
@@ -160,10 +195,13 @@ fn a_mistyped_variable_is_told() {
 fn a_check_shows_every_setting() {
     let loaded = loaded(&["--mtu", "1280"], &[]).unwrap();
     let text = check::text(&loaded);
-    for setting in SETTINGS {
+    for setting in TABLE.settings {
         assert!(text.contains(&format!("  {} ", setting.name)), "{text}");
     }
     assert!(text.contains("1280   (--mtu)"), "{text}");
     let json = check::as_json(&loaded);
-    assert_eq!(json["settings"].as_array().unwrap().len(), SETTINGS.len());
+    assert_eq!(
+        json["settings"].as_array().unwrap().len(),
+        TABLE.settings.len()
+    );
 }

@@ -1,18 +1,10 @@
-//! Texts to typed values; every error says what would be right.
+//! Texts to the typed values that only a relay has; every error says what would be right.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use amt::relay::{GatewayAddress, Prefix};
-
-/// The form of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Lines for people.
-    Text,
-    /// One JSON object in each line.
-    Json,
-}
+use service::values;
 
 /// Where gateways reach the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +13,6 @@ pub enum Listen {
     At(SocketAddr),
     /// All addresses of both families.
     All(u16),
-}
-
-pub fn log_format(text: &str) -> Result<LogFormat, String> {
-    match text.trim() {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err("is neither text nor json".into()),
-    }
 }
 
 pub fn listen(text: &str) -> Result<Listen, String> {
@@ -42,24 +26,6 @@ pub fn listen(text: &str) -> Result<Listen, String> {
         Some(port) => port.parse().map(Listen::All).map_err(|_| wrong()),
         None => text.parse().map(Listen::At).map_err(|_| wrong()),
     }
-}
-
-/// Where HTTP is answered; `None` for `off`.
-pub fn http(text: &str) -> Result<Option<SocketAddr>, String> {
-    let text = text.trim();
-    if text == "off" {
-        return Ok(None);
-    }
-    // As it is written everywhere for all addresses.
-    let whole = match text.strip_prefix(':') {
-        Some(port) => format!("[::]:{port}"),
-        None => text.to_owned(),
-    };
-    whole.parse().map(Some).map_err(|_| {
-        "is no address with a port, such as 127.0.0.1:8091, [::]:8091 or :8091 (all addresses of \
-         this machine), and not off"
-            .to_owned()
-    })
 }
 
 /// An interface's name or address, which only the running relay looks up.
@@ -94,21 +60,10 @@ pub fn port(text: &str) -> Result<u16, String> {
     }
 }
 
-pub fn switch(text: &str) -> Result<bool, String> {
-    match text.trim().to_ascii_lowercase().as_str() {
-        "1" | "true" | "yes" | "on" => Ok(true),
-        "0" | "false" | "no" | "off" => Ok(false),
-        _ => Err("is neither true nor false".into()),
-    }
-}
-
 /// A whole number from 1 to a million.
 pub fn count(text: &str) -> Result<u32, String> {
     const MOST: u32 = 1_000_000;
-    match text.trim().parse() {
-        Ok(number @ 1..=MOST) => Ok(number),
-        _ => Err(format!("is no whole number from 1 to {MOST}")),
-    }
+    values::count(text, MOST)
 }
 
 pub fn mtu(text: &str) -> Result<u16, String> {
@@ -122,32 +77,12 @@ pub fn mtu(text: &str) -> Result<u16, String> {
 pub fn query_interval(text: &str) -> Result<Duration, String> {
     // The largest value of the code (RFC 3376, section 4.1.7).
     const MOST: Duration = Duration::from_secs(31_744);
-    let interval = duration(text)?;
+    let interval = values::duration_or_seconds(text)?;
     if (Duration::from_secs(1)..=MOST).contains(&interval) {
         Ok(interval)
     } else {
         Err(format!("is not within 1s and {}s", MOST.as_secs()))
     }
-}
-
-/// A duration: in seconds, or with its unit.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (digits, unit) = text.split_at(digits);
-    let ms = match unit.trim() {
-        "ms" => 1,
-        "" | "s" => 1_000,
-        "m" | "min" => 60_000,
-        "h" => 3_600_000,
-        _ => 0,
-    };
-    let number = digits.parse::<u64>().ok();
-    number
-        .and_then(|number| number.checked_mul(ms))
-        .filter(|ms| *ms > 0)
-        .map(Duration::from_millis)
-        .ok_or_else(|| "is no duration, such as 500ms, 10s, 5m or 1h".to_owned())
 }
 
 pub fn gateway_address(text: &str) -> Result<GatewayAddress, String> {

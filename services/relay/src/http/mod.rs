@@ -9,8 +9,6 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -23,9 +21,7 @@ use service::places::{Bounds, Places};
 use service::server;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
-use crate::config::HttpSettings;
 use crate::engine::Engine;
 use metrics::Metrics;
 use pages::Looks;
@@ -63,35 +59,10 @@ impl Site {
     }
 }
 
-/// Takes the address. `None`, with a warning, where another program has it and nobody asked for it.
-///
-/// # Errors
-/// If it cannot be had although somebody asked for it; in words for the operator.
-pub async fn bind(settings: HttpSettings) -> anyhow::Result<Option<TcpListener>> {
-    let HttpSettings { addr, explicit } = settings;
-    match TcpListener::bind(addr).await {
-        Ok(listener) => Ok(Some(listener)),
-        Err(error) if explicit => Err(refused(addr, &error)),
-        Err(error) => {
-            warn!("{}; going on without", refused(addr, &error));
-            Ok(None)
-        }
-    }
-}
-
-fn refused(addr: SocketAddr, error: &io::Error) -> anyhow::Error {
-    anyhow::anyhow!(
-        "cannot answer HTTP on {addr}: {error}; choose another address with --http ADDRESS:PORT or FLEXFEED_RELAY_HTTP"
-    )
-}
-
 /// Serves until the site's stop.
 pub async fn serve(site: Arc<Site>, listener: TcpListener) {
     let stop = site.stop.clone();
-    // Who cannot say where it listens gets the strict rule.
-    let local = listener
-        .local_addr()
-        .map_or(true, |at| host::is_own(at.ip()));
+    let local = host::is_local(&listener);
     let places = Arc::new(Places::new(Bounds::default()));
     server::serve(listener, router(site, local), places, stop).await;
 }

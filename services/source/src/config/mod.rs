@@ -29,6 +29,7 @@ pub use groups::{FlowSources, Groups};
 pub use pins::show as show_pin;
 pub use relays::Relay;
 pub use resolve::{Place, Resolved, Shown, resolve};
+pub use service::logging::LogFormat;
 pub use values::PublicAddress;
 
 /// How single values are written, also in commands.
@@ -43,25 +44,6 @@ const PREFIX: &str = "FLEXFEED_";
 /// Names a configuration file.
 const CONFIG_FLAG: &str = "config";
 const CONFIG_VARIABLE: &str = "FLEXFEED_CONFIG";
-
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
-impl LogFormat {
-    fn read(text: &str) -> Result<Self, String> {
-        match text {
-            "text" => Ok(LogFormat::Text),
-            "json" => Ok(LogFormat::Json),
-            _ => Err("write text or json".into()),
-        }
-    }
-}
 
 /// The times between two polls of a feed; both the same if they do not adapt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

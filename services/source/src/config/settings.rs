@@ -159,6 +159,18 @@ fn console_proxies(text: &str) -> Result<Vec<IpNet>, String> {
     parts.map(read).collect()
 }
 
+fn log_format(text: &str) -> Result<LogFormat, String> {
+    service::values::log_format(text).map_err(|_| "write text or json".into())
+}
+
+/// As `socket`; without an address, all of this machine.
+fn http(text: &str) -> Result<SocketAddr, String> {
+    match text.strip_prefix(':') {
+        Some(port) => socket(&format!("[::]:{port}")),
+        None => socket(text),
+    }
+}
+
 fn switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" | "y" | "t" => Ok(true),
@@ -386,7 +398,7 @@ pub(super) const ALL: &[Setting] = &[
         value: "IP:PORT",
         default: "127.0.0.1:8090",
         help: "Address and port of /healthz, /readyz, /metrics and /status.json",
-        take: |s, text| put(&mut s.http, socket(text)),
+        take: |s, text| put(&mut s.http, http(text)),
         ..PLAIN
     },
     Setting {
@@ -514,7 +526,7 @@ pub(super) const ALL: &[Setting] = &[
         value: "FORMAT",
         default: "text",
         help: "How log lines look, text or json; they go to standard error",
-        take: |s, text| put(&mut s.log_format, LogFormat::read(text)),
+        take: |s, text| put(&mut s.log_format, log_format(text)),
         ..PLAIN
     },
     Setting {

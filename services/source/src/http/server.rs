@@ -10,10 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Answers one request per connection until `stop`; what is being answered then has some time more.
 pub async fn serve(listener: TcpListener, app: Router, stop: CancellationToken) {
-    // Who cannot say where it listens gets the strict rule.
-    let local = listener
-        .local_addr()
-        .map_or(true, |at| host::is_own(at.ip()));
+    let local = host::is_local(&listener);
     let app = host::guarded("flexfeed-source", local, app);
     let places = Arc::new(Places::new(Bounds::default()));
     server::serve(listener, app, places, stop).await;

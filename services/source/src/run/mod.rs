@@ -109,7 +109,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
     let backlog = backlog.counting(metrics.admissions());
     let source = bind(&config, &identity, backlog).await?;
-    let listener = listen(config.http).await?;
+    let listener = listen(config.http)?;
     let console = console::listen(config.console.as_ref()).await?;
     let (local, http) = (
         source.local_addr(),
@@ -271,8 +271,8 @@ async fn bind(config: &Config, identity: &Identity, backlog: StoreBacklog) -> Re
         .with_context(|| format!("cannot serve receivers on {} (--listen)", config.listen))
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    ::service::listen::listen(address).with_context(|| {
         format!("cannot serve the status pages on {address}: choose another address with --http")
     })
 }

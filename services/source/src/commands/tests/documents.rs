@@ -150,6 +150,7 @@ fn the_log_lines_in_the_document_are_in_the_code() {
         "src",
         "../../crates/feed/src",
         "../../crates/flexicast-tokio/src/source",
+        "../../crates/service/src",
     ];
     let code: String = folders
         .iter()

@@ -72,6 +72,8 @@ fn health_asks_where_the_settings_say() {
         (http.unwrap().to_string(), ready),
         ("[::]:1".to_owned(), true)
     );
+    let (http, _) = asked(&["health", "--http", ":1"]);
+    assert_eq!(http.unwrap().to_string(), "[::]:1");
     // Wrong settings are an answer: containers know no code but 0 and 1.
     let (http, _) = asked(&["health", "--http", "x"]);
     assert!(http.unwrap_err().contains("--http"));

@@ -6,9 +6,41 @@ use std::net::{Ipv4Addr, SocketAddr};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_ipv6_v6only;
 use tokio::net::{TcpListener, TcpSocket};
+use tracing::warn;
 
 /// Connections that the system holds until they are taken.
 const QUEUE: u32 = 1024;
+
+/// Where HTTP is answered, by the settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// The address and TCP port.
+    pub addr: SocketAddr,
+    /// Somebody asked for it: that it is taken is then no small matter.
+    pub explicit: bool,
+}
+
+/// Takes the address. `None`, with a warning, where another program has it and nobody asked for it;
+/// `variable` is where another one can be named beside `--http`. Call it within a runtime.
+///
+/// # Errors
+/// If it cannot be had although somebody asked for it; in words for the operator.
+pub fn bind(settings: HttpSettings, variable: &str) -> Result<Option<TcpListener>, String> {
+    let HttpSettings { addr, explicit } = settings;
+    let error = match listen(addr) {
+        Ok(listener) => return Ok(Some(listener)),
+        Err(error) => error,
+    };
+    let refused = format!(
+        "cannot answer HTTP on {addr}: {error}; choose another address with --http ADDRESS:PORT or \
+         {variable}"
+    );
+    if explicit {
+        return Err(refused);
+    }
+    warn!("{refused}; going on without");
+    Ok(None)
+}
 
 /// Listens at an address. `[::]` is all addresses of this machine, those of IPv4 as well, whatever
 /// the system's setting for such sockets is, and also where there is no IPv6. Call it within a
@@ -16,7 +48,7 @@ const QUEUE: u32 = 1024;
 ///
 /// # Errors
 /// What the system says.
-pub(crate) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     listen_by(addr, TcpSocket::new_v6)
 }
 
@@ -95,6 +127,16 @@ mod tests {
         assert!(listen_by(one, none).is_err());
         // An address that is taken is taken.
         let taken = listener.local_addr().unwrap().port();
-        assert!(listen((Ipv6Addr::UNSPECIFIED, taken).into()).is_err());
+        let taken = (Ipv6Addr::UNSPECIFIED, taken).into();
+        assert!(listen(taken).is_err());
+        let by = |explicit| {
+            let settings = HttpSettings {
+                addr: taken,
+                explicit,
+            };
+            bind(settings, "FLEXFEED_X_HTTP")
+        };
+        assert!(by(true).unwrap_err().contains("or FLEXFEED_X_HTTP"));
+        assert!(by(false).unwrap().is_none());
     }
 }

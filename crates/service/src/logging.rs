@@ -1,0 +1,74 @@
+//! The log: to standard error, as text or JSON.
+
+use std::io::{IsTerminal, stderr};
+
+use tracing_subscriber::EnvFilter;
+
+/// What filters the log where no setting does.
+const VARIABLE: &str = EnvFilter::DEFAULT_ENV;
+
+/// The form of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object in each line.
+    Json,
+}
+
+/// What the settings say of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSettings {
+    /// Its form.
+    pub format: LogFormat,
+    /// What is logged; `None` leaves it to `RUST_LOG`.
+    pub level: Option<String>,
+}
+
+/// Begins logging at the level that is set, or as the variable `RUST_LOG` says, or at `default`.
+///
+/// # Errors
+/// If a level is not one, in words for the operator.
+pub fn begin(settings: &LogSettings, default: &str) -> Result<(), String> {
+    let set = |text: &&str| !text.trim().is_empty();
+    let variable = std::env::var(VARIABLE).ok();
+    let (name, text) = match (
+        settings.level.as_deref().filter(set),
+        variable.as_deref().filter(set),
+    ) {
+        (Some(level), _) => ("--log-level", level),
+        (None, Some(variable)) => (VARIABLE, variable),
+        (None, None) => ("", default),
+    };
+    start(settings.format, filter(name, text)?)
+}
+
+/// What a text lets through; `name` says where it was given.
+///
+/// # Errors
+/// It is no level and no filter, in words for the operator.
+pub fn filter(name: &str, text: &str) -> Result<EnvFilter, String> {
+    EnvFilter::try_new(text).map_err(|error| {
+        format!("{name} {text:?} is no log level: {error}; use error, warn, info, debug or trace")
+    })
+}
+
+/// Logs from now on what `filter` lets through; in colours only on a terminal, and not where
+/// `NO_COLOR` is set.
+///
+/// # Errors
+/// Somebody logs already.
+pub fn start(format: LogFormat, filter: EnvFilter) -> Result<(), String> {
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr);
+    let begun = match format {
+        LogFormat::Text => log
+            .with_ansi(!plain && stderr().is_terminal())
+            .with_target(false)
+            .try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    };
+    begun.map_err(|error| format!("cannot begin logging: {error}"))
+}

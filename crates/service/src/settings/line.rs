@@ -1,0 +1,96 @@
+//! The command line: options made from the table, and what was typed of them.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::layer::{Layer, Origin, Value};
+use super::table::{Form, Place, Setting, Table};
+
+const JSON: &str = "json";
+
+impl Table {
+    /// The options of all settings that can stand on the command line.
+    pub fn options(self) -> impl Iterator<Item = Arg> {
+        let settings = self.settings.iter().filter(|setting| setting.on_line());
+        settings.map(move |setting| self.option(setting))
+    }
+
+    /// Those of these settings only, for a command that needs no others.
+    pub fn options_of(self, names: &[&str]) -> impl Iterator<Item = Arg> {
+        self.options()
+            .filter(|option| names.contains(&option.get_id().as_str()))
+    }
+
+    /// The flag or argument of a setting. Clap reads no variables: they are a layer of their own, and
+    /// clap would show their values in its messages, some of which are secrets.
+    fn option(&self, setting: &'static Setting) -> Arg {
+        let mut help = format!("{} [env: {}]", setting.help, self.variable(setting));
+        if setting.form != Form::Switch && !setting.default.is_empty() {
+            help.push_str(&format!(" [default: {}]", setting.default));
+        }
+        let arg = Arg::new(setting.name).help(help).value_name(setting.value);
+        if setting.place == Place::Argument {
+            return arg.allow_hyphen_values(false);
+        }
+        let arg = arg.long(setting.flag).visible_aliases(setting.alias);
+        match setting.form {
+            // --capture=false takes back what a variable or the file says.
+            Form::Switch => arg
+                .value_name("true|false")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true")
+                .hide_possible_values(true),
+            Form::List | Form::Sections(_) => arg.action(ArgAction::Append),
+            _ => arg,
+        }
+    }
+
+    /// What the command line says.
+    #[must_use]
+    pub fn line_layer(&self, given: &ArgMatches) -> Layer {
+        let mut layer = Layer::default();
+        for setting in self.settings {
+            // Not every command has every setting.
+            let Ok(Some(texts)) = given.try_get_many::<String>(setting.name) else {
+                continue;
+            };
+            let origin = Origin::Line(match setting.place {
+                Place::Argument => setting.value.to_owned(),
+                _ => format!("--{}", setting.flag),
+            });
+            layer.put(setting, origin, Value::Texts(texts.cloned().collect()));
+        }
+        layer
+    }
+
+    /// The command `config check`; `after` is said at the end of its help.
+    #[must_use]
+    pub fn config_command(self, after: &'static str) -> Command {
+        Command::new("config")
+            .about("Looks at settings")
+            .subcommand_required(true)
+            .arg_required_else_help(true)
+            .subcommand(
+                Command::new("check")
+                    .about("Says what is wrong with the settings, or what they are")
+                    .after_help(after)
+                    .args(self.options())
+                    .arg(json_flag("Prints them as JSON")),
+            )
+    }
+}
+
+/// The flag `--json`.
+#[must_use]
+pub fn json_flag(help: &'static str) -> Arg {
+    Arg::new(JSON)
+        .long(JSON)
+        .action(ArgAction::SetTrue)
+        .help(help)
+}
+
+/// Whether it is given.
+#[must_use]
+pub fn wants_json(given: &ArgMatches) -> bool {
+    matches!(given.try_get_one::<bool>(JSON), Ok(Some(true)))
+}

@@ -1,0 +1,96 @@
+//! SIGTERM and SIGINT: the first ends a program in good order, a later one at once.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{debug, error, info};
+
+/// So soon after the first, a signal is the same wish once more: `timeout` sends its own to the
+/// program and then to the program's group.
+const SAME_WISH: Duration = Duration::from_secs(1);
+
+/// A signal that asks for the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// SIGTERM.
+    Terminate,
+    /// SIGINT.
+    Interrupt,
+}
+
+impl Stop {
+    fn name(self) -> &'static str {
+        match self {
+            Stop::Terminate => "SIGTERM",
+            Stop::Interrupt => "SIGINT",
+        }
+    }
+
+    /// The exit code of a program that the signal ended: 128 and the signal's number.
+    #[must_use]
+    pub fn exit_code(self) -> i32 {
+        match self {
+            Stop::Terminate => 143,
+            Stop::Interrupt => 130,
+        }
+    }
+}
+
+/// What happens at signals.
+#[derive(Debug, Clone, Copy)]
+pub struct Manners {
+    /// What is said at the first one, after its name.
+    pub first: &'static str,
+    /// The exit code where a later one ends the program at once.
+    pub at_once: fn(Stop) -> i32,
+}
+
+/// Watches for signals from now on; calls `stop` at the first one. Call it within a runtime.
+///
+/// # Errors
+/// The system gives no signals.
+pub fn on_stop(manners: Manners, stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        let first = next(&mut terminate, &mut interrupt).await;
+        let since = Instant::now();
+        info!("{}: {}", first.name(), manners.first);
+        stop();
+        loop {
+            let again = next(&mut terminate, &mut interrupt).await;
+            if is_meant(since.elapsed()) {
+                error!("{} again: ending at once", again.name());
+                std::process::exit((manners.at_once)(again));
+            }
+            debug!("{} again, too soon to be another wish", again.name());
+        }
+    });
+    Ok(())
+}
+
+/// Whether a further signal, so long after the first, is a wish of its own.
+fn is_meant(since_first: Duration) -> bool {
+    since_first >= SAME_WISH
+}
+
+async fn next(terminate: &mut Signal, interrupt: &mut Signal) -> Stop {
+    tokio::select! {
+        _ = terminate.recv() => Stop::Terminate,
+        _ = interrupt.recv() => Stop::Interrupt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doubled_signal_is_one_and_a_later_one_is_told_by_the_exit_code() {
+        assert!(!is_meant(Duration::from_millis(999)));
+        assert!(is_meant(Duration::from_secs(1)));
+        assert_eq!(Stop::Terminate.exit_code(), 143);
+        assert_eq!(Stop::Interrupt.exit_code(), 130);
+    }
+}

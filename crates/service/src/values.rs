@@ -1,0 +1,213 @@
+//! How single values are written, where all programs write them alike. Every error says what would be
+//! right, and goes behind a quotation of the text.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::logging::LogFormat;
+
+/// True or false, in the ways in which people write it.
+///
+/// # Errors
+/// It is neither.
+pub fn switch(text: &str) -> Result<bool, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "0" | "false" | "no" | "off" => Ok(false),
+        _ => Err("is neither true nor false".into()),
+    }
+}
+
+/// The form of the log.
+///
+/// # Errors
+/// It is none.
+pub fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text.trim() {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("is neither text nor json".into()),
+    }
+}
+
+/// Where to listen, `:PORT` for all addresses; `port` is for the example.
+///
+/// # Errors
+/// It is no address with a port.
+pub fn listen(text: &str, port: u16) -> Result<SocketAddr, String> {
+    let text = text.trim();
+    // As it is written everywhere for all addresses.
+    let whole = match text.strip_prefix(':') {
+        Some(port) => format!("[::]:{port}"),
+        None => text.to_owned(),
+    };
+    whole.parse().map_err(|_| {
+        format!(
+            "is no address with a port, such as 127.0.0.1:{port}, [::]:{port} or :{port} (all \
+             addresses of this machine)"
+        )
+    })
+}
+
+/// The same; `None` for `off`.
+///
+/// # Errors
+/// It is neither.
+pub fn listen_or_off(text: &str, port: u16) -> Result<Option<SocketAddr>, String> {
+    match text.trim() {
+        "off" => Ok(None),
+        text => match listen(text, port) {
+            Ok(address) => Ok(Some(address)),
+            Err(what) => Err(format!("{what}, and not off")),
+        },
+    }
+}
+
+/// A whole number from 1 to `most`.
+///
+/// # Errors
+/// It is none.
+pub fn count(text: &str, most: u32) -> Result<u32, String> {
+    let number = text.trim().parse().ok();
+    number
+        .filter(|number| (1..=most).contains(number))
+        .ok_or_else(|| format!("is no whole number from 1 to {most}"))
+}
+
+/// A number of bytes, with K, M or G for 1,024 and so on.
+///
+/// # Errors
+/// It is none.
+pub fn size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
+        _ => (text, 1_u64),
+    };
+    let bytes = digits.trim().parse::<u64>().ok();
+    bytes
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| "is no number of bytes, such as 1048576, 64M or 2G".to_owned())
+}
+
+/// A duration with its unit.
+///
+/// # Errors
+/// It is none, or nothing.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (digits, unit) = text.split_at(digits);
+    let ms = match unit.trim() {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => 0,
+    };
+    let number = digits.parse::<u64>().ok();
+    number
+        .and_then(|number| number.checked_mul(ms))
+        .filter(|ms| *ms > 0)
+        .map(Duration::from_millis)
+        .ok_or_else(|| "is no duration, such as 500ms, 10s, 5m, 12h or 7d".to_owned())
+}
+
+/// The same, or a number of seconds without a unit.
+///
+/// # Errors
+/// It is neither, or nothing.
+pub fn duration_or_seconds(text: &str) -> Result<Duration, String> {
+    match text.trim().parse::<u64>() {
+        Ok(seconds) => duration(&format!("{seconds}s")),
+        Err(_) => duration(text),
+    }
+}
+
+/// A duration as it would be written.
+#[must_use]
+pub fn shown_duration(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    let units = [
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1_000),
+    ];
+    let unit = units
+        .into_iter()
+        .find(|(_, length)| ms > 0 && ms.is_multiple_of(*length));
+    match unit {
+        Some((unit, length)) => format!("{}{unit}", ms / length),
+        None => format!("{ms}ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn units() {
+        let ms = |text| duration(text).map(|d| d.as_millis());
+        assert_eq!(ms("500ms"), Ok(500));
+        assert_eq!(ms(" 10 s "), Ok(10_000));
+        assert_eq!(ms("5m"), Ok(300_000));
+        assert_eq!(ms("7d"), Ok(7 * 86_400_000));
+        for wrong in [
+            "",
+            "10",
+            "s",
+            "0s",
+            "1y",
+            "-1s",
+            "99999999999999999d",
+            "1.5s",
+        ] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        for text in ["500ms", "10s", "90s", "5m", "12h", "36h", "7d"] {
+            assert_eq!(shown_duration(duration(text).unwrap()), text);
+        }
+        assert_eq!(duration_or_seconds(" 10 "), Ok(Duration::from_secs(10)));
+        assert_eq!(duration_or_seconds("10ms"), Ok(Duration::from_millis(10)));
+        for wrong in ["", "0", "-1", "18446744073709551615"] {
+            assert!(duration_or_seconds(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(size("1048576"), Ok(1 << 20));
+        assert_eq!(size("64M"), Ok(64 << 20));
+        assert_eq!(size("2 g"), Ok(2 << 30));
+        for wrong in ["", "M", "0", "1T", "99999999999999G", "ä"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+        assert!(count("0", 9).is_err() && count("x", 9).is_err() && count("10", 9).is_err());
+        assert_eq!(count("7", 9), Ok(7));
+    }
+
+    #[test]
+    fn addresses() {
+        let http = |text| listen_or_off(text, 8080);
+        assert_eq!(http("off"), Ok(None));
+        assert_eq!(http(":80"), Ok(Some("[::]:80".parse().unwrap())));
+        assert_eq!(http("[::1]:80"), Ok(Some("[::1]:80".parse().unwrap())));
+        for wrong in ["", "8080", "localhost:8080", "1.2.3.4"] {
+            assert!(http(wrong).is_err(), "{wrong}");
+        }
+        let what = http("x").unwrap_err();
+        assert!(what.contains(":8080") && what.contains("not off"), "{what}");
+        assert!(!listen("off", 1).unwrap_err().contains("not off"));
+    }
+
+    #[test]
+    fn words() {
+        assert_eq!((switch(" Yes "), switch("0")), (Ok(true), Ok(false)));
+        assert!(switch("perhaps").is_err());
+        assert_eq!(log_format("json"), Ok(LogFormat::Json));
+        assert!(log_format("xml").is_err());
+    }
+}
