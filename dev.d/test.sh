@@ -3,6 +3,8 @@
 # FLEXFEED_DEV_SYSROOT. Nothing real is built, installed or asked for, and nothing outside a temporary folder is touched.
 # shellcheck disable=SC2016 # what the stand-ins expand, they expand when they run
 set -eu
+# What the caller requires is about this machine, not about those that are made up here.
+unset FLEXFEED_REQUIRE_PEERS
 
 source_root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
 work=$(mktemp -d)
