@@ -82,6 +82,8 @@ give_up() {
 	if [ -n "$packages" ] && ! have apt-get; then
 		say "There is no apt-get here. Install these with this system's package manager (the names are Debian's):$packages"
 		[ -z "$(rust_line)" ] || say "Then Rust, with this line: $(rust_line)"
+	elif [ -z "$(one_line)" ]; then
+		say "Nothing here can get it by itself; then ./dev $command again."
 	else
 		say "Run this one line, then ./dev $command again:"
 		say "  $(one_line)"

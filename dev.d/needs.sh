@@ -134,6 +134,8 @@ rust_here() {
 
 # look_for KIND...: fills `missing` (text), `packages` (Debian's names), `rust` and `components`.
 look_for() {
+	# What does not ask for Rust does not lack it.
+	rust=ok
 	missing=''
 	packages=''
 	components=''

@@ -10,7 +10,9 @@ mkdir -p "$root/usr/bin" "$root/etc/ssl/certs" "$root/usr/share/doc/flexfeed" "$
 
 # with_package FILE: its licence, and the entry by which scanners know its version, where the base has them.
 with_package() {
+	# Where /lib is a link to /usr/lib, packages know their files by either.
 	package=$(dpkg-query -S "$1" 2>/dev/null | sed -n '1s/:.*//p')
+	[ -n "$package" ] || package=$(dpkg-query -S "${1#/usr}" 2>/dev/null | sed -n '1s/:.*//p')
 	[ -n "$package" ] || return 0
 	dpkg-query -s "$package" >"$root/var/lib/dpkg/status.d/$package"
 	[ ! -e "/usr/share/doc/$package/copyright" ] || {

@@ -99,7 +99,7 @@ class Settings(unittest.TestCase):
         if group.startswith("#["):
             return [group]
         lines = group.split("\n")
-        joined = [line for line in lines if re.match(r"#(cert|key) ", line)]
+        joined = [line for line in lines if re.match(r"#(cert|key|console\w*) ", line)]
         return [*(["\n".join(joined)] if joined else []), *[line for line in lines if line not in joined]]
 
     def test_every_setting_is_there(self):

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use store::{Applicant, Batch, MoveRow, NewToken, Opened, PulseRow, SourceInfo, StateRow};
 use testbed::binaries::Binaries;
 use testbed::http;
+use testbed::waiting::pause;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use uuid::Uuid;
@@ -328,7 +329,7 @@ impl Console {
         let begun = Instant::now();
         while self.get("receivers?limit=1")?["total"] != RECEIVERS {
             ensure!(begun.elapsed() < PATIENCE, "the console does not see all");
-            std::thread::sleep(Duration::from_millis(100));
+            pause(Duration::from_millis(100));
         }
         Ok(())
     }
@@ -403,7 +404,7 @@ fn call(console: &Console, receivers: &[Uuid]) -> Result<Vec<f64>> {
                     let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
                     taken.push((kind, ms));
                     drop(taken);
-                    std::thread::sleep(REST);
+                    pause(REST);
                 }
                 Ok(())
             }
