@@ -37,8 +37,9 @@ pub trait Records: Send + Sync {
     async fn take_over(&self, fences: &[Fence], at_ms: i64, cause: &str)
     -> Result<u64, StoreError>;
 
-    /// Everything that there is at present, with the last 200 moves and feed events, and the progress
-    /// of the last 1,000 updates.
+    /// Everything that there is at present, with the last 200 moves and feed events, the last event of
+    /// each feed that is polled (of the 10,000 with the newest ones), and the progress of the last 1,000
+    /// updates.
     ///
     /// # Errors
     /// The database fails.

@@ -207,12 +207,18 @@ export const DEFINITIONS = {
 /** Younger than this, an unconfirmed update is on its way and nobody is behind. */
 export const IN_TRANSIT_MS = 2000;
 
+/** With more of them unconfirmed, a receiver is behind, whatever their age: that is not known of updates from before the source's start. */
+export const IN_TRANSIT_UPDATES = 100;
+
 /** The answer to "is everybody getting everything?". */
 export function verdict(now: {
   total: number;
   connected: number;
+  /** Of the connected ones. */
   behind: number;
   offline: number;
+  /** The most unconfirmed updates of one of them. */
+  worst_lag_updates: number | null;
   /** How old the oldest unconfirmed update is. */
   worst_lag_ms: number | null;
 }): {
@@ -230,7 +236,8 @@ export function verdict(now: {
     const who = connected === 1 ? "The connected receiver holds" : `All ${counted(connected, "connected receiver")} hold`;
     return { tone: offline > total / 10 ? "warn" : "good", word: "Yes", sentence: `${who} every update.${away}` };
   }
-  if (now.worst_lag_ms !== null && now.worst_lag_ms < IN_TRANSIT_MS) {
+  const few = (now.worst_lag_updates ?? 0) <= IN_TRANSIT_UPDATES;
+  if (few && now.worst_lag_ms !== null && now.worst_lag_ms < IN_TRANSIT_MS) {
     return { tone: "good", word: "Yes", sentence: `${counted(connected, "receiver")} connected; the newest updates are on their way to ${count(behind)}.${away}` };
   }
   const part = behind / connected;

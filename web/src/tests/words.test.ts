@@ -45,14 +45,18 @@ describe("words", () => {
 });
 
 describe("is everybody getting everything", () => {
-  const base = { total: 100, connected: 98, offline: 2, behind: 0, worst_lag_ms: 0 };
+  const base = { total: 100, connected: 98, offline: 2, behind: 0, worst_lag_updates: 0, worst_lag_ms: 0 };
   it("yes", () => {
     expect(verdict(base)).toMatchObject({ tone: "good", word: "Yes" });
     expect(verdict(base).sentence).toContain("2 receivers are offline");
     expect(verdict({ ...base, connected: 1, total: 1, offline: 0 }).sentence).toBe("The connected receiver holds every update.");
   });
   it("does not cry while an update is on its way", () => {
-    expect(verdict({ ...base, behind: 98, worst_lag_ms: 400 })).toMatchObject({ tone: "good", word: "Yes" });
+    expect(verdict({ ...base, behind: 98, worst_lag_updates: 100, worst_lag_ms: 400 })).toMatchObject({ tone: "good", word: "Yes" });
+  });
+  it("does not take many updates for news that are on their way", () => {
+    expect(verdict({ ...base, behind: 1, worst_lag_updates: 101, worst_lag_ms: 0 })).toMatchObject({ tone: "warn", word: "Nearly" });
+    expect(verdict({ ...base, behind: 40, worst_lag_updates: 5000, worst_lag_ms: 400 })).toMatchObject({ tone: "bad" });
   });
   it("nearly, or not", () => {
     expect(verdict({ ...base, behind: 3, worst_lag_ms: 9000 })).toMatchObject({ tone: "warn", word: "Nearly" });
@@ -60,6 +64,6 @@ describe("is everybody getting everything", () => {
     expect(verdict({ ...base, connected: 0, offline: 100 })).toMatchObject({ tone: "bad", word: "No" });
   });
   it("nobody", () => {
-    expect(verdict({ total: 0, connected: 0, offline: 0, behind: 0, worst_lag_ms: null }).tone).toBe("plain");
+    expect(verdict({ total: 0, connected: 0, offline: 0, behind: 0, worst_lag_updates: null, worst_lag_ms: null }).tone).toBe("plain");
   });
 });

@@ -184,9 +184,9 @@ pub struct PulseRow {
     pub replicated: u64,
     /// … on the rung `unicast`.
     pub unicast: u64,
-    /// How many receivers hold the head.
+    /// How many connected receivers hold the head.
     pub delivered: u64,
-    /// How many do not.
+    /// How many connected ones do not.
     pub behind: u64,
     /// How many updates the last of the connected ones is behind.
     pub lag_updates: u64,
@@ -282,7 +282,7 @@ pub struct SampleRow {
     pub replicated: u64,
     /// … on the rung `unicast`.
     pub unicast: u64,
-    /// Those that do not hold the head.
+    /// Connected ones that do not hold the head.
     pub behind: u64,
     /// How many updates the last of them was behind, at worst.
     pub lag_updates: u64,

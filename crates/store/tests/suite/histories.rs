@@ -1,6 +1,9 @@
 //! Histories, listed in pages, and what is set about feeds.
 
-use store::{Batch, FeedHour, MoveFilter, MoveRow, ProgressRow, SampleRow, SessionRow, StoreError};
+use store::{
+    Batch, FeedEvent, FeedHour, FeedSettings, MoveFilter, MoveRow, ProgressRow, SampleRow,
+    SessionRow, StoreError,
+};
 use uuid::Uuid;
 
 use crate::rows::{event, moved, progress, pulse, session, state};
@@ -8,6 +11,7 @@ use crate::site::{Site, URL, drafts, encode, on_both};
 
 on_both! {
     histories_are_listed_in_pages,
+    the_last_event_of_each_feed_is_known_at_once,
     updates_are_listed_without_their_bytes,
     a_paused_feed_says_so,
     a_removed_channel_takes_its_records_along,
@@ -147,6 +151,40 @@ async fn histories_are_listed_in_pages(site: Site) {
     assert_eq!(events.len(), 2);
     let none = records.feed_events(Some(("lore", "x")), None, 9).await;
     assert!(none.unwrap().is_empty());
+}
+
+/// Others may have had more of them since than are read of all.
+async fn the_last_event_of_each_feed_is_known_at_once(site: Site) {
+    let opened = site.open_all().await;
+    opened.store.open_channel("lore").await.unwrap();
+    let url = |feed: u32| format!("https://example.org/{feed}");
+    for feed in 0..3 {
+        let settings = FeedSettings {
+            url: url(feed),
+            address: url(feed),
+            ..FeedSettings::default()
+        };
+        opened.store.put_feed("lore", &settings).await.unwrap();
+    }
+    let switched = opened.store.set_feed_active("lore", &url(1), false).await;
+    assert!(switched.unwrap());
+    let of = |feed, at_ms| FeedEvent {
+        url: url(feed),
+        ..event(at_ms)
+    };
+    let mut events = vec![of(0, 1), of(0, 2), of(1, 3)];
+    events.extend((0..250).map(|n| of(2, 10 + n)));
+    let batch = Batch {
+        feed_events: events,
+        ..Batch::default()
+    };
+    opened.records.write(&batch).await.unwrap();
+    let seen = opened.records.snapshot().await.unwrap().feed_events;
+    let at: Vec<i64> = seen.iter().map(|event| event.at_ms).collect();
+    // The last one of the first feed, none of the one that is not polled, and the last 200.
+    let wanted: Vec<i64> = std::iter::once(2).chain(60..260).collect();
+    assert_eq!(at, wanted);
+    assert_eq!(seen[0].url, url(0));
 }
 
 async fn updates_are_listed_without_their_bytes(site: Site) {

@@ -115,9 +115,9 @@ pub struct Totals {
     /// By rung.
     #[serde(flatten)]
     pub counts: Counts,
-    /// How many have everything of all their channels.
+    /// How many connected ones have everything of all their channels.
     pub delivered: u64,
-    /// How many do not.
+    /// How many connected ones do not.
     pub behind: u64,
     /// How many updates of one channel the last of the connected ones is behind.
     pub worst_lag_updates: u64,
@@ -134,9 +134,9 @@ pub struct ChannelOverview {
     pub head: u64,
     /// Its receivers.
     pub receivers: Counts,
-    /// How many receivers have everything.
+    /// How many connected receivers have everything.
     pub delivered: u64,
-    /// How many do not.
+    /// How many connected ones do not.
     pub behind: u64,
     /// How many updates the last of the connected ones is behind.
     pub worst_lag_updates: u64,
@@ -267,12 +267,12 @@ fn totals(site: &Site, board: &Board) -> Totals {
     // What the source counts is exact; what is known of each receiver is some seconds old. Of
     // several channels it does not say how many are behind in any of them.
     let behind = match (pulses().next(), board.pulses.len()) {
-        (Some(one), 1) => one.behind.min(counts.total),
+        (Some(one), 1) => one.behind.min(counts.connected),
         _ => behind,
     };
     Totals {
         counts,
-        delivered: counts.total - behind,
+        delivered: counts.connected.saturating_sub(behind),
         behind,
         worst_lag_updates: pulses().map(|pulse| pulse.lag_updates).max().unwrap_or(0),
         worst_lag_ms: pulses().map(|pulse| pulse.lag_ms).max().unwrap_or(0),

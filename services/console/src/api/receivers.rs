@@ -308,7 +308,8 @@ pub async fn edit_receiver(
     let done = match site.records.set_receiver(id, &edit).await {
         Ok(Some(row)) => {
             let mut fleet = site.fleet_mut();
-            fleet.put_receiver(crate::live::facts(row));
+            let facts = crate::live::facts(&mut fleet, row);
+            fleet.put_receiver(facts);
             fleet.receiver(id).ok_or_else(|| unknown(id))
         }
         Ok(None) => Err(unknown(id)),

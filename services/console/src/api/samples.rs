@@ -76,7 +76,7 @@ pub struct Point {
     pub unicast: f64,
     /// Those that were not connected.
     pub offline: f64,
-    /// Those that did not have everything.
+    /// Connected ones that did not have everything.
     pub behind: f64,
     /// How many updates the last of the connected ones was behind, at worst.
     pub lag_updates: u64,

@@ -21,6 +21,8 @@ pub struct Facts {
     pub software: String,
     /// Where it connected from last.
     pub address: String,
+    /// The channels that it asked for last; empty if that is not known.
+    pub channels: Vec<Arc<str>>,
     /// When it was admitted first.
     pub enrolled_ms: i64,
     /// When it was admitted last.

@@ -14,7 +14,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -44,6 +44,10 @@ struct Entry {
 pub struct Fleet {
     entries: HashMap<Uuid, Entry>,
     heads: HashMap<Arc<str>, u64>,
+    /// Channels of which there are states.
+    named: HashSet<Arc<str>>,
+    /// Channels that are there, but not published at present.
+    resting: HashSet<Arc<str>>,
     /// Texts that many receivers share: channels, causes.
     words: HashMap<Arc<str>, ()>,
     version: u64,
@@ -107,6 +111,9 @@ impl Fleet {
             return false;
         };
         self.version += 1;
+        if !self.named.contains(&state.channel) {
+            self.named.insert(Arc::clone(&state.channel));
+        }
         match entry
             .states
             .binary_search_by(|known| known.channel.cmp(&state.channel))
@@ -147,16 +154,33 @@ impl Fleet {
     pub fn clear(&mut self) {
         *self = Self {
             version: self.version + 1,
+            // They rest still, whatever is read anew.
+            resting: std::mem::take(&mut self.resting),
             ..Self::default()
         };
     }
 
-    /// Forgets a channel that is not there any more.
-    pub fn remove_channel(&mut self, channel: &str) {
-        self.version += 1;
-        self.heads.remove(channel);
-        for entry in self.entries.values_mut() {
-            entry.states.retain(|state| *state.channel != *channel);
+    /// Takes in which channels there are, and whether each is active. What is known of others is
+    /// forgotten. How receivers got those that are not active counts for nothing until they are again.
+    pub fn set_channels(&mut self, there: &HashMap<&str, bool>) {
+        let known = self.heads.keys().chain(&self.named);
+        let gone: HashSet<Arc<str>> = known
+            .filter(|name| !there.contains_key(&***name))
+            .cloned()
+            .collect();
+        if !gone.is_empty() {
+            self.version += 1;
+            self.heads.retain(|name, _| !gone.contains(name));
+            self.named.retain(|name| !gone.contains(name));
+            for entry in self.entries.values_mut() {
+                entry.states.retain(|state| !gone.contains(&state.channel));
+            }
+        }
+        let resting = there.iter().filter(|(_, active)| !**active);
+        let resting: HashSet<Arc<str>> = resting.map(|(name, _)| self.word(name)).collect();
+        if resting != self.resting {
+            self.version += 1;
+            self.resting = resting;
         }
     }
 
@@ -181,8 +205,8 @@ impl Fleet {
         Some(self.view(entry, None))
     }
 
-    /// Receivers by the worst of their rungs, and how many do not have everything. Without those that
-    /// were removed.
+    /// Receivers by the worst of their rungs, and how many of the connected ones do not have everything.
+    /// Without those that were removed.
     #[must_use]
     pub fn counts(&self) -> (Counts, u64) {
         let mut counts = Counts::default();
@@ -195,7 +219,8 @@ impl Fleet {
                 continue;
             };
             counts.total += 1;
-            behind += u64::from(summary.behind.is_none_or(|behind| behind > 0));
+            let is_behind = |state: &State| state.connected && state.backlog > 0;
+            behind += u64::from(self.states(entry).any(is_behind));
             counts.connected += u64::from(summary.connected);
             let place = match summary.rung {
                 Rung::Multicast => &mut counts.multicast,

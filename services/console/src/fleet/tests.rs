@@ -23,6 +23,7 @@ fn facts(number: u64) -> Facts {
         },
         software: "flexfeed-receiver/0.1.0".into(),
         address: format!("192.0.2.{}:4433", number % 250),
+        channels: Vec::new(),
         enrolled_ms: 1_000 + number.cast_signed(),
         seen_ms: 2_000,
         revoked_ms: None,
@@ -105,6 +106,85 @@ fn who_is_not_connected_falls_behind_with_the_channel() {
     // Whoever is connected is as far behind as was written last.
     fleet.put_state(id(1), state("lore", Rung::Multicast, 2));
     assert_eq!(fleet.receiver(id(1)).unwrap().behind_updates, Some(2));
+}
+
+#[test]
+fn who_is_away_is_not_behind() {
+    let mut fleet = fleet(0);
+    for number in 0..4 {
+        fleet.put_receiver(facts(number));
+    }
+    fleet.put_state(id(0), state("lore", Rung::Multicast, 0));
+    fleet.put_state(id(1), state("lore", Rung::Unicast, 3));
+    fleet.put_state(id(2), state("lore", Rung::Offline, 3));
+    // One channel is served by a source that is away.
+    fleet.put_state(id(3), state("lore", Rung::Amt, 0));
+    fleet.put_state(id(3), state("news", Rung::Offline, 9));
+    let (counts, behind) = fleet.counts();
+    assert_eq!((counts.total, counts.connected, behind), (4, 3, 1));
+    assert_eq!(fleet.receiver(id(2)).unwrap().behind_updates, Some(40));
+}
+
+/// The channels of a receiver as they are shown, and its rung.
+fn shown(fleet: &Fleet, number: u64) -> (Vec<String>, Rung) {
+    let shown = fleet.receiver(id(number)).unwrap();
+    let names = shown.channels.into_iter().map(|one| one.channel);
+    (names.collect(), shown.rung)
+}
+
+#[test]
+fn a_channel_that_a_receiver_does_not_ask_for_any_more_does_not_count() {
+    let mut fleet = fleet(0);
+    let asking = |channels: &[&str]| Facts {
+        channels: channels.iter().map(|&name| name.into()).collect(),
+        ..facts(1)
+    };
+    let names = |all: &[&str]| all.iter().map(|&one| one.to_owned()).collect::<Vec<_>>();
+    fleet.put_receiver(asking(&["lore", "news"]));
+    fleet.put_state(id(1), state("lore", Rung::Multicast, 0));
+    fleet.put_state(id(1), state("news", Rung::Offline, 0));
+    assert_eq!(
+        shown(&fleet, 1),
+        (names(&["lore", "news"]), Rung::Offline),
+        "it is away from one"
+    );
+    fleet.put_receiver(asking(&["lore"]));
+    assert_eq!(shown(&fleet, 1), (names(&["lore"]), Rung::Multicast));
+    let mut selection = Selection::default();
+    selection.filter.channel = Some("news".into());
+    let page = fleet.page(&selection, &Place::Start, 9).unwrap();
+    assert_eq!(page.filtered, 0);
+    // It may change its mind.
+    fleet.put_receiver(asking(&["lore", "news"]));
+    assert_eq!(shown(&fleet, 1).0, names(&["lore", "news"]));
+}
+
+#[test]
+fn a_channel_that_is_gone_takes_its_states_along() {
+    let mut fleet = fleet(0);
+    fleet.put_head("news", 70);
+    fleet.put_receiver(facts(1));
+    fleet.put_state(id(1), state("lore", Rung::Multicast, 0));
+    fleet.put_state(id(1), state("news", Rung::Offline, 0));
+    let both = HashMap::from([("lore", true), ("news", true)]);
+    let version = fleet.version();
+    fleet.set_channels(&both);
+    assert_eq!(fleet.version(), version, "nothing is new");
+    assert_eq!(shown(&fleet, 1).1, Rung::Offline);
+    // Not published at present: what is known of it is kept.
+    fleet.set_channels(&HashMap::from([("lore", true), ("news", false)]));
+    assert!(fleet.version() > version);
+    assert_eq!(shown(&fleet, 1), (vec!["lore".to_owned()], Rung::Multicast));
+    fleet.set_channels(&both);
+    assert_eq!(shown(&fleet, 1).1, Rung::Offline);
+    fleet.set_channels(&HashMap::from([("lore", true)]));
+    assert_eq!(shown(&fleet, 1), (vec!["lore".to_owned()], Rung::Multicast));
+    // One of the same name is another one.
+    fleet.set_channels(&both);
+    assert_eq!(shown(&fleet, 1).1, Rung::Multicast);
+    fleet.put_state(id(1), state("news", Rung::Offline, 0));
+    let shown = fleet.receiver(id(1)).unwrap();
+    assert_eq!(shown.channels[1].behind_updates, None, "its head is gone");
 }
 
 #[test]

@@ -93,15 +93,23 @@ impl Fleet {
         }
     }
 
+    /// How a receiver gets its channels: those that it still asks for, as far as they are published.
+    pub(super) fn states<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a State> {
+        let asked = &entry.facts.channels;
+        entry.states.iter().filter(move |state| {
+            (asked.is_empty() || asked.contains(&state.channel))
+                && !self.resting.contains(&state.channel)
+        })
+    }
+
     /// `None` if the receiver does not have that channel.
     pub(super) fn summary<'a>(
         &'a self,
         entry: &'a Entry,
         channel: Option<&str>,
     ) -> Option<Summary<'a>> {
-        let mut states = entry
-            .states
-            .iter()
+        let mut states = self
+            .states(entry)
             .filter(|state| channel.is_none_or(|channel| *state.channel == *channel));
         let Some(first) = states.next() else {
             return channel.is_none().then_some(Summary {
@@ -163,9 +171,8 @@ impl Fleet {
             cause: summary.and_then(|s| s.cause).map(str::to_owned),
             since_ms: summary.and_then(|s| s.since_ms),
             behind_updates: summary.and_then(|s| s.behind),
-            channels: entry
-                .states
-                .iter()
+            channels: self
+                .states(entry)
                 .map(|state| ReceiverChannel {
                     channel: state.channel.to_string(),
                     rung: match state.connected {

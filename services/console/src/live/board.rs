@@ -64,8 +64,8 @@ impl Board {
         }
         for event in changes.feed_events.drain(..) {
             self.version = before + 1;
-            if self.seen.len() < SEEN {
-                let feed = (event.channel.clone(), event.url.clone());
+            let feed = (event.channel.clone(), event.url.clone());
+            if self.seen.len() < SEEN || self.seen.contains_key(&feed) {
                 self.seen.insert(feed, event);
             }
         }
@@ -88,6 +88,12 @@ impl Board {
         let names: HashSet<&str> = channels.iter().map(|row| &*row.channel.name).collect();
         feeds.retain(|row| row.active && names.contains(&*row.channel));
         feeds.sort_by(|a, b| (&a.channel, &a.settings.url).cmp(&(&b.channel, &b.settings.url)));
+        let there: HashSet<(&str, &str)> = feeds
+            .iter()
+            .map(|row| (&*row.channel, &*row.settings.url))
+            .collect();
+        self.seen
+            .retain(|(channel, url), _| there.contains(&(&**channel, &**url)));
         if channels == self.channels && feeds == self.feeds {
             return;
         }
@@ -101,5 +107,89 @@ impl Board {
     #[must_use]
     pub fn channel(&self, name: &str) -> Option<&ChannelRow> {
         self.channels.iter().find(|row| row.channel.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{Channel, ChannelSettings, FeedSettings, Validators};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn channel(name: &str) -> ChannelRow {
+        ChannelRow {
+            channel: Channel {
+                name: name.to_owned(),
+                incarnation: Uuid::nil(),
+                head: 0,
+                first: 1,
+                is_new: false,
+            },
+            settings: ChannelSettings::default(),
+            active: true,
+            created_ms: 0,
+            lease: None,
+            last_holder: None,
+        }
+    }
+
+    fn feed(url: &str) -> FeedRow {
+        FeedRow {
+            channel: "lore".to_owned(),
+            settings: FeedSettings {
+                url: url.to_owned(),
+                ..FeedSettings::default()
+            },
+            active: true,
+            validators: Validators::default(),
+            moved_to: None,
+            gone_ms: None,
+            last_poll: None,
+            interval_ms: None,
+            paused: false,
+        }
+    }
+
+    fn events(urls: impl Iterator<Item = String>, state: &str) -> Changes {
+        let event = |url| FeedEvent {
+            channel: "lore".to_owned(),
+            url,
+            state: state.to_owned(),
+            ..FeedEvent::default()
+        };
+        Changes {
+            feed_events: urls.map(event).collect(),
+            ..Changes::default()
+        }
+    }
+
+    fn state<'a>(board: &'a Board, url: &str) -> Option<&'a str> {
+        let feed = ("lore".to_owned(), url.to_owned());
+        board.seen.get(&feed).map(|event| &*event.state)
+    }
+
+    #[test]
+    fn what_is_seen_of_feeds_is_bounded_goes_with_them_and_is_kept_up() {
+        let mut board = Board::default();
+        let all = (0..SEEN + 5).map(|n| n.to_string());
+        board.take(&mut events(all, "error"), false);
+        assert_eq!(board.seen.len(), SEEN);
+        let one = || std::iter::once("7".to_owned());
+        board.take(&mut events(one(), "ok"), false);
+        assert_eq!(state(&board, "7"), Some("ok"), "it is known already");
+        let feeds = || vec![feed("7"), feed("8"), feed("new")];
+        board.take_settings(vec![channel("lore")], feeds());
+        assert_eq!(board.seen.len(), 2, "the others are gone");
+        let new = || std::iter::once("new".to_owned());
+        board.take(&mut events(new(), "gone"), false);
+        assert_eq!(state(&board, "new"), Some("gone"), "there is room again");
+        // Also where no setting has changed.
+        let other = std::iter::once("other".to_owned());
+        board.take(&mut events(other, "ok"), false);
+        board.take_settings(vec![channel("lore")], feeds());
+        assert_eq!(board.seen.len(), 3);
+        board.take_settings(vec![channel("news")], feeds());
+        assert!(board.seen.is_empty(), "their channel is gone");
     }
 }

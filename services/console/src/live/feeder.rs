@@ -1,5 +1,6 @@
 //! Follows the database: everything at first, then what has changed.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,11 +108,14 @@ async fn look(
     }
     if with_settings {
         let (channels, feeds) = (site.store.channels().await?, site.store.feeds(None).await?);
+        let mut there = HashMap::new();
         let mut fleet = site.fleet_mut();
         for row in &channels {
             // Without a source that says so each second.
             fleet.raise_head(&row.channel.name, row.channel.head);
+            there.insert(&*row.channel.name, row.active);
         }
+        fleet.set_channels(&there);
         drop(fleet);
         site.board_mut().take_settings(channels, feeds);
     }
@@ -132,7 +136,8 @@ fn take(site: &Site, changes: &mut Changes, anew: bool) {
         fleet.remove(id);
     }
     for row in changes.receivers.drain(..) {
-        fleet.put_receiver(facts(row));
+        let facts = facts(&mut fleet, row);
+        fleet.put_receiver(facts);
     }
     for pulse in &changes.pulses {
         fleet.put_head(&pulse.channel, pulse.head);
@@ -147,8 +152,9 @@ fn take(site: &Site, changes: &mut Changes, anew: bool) {
 
 /// What the fleet keeps of a receiver.
 #[must_use]
-pub fn facts(row: ReceiverRow) -> Facts {
+pub fn facts(fleet: &mut Fleet, row: ReceiverRow) -> Facts {
     Facts {
+        channels: row.channels.iter().map(|name| fleet.word(name)).collect(),
         id: row.id,
         name: row.name,
         label: row.label.unwrap_or_default(),

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use feed::Entry;
 use feed::payload::encode;
 use serde_json::Value;
-use store::{Batch, Draft, FeedEvent, FeedHour, Kind, ProgressRow, RelayRow, SampleRow};
+use store::{
+    Batch, Draft, FeedEvent, FeedHour, Kind, ProgressRow, PulseRow, RelayRow, SampleRow, StateRow,
+};
 
 use super::*;
 use crate::clock::now_ms;
@@ -26,7 +28,7 @@ async fn the_overview_says_what_there_is(place: bench::Place) {
     let empty = operator.get("/api/v1/overview").await.json();
     assert_eq!(empty["source"]["state"], "none");
     assert_eq!(empty["channels"], serde_json::json!([]));
-    bench.populate().await;
+    let [.., last] = bench.populate().await;
     let overview = operator.get("/api/v1/overview").await.json();
     assert_eq!(overview["source"]["state"], "ok");
     assert_eq!(overview["source"]["public_address"], "feeds.example:4433");
@@ -65,6 +67,31 @@ async fn the_overview_says_what_there_is(place: bench::Place) {
         operator.get("/api/v1/overview").await.json()["relays"]["healthy"],
         1
     );
+    // Who is away is neither behind nor among those who have everything.
+    let away = StateRow {
+        connected: false,
+        ..bench::state(last, "offline")
+    };
+    let pulse = PulseRow {
+        connected: 2,
+        unicast: 0,
+        behind: 0,
+        ..bench::pulse()
+    };
+    bench
+        .write(Batch {
+            states: vec![away],
+            pulses: vec![pulse],
+            ..Batch::default()
+        })
+        .await;
+    bench
+        .until(|site| site.board().pulses.values().any(|p| p.connected == 2))
+        .await;
+    let overview = operator.get("/api/v1/overview").await.json();
+    let of = |name: &str| overview["receivers"][name].as_u64().unwrap();
+    let counts = ["total", "connected", "delivered", "behind"].map(of);
+    assert_eq!(counts, [3, 2, 2, 0]);
 }
 
 async fn receivers_are_listed_and_found(place: bench::Place) {
@@ -426,6 +453,7 @@ fn fill(bench: &Bench, all: usize) {
             tags: Vec::new(),
             software: "x".into(),
             address: "192.0.2.1:1".into(),
+            channels: Vec::new(),
             enrolled_ms: 1,
             seen_ms: 1,
             revoked_ms: None,
@@ -452,6 +480,7 @@ async fn a_hundred_thousand_are_paged() {
     const ALL: usize = 100_000;
     let bench = Bench::start(bench::Place::sqlite()).await;
     let operator = bench.operator().await;
+    bench.opened.store.open_channel("lore").await.unwrap();
     fill(&bench, ALL);
     let mut names = Vec::new();
     let mut path = "/api/v1/receivers?limit=500&rung=amt".to_owned();

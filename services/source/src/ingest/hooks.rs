@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 
 use super::FeedState;
+use crate::metrics::RecordMetrics;
 
 /// A feed is asked at once this often at most: its server is somebody else's.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -38,8 +39,29 @@ pub struct PollReport {
 pub struct Hooks {
     /// Has it poll at once.
     pub refresh: Arc<Notify>,
-    /// Where its polls are told; those for which there is no room are not.
-    pub reports: Option<mpsc::Sender<PollReport>>,
+    /// Where its polls are told.
+    pub reports: Option<Reports>,
+}
+
+/// Where polls are told. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Reports {
+    to: mpsc::Sender<PollReport>,
+    metrics: RecordMetrics,
+}
+
+impl Reports {
+    /// They go to `to`. Those that do not are counted as rows of feeds that were dropped.
+    pub fn new(to: mpsc::Sender<PollReport>, metrics: RecordMetrics) -> Self {
+        Self { to, metrics }
+    }
+
+    /// Tells of a poll, if there is room: nobody waits for it.
+    pub(super) fn tell(&self, report: PollReport) {
+        if self.to.try_send(report).is_err() {
+            self.metrics.dropped("feeds", 1);
+        }
+    }
 }
 
 /// The feeds that can be asked at once.
@@ -116,6 +138,32 @@ mod tests {
         );
         refreshes.set("lore", "http://a/", None);
         assert!(!refreshes.ask("lore", "http://a/"));
+    }
+
+    #[test]
+    fn polls_that_find_no_room_are_counted() {
+        let metrics = RecordMetrics::default();
+        let (to, mut told) = mpsc::channel(1);
+        let reports = Reports::new(to, metrics.clone());
+        let tell = |at_ms| {
+            reports.tell(PollReport {
+                channel: "lore".to_owned(),
+                url: "http://a/".to_owned(),
+                at_ms,
+                state: FeedState::Ok,
+                detail: String::new(),
+                entries: 0,
+                excerpt: None,
+            });
+        };
+        (1..4).for_each(tell);
+        assert_eq!(metrics.counted("feeds"), (2, 0));
+        assert!(told.try_recv().is_ok_and(|poll| poll.at_ms == 1));
+        tell(4);
+        assert_eq!(metrics.counted("feeds"), (2, 0), "there is room again");
+        drop(told);
+        tell(5);
+        assert_eq!(metrics.counted("feeds"), (3, 0), "nobody records any more");
     }
 
     #[test]

@@ -317,7 +317,7 @@ impl Ingest {
     /// Tells those who want to hear of each poll; they do not hold it up.
     fn report(&mut self, at_ms: u64, state: FeedState, detail: &str) {
         if let Some(reports) = &self.settings.hooks.reports {
-            let _ = reports.try_send(PollReport {
+            reports.tell(PollReport {
                 channel: self.settings.channel.clone(),
                 url: self.settings.feed.url.clone(),
                 at_ms: i64::try_from(at_ms).unwrap_or(i64::MAX),

@@ -65,7 +65,7 @@ impl RecordMetrics {
         let inner = &self.0;
         let help = "Rows written for the console";
         r.register("records_written", help, inner.written.clone());
-        let help = "Rows for the console that were not written, because the database was away for too long or another source took over";
+        let help = "Rows for the console that were not written, because the database was away for too long, another source took over, or too many came at once";
         r.register("records_dropped", help, inner.dropped.clone());
         let help = "Rows for the console that wait to be written";
         r.register("records_waiting", help, inner.waiting.clone());

@@ -45,6 +45,8 @@ pub struct Place {
     moved: u64,
     /// The first and the last seq that were published while it was connected.
     spans: Vec<(u64, u64)>,
+    /// The receiver does not ask for this channel any more.
+    left: bool,
 }
 
 /// Outputs of a receiver have come from one seq to another.
@@ -71,17 +73,22 @@ pub struct Tally {
     pub replicated: u64,
     /// See above.
     pub unicast: u64,
-    /// Of all, those that hold the head.
+    /// Of the connected ones, those that hold the head.
     pub delivered: u64,
-    /// Of all, the others.
+    /// Of the connected ones, the others.
     pub behind: u64,
     /// The lowest cursor of a connected one that is behind.
     pub lowest: Option<u64>,
 }
 
 impl Tally {
-    fn on(&mut self, rung: &str) {
+    /// Counts a connected one.
+    fn on(&mut self, rung: &str, is_behind: bool) {
         self.connected += 1;
+        match is_behind {
+            true => self.behind += 1,
+            false => self.delivered += 1,
+        }
         match rung {
             "multicast" => self.multicast += 1,
             "amt" => self.amt += 1,
@@ -128,11 +135,13 @@ impl Place {
             written: None,
             moved: 0,
             spans: Vec::new(),
+            left: false,
         }
     }
 
     /// It is served from now on, and to get what follows `head`.
     fn connect(&mut self, session: &SessionRow, head: u64) {
+        self.left = false;
         let row = &mut self.row;
         row.connected = true;
         row.rung = "unicast".to_owned();
@@ -159,6 +168,14 @@ impl Place {
         row.rtt_us = None;
         if let Some(last) = self.spans.last_mut().filter(|span| span.1 == u64::MAX) {
             last.1 = head;
+        }
+    }
+
+    /// The receiver has connected without it: it counts for nothing here until it asks for it again.
+    fn leave(&mut self, at_ms: i64, head: u64) {
+        self.left = true;
+        if self.row.connected {
+            self.disconnect(at_ms, "the receiver does not ask for it any more", head);
         }
     }
 
@@ -225,10 +242,20 @@ impl Fleet {
         }
     }
 
-    /// Only these are still known to the database; who is connected is all the same.
-    pub fn retain(&mut self, known: &std::collections::BTreeSet<Uuid>) {
+    /// Only these are still known to the database, with the channels that they asked for last; who is
+    /// connected is all the same.
+    pub fn retain(&mut self, known: &BTreeMap<Uuid, Vec<String>>) {
         self.receivers
-            .retain(|id, receiver| receiver.live.is_some() || known.contains(id));
+            .retain(|id, receiver| receiver.live.is_some() || known.contains_key(id));
+        for (id, receiver) in &mut self.receivers {
+            // An empty list says nothing: nobody is let in with it.
+            let asked = known.get(id).filter(|asked| !asked.is_empty());
+            if let (Some(asked), None) = (asked, &receiver.live) {
+                for (channel, place) in &mut receiver.places {
+                    place.left = !asked.contains(channel);
+                }
+            }
+        }
     }
 
     /// Nothing of it was written: it has to be said again.
@@ -255,6 +282,11 @@ impl Fleet {
             .is_some_and(|(newer, _)| *newer > live.0)
         {
             return;
+        }
+        for (channel, place) in &mut receiver.places {
+            if !channels.contains(channel) {
+                place.leave(live.1.began_ms, head(channel));
+            }
         }
         for channel in channels {
             let new = || Place::new(id, channel, live.1.began_ms);
@@ -391,21 +423,21 @@ impl Fleet {
     pub fn tally(&self, channel: &str, head: u64) -> Tally {
         let mut tally = Tally::default();
         for receiver in self.receivers.values() {
-            let Some(Place { row, .. }) = receiver.places.get(channel) else {
+            let place = receiver.places.get(channel);
+            let Some(Place { row, .. }) = place.filter(|place| !place.left) else {
                 continue;
             };
             tally.receivers += 1;
-            let cursor = row.cursor.unwrap_or(0);
-            if cursor >= head {
-                tally.delivered += 1;
-            } else {
-                tally.behind += 1;
-                if row.connected {
-                    tally.lowest = Some(tally.lowest.map_or(cursor, |l| l.min(cursor)));
-                }
+            if !row.connected {
+                continue;
             }
-            if row.connected {
-                tally.on(&row.rung);
+            let is_behind = row.cursor.unwrap_or(0) < head;
+            tally.on(&row.rung, is_behind);
+            if is_behind {
+                // One that has confirmed nothing yet begins with the last updates, not the first ones.
+                let begin = || head.saturating_sub(row.backlog.max(1));
+                let cursor = row.cursor.unwrap_or_else(begin);
+                tally.lowest = Some(tally.lowest.map_or(cursor, |l| l.min(cursor)));
             }
         }
         tally
@@ -415,23 +447,22 @@ impl Fleet {
     pub fn tally_all(&self, heads: &BTreeMap<String, u64>) -> Tally {
         let mut tally = Tally::default();
         for receiver in self.receivers.values() {
+            let places = receiver.places.iter();
+            let mut places = places.filter(|(_, place)| !place.left).peekable();
+            if places.peek().is_none() {
+                continue;
+            }
             tally.receivers += 1;
             let mut rung = None;
-            let mut behind = false;
-            for (channel, place) in &receiver.places {
+            let mut is_behind = false;
+            for (channel, place) in places.filter(|(_, place)| place.row.connected) {
                 let head = heads.get(channel).copied().unwrap_or(0);
-                behind |= place.row.cursor.unwrap_or(0) < head;
-                if place.row.connected {
-                    let known = rung.unwrap_or("multicast");
-                    rung = Some(worse(known, &place.row.rung));
-                }
-            }
-            match behind {
-                true => tally.behind += 1,
-                false => tally.delivered += 1,
+                is_behind |= place.row.cursor.unwrap_or(0) < head;
+                let known = rung.unwrap_or("multicast");
+                rung = Some(worse(known, &place.row.rung));
             }
             if let Some(rung) = rung {
-                tally.on(rung);
+                tally.on(rung, is_behind);
             }
         }
         tally

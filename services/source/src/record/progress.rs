@@ -16,6 +16,8 @@ const AGE_MS: i64 = 3_600_000;
 pub struct Progress {
     channel: String,
     head: u64,
+    /// The head when it began to follow, and when that was. What was published until then is at least as old.
+    begun: (u64, i64),
     /// The updates up to the head, without a hole.
     open: VecDeque<Open>,
 }
@@ -46,11 +48,12 @@ impl Open {
 }
 
 impl Progress {
-    /// Of a channel whose last published seq is `head`: what came before is not followed.
-    pub fn new(channel: &str, head: u64) -> Self {
+    /// Of a channel whose last published seq is `head` at `now_ms`: what came before is not followed.
+    pub fn new(channel: &str, head: u64, now_ms: i64) -> Self {
         Self {
             channel: channel.to_owned(),
             head,
+            begun: (head, now_ms),
             open: VecDeque::new(),
         }
     }
@@ -64,7 +67,7 @@ impl Progress {
     pub fn published(&mut self, head: u64, expected: u64, now_ms: i64) {
         if head < self.head {
             // The database was set back; the numbers mean other updates.
-            *self = Self::new(&self.channel, head);
+            *self = Self::new(&self.channel, head, now_ms);
             return;
         }
         // More than are followed are not even counted.
@@ -121,14 +124,23 @@ impl Progress {
     }
 
     /// For how long, in milliseconds, one whose outputs hold everything up to `cursor` has been
-    /// behind. Of what was published before it was followed, only that it is longer ago is known.
+    /// behind: since the first update that it lacks was published. Where that one is not followed, it
+    /// is at least so long.
     pub fn behind_ms(&self, cursor: u64, now_ms: i64) -> u64 {
-        let first = self.open.front().map_or(u64::MAX, |open| open.row.seq);
-        let at = usize::try_from((cursor + 1).saturating_sub(first)).unwrap_or(usize::MAX);
-        let open = self.open.get(at).filter(|_| cursor < self.head);
-        open.map_or(0, |open| {
-            u64::try_from(now_ms - open.row.published_ms).unwrap_or(0)
-        })
+        if cursor >= self.head {
+            return 0;
+        }
+        let (begun, begun_ms) = self.begun;
+        let since_ms = if cursor < begun {
+            begun_ms
+        } else {
+            let first = self.open.front().map_or(u64::MAX, |open| open.row.seq);
+            // One that is not followed any more is older than all that are.
+            let at = usize::try_from((cursor + 1).saturating_sub(first)).unwrap_or(usize::MAX);
+            let open = self.open.get(at);
+            open.map_or(begun_ms, |open| open.row.published_ms)
+        };
+        u64::try_from(now_ms.saturating_sub(since_ms)).unwrap_or(0)
     }
 
     /// How many were published since `from_ms`, of those that are followed.
@@ -152,7 +164,7 @@ mod tests {
 
     #[test]
     fn half_most_and_all_have_their_times() {
-        let mut progress = Progress::new("lore", 10);
+        let mut progress = Progress::new("lore", 10, 500);
         progress.published(12, 200, 1_000);
         assert_eq!(rows(&mut progress).len(), 2);
         assert_eq!(rows(&mut progress), [], "no news");
@@ -180,9 +192,27 @@ mod tests {
         assert_eq!(progress.behind_ms(12, 5_000), 0);
     }
 
+    /// After a restart nothing is known of the updates before it but that they are older.
+    #[test]
+    fn who_was_behind_before_it_began_is_behind_for_at_least_that_long() {
+        let mut progress = Progress::new("lore", 5_000, 1_000);
+        assert_eq!(progress.behind_ms(5_000, 61_000), 0, "it holds everything");
+        assert_eq!(progress.behind_ms(4_999, 61_000), 60_000);
+        assert_eq!(progress.behind_ms(0, 61_000), 60_000);
+        progress.published(5_001, 1, 62_000);
+        assert_eq!(progress.behind_ms(10, 63_000), 62_000);
+        assert_eq!(progress.behind_ms(5_000, 63_000), 1_000);
+        // More at once than are followed: those that are not were published before those that are.
+        progress.published(50_000, 1, 70_000);
+        assert_eq!(progress.behind_ms(6_000, 71_000), 1_000);
+        assert_eq!(progress.behind_ms(10, 71_000), 70_000);
+        // The clock was set back.
+        assert_eq!(progress.behind_ms(10, 0), 0);
+    }
+
     #[test]
     fn it_stays_bounded_and_survives_a_database_that_was_set_back() {
-        let mut progress = Progress::new("lore", 0);
+        let mut progress = Progress::new("lore", 0, 4);
         progress.published(1_000_000, 3, 5);
         assert_eq!(rows(&mut progress).len(), FOLLOWED);
         progress.published(1_000_010, 3, 6);

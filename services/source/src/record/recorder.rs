@@ -350,7 +350,7 @@ impl Recorder {
         self.progress.retain(|name, _| there(name));
         for channel in &status.channels {
             let (name, head) = (&channel.channel, channel.head);
-            let new = || Progress::new(name, head);
+            let new = || Progress::new(name, head, now_ms);
             let progress = self.progress.entry(name.clone()).or_insert_with(new);
             if head != progress.head() {
                 progress.published(head, self.fleet.connected_to(name), now_ms);
@@ -443,8 +443,9 @@ impl Recorder {
         self.known_at = Some(Instant::now());
         let asked = timeout(PATIENCE, self.parts.store.receivers()).await;
         if let Ok(Ok(rows)) = asked {
-            let admitted = rows.iter().filter(|row| row.revoked_ms.is_none());
-            self.fleet.retain(&admitted.map(|row| row.id).collect());
+            let admitted = rows.into_iter().filter(|row| row.revoked_ms.is_none());
+            let known = admitted.map(|row| (row.id, row.channels));
+            self.fleet.retain(&known.collect());
         }
     }
 

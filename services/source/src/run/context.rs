@@ -8,13 +8,12 @@ use feed::fetch::{FetchConfig, Limits};
 use feed::schedule;
 use flexicast_tokio::source::SourceHandle;
 use store::{Records, Store};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::board::Board;
 use crate::config::Config;
 use crate::data::DataFolder;
-use crate::ingest::{Bounds, PollReport, Refreshes};
+use crate::ingest::{Bounds, Refreshes, Reports};
 use crate::metrics::Metrics;
 use crate::publish::Terms;
 use crate::transport::Open;
@@ -44,7 +43,7 @@ pub(super) struct Context {
     /// The feeds that can be asked at once.
     pub(super) refreshes: Refreshes,
     /// Where polls are told.
-    pub(super) reports: mpsc::Sender<PollReport>,
+    pub(super) reports: Reports,
 }
 
 impl Context {

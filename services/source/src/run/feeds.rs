@@ -294,8 +294,9 @@ mod tests {
     use super::*;
     use crate::data::DataFolder;
     use crate::data::identity::Identity;
+    use crate::ingest::Reports;
     use crate::ingest::tests::faults::{Fault, Faulty};
-    use crate::metrics::Metrics;
+    use crate::metrics::{Metrics, RecordMetrics};
     use crate::publish::Terms;
     use crate::transport::{Open, StoreBacklog};
 
@@ -328,7 +329,7 @@ mod tests {
             first_polls: Spread::default(),
             bounds: crate::ingest::Bounds::default(),
             refreshes: crate::ingest::Refreshes::default(),
-            reports: tokio::sync::mpsc::channel(1).0,
+            reports: Reports::new(tokio::sync::mpsc::channel(1).0, RecordMetrics::default()),
             config,
         })
     }

@@ -36,7 +36,7 @@ use crate::config::{Config, PublicAddress};
 use crate::data::DataFolder;
 use crate::data::identity::Identity;
 use crate::http::{Pages, Sample, View};
-use crate::ingest::{Bounds, PollReport, Refreshes};
+use crate::ingest::{Bounds, PollReport, Refreshes, Reports};
 use crate::metrics::Metrics;
 use crate::publish::Terms;
 use crate::record::Orders;
@@ -48,7 +48,7 @@ use ending::Parts;
 use link::Link;
 use supervisor::Supervisor;
 
-/// Polls of feeds that wait to be recorded; further ones are not.
+/// Polls of feeds that wait to be recorded; further ones are counted as dropped.
 const POLLS: usize = 1024;
 
 /// Why the source ended, other than by a signal.
@@ -119,6 +119,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     let info = describe::describe(&config, &address, local, http, &identity.pin);
     let (info, infos) = watch::channel(info);
     let (reports, polls) = mpsc::channel(POLLS);
+    let reports = Reports::new(reports, metrics.records());
     let link = Link::prepare(&folder, &*store, address, config.next_pin).await?;
     let context = Arc::new(Context {
         terms: terms(&config),

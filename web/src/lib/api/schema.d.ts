@@ -833,7 +833,7 @@ export interface components {
             at_ms: number | null;
             /**
              * Format: int64
-             * @description How many do not.
+             * @description How many connected ones do not.
              */
             behind: number;
             /**
@@ -843,7 +843,7 @@ export interface components {
             copy_bytes: number;
             /**
              * Format: int64
-             * @description How many receivers have everything.
+             * @description How many connected receivers have everything.
              */
             delivered: number;
             /**
@@ -1507,7 +1507,7 @@ export interface components {
             at_ms: number;
             /**
              * Format: double
-             * @description Those that did not have everything.
+             * @description Connected ones that did not have everything.
              */
             behind: number;
             /**
@@ -1954,12 +1954,12 @@ export interface components {
         Totals: components["schemas"]["Counts"] & {
             /**
              * Format: int64
-             * @description How many do not.
+             * @description How many connected ones do not.
              */
             behind: number;
             /**
              * Format: int64
-             * @description How many have everything of all their channels.
+             * @description How many connected ones have everything of all their channels.
              */
             delivered: number;
             /**

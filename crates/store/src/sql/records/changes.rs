@@ -1,5 +1,7 @@
 //! What changed since a number, and everything.
 
+use std::collections::BTreeMap;
+
 use super::read::{
     read_feed_event, read_info, read_move, read_progress, read_pulse, read_relay, read_state,
     receiver_id, select_feed_events, select_info, select_moves, select_progress, select_pulses,
@@ -20,6 +22,9 @@ const PART: i64 = 10_000;
 /// How much of what happened is in everything.
 const LAST_MOVES: i64 = 200;
 const LAST_PROGRESS: i64 = 1000;
+
+/// Feeds whose last event is in everything.
+const FEEDS: i64 = 10_000;
 
 /// Reads a row, and its change.
 type ReadRow<T> = fn(&Session, &Row) -> Result<(u64, T), StoreError>;
@@ -216,15 +221,22 @@ impl SqlStore {
         for row in rows.iter().rev() {
             changes.moves.push(read_move(&session, row)?);
         }
-        let rows = session
-            .rows(
-                select_feed_events!("ORDER BY id DESC LIMIT $1"),
-                values![LAST_MOVES],
-            )
-            .await?;
-        for row in rows.iter().rev() {
-            changes.feed_events.push(read_feed_event(&session, row)?);
+        let newest = select_feed_events!("ORDER BY id DESC LIMIT $1");
+        // What was seen of a feed last may be from long before what was seen of others.
+        let of_each_feed = select_feed_events!(
+            "WHERE id IN (SELECT (SELECT MAX(e.id) FROM feed_events e
+                     WHERE e.channel = c.name AND e.url = f.url)
+                 FROM feeds f JOIN channels c ON c.id = f.channel_id WHERE f.active AND c.active)
+             ORDER BY id DESC LIMIT $1"
+        );
+        let mut events = BTreeMap::new();
+        for (sql, most) in [(newest, LAST_MOVES), (of_each_feed, FEEDS)] {
+            for row in session.rows(sql, values![most]).await? {
+                let event = read_feed_event(&session, &row)?;
+                events.insert(event.id, event);
+            }
         }
+        changes.feed_events = events.into_values().collect();
         let rows = session
             .rows(
                 select_progress!("ORDER BY change DESC LIMIT $1"),

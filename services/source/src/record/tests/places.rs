@@ -1,6 +1,6 @@
 //! Where receivers stand, and when it is written.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use flexicast_tokio::source::{Move, ReceiverChannel, ReceiverStatus};
@@ -13,6 +13,11 @@ use crate::record::fleet::Fleet;
 
 /// One of many receivers that are connected.
 fn connected(fleet: &mut Fleet, n: usize) {
+    connect(fleet, n, n as u64, &[CHANNEL]);
+}
+
+/// A receiver connects, and asks for these channels.
+fn connect(fleet: &mut Fleet, n: usize, number: u64, channels: &[&str]) {
     let session = SessionRow {
         id: i64::try_from(n).unwrap(),
         receiver: id(n),
@@ -23,8 +28,8 @@ fn connected(fleet: &mut Fleet, n: usize) {
         ended_ms: None,
         end_cause: None,
     };
-    let live = (n as u64, session);
-    fleet.connected(id(n), live, &[CHANNEL.to_owned()], |_| 0);
+    let channels: Vec<String> = channels.iter().map(|&name| name.to_owned()).collect();
+    fleet.connected(id(n), (number, session), &channels, |_| 0);
 }
 
 /// What the transport sees of it.
@@ -153,4 +158,77 @@ fn a_move_is_not_undone_by_what_was_seen_before_it() {
     // By the next one it may have gone back: that counts.
     fleet.seen(&status(0, 3, 1.0), 7, 7);
     assert_eq!(moves(&mut fleet, later)[0].rung, "unicast");
+}
+
+/// Who is away gets everything when it is back: until then it is away, and not behind.
+#[test]
+fn only_who_is_connected_is_behind_or_holds_everything() {
+    let mut fleet = Fleet::default();
+    for n in 0..5 {
+        connected(&mut fleet, n);
+        let cursor = if n == 0 { 7 } else { 10 };
+        fleet.seen(&status(n, cursor, 1.0), 0, 2);
+    }
+    for n in 3..5 {
+        let session = fleet.disconnected(id(n), n as u64, 5, "gone", |_| 10);
+        assert!(session.is_some());
+    }
+    let heads = |head| BTreeMap::from([(CHANNEL.to_owned(), head)]);
+    for (head, delivered, behind) in [(10, 2, 1), (12, 0, 3)] {
+        let tally = fleet.tally(CHANNEL, head);
+        assert_eq!((tally.receivers, tally.connected), (5, 3));
+        assert_eq!((tally.delivered, tally.behind), (delivered, behind));
+        assert_eq!(tally.lowest, Some(7));
+        let all = fleet.tally_all(&heads(head));
+        assert_eq!((all.receivers, all.connected), (5, 3));
+        assert_eq!((all.delivered, all.behind), (delivered, behind));
+    }
+}
+
+/// It does not get what was published long before it came.
+#[test]
+fn who_has_just_come_is_behind_by_what_it_is_to_get() {
+    let mut fleet = Fleet::default();
+    connected(&mut fleet, 0);
+    let mut seen = status(0, 0, 1.0);
+    (seen.channels[0].cursor, seen.channels[0].backlog) = (None, 8);
+    fleet.seen(&seen, 0, 2);
+    let tally = fleet.tally(CHANNEL, 1_000);
+    assert_eq!((tally.behind, tally.lowest), (1, Some(992)));
+}
+
+#[test]
+fn a_channel_that_is_not_asked_for_any_more_counts_no_longer() {
+    let (mut fleet, start) = (Fleet::default(), Instant::now());
+    connect(&mut fleet, 0, 1, &[CHANNEL, "news"]);
+    moves(&mut fleet, start);
+    assert_eq!(fleet.tally("news", 0).receivers, 1);
+    // It replaces its connection: nobody has said that it was gone.
+    connect(&mut fleet, 0, 2, &[CHANNEL]);
+    let rows = moves(&mut fleet, start);
+    let news = rows.iter().find(|row| row.channel == "news").unwrap();
+    assert_eq!((news.connected, news.rung.as_str()), (false, "offline"));
+    assert_eq!(fleet.tally("news", 9).receivers, 0);
+    assert_eq!(fleet.connected_to("news"), 0);
+    let heads = BTreeMap::from([("news".to_owned(), 9)]);
+    let all = fleet.tally_all(&heads);
+    assert_eq!((all.receivers, all.connected, all.behind), (1, 1, 0));
+    connect(&mut fleet, 0, 3, &[CHANNEL, "news"]);
+    let tally = fleet.tally("news", 9);
+    assert_eq!((tally.receivers, tally.connected, tally.behind), (1, 1, 1));
+    // Another source has seen it since, and knows what it asks for now.
+    let known = |channels: &[&str]| {
+        let channels = channels.iter().map(|&name| name.to_owned());
+        BTreeMap::from([(id(0), channels.collect::<Vec<_>>())])
+    };
+    fleet.retain(&known(&[CHANNEL]));
+    assert_eq!(fleet.tally("news", 9).receivers, 1, "it is connected here");
+    fleet.disconnected(id(0), 3, 5, "gone", |_| 9);
+    fleet.retain(&known(&[]));
+    assert_eq!(fleet.tally("news", 9).receivers, 1, "nothing is known");
+    fleet.retain(&known(&[CHANNEL]));
+    assert_eq!(fleet.tally("news", 9).receivers, 0);
+    assert_eq!(fleet.tally(CHANNEL, 9).receivers, 1);
+    fleet.retain(&BTreeMap::new());
+    assert_eq!(fleet.tally(CHANNEL, 9).receivers, 0);
 }
