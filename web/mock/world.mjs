@@ -389,7 +389,7 @@ export class World {
     }
     const warnings = this.publicAddress
       ? []
-      : [{ code: "public-address-missing", text: "PUBLIC_ADDRESS is not set: enrolment links name an address that receivers elsewhere cannot reach." }];
+      : [{ code: "public-address", text: "PUBLIC_ADDRESS is not set: enrolment links name an address that receivers elsewhere cannot reach." }];
     return {
       as_of_ms: this.now(),
       database_ok: true,

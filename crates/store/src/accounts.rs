@@ -82,6 +82,16 @@ pub trait Accounts: Send + Sync {
         idle: Duration,
     ) -> Result<Option<WebSession>, StoreError>;
 
+    /// As [`Self::web_session`], and nothing is noted: for what browsers do without anybody.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn idle_web_session(
+        &self,
+        hash: &Hash,
+        idle: Duration,
+    ) -> Result<Option<WebSession>, StoreError>;
+
     /// Signs a browser out. Returns whether it was signed in.
     ///
     /// # Errors

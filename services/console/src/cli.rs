@@ -182,7 +182,8 @@ pub fn command() -> Clap {
         .subcommand(
             Clap::new("setup-link")
                 .about("Makes a new link for the first operator, instead of the one before")
-                .args(database()),
+                .args(database())
+                .args(TABLE.options_of(&["listen"])),
         )
         .subcommand(
             Clap::new("user")
@@ -245,6 +246,9 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert!(matches!(command(&["setup-link"]), Command::SetupLink));
+        // The link names the console that listens there.
+        let link = command(&["setup-link", "--listen", ":1"]);
+        assert_eq!(link, Command::SetupLink);
         let add = command(&["user", "add", "ann", "--role", "operator"]);
         let Command::AddUser {
             name,
@@ -278,7 +282,8 @@ mod tests {
             &["user", "add", "x", "--role", "root"],
             &["config"],
             &["nonsense"],
-            &["setup-link", "--listen", ":1"],
+            &["setup-link", "--session-time", "1h"],
+            &["user", "list", "--listen", ":1"],
         ] {
             assert!(read(bad).is_err(), "{bad:?}");
         }

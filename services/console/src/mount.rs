@@ -43,7 +43,8 @@ impl Console {
     /// says where it is and, if there is nobody yet who may use it, prints the link for the first to
     /// standard output.
     pub async fn serve(mut self, listener: TcpListener) {
-        let address = listener.local_addr().ok();
+        let address = listener.local_addr();
+        let address = address.unwrap_or_else(|_| crate::config::LISTEN.into());
         let base = setup::base(&self.site.settings, address);
         info!("the console is at {base}");
         match setup::new_link(&*self.site.accounts, &base).await {

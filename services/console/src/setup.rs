@@ -7,21 +7,18 @@ use store::Accounts;
 use crate::auth::secret;
 use crate::config::SiteSettings;
 
-/// Where browsers find the console, as far as is known; with a slash at the end.
+/// Where browsers find the console that listens there; with a slash at the end.
 #[must_use]
-pub fn base(settings: &SiteSettings, listening: Option<SocketAddr>) -> String {
-    match (&settings.public_url, listening) {
-        (Some(url), _) => url.to_string(),
-        (None, Some(address)) => {
-            // Whoever listens everywhere is found at home, too.
-            let address = match address.ip().is_unspecified() {
-                true => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), address.port()),
-                false => address,
-            };
-            format!("http://{address}/")
-        }
-        (None, None) => "http://localhost:9470/".to_owned(),
+pub fn base(settings: &SiteSettings, listening: SocketAddr) -> String {
+    if let Some(url) = &settings.public_url {
+        return url.to_string();
     }
+    // Whoever listens everywhere is found at home, too.
+    let address = match listening.ip().is_unspecified() {
+        true => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), listening.port()),
+        false => listening,
+    };
+    format!("http://{address}/")
 }
 
 /// Makes a new link, instead of the one before; `None` if there is somebody already.

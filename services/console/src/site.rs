@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
 
 use service::places::{Bounds, Places};
 use store::{Accounts, Records, Store};
@@ -11,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::api::overview::Overview;
-use crate::auth::limit::Buckets;
+use crate::auth::limit::Limits;
 use crate::auth::password::Passwords;
 use crate::config::{SecureCookies, SiteSettings};
 use crate::fleet::Fleet;
@@ -53,27 +52,6 @@ pub struct Site {
     news: watch::Sender<u64>,
     nudge: Notify,
     settings_due: AtomicBool,
-}
-
-/// How often somebody may try.
-#[derive(Debug)]
-pub struct Limits {
-    /// To sign in, from an address.
-    pub by_address: Buckets<std::net::IpAddr>,
-    /// To sign in, with a name.
-    pub by_name: Buckets<String>,
-    /// To have the console fetch something.
-    pub fetches: Buckets<i64>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            by_address: Buckets::new(10, Duration::from_secs(30)),
-            by_name: Buckets::new(50, Duration::from_secs(30)),
-            fetches: Buckets::new(20, Duration::from_secs(3)),
-        }
-    }
 }
 
 /// Whether the database answers, as far as is known.

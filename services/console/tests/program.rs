@@ -176,6 +176,18 @@ fn it_answers_prints_the_link_and_stops_when_told() {
     let (code, out, _) = run(&url, &link, "");
     assert_eq!(code, 0);
     assert!(out.contains("https://c.example/setup#"), "{out}");
+    // It leads to where the console listens.
+    let (code, out, _) = run(&url, &["setup-link", "--listen", ":9999"], "");
+    assert_eq!(code, 0);
+    assert!(out.contains(":9999/setup#"), "{out}");
+    let said = console(&url, &["setup-link"])
+        .env("FLEXFEED_CONSOLE_LISTEN", "0.0.0.0:9998")
+        .output()
+        .unwrap();
+    let out = String::from_utf8(said.stdout).unwrap();
+    assert!(out.contains("http://127.0.0.1:9998/setup#"), "{out}");
+    let (_, out, _) = run(&url, &["setup-link"], "");
+    assert!(out.contains("http://127.0.0.1:9470/setup#"), "{out}");
     let mut running = Running::start(&url);
     let link = format!("http://{}/setup#", running.address);
     assert!(running.link.starts_with(&link), "{}", running.link);

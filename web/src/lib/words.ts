@@ -180,7 +180,7 @@ export const DEFINITIONS = {
   behind: "Connected receivers that have not yet confirmed the channel's newest update. Right after an update that is normal for some milliseconds.",
   worst_lag: "How far the receiver that is most behind is: updates that it has not confirmed, and how old the first of those is.",
   offline: "Enrolled receivers without a connection. They get everything they missed when they come back.",
-  updates_per_min: "Updates that were published on the channel in the last minute. An update is one version of one entry.",
+  updates_per_min: "Updates a minute that were published on the channel, as the mean of the last hour. An update is one version of one entry.",
   head: "The number of the channel's newest update. Updates are numbered without gaps.",
   flow_bytes: "Bytes sent on the flow: sealed and sent once, for everybody on multicast and amt together.",
   copy_bytes: "Bytes of copies of the flow's packets, one for each receiver on replicated. They are sealed once.",
@@ -189,7 +189,7 @@ export const DEFINITIONS = {
   unicast_equivalent_bytes: "What the same deliveries would have cost if every receiver had been sent its own copy of everything.",
   saved: "1 − (flow + copies + unicast + repairs) ÷ what unicast to everybody would have cost, since the source started.",
   rtt: "Round-trip time between the source and the receiver on its own connection, smoothed.",
-  behind_updates: "Updates that the receiver has not confirmed yet, over all its channels.",
+  behind_updates: "Updates that the receiver has not confirmed yet. With several channels, those of the channel on which it is most behind.",
   key_sequence: "Number of the key epoch that the receiver has confirmed. It changes whenever somebody is removed.",
   cursor: "The last update up to which the receiver's files hold everything.",
   half_ms: "Time from publishing until half of the expected receivers had confirmed it.",
@@ -201,7 +201,7 @@ export const DEFINITIONS = {
   since: "Since when the receiver stands on this rung.",
   cause: "Why the receiver made its last move.",
   enrolled: "When the receiver first used an enrolment link.",
-  seen: "When the source last heard from the receiver.",
+  seen: "When the source last let the receiver in: when its present connection began, or the last one that it had.",
 } as const;
 
 /** Younger than this, an unconfirmed update is on its way and nobody is behind. */

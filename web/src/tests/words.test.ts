@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Move } from "../lib/api/types";
-import { causeWords, CAUSES, direction, feedWords, groupMoves, moveVerb, RUNGS, rungWords, verdict } from "../lib/words";
+import feedsPage from "../pages/Feeds.svelte?raw";
+import { causeWords, CAUSES, DEFINITIONS, direction, feedWords, groupMoves, moveVerb, RUNGS, rungWords, verdict } from "../lib/words";
 
 function move(id: number, at: number, more: Partial<Move> = {}): Move {
   return { id, at_ms: at, receiver: `r${id}`, name: `n${id}`, channel: "lore", from: "multicast", to: "unicast", cause: "heartbeat-lost", ...more };
@@ -12,6 +13,18 @@ describe("words", () => {
     const causes = ["joined", "probe-timeout", "ack-timeout", "heartbeat-lost", "relay-lost", "loss-too-high", "too-slow", "flow-invalid", "rekey-missed", "ejected", "left", "network-changed"];
     expect(Object.keys(CAUSES).sort()).toEqual([...causes].sort());
     for (const cause of causes) expect(causeWords(cause).text.length).toBeGreaterThan(20);
+  });
+
+  it("says of the numbers what the API says", () => {
+    expect(DEFINITIONS.updates_per_min).toContain("the last hour");
+    expect(DEFINITIONS.behind_updates).toContain("the channel on which it is most behind");
+    expect(DEFINITIONS.behind_updates).not.toContain("all its channels");
+    expect(DEFINITIONS.seen).toContain("let the receiver in");
+  });
+
+  it("asks for titles as the API takes them", () => {
+    expect(feedsPage).toContain('bind:value={title} maxlength="200"');
+    expect(feedsPage).not.toContain("take the feed's own");
   });
 
   it("shows what it does not know as it is", () => {

@@ -228,12 +228,19 @@ async fn browsers_sign_in_and_out(site: Site) {
     // It was idle for two minutes: that is noted once.
     raw.run("UPDATE web_sessions SET seen_at = seen_at - 120000")
         .await;
+    // What browsers do by themselves is not.
+    for _ in 0..2 {
+        let idle = accounts.idle_web_session(&[1; 32], IDLE).await.unwrap();
+        assert_eq!(idle.unwrap().seen_ms, found.seen_ms - 120_000);
+    }
     let busy = accounts.web_session(&[1; 32], IDLE).await.unwrap().unwrap();
     let later = accounts.web_session(&[1; 32], IDLE).await.unwrap().unwrap();
     assert!(later.seen_ms >= busy.seen_ms + 120_000);
     raw.run("UPDATE web_sessions SET seen_at = seen_at - 3600001")
         .await;
     assert_eq!(accounts.web_session(&[1; 32], IDLE).await.unwrap(), None);
+    let over = accounts.idle_web_session(&[1; 32], IDLE).await.unwrap();
+    assert_eq!(over, None);
     raw.run("UPDATE web_sessions SET seen_at = seen_at + 3600001")
         .await;
     assert!(

@@ -188,7 +188,9 @@ pub async fn create_channel(
     caller: Caller,
     Body(new): Body<NewChannel>,
 ) -> Result<(StatusCode, Json<Channel>), Problem> {
-    caller.may(Scope::Channels)?;
+    caller
+        .may_do(&site, Scope::Channels, "channel.create", &new.name)
+        .await?;
     let done = create(&site, &new).await;
     let detail = serde_json::to_value(&new).unwrap_or_default();
     caller
@@ -357,7 +359,9 @@ pub async fn rekey_channel(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<(StatusCode, Json<Asked>), Problem> {
-    caller.may(Scope::Channels)?;
+    caller
+        .may_do(&site, Scope::Channels, "channel.rekey", &name)
+        .await?;
     if site.board().channel(&name).is_none() {
         return Err(unknown(&name));
     }

@@ -141,7 +141,9 @@ pub async fn drain_source(
     State(site): State<Arc<Site>>,
     caller: Caller,
 ) -> Result<(StatusCode, Json<Asked>), Problem> {
-    caller.may(Scope::Source)?;
+    caller
+        .may_do(&site, Scope::Source, "source.drain", "")
+        .await?;
     let command = NewCommand {
         kind: "drain".to_owned(),
         ..NewCommand::default()

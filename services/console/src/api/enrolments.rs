@@ -11,6 +11,7 @@ use store::{NewToken, TokenRow};
 use utoipa::ToSchema;
 
 use super::extract::{Json as Body, Path};
+use super::overview::Warning;
 use super::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
@@ -20,6 +21,9 @@ use crate::site::Site;
 
 /// The longest link that receivers read, in bytes.
 const MAX_LINK: usize = 4_096;
+
+/// The word with which the source begins what is wrong with the address that links name.
+const ADDRESS: &str = "public-address";
 
 /// The longest label, in characters.
 const MAX_LABEL: usize = 100;
@@ -137,7 +141,9 @@ pub async fn create_enrolment(
     caller: Caller,
     Body(new): Body<NewEnrolment>,
 ) -> Result<(StatusCode, Json<EnrolmentLink>), Problem> {
-    caller.may(Scope::Enrolments)?;
+    caller
+        .may_do(&site, Scope::Enrolments, "enrolment.create", "")
+        .await?;
     let done = create(&site, &new).await;
     let target = match &done {
         Ok(made) => made.token_id.to_string(),
@@ -201,7 +207,7 @@ async fn create(site: &Site, new: &NewEnrolment) -> Result<EnrolmentLink, Proble
         )
     })?;
     let (address, warning) = match source.public_address.first() {
-        Some(address) => (address.clone(), None),
+        Some(address) => (address.clone(), doubts(&source.warnings)),
         None => (
             source.listen.clone(),
             Some(
@@ -251,6 +257,14 @@ async fn create(site: &Site, new: &NewEnrolment) -> Result<EnrolmentLink, Proble
     })
 }
 
+/// What the source says about the address that links name; nothing if it finds no fault with it.
+fn doubts(warnings: &[String]) -> Option<String> {
+    let all = warnings.iter().map(|text| Warning::of(text));
+    let about = all.filter(|warning| warning.code == ADDRESS);
+    let texts: Vec<String> = about.map(|warning| warning.text).collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
+}
+
 /// The link with this token. `address` is HOST:PORT.
 fn link(token: &str, address: &str, pins: &[String], channels: &[String]) -> String {
     let mut link = format!("flexfeed://{token}@{address}");
@@ -276,7 +290,14 @@ pub async fn revoke_enrolment(
     caller: Caller,
     Path(id): Path<i64>,
 ) -> Result<StatusCode, Problem> {
-    caller.may(Scope::Enrolments)?;
+    caller
+        .may_do(
+            &site,
+            Scope::Enrolments,
+            "enrolment.revoke",
+            &id.to_string(),
+        )
+        .await?;
     let done = match site.store.revoke_token(id).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(Problem::not_found(format!("there is no token {id}"))),
@@ -304,5 +325,19 @@ mod tests {
             link("T", "h:1", &[], &channels[..1]),
             "flexfeed://T@h:1?ch=lore"
         );
+    }
+
+    #[test]
+    fn a_link_comes_with_what_is_wrong_with_its_address() {
+        let said = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+            doubts(&texts)
+        };
+        let address = "public-address: PUBLIC_ADDRESS is not set: links name 127.0.0.1";
+        let other = "the disk is slow";
+        let text = "PUBLIC_ADDRESS is not set: links name 127.0.0.1";
+        assert_eq!(said(&[other, address]).as_deref(), Some(text));
+        assert_eq!(said(&[other]), None);
+        assert_eq!(said(&[]), None);
     }
 }

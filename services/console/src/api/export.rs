@@ -46,36 +46,25 @@ pub enum Format {
     Json,
 }
 
-/// The form.
-#[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
-#[serde(default)]
-#[into_params(parameter_in = Query)]
-pub struct FormatQuery {
-    /// The form of the file.
-    #[param(inline)]
-    pub format: Format,
-}
-
 /// The list of receivers as a file
 ///
 /// Takes the filters and the order of the list, without its parts. In CSV, a text that a spreadsheet
 /// would take for a formula has a `'` in front.
 #[utoipa::path(get, path = "/api/v1/receivers/export", tag = "receivers",
-    operation_id = "export_receivers", params(ExportQuery, FormatQuery),
+    operation_id = "export_receivers", params(ExportQuery),
     responses((status = 200, content(
         (String = "text/csv"), (Vec<Receiver> = "application/json")))))]
 pub async fn export_receivers(
     State(site): State<Arc<Site>>,
     caller: Caller,
     connection: Option<Extension<Arc<Connection>>>,
-    Query(form): Query<FormatQuery>,
     Query(query): Query<ExportQuery>,
 ) -> Result<Response, Problem> {
     caller.may(Scope::Read)?;
+    let format = query.format;
     let selection = ReceiversQuery::from(query).selection()?;
     admit(connection)?;
     let ids = site.fleet().all(&selection);
-    let format = form.format;
     let pieces = unfold((site, ids, 0usize), move |(site, ids, at)| async move {
         let (text, next) = receivers_piece(&site, &ids, at, format)?;
         let piece: Result<Bytes, Infallible> = Ok(Bytes::from(text));
@@ -84,9 +73,9 @@ pub async fn export_receivers(
     Ok(file("receivers", format, pieces))
 }
 
-/// Which receivers, in which order.
+/// Which receivers, in which order and form.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ExportQuery {
     /// With this text in the name, label, id, address, software or a tag.
@@ -111,6 +100,9 @@ pub struct ExportQuery {
     /// In which direction.
     #[param(inline)]
     pub order: Option<crate::fleet::Order>,
+    /// The form of the file.
+    #[param(inline)]
+    pub format: Format,
 }
 
 impl From<ExportQuery> for ReceiversQuery {
@@ -259,17 +251,17 @@ fn receiver_line(text: &mut String, row: &Receiver) {
 /// The newest first, at most a million. In CSV, a text that a spreadsheet would take for a formula has
 /// a `'` in front.
 #[utoipa::path(get, path = "/api/v1/moves/export", tag = "receivers",
-    operation_id = "export_moves", params(MovesExportQuery, FormatQuery),
+    operation_id = "export_moves", params(MovesExportQuery),
     responses((status = 200, content(
         (String = "text/csv"), (Vec<Move> = "application/json")))))]
 pub async fn export_moves(
     State(site): State<Arc<Site>>,
     caller: Caller,
     connection: Option<Extension<Arc<Connection>>>,
-    Query(form): Query<FormatQuery>,
     Query(query): Query<MovesExportQuery>,
 ) -> Result<Response, Problem> {
     caller.may(Scope::Read)?;
+    let format = query.format;
     let filter = MovesQuery::from(query).filter(moves::MOST)?;
     let filter = MoveFilter {
         limit: moves::MOST,
@@ -277,7 +269,6 @@ pub async fn export_moves(
     };
     admit(connection)?;
     let first = moves::find(&site, &filter).await?;
-    let format = form.format;
     let begin = Exporting {
         site,
         filter,
@@ -292,9 +283,9 @@ pub async fn export_moves(
     Ok(file("moves", format, pieces))
 }
 
-/// Which moves.
+/// Which moves, in which form.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct MovesExportQuery {
     /// Of this receiver.
@@ -310,6 +301,9 @@ pub struct MovesExportQuery {
     pub from_ms: Option<i64>,
     /// Before this time; Unix milliseconds.
     pub to_ms: Option<i64>,
+    /// The form of the file.
+    #[param(inline)]
+    pub format: Format,
 }
 
 impl From<MovesExportQuery> for MovesQuery {

@@ -106,7 +106,7 @@ pub async fn test_feed(
     caller: Caller,
     Body(given): Body<FeedToTest>,
 ) -> Result<Json<FeedTest>, Problem> {
-    caller.may(Scope::Feeds)?;
+    caller.may_do(&site, Scope::Feeds, "feed.test", "").await?;
     let taken = site.limits.fetches.take(caller.user.id, Instant::now());
     taken.map_err(|wait| {
         Problem::too_many("too many feeds were tested; wait a moment", seconds(wait))

@@ -239,7 +239,7 @@ pub async fn add_feed(
     caller: Caller,
     Body(new): Body<NewFeed>,
 ) -> Result<(StatusCode, Json<Feed>), Problem> {
-    caller.may(Scope::Feeds)?;
+    caller.may_do(&site, Scope::Feeds, "feed.add", "").await?;
     let done = add(&site, &new).await;
     let target = match &done {
         Ok(row) => row.settings.url.clone(),
@@ -362,7 +362,7 @@ pub async fn edit_feed(
     Path(id): Path<String>,
     Body(patch): Body<FeedPatch>,
 ) -> Result<Json<Feed>, Problem> {
-    caller.may(Scope::Feeds)?;
+    caller.may_do(&site, Scope::Feeds, "feed.edit", &id).await?;
     let row = find(&site, &id).await?;
     let url = row.settings.url.clone();
     let done = edit(&site, row, &patch).await;
@@ -423,7 +423,9 @@ pub async fn remove_feed(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    caller.may(Scope::Feeds)?;
+    caller
+        .may_do(&site, Scope::Feeds, "feed.remove", &id)
+        .await?;
     let row = find(&site, &id).await?;
     let done = async {
         managed(&row)?;
@@ -450,7 +452,9 @@ pub async fn refresh_feed(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<(StatusCode, Json<Asked>), Problem> {
-    caller.may(Scope::Feeds)?;
+    caller
+        .may_do(&site, Scope::Feeds, "feed.refresh", &id)
+        .await?;
     let row = find(&site, &id).await?;
     let command = NewCommand {
         kind: "refresh-feed".to_owned(),

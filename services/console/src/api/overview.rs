@@ -304,7 +304,7 @@ fn source(board: &Board) -> Source {
 
 impl Warning {
     /// A warning of the source: a word and a sentence, or a sentence alone.
-    fn of(text: &str) -> Self {
+    pub(super) fn of(text: &str) -> Self {
         let is_word = |word: &str| {
             !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')
         };

@@ -303,7 +303,9 @@ pub async fn edit_receiver(
     Path(id): Path<Uuid>,
     Body(patch): Body<ReceiverPatch>,
 ) -> Result<Json<Receiver>, Problem> {
-    caller.may(Scope::Receivers)?;
+    caller
+        .may_do(&site, Scope::Receivers, "receiver.edit", &id.to_string())
+        .await?;
     let edit = patch.edit()?;
     let done = match site.records.set_receiver(id, &edit).await {
         Ok(Some(row)) => {
@@ -344,7 +346,9 @@ pub async fn remove_receiver(
     Path(id): Path<Uuid>,
     Query(query): Query<RemoveQuery>,
 ) -> Result<StatusCode, Problem> {
-    caller.may(Scope::Receivers)?;
+    caller
+        .may_do(&site, Scope::Receivers, "receiver.remove", &id.to_string())
+        .await?;
     let done = remove(&site, id, query.forget).await;
     let detail = json!({"forget": query.forget});
     caller
@@ -378,7 +382,14 @@ pub async fn disconnect_receiver(
     caller: Caller,
     Path(id): Path<Uuid>,
 ) -> Result<(StatusCode, Json<Asked>), Problem> {
-    caller.may(Scope::Receivers)?;
+    caller
+        .may_do(
+            &site,
+            Scope::Receivers,
+            "receiver.disconnect",
+            &id.to_string(),
+        )
+        .await?;
     if !site.fleet().has(id) {
         return Err(unknown(id));
     }

@@ -125,15 +125,21 @@ pub async fn sign_in(
 ) -> Result<(HeaderMap, Json<SignedIn>), Problem> {
     let now = Instant::now();
     let address = visitor.client.group();
-    // As the database finds it: a name in other letters has no tries of its own.
-    let name: String = given.name.to_lowercase().chars().take(255).collect();
-    let tried = site
-        .limits
-        .by_address
-        .take(address, now)
-        .and_then(|()| site.limits.by_name.take(name.clone(), now));
-    if let Err(wait) = tried {
+    let audit = |outcome: &str| NewAudit {
+        actor: given.name.clone(),
+        via: "password".to_owned(),
+        action: "session.create".to_owned(),
+        target: String::new(),
+        detail: json!({}).to_string(),
+        outcome: outcome.to_owned(),
+        address: visitor.client.ip.to_string(),
+    };
+    if let Err(wait) = site.limits.sign_in(&given.name, address, now) {
         site.metrics.sign_in("limited");
+        // These cost nothing, so that there can be very many.
+        if site.limits.notes.take(address, now).is_ok() {
+            note(&site, audit("limited")).await;
+        }
         return Err(Problem::too_many(
             "too many attempts to sign in; wait, and then try again",
             seconds(wait),
@@ -149,22 +155,12 @@ pub async fn sign_in(
     };
     let fits = site.passwords.is(given.password, stored).await?;
     let user = user.filter(|user| fits && user.disabled_ms.is_none());
-    let audit = |outcome: &str| NewAudit {
-        actor: given.name.clone(),
-        via: "password".to_owned(),
-        action: "session.create".to_owned(),
-        target: String::new(),
-        detail: json!({}).to_string(),
-        outcome: outcome.to_owned(),
-        address: visitor.client.ip.to_string(),
-    };
     let Some(user) = user else {
         site.metrics.sign_in("refused");
         note(&site, audit("refused")).await;
         return Err(Problem::refused("the name or the password is not right"));
     };
-    site.limits.by_address.forgive(&address);
-    site.limits.by_name.forgive(&name);
+    site.limits.signed_in(&given.name, address);
     let answer = begin(&site, &user, &visitor).await?;
     site.metrics.sign_in("ok");
     note(&site, audit("ok")).await;
@@ -214,7 +210,8 @@ pub async fn sign_out(
     caller: Caller,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     let Via::Session { hash, .. } = &caller.via else {
-        return Err(Problem::forbidden("a token is not signed out but revoked"));
+        let problem = Problem::forbidden("a token is not signed out but revoked");
+        return Err(caller.refused(&site, "session.end", "", problem).await);
     };
     let done: Result<bool, Problem> = site
         .accounts

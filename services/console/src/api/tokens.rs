@@ -122,7 +122,9 @@ pub async fn create_api_token(
     caller: Caller,
     Body(new): Body<NewApiToken>,
 ) -> Result<(StatusCode, Json<CreatedApiToken>), Problem> {
-    caller.may(Scope::Admin)?;
+    caller
+        .may_do(&site, Scope::Admin, "api-token.create", &new.name)
+        .await?;
     let done = create(&site, &caller, &new).await;
     let detail = serde_json::to_value(&new).unwrap_or_default();
     caller
@@ -195,7 +197,9 @@ pub async fn revoke_api_token(
     caller: Caller,
     Path(id): Path<i64>,
 ) -> Result<StatusCode, Problem> {
-    caller.may(Scope::Admin)?;
+    caller
+        .may_do(&site, Scope::Admin, "api-token.revoke", &id.to_string())
+        .await?;
     let done = match site.accounts.revoke_api_token(id).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(Problem::not_found(format!("there is no API token {id}"))),

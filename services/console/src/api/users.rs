@@ -138,13 +138,25 @@ pub async fn add_user(
     caller: Caller,
     Body(new): Body<NewUser>,
 ) -> Result<(StatusCode, Json<User>), Problem> {
-    caller.may(Scope::Admin)?;
+    may_make_people(&site, &caller, "user.add", &new.name).await?;
     let (name, role) = (new.name.clone(), new.role);
     let done = add(&site, new).await;
     caller
         .note(&site, "user.add", name, json!({"role": role}), &done)
         .await;
     done.map(|row| (StatusCode::CREATED, Json(User::of(row, &caller))))
+}
+
+/// That it may decide how somebody signs in. A program that may needs all rights that it could get by
+/// signing in as them.
+async fn may_make_people(
+    site: &Site,
+    caller: &Caller,
+    action: &str,
+    target: &str,
+) -> Result<(), Problem> {
+    caller.may_do(site, Scope::Admin, action, target).await?;
+    caller.may_do(site, Scope::Operate, action, target).await
 }
 
 async fn add(site: &Site, new: NewUser) -> Result<UserRow, Problem> {
@@ -200,7 +212,7 @@ pub async fn edit_user(
     Path(id): Path<i64>,
     Body(patch): Body<UserPatch>,
 ) -> Result<Json<User>, Problem> {
-    caller.may(Scope::Admin)?;
+    may_make_people(&site, &caller, "user.edit", &id.to_string()).await?;
     let detail = json!({
         "role": patch.role,
         "disabled": patch.disabled,
@@ -249,7 +261,9 @@ pub async fn remove_user(
     caller: Caller,
     Path(id): Path<i64>,
 ) -> Result<StatusCode, Problem> {
-    caller.may(Scope::Admin)?;
+    caller
+        .may_do(&site, Scope::Admin, "user.remove", &id.to_string())
+        .await?;
     let done = async {
         let name = name_of(&site, id).await?;
         let change = site.accounts.remove_user(id).await?;
@@ -287,7 +301,8 @@ pub async fn change_password(
     Body(given): Body<NewPassword>,
 ) -> Result<StatusCode, Problem> {
     if let Via::Token { .. } = caller.via {
-        return Err(Problem::forbidden("a program cannot change a password"));
+        let problem = Problem::forbidden("a program cannot change a password");
+        return Err(caller.refused(&site, "session.password", "", problem).await);
     }
     let now = std::time::Instant::now();
     let tried = site.limits.by_address.take(caller.client.group(), now);

@@ -2,11 +2,12 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use serde_json::Value;
+use serde_json::{Value, json};
 use store::{Hash, NewAudit, UserRow};
 use tracing::{info, warn};
 
@@ -66,7 +67,10 @@ impl FromRequestParts<Arc<Site>> for Caller {
             Problem::signed_out("sign in, or send an API token as Authorization: Bearer …")
         })?;
         let idle = site.settings.session_time;
-        let session = site.accounts.web_session(&hash, idle).await?;
+        let session = match comes_by_itself(parts) {
+            true => site.accounts.idle_web_session(&hash, idle).await?,
+            false => site.accounts.web_session(&hash, idle).await?,
+        };
         let session =
             session.ok_or_else(|| Problem::signed_out("the session is over; sign in again"))?;
         let caller = Self {
@@ -82,6 +86,11 @@ impl FromRequestParts<Arc<Site>> for Caller {
         }
         Ok(caller)
     }
+}
+
+/// Browsers ask for a stream again and again, also where nobody looks: that is not being busy.
+fn comes_by_itself(parts: &Parts) -> bool {
+    parts.uri.path() == "/api/v1/events"
 }
 
 async fn of_token(parts: &Parts, site: &Site, client: Client) -> Result<Caller, Problem> {
@@ -160,12 +169,47 @@ impl Caller {
         }
     }
 
-    /// Whether it would be let in once more.
+    /// That it may do this, which changes something: if not, it is noted that it tried.
+    ///
+    /// # Errors
+    /// It may not.
+    pub async fn may_do(
+        &self,
+        site: &Site,
+        scope: Scope,
+        action: &str,
+        target: &str,
+    ) -> Result<(), Problem> {
+        match self.may(scope) {
+            Ok(()) => Ok(()),
+            Err(problem) => Err(self.refused(site, action, target, problem).await),
+        }
+    }
+
+    /// Notes that it tried what it may not. Only so many times: who may do nothing else must not fill
+    /// the log with that.
+    pub async fn refused(
+        &self,
+        site: &Site,
+        action: &str,
+        target: &str,
+        problem: Problem,
+    ) -> Problem {
+        let room = site.limits.refusals.take(self.user.id, Instant::now());
+        if room.is_err() {
+            return problem;
+        }
+        let outcome: Result<(), Problem> = Err(problem.clone());
+        self.note(site, action, target, json!({}), &outcome).await;
+        problem
+    }
+
+    /// Whether it would be let in once more. That it is asked does not count as being busy.
     pub async fn is_still_let_in(&self, site: &Site) -> bool {
         let still = match &self.via {
             Via::Session { hash, .. } => {
                 let idle = site.settings.session_time;
-                let session = site.accounts.web_session(hash, idle).await;
+                let session = site.accounts.idle_web_session(hash, idle).await;
                 session.map(|session| session.map(|session| session.user))
             }
             Via::Token { hash, .. } => {

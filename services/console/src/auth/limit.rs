@@ -2,11 +2,71 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// So many are kept apart.
 const MOST: usize = 20_000;
+
+/// So many go at once where there is no room: looking for them takes a moment.
+const GO: usize = MOST / 8;
+
+/// How often somebody may try.
+#[derive(Debug)]
+pub struct Limits {
+    /// To sign in, from an address.
+    pub by_address: Buckets<IpAddr>,
+    /// To sign in with a name, from an address: of use where the address's own tries are given back,
+    /// as to somebody who signs in with a name of their own between guesses.
+    by_place: Buckets<(String, IpAddr)>,
+    /// To sign in with a name, from anywhere. So many that strangers who want to keep somebody out
+    /// need a hundred addresses; and so few that 10 characters are not guessed.
+    by_name: Buckets<String>,
+    /// To have it noted that an address tried too often.
+    pub notes: Buckets<IpAddr>,
+    /// To have it noted that somebody tried what they may not.
+    pub refusals: Buckets<i64>,
+    /// To have the console fetch something.
+    pub fetches: Buckets<i64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            by_address: Buckets::new(10, Duration::from_secs(30)),
+            by_place: Buckets::new(10, Duration::from_secs(30)),
+            by_name: Buckets::new(1_000, Duration::from_secs(3)),
+            notes: Buckets::new(1, Duration::from_secs(60)),
+            refusals: Buckets::new(30, Duration::from_secs(10)),
+            fetches: Buckets::new(20, Duration::from_secs(3)),
+        }
+    }
+}
+
+impl Limits {
+    /// Takes a try to sign in. `address` stands for all that one client can have.
+    ///
+    /// # Errors
+    /// There is none left: the wait until there is.
+    pub fn sign_in(&self, name: &str, address: IpAddr, now: Instant) -> Result<(), Duration> {
+        let name = known_as(name);
+        self.by_address.take(address, now)?;
+        self.by_place.take((name.clone(), address), now)?;
+        self.by_name.take(name, now)
+    }
+
+    /// It was no guess. What was tried from elsewhere may have been: that stays counted.
+    pub fn signed_in(&self, name: &str, address: IpAddr) {
+        self.by_address.forgive(&address);
+        self.by_place.forgive(&(known_as(name), address));
+    }
+}
+
+/// A name as the database finds it: one in other letters, or with spaces around it, has no tries of its own.
+fn known_as(name: &str) -> String {
+    name.trim().to_lowercase().chars().take(255).collect()
+}
 
 /// Buckets of tries, one for each key.
 #[derive(Debug)]
@@ -35,11 +95,7 @@ impl<K: Hash + Eq> Buckets<K> {
     pub fn take(&self, key: K, now: Instant) -> Result<(), Duration> {
         let mut all = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= MOST && !all.contains_key(&key) {
-            all.retain(|_, full_at| *full_at > now);
-            if all.len() >= MOST {
-                // So many at once are no people. What each password costs bounds them, too.
-                all.clear();
-            }
+            make_room(&mut all, now);
         }
         let full_at = all.entry(key).or_insert(now);
         let after = (*full_at).max(now) + self.refill;
@@ -58,6 +114,25 @@ impl<K: Hash + Eq> Buckets<K> {
         let mut all = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(key);
     }
+}
+
+/// Lets go of those that are full, or else of those that are so first: whoever has used up their tries
+/// does not get new ones because strangers come in crowds.
+fn make_room<K: Hash + Eq>(all: &mut HashMap<K, Instant>, now: Instant) {
+    all.retain(|_, full_at| *full_at > now);
+    if all.len() < MOST {
+        return;
+    }
+    let mut times: Vec<Instant> = all.values().copied().collect();
+    let (_, last, _) = times.select_nth_unstable(GO - 1);
+    let last = *last;
+    // Many may be full at the same time.
+    let mut left = GO;
+    all.retain(|_, full_at| {
+        let goes = left > 0 && *full_at <= last;
+        left -= usize::from(goes);
+        !goes
+    });
 }
 
 /// Whole seconds to wait, at least one.
@@ -97,5 +172,57 @@ mod tests {
             buckets.take(key, now).unwrap();
         }
         assert!(buckets.full_at.lock().unwrap().len() <= MOST);
+    }
+
+    #[test]
+    fn a_crowd_gives_nobody_new_tries() {
+        let buckets = Buckets::new(3, Duration::from_secs(10));
+        let now = Instant::now();
+        for _ in 0..3 {
+            buckets.take(usize::MAX, now).unwrap();
+        }
+        for key in 0..MOST * 2 {
+            buckets.take(key, now).unwrap();
+        }
+        buckets.take(usize::MAX, now).unwrap_err();
+        assert!(buckets.full_at.lock().unwrap().len() > MOST / 2);
+    }
+
+    fn address(number: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, number])
+    }
+
+    #[test]
+    fn strangers_do_not_keep_somebody_out() {
+        let limits = Limits::default();
+        let now = Instant::now();
+        for stranger in 1..=90 {
+            for _ in 0..10 {
+                limits.sign_in("ann", address(stranger), now).unwrap();
+            }
+            limits.sign_in("ann", address(stranger), now).unwrap_err();
+        }
+        limits.sign_in("ann", address(200), now).unwrap();
+        // There is an end to it, in whatever letters, and when somebody signed in, too.
+        limits.signed_in("ann", address(200));
+        for stranger in 91..=100 {
+            for _ in 0..10 {
+                let _ = limits.sign_in(" ANN ", address(stranger), now);
+            }
+        }
+        limits.sign_in("ann", address(201), now).unwrap_err();
+        limits.sign_in("bob", address(202), now).unwrap();
+    }
+
+    #[test]
+    fn ones_own_name_gives_no_tries_with_anothers() {
+        let limits = Limits::default();
+        let now = Instant::now();
+        for guess in 0..20 {
+            let tried = limits.sign_in("ann", address(1), now);
+            assert_eq!(tried.is_ok(), guess < 10, "{guess}");
+            limits.sign_in("me", address(1), now).unwrap();
+            limits.signed_in("me", address(1));
+        }
     }
 }

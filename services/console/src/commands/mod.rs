@@ -2,6 +2,9 @@
 
 mod password;
 
+#[cfg(test)]
+mod tests;
+
 use std::path::PathBuf;
 
 use serde_json::json;
@@ -72,12 +75,20 @@ impl From<StoreError> for Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Usage(text) | Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
 /// Does it, and returns what to print.
 ///
 /// # Errors
 /// It was not done.
 pub fn run(line: Layer, environment: &Environment, command: &Command) -> Result<String, Failure> {
-    let (url, settings) = load_database(line, environment)
+    let (url, settings, listen) = load_database(line, environment)
         .map_err(|problems| Failure::Usage(problems.to_string()))?;
     // Before the database is held: people take their time.
     let password = match command {
@@ -99,7 +110,7 @@ pub fn run(line: Layer, environment: &Environment, command: &Command) -> Result<
         let Opened {
             store, accounts, ..
         } = store::open_all(&url.0).await?;
-        let base = setup::base(&settings, None);
+        let base = setup::base(&settings, listen);
         let done = carry_out(&*accounts, command, password, &base).await;
         store.close().await;
         done
@@ -132,10 +143,12 @@ async fn carry_out(
                 role: *role,
                 identity: None,
             };
-            let change = accounts.add_user(&user).await?;
+            let change = accounts.add_user(&user).await;
+            let done = change.map_err(Failure::from);
+            let done = done.and_then(|change| changed(change, &name));
             let detail = json!({"role": role.as_str()});
-            note(accounts, "user.add", &name, detail).await?;
-            let user = changed(change, &name)?;
+            note(accounts, "user.add", &name, detail, &done).await?;
+            let user = done?;
             Ok(format!("{} may sign in, as {}.\n", user.name, user.role))
         }
         Command::SetPassword { name, .. } => {
@@ -143,8 +156,10 @@ async fn carry_out(
                 password,
                 ..UserEdit::default()
             };
-            let user = edited(accounts, name, &edit).await?;
-            note(accounts, "user.edit", name, json!({"password": "changed"})).await?;
+            let done = edited(accounts, name, &edit).await;
+            let detail = json!({"password": "changed"});
+            note(accounts, "user.edit", name, detail, &done).await?;
+            let user = done?;
             Ok(format!(
                 "{} has a new password, and has to sign in again everywhere.\n",
                 user.name
@@ -155,8 +170,10 @@ async fn carry_out(
                 disabled: Some(*disabled),
                 ..UserEdit::default()
             };
-            let user = edited(accounts, name, &edit).await?;
-            note(accounts, "user.edit", name, json!({"disabled": disabled})).await?;
+            let done = edited(accounts, name, &edit).await;
+            let detail = json!({"disabled": disabled});
+            note(accounts, "user.edit", name, detail, &done).await?;
+            let user = done?;
             Ok(match disabled {
                 true => format!("{} is kept out.\n", user.name),
                 false => format!("{} may sign in again.\n", user.name),
@@ -199,12 +216,13 @@ fn changed(change: UserChange, name: &str) -> Result<UserRow, Failure> {
     }
 }
 
-/// Notes it in the audit log.
+/// Notes it in the audit log, and what came of it.
 async fn note(
     accounts: &dyn Accounts,
     action: &str,
     target: &str,
     detail: serde_json::Value,
+    done: &Result<UserRow, Failure>,
 ) -> Result<(), Failure> {
     let audit = NewAudit {
         actor: std::env::var("USER").unwrap_or_default(),
@@ -212,11 +230,17 @@ async fn note(
         action: action.to_owned(),
         target: target.to_owned(),
         detail: detail.to_string(),
-        outcome: "ok".to_owned(),
+        outcome: match done {
+            Ok(_) => "ok".to_owned(),
+            Err(failure) => failure.to_string(),
+        },
         address: String::new(),
     };
-    accounts.record_audit(&audit).await?;
-    Ok(())
+    match (accounts.record_audit(&audit).await, done) {
+        (Err(error), Ok(_)) => Err(error.into()),
+        // Why it was not done says more than that this could not be noted.
+        _ => Ok(()),
+    }
 }
 
 fn as_json(users: &[UserRow]) -> String {

@@ -18,7 +18,7 @@ use ipnet::IpNet;
 use service::logging::LogSettings;
 use url::Url;
 
-pub use resolve::{load, load_database, load_listen};
+pub use resolve::{LISTEN, load, load_database, load_listen};
 pub use table::TABLE;
 pub use values::{MOST_SESSION, prefix, public_url};
 

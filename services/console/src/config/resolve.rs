@@ -10,7 +10,7 @@ use service::settings::{Environment, Layer, Problems, Taker};
 use super::{DatabaseUrl, Loaded, SecureCookies, Settings, SiteSettings, TABLE, values};
 
 /// Where HTTP is answered if nobody says anything.
-const LISTEN: ([u8; 4], u16) = ([127, 0, 0, 1], 9470);
+pub const LISTEN: ([u8; 4], u16) = ([127, 0, 0, 1], 9470);
 
 /// No such file is longer, in bytes.
 const MAX_SECRET: u64 = 64 << 10;
@@ -33,17 +33,17 @@ pub fn load(line: Layer, environment: &Environment) -> Result<Loaded, Problems> 
     })
 }
 
-/// Only the database, for commands that need no more.
+/// Only the database, and where a console finds itself, for commands that need no more.
 ///
 /// # Errors
 /// If the settings that could name it cannot be read, or none does.
 pub fn load_database(
     line: Layer,
     environment: &Environment,
-) -> Result<(DatabaseUrl, SiteSettings), Problems> {
+) -> Result<(DatabaseUrl, SiteSettings, SocketAddr), Problems> {
     let (layers, problems) = TABLE.gather(line, environment);
     let mut taker = Taker::new(&layers, problems);
-    let found = (database(&mut taker), site(&mut taker));
+    let found = (database(&mut taker), site(&mut taker), listen(&mut taker));
     taker.finish(found)
 }
 

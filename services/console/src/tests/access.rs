@@ -82,6 +82,24 @@ async fn a_viewer_looks_and_does_nothing(place: bench::Place) {
             answer.is_problem(403, "forbidden");
         }
     }
+    // What they tried is noted.
+    let operator = bench.operator().await;
+    let audit = operator.get("/api/v1/audit?actor=vera").await.json();
+    let lines = audit["items"].as_array().unwrap();
+    for action in [
+        "api-token.create",
+        "channel.rekey",
+        "enrolment.revoke",
+        "feed.edit",
+        "receiver.disconnect",
+        "source.drain",
+        "user.remove",
+    ] {
+        let line = lines.iter().find(|line| line["action"] == action);
+        let line = line.unwrap_or_else(|| panic!("no {action} in {audit}"));
+        let outcome = line["outcome"].as_str().unwrap();
+        assert!(outcome.contains("is a viewer"), "{line}");
+    }
 }
 
 async fn what_changes_something_comes_from_this_site(place: bench::Place) {
@@ -189,4 +207,24 @@ async fn a_token_does_what_it_is_for(place: bench::Place) {
         .delete("/api/v1/api-tokens/999999")
         .await
         .is_problem(404, "not-found");
+    // Nor does one make somebody, or change their password, who may do more than itself.
+    let users = "/api/v1/users";
+    let viewer = bench.add_user("vera", Role::Viewer).await;
+    let vera = format!("{users}/{viewer}");
+    let zoe = json!({"name": "zoe", "password": bench::PASSWORD, "role": "viewer"});
+    let password = json!({"password": "another good one"});
+    assert_eq!(admin.get(users).await.code, 200);
+    admin.post(users, &zoe).await.is_problem(403, "forbidden");
+    let edit = admin.patch(&vera, &password).await;
+    edit.is_problem(403, "forbidden");
+    let all = operator
+        .post("/api/v1/api-tokens", &new(&["admin", "operate"]))
+        .await
+        .json();
+    let all = all["token"].as_str().unwrap().to_owned();
+    let all = bench
+        .nobody()
+        .with("authorization", &format!("Bearer {all}"));
+    assert_eq!(all.post(users, &zoe).await.code, 201);
+    assert_eq!(all.patch(&vera, &password).await.code, 200);
 }

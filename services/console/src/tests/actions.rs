@@ -1,7 +1,7 @@
 //! What operators do.
 
 use serde_json::{Value, json};
-use store::{CommandState, Fence, Holder, Leased};
+use store::{Batch, CommandState, Fence, Holder, Leased, SourceInfo};
 
 use super::*;
 
@@ -171,7 +171,8 @@ async fn links_are_made_and_revoked(place: bench::Place) {
             "{line}"
         );
     }
-    assert_eq!(made["warning"], Value::Null);
+    // What the source says about its address goes with the link.
+    assert_eq!(made["warning"], "it is not routable");
     // The source lets in who shows it.
     let hash = crate::auth::secret::hash(token).unwrap();
     let applicant = store::Applicant {
@@ -216,6 +217,24 @@ async fn links_are_made_and_revoked(place: bench::Place) {
     };
     let verdict = bench.opened.store.admit(&again).await.unwrap();
     assert_eq!(verdict, store::Verdict::TokenRevoked);
+    // What it says about something else does not.
+    let info = SourceInfo {
+        warnings: vec!["the disk is slow".into()],
+        ..bench::source()
+    };
+    bench
+        .write(Batch {
+            info: Some(info),
+            ..Batch::default()
+        })
+        .await;
+    bench.site.nudge();
+    let is_told = |source: &SourceInfo| source.warnings == ["the disk is slow"];
+    bench
+        .until(|site| site.board().source.as_ref().is_some_and(is_told))
+        .await;
+    let made = operator.post(path, &json!({})).await.json();
+    assert_eq!(made["warning"], Value::Null);
 }
 
 async fn the_source_is_asked(place: bench::Place) {

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sqlx::{Connection, SqliteConnection};
 use store::Batch;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
 use super::*;
+use crate::auth::caller::{Caller, Via};
+use crate::auth::client::Client as Address;
+use crate::auth::secret;
 
 /// Nothing takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -256,4 +260,43 @@ async fn many_watch_the_same_for_the_price_of_one() {
         }
     }
     assert_eq!(ids.len(), 1, "everybody has the same event");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watching_is_not_being_busy() {
+    let place = bench::Place::sqlite();
+    let url = place.url.clone();
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let cookie = operator.cookie.clone().unwrap();
+    let hash = secret::hash(cookie.strip_prefix("flexfeed=").unwrap()).unwrap();
+    let session = async || {
+        let idle = bench.site.settings.session_time;
+        let found = bench.site.accounts.idle_web_session(&hash, idle).await;
+        found.unwrap().unwrap()
+    };
+    // It was busy two minutes ago.
+    let mut raw = SqliteConnection::connect(&url).await.unwrap();
+    sqlx::query("UPDATE web_sessions SET seen_at = seen_at - 120000")
+        .execute(&mut raw)
+        .await
+        .unwrap();
+    let before = session().await;
+    let mut watching = Watching::begin(&operator, "/api/v1/events").await;
+    assert_eq!(watching.event().await.name, "snapshot");
+    let caller = Caller {
+        user: before.user.clone(),
+        via: Via::Session {
+            hash,
+            csrf: before.csrf.clone(),
+        },
+        client: Address {
+            ip: bench.address.ip(),
+            by_https: false,
+        },
+    };
+    assert!(caller.is_still_let_in(&bench.site).await);
+    assert_eq!(session().await.seen_ms, before.seen_ms);
+    assert_eq!(operator.get("/api/v1/session").await.code, 200);
+    assert!(session().await.seen_ms >= before.seen_ms + 120_000);
 }

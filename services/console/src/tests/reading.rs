@@ -391,10 +391,13 @@ async fn files_are_whole_and_harmless(place: bench::Place) {
         .await
         .json();
     assert_eq!(moves.as_array().unwrap().len(), 2);
-    operator
-        .get("/api/v1/moves/export?format=xml")
-        .await
-        .is_problem(400, "malformed");
+    for bad in [
+        "/api/v1/moves/export?format=xml",
+        "/api/v1/moves/export?chanel=lore",
+        "/api/v1/receivers/export?format=csv&limit=1",
+    ] {
+        operator.get(bad).await.is_problem(400, "malformed");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

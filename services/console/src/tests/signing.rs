@@ -177,9 +177,20 @@ async fn guesses_run_out(place: bench::Place) {
     answer.is_problem(429, "too-many");
     let wait: u64 = answer.header("retry-after").parse().unwrap();
     assert!((1..=30).contains(&wait), "{wait}");
+    let answer = from("203.0.113.1").post("/api/v1/session", &right).await;
+    answer.is_problem(429, "too-many");
     // Others are not kept out.
     let answer = from("203.0.113.2").post("/api/v1/session", &right).await;
     assert_eq!(answer.code, 200, "{}", answer.body);
+    // One line says that, however often it is tried.
+    let operator = bench.operator().await;
+    let path = "/api/v1/audit?action=session.create&limit=1000";
+    let audit = operator.get(path).await.json();
+    let lines = audit["items"].as_array().unwrap().iter();
+    let limited: Vec<_> = lines.filter(|line| line["outcome"] == "limited").collect();
+    assert_eq!(limited.len(), 1, "{audit}");
+    assert_eq!(limited[0]["address"], "203.0.113.1");
+    assert_eq!(limited[0]["actor"], "vera");
 }
 
 async fn people_come_and_go(place: bench::Place) {

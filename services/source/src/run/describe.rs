@@ -9,6 +9,9 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, show_pin};
 use crate::record::address_warnings;
 
+/// Begins warnings about the address that links name: the console shows those beside each link.
+const ADDRESS: &str = "public-address";
+
 /// What it says at its start.
 pub(super) fn describe(
     config: &Config,
@@ -17,7 +20,9 @@ pub(super) fn describe(
     http: SocketAddr,
     pin: &[u8; 32],
 ) -> SourceInfo {
-    let mut warnings = address_warnings(config.public_address.as_ref());
+    let doubts = address_warnings(config.public_address.as_ref());
+    let doubts = doubts.iter().map(|doubt| format!("{ADDRESS}: {doubt}"));
+    let mut warnings: Vec<String> = doubts.collect();
     let others = config.warnings.iter();
     let others = others.filter(|warning| !warning.contains("--public-address"));
     warnings.extend(others.cloned());

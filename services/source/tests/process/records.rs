@@ -55,6 +55,8 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     .await;
     assert_eq!(info.public_address, ["192.168.7.7:4433"]);
     assert!(info.warnings[0].contains("private"), "{info:?}");
+    // By this word the console knows what to say beside a link.
+    assert!(info.warnings[0].starts_with("public-address: "), "{info:?}");
     assert!(info.pins.len() == 1 && !info.draining && info.started_ms > 0);
 
     // The address in the link leads nowhere here.

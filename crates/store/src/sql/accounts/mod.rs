@@ -59,7 +59,16 @@ impl Accounts for SqlStore {
         hash: &Hash,
         idle: Duration,
     ) -> Result<Option<WebSession>, StoreError> {
-        self.find_web_session(hash, idle).await
+        self.find_busy_web_session(hash, idle).await
+    }
+
+    async fn idle_web_session(
+        &self,
+        hash: &Hash,
+        idle: Duration,
+    ) -> Result<Option<WebSession>, StoreError> {
+        let found = self.find_web_session(hash, idle).await?;
+        Ok(found.map(|(browser, _)| browser))
     }
 
     async fn end_web_session(&self, hash: &Hash) -> Result<bool, StoreError> {

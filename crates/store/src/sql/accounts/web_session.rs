@@ -77,11 +77,12 @@ impl SqlStore {
         session.commit().await
     }
 
+    /// The browser, and for how many milliseconds it was not busy.
     pub(super) async fn find_web_session(
         &self,
         hash: &Hash,
         idle: Duration,
-    ) -> Result<Option<WebSession>, StoreError> {
+    ) -> Result<Option<(WebSession, i64)>, StoreError> {
         let idle = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX / 2);
         let mut session = self.database.read("look up a browser").await?;
         let row = session
@@ -108,8 +109,18 @@ impl SqlStore {
             address: session.get(&row, 11)?,
             agent: session.get(&row, 12)?,
         };
-        let age: i64 = session.get(&row, 13)?;
-        drop(session);
+        Ok(Some((found, session.get(&row, 13)?)))
+    }
+
+    /// The browser, which is busy now.
+    pub(super) async fn find_busy_web_session(
+        &self,
+        hash: &Hash,
+        idle: Duration,
+    ) -> Result<Option<WebSession>, StoreError> {
+        let Some((found, age)) = self.find_web_session(hash, idle).await? else {
+            return Ok(None);
+        };
         if !(0..SEEN).contains(&age) {
             let mut session = self.database.write("note that a browser is busy").await?;
             session

@@ -1,0 +1,52 @@
+#![allow(clippy::unwrap_used)]
+use store::AuditFilter;
+
+use super::*;
+
+/// What is said to have come of each, the newest first.
+async fn outcomes(accounts: &dyn Accounts) -> Vec<(String, String)> {
+    let filter = AuditFilter {
+        limit: 100,
+        ..AuditFilter::default()
+    };
+    let lines = accounts.audit(&filter).await.unwrap();
+    let outcome = |line: store::AuditRow| (line.done.action, line.done.outcome);
+    lines.into_iter().map(outcome).collect()
+}
+
+#[tokio::test]
+async fn what_failed_is_not_noted_as_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/console.db", folder.path().display());
+    let opened = store::open_all(&url).await.unwrap();
+    let accounts = &*opened.accounts;
+    let add = Command::AddUser {
+        name: "ann".to_owned(),
+        role: Role::Operator,
+        password: Password::Asked,
+    };
+    let hash = || Some("a hash".to_owned());
+    let done = carry_out(accounts, &add, hash(), "http://h/").await;
+    done.unwrap();
+    let taken = carry_out(accounts, &add, hash(), "http://h/").await;
+    let Failure::Other(taken) = taken.unwrap_err() else {
+        panic!("it was said as it can be");
+    };
+    let disable = Command::SetDisabled {
+        name: "ann".to_owned(),
+        disabled: true,
+    };
+    let last = carry_out(accounts, &disable, None, "http://h/").await;
+    let Failure::Other(last) = last.unwrap_err() else {
+        panic!("it was said as it can be");
+    };
+    let line = |action: &str, outcome: &str| (action.to_owned(), outcome.to_owned());
+    assert_eq!(
+        outcomes(accounts).await,
+        [
+            line("user.edit", &last),
+            line("user.add", &taken),
+            line("user.add", "ok"),
+        ]
+    );
+}
