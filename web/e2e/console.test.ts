@@ -432,10 +432,10 @@ describe("actions", () => {
     expect(await page.getByRole("figure").filter({ hasText: "Docker" }).locator("pre").innerText()).toMatch(/^docker run .*flexfeed:\/\//);
     await page.goto(`${mock.url}/feeds`);
     await page.getByRole("button", { name: "Add a feed" }).first().click();
-    await page.getByLabel("Address").fill("http://169.254.169.254/latest/meta-data");
+    await page.getByRole("textbox", { name: "Address", exact: true }).fill("http://169.254.169.254/latest/meta-data");
     await page.getByRole("button", { name: "Try it" }).click();
     await page.getByText("It leads to a private network").waitFor();
-    await page.getByLabel("Address").fill("https://example.org/feed");
+    await page.getByRole("textbox", { name: "Address", exact: true }).fill("https://example.org/feed");
     await page.getByRole("button", { name: "Try it" }).click();
     await page.getByText("A feed that was tried").waitFor();
     expect(await page.locator("dialog a[href^='javascript']").count()).toBe(0);
