@@ -368,6 +368,14 @@ class Reach(unittest.TestCase):
             [one["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for one in clients], ["source", "console"]
         )
         self.assertEqual(policies[prefix + "postgres"]["egress"], [])
+        named = '[{"podSelector":{"matchLabels":{"app":"%s"}}}]'
+        only = rendered(
+            "--set", "networkPolicy.enabled=true",
+            "--set-json", "networkPolicy.consoleFrom=" + named % "proxy",
+            "--set-json", "networkPolicy.monitoringFrom=" + named % "prometheus",
+        )  # fmt: skip
+        console = find(only, "NetworkPolicy", "flexfeed-console")["spec"]["ingress"][0]["from"]
+        self.assertEqual([one["podSelector"]["matchLabels"]["app"] for one in console], ["proxy", "prometheus"])
         for name, spec in policies.items():
             chosen = spec["podSelector"]["matchLabels"]
             self.assertEqual(len([1 for _, labels, _ in pods(objects) if chosen.items() <= labels.items()]), 1, name)
