@@ -33,12 +33,13 @@ pub use error::StoreError;
 pub use mark::{Adopted, HeadMark, Renewal};
 pub use model::{
     ApiTokenRow, Applicant, AuditFilter, AuditRow, Batch, Changes, Channel, ChannelRow,
-    ChannelSettings, Command, CommandState, Draft, EncodeUpdate, FeedEvent, FeedHour, FeedRow,
-    FeedSettings, Fence, GapRecord, GapState, Hash, Holder, Identity, Kind, Lease, LeaseRow,
-    Leased, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand, NewToken, NewUser,
-    NewWebSession, Origin, PollRecord, ProgressRow, PulseRow, ReceiverEdit, ReceiverRow, RelayRow,
-    Retention, Role, SampleRow, SessionRow, Setup, SourceInfo, Stamp, StateRow, StoredUpdate,
-    TokenRow, UpdateItem, UserChange, UserEdit, UserRow, Validators, Verdict, WebSession,
+    ChannelSettings, ChooseSettings, Command, CommandState, Draft, EncodeUpdate, FeedEvent,
+    FeedHour, FeedRow, FeedSettings, Fence, GapRecord, GapState, Hash, Holder, Identity, Kind,
+    Lease, LeaseRow, Leased, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand, NewToken,
+    NewUser, NewWebSession, Origin, PollRecord, ProgressRow, PulseRow, ReceiverEdit, ReceiverRow,
+    RelayRow, Retention, Role, SampleRow, SessionRow, Setup, SourceInfo, Stamp, StateRow,
+    StoredUpdate, TokenRow, UpdateItem, UserChange, UserEdit, UserRow, Validators, Verdict,
+    WebSession,
 };
 pub use records::Records;
 pub use watch::{Topic, Watch};
@@ -195,6 +196,19 @@ pub trait Store: Send + Sync {
         name: &str,
         settings: &ChannelSettings,
     ) -> Result<ChannelRow, StoreError>;
+
+    /// Makes a channel, unless there is an active one of that name: `None`. One that is not active is
+    /// made active again, with other settings. `choose` says how it is to be, from all others, active or
+    /// not; nobody else makes one in between by this call. If it says nothing, nothing is made: `None`,
+    /// too.
+    ///
+    /// # Errors
+    /// The name is empty or longer than 255 bytes, the groups are too long, or the database fails.
+    async fn add_channel(
+        &self,
+        name: &str,
+        choose: &ChooseSettings<'_>,
+    ) -> Result<Option<ChannelRow>, StoreError>;
 
     /// Says whether a channel is to be published. Returns whether there is such a channel.
     ///

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::StoreError;
 use crate::model::{
     Batch, Changes, Command, FeedEvent, FeedHour, Fence, MoveFilter, MoveRow, NewCommand,
-    ProgressRow, ReceiverEdit, ReceiverRow, SampleRow, SessionRow, UpdateItem,
+    ProgressRow, ReceiverEdit, ReceiverRow, SampleRow, SessionRow, StateRow, UpdateItem,
 };
 use crate::watch::{Topic, Watch};
 
@@ -29,13 +29,42 @@ pub trait Records: Send + Sync {
     async fn write(&self, batch: &Batch) -> Result<u64, StoreError>;
 
     /// Says that nobody is connected in the channels of these fences, for whoever begins to publish them:
-    /// what the one before could not say when it ended. Moves are not made of it. Returns the number
-    /// of that change.
+    /// what the one before could not say when it ended. Moves are not made of it. It is done in parts:
+    /// for `limit` rows at most, those that follow the receiver and channel `after`. Returns where these
+    /// stand then, in that order; fewer than `limit` at the end.
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    async fn take_over(&self, fences: &[Fence], at_ms: i64, cause: &str)
-    -> Result<u64, StoreError>;
+    async fn take_over(
+        &self,
+        fences: &[Fence],
+        after: Option<&(Uuid, String)>,
+        limit: usize,
+        at_ms: i64,
+        cause: &str,
+    ) -> Result<Vec<StateRow>, StoreError>;
+
+    /// The last event of each feed of these channels that is polled, if its id is above `after`; the
+    /// oldest first.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn feed_states(
+        &self,
+        channels: &[&str],
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<FeedEvent>, StoreError>;
+
+    /// Receivers that were ever admitted and not forgotten, by their ids, those above `after`.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn receivers_after(
+        &self,
+        after: Option<Uuid>,
+        limit: usize,
+    ) -> Result<Vec<ReceiverRow>, StoreError>;
 
     /// Everything that there is at present, with the last 200 moves and feed events, the last event of
     /// each feed that is polled (of the 10,000 with the newest ones), and the progress of the last 1,000

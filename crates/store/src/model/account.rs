@@ -186,7 +186,7 @@ impl fmt::Debug for WebSession {
 pub struct NewApiToken {
     /// The SHA-256 hash of its token; the token itself is nowhere in the store.
     pub hash: Hash,
-    /// What people know it by; cut to 255 bytes.
+    /// What people know it by; cut to 400 bytes.
     pub name: String,
     /// Whose it is: it may do no more than they.
     pub user_id: i64,

@@ -81,6 +81,10 @@ pub struct ChannelSettings {
     pub origin: Origin,
 }
 
+/// Makes the settings of a new channel from all others; nothing if there is to be none. See
+/// [`Store::add_channel`](crate::Store::add_channel).
+pub type ChooseSettings<'a> = dyn Fn(&[ChannelRow]) -> Option<ChannelSettings> + Send + Sync + 'a;
+
 /// A channel with everything that is set about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelRow {

@@ -22,6 +22,32 @@ pub struct NewCommand {
     pub asked_by: String,
 }
 
+impl NewCommand {
+    /// What the audit log calls it.
+    #[must_use]
+    pub fn action(&self) -> String {
+        match self.kind.as_str() {
+            "disconnect" => "receiver.disconnect".to_owned(),
+            "rekey" => "channel.rekey".to_owned(),
+            "refresh-feed" => "feed.refresh".to_owned(),
+            "drain" => "source.drain".to_owned(),
+            other => format!("command.{other}"),
+        }
+    }
+
+    /// What it is done to, as the audit log says it: the most particular of what is named; empty if
+    /// nothing is.
+    #[must_use]
+    pub fn target(&self) -> String {
+        match (&self.receiver, &self.url, &self.channel) {
+            (Some(receiver), _, _) => receiver.to_string(),
+            (None, Some(url), _) => url.clone(),
+            (None, None, Some(channel)) => channel.clone(),
+            (None, None, None) => String::new(),
+        }
+    }
+}
+
 /// How far a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandState {

@@ -13,7 +13,7 @@ pub use account::{
     ApiTokenRow, AuditFilter, AuditRow, Identity, NewApiToken, NewAudit, NewUser, NewWebSession,
     Role, Setup, UserChange, UserEdit, UserRow, WebSession,
 };
-pub use channel::{Channel, ChannelRow, ChannelSettings, Origin, Retention};
+pub use channel::{Channel, ChannelRow, ChannelSettings, ChooseSettings, Origin, Retention};
 pub use command::{Command, CommandState, NewCommand};
 pub use enrolment::{Applicant, NewToken, ReceiverRow, TokenRow, Verdict};
 pub use feed::{FeedRow, FeedSettings, GapRecord, GapState, PollRecord, Validators};

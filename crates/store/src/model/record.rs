@@ -452,7 +452,7 @@ pub struct UpdateItem {
 /// What an operator sets about a receiver; `None` leaves it as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverEdit {
-    /// What operators call it; cut to 255 bytes, empty for nothing of its own.
+    /// What operators call it; cut to 400 bytes, empty for nothing of its own.
     pub label: Option<String>,
     /// What it is filed under: at most 32, cut to 64 bytes each, without repetition.
     pub tags: Option<Vec<String>>,

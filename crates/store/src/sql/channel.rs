@@ -6,7 +6,9 @@ use super::retention::PART;
 use super::{SqlStore, check_fence, cut, grow_version, to_i64};
 use crate::StoreError;
 use crate::database::{Row, Session, sql, values};
-use crate::model::{Channel, ChannelRow, ChannelSettings, LeaseRow, Origin, Retention};
+use crate::model::{
+    Channel, ChannelRow, ChannelSettings, ChooseSettings, LeaseRow, Origin, Retention,
+};
 
 /// Longest name of a channel, in bytes.
 const MAX_CHANNEL_NAME: usize = 255;
@@ -128,6 +130,44 @@ fn check_name(name: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
+fn check_settings(settings: &ChannelSettings) -> Result<(), StoreError> {
+    match settings.groups.as_ref().filter(|g| g.len() > MAX_GROUPS) {
+        None => Ok(()),
+        Some(groups) => Err(StoreError::TooLong {
+            what: "the list of groups",
+            bytes: groups.len(),
+            limit: MAX_GROUPS,
+        }),
+    }
+}
+
+/// Sets everything that is set about a channel, and makes it active.
+async fn write_settings(
+    session: &mut Session,
+    name: &str,
+    settings: &ChannelSettings,
+) -> Result<(), StoreError> {
+    session
+        .execute(
+            sql!(
+                "UPDATE channels SET groups = $2, rate_bps = $3, private = $4, keep_count = $5,
+                     keep_age = $6, origin = $7, active = TRUE
+                 WHERE name = $1"
+            ),
+            values![
+                name,
+                &settings.groups,
+                settings.rate_bps.map(to_i64),
+                settings.private,
+                settings.keep.count.map(to_i64),
+                settings.keep.age_ms,
+                settings.origin.as_str(),
+            ],
+        )
+        .await
+        .map(|_| ())
+}
+
 impl SqlStore {
     pub(super) async fn make_channel(&self, name: &str) -> Result<Channel, StoreError> {
         check_name(name)?;
@@ -186,19 +226,53 @@ impl SqlStore {
         Ok(channels)
     }
 
+    /// Takes the channel's row first and then the version, as everybody does who sets up channels: so no
+    /// two wait for each other, and whoever comes second sees what the first one made.
+    pub(super) async fn insert_channel(
+        &self,
+        name: &str,
+        choose: &ChooseSettings<'_>,
+    ) -> Result<Option<ChannelRow>, StoreError> {
+        check_name(name)?;
+        let mut session = self.database.write("make a channel").await?;
+        let is_new = ensure_channel(&mut session, name).await?;
+        session
+            .row(
+                sql!("SELECT fence FROM channels WHERE name = $1" LOCK),
+                values![name],
+            )
+            .await?;
+        grow_version(&mut session).await?;
+        let found = session.rows(select_channels!(""), values![]).await?;
+        let mut others = Vec::new();
+        for row in &found {
+            let row = read_row(&session, row)?;
+            if row.channel.name != name {
+                others.push(row);
+            } else if row.active && !is_new {
+                session.rollback().await?;
+                return Ok(None);
+            }
+        }
+        let Some(settings) = choose(&others) else {
+            session.rollback().await?;
+            return Ok(None);
+        };
+        check_settings(&settings)?;
+        write_settings(&mut session, name, &settings).await?;
+        let mut row = read_channel(&mut session, name).await?;
+        row.channel.is_new = is_new;
+        session.commit().await?;
+        Ok(Some(row))
+    }
+
     pub(super) async fn set_channel(
         &self,
         name: &str,
         settings: &ChannelSettings,
     ) -> Result<ChannelRow, StoreError> {
         check_name(name)?;
-        if let Some(groups) = settings.groups.as_ref().filter(|g| g.len() > MAX_GROUPS) {
-            return Err(StoreError::TooLong {
-                what: "the list of groups",
-                bytes: groups.len(),
-                limit: MAX_GROUPS,
-            });
-        }
+        check_settings(settings)?;
         let mut session = self.database.write("set up a channel").await?;
         let is_new = ensure_channel(&mut session, name).await?;
         let before = read_channel(&mut session, name).await?;
@@ -206,24 +280,7 @@ impl SqlStore {
             session.rollback().await?;
             return Ok(before);
         }
-        session
-            .execute(
-                sql!(
-                    "UPDATE channels SET groups = $2, rate_bps = $3, private = $4, keep_count = $5,
-                         keep_age = $6, origin = $7, active = TRUE
-                     WHERE name = $1"
-                ),
-                values![
-                    name,
-                    &settings.groups,
-                    settings.rate_bps.map(to_i64),
-                    settings.private,
-                    settings.keep.count.map(to_i64),
-                    settings.keep.age_ms,
-                    settings.origin.as_str(),
-                ],
-            )
-            .await?;
+        write_settings(&mut session, name, settings).await?;
         let mut row = read_channel(&mut session, name).await?;
         row.channel.is_new = is_new;
         grow_version(&mut session).await?;

@@ -10,6 +10,9 @@ use crate::model::{Applicant, Hash, NewToken, TokenRow, Verdict};
 /// Longest text kept of a label, and of what a receiver says about itself, in bytes.
 const MAX_TEXT: usize = 255;
 
+/// Longest label kept, in bytes: a hundred characters of any kind.
+const MAX_LABEL: usize = 400;
+
 /// A receiver that is seen again within this time is not written down again, in milliseconds.
 const SEEN: i64 = 60_000;
 
@@ -65,7 +68,7 @@ impl SqlStore {
                 ),
                 values![
                     &token.hash,
-                    cut(&token.label, MAX_TEXT),
+                    cut(&token.label, MAX_LABEL),
                     limit,
                     token.expires_ms,
                     token.public,

@@ -164,9 +164,11 @@ impl SqlStore {
         let title = settings.title.as_deref().map(|title| cut(title, MAX_TEXT));
         session
             .execute(
+                // One that was removed meanwhile is a new one: nobody has paused that.
                 sql!(
                     "UPDATE feeds SET address = $2, local = $3, min_interval = $4,
-                         max_interval = $5, title = $6, origin = $7, active = TRUE, gone_at = NULL
+                         max_interval = $5, title = $6, origin = $7, active = TRUE, gone_at = NULL,
+                         paused = (paused AND active)
                      WHERE id = $1"
                 ),
                 values![

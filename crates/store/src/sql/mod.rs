@@ -23,9 +23,9 @@ use uuid::Uuid;
 use crate::database::{Database, Session, sql, values};
 use crate::location::Location;
 use crate::model::{
-    Applicant, Channel, ChannelRow, ChannelSettings, Draft, EncodeUpdate, FeedRow, FeedSettings,
-    GapRecord, Hash, Holder, Lease, Leased, NewToken, PollRecord, ReceiverRow, Retention,
-    StoredUpdate, TokenRow, Validators, Verdict,
+    Applicant, Channel, ChannelRow, ChannelSettings, ChooseSettings, Draft, EncodeUpdate, FeedRow,
+    FeedSettings, GapRecord, Hash, Holder, Lease, Leased, NewToken, PollRecord, ReceiverRow,
+    Retention, StoredUpdate, TokenRow, Validators, Verdict,
 };
 use crate::watch::News;
 use crate::{BackupReport, Store, StoreError, archive};
@@ -116,6 +116,14 @@ impl Store for SqlStore {
 
     async fn channels(&self) -> Result<Vec<ChannelRow>, StoreError> {
         self.list_channels().await
+    }
+
+    async fn add_channel(
+        &self,
+        name: &str,
+        choose: &ChooseSettings<'_>,
+    ) -> Result<Option<ChannelRow>, StoreError> {
+        self.insert_channel(name, choose).await
     }
 
     async fn put_channel(

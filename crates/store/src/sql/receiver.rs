@@ -10,8 +10,9 @@ use crate::StoreError;
 use crate::database::{Row, Session, sql, values};
 use crate::model::{ReceiverEdit, ReceiverRow};
 
-/// Longest label and tag kept, in bytes, and the most tags of a receiver.
-const MAX_LABEL: usize = 255;
+/// Longest label (a hundred characters of any kind) and tag kept, in bytes, and the most tags of a
+/// receiver.
+const MAX_LABEL: usize = 400;
 const MAX_TAG: usize = 64;
 const MAX_TAGS: usize = 32;
 

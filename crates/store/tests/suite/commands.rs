@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use store::{CommandState, Fence, Holder, Leased, NewCommand, Opened, StoreError};
+use store::{
+    AuditFilter, CommandState, Fence, Holder, Leased, NewAudit, NewCommand, Opened, StoreError,
+};
 use uuid::Uuid;
 
 use crate::migrations::Raw;
@@ -103,6 +105,38 @@ async fn a_command_is_asked_taken_and_finished(site: Site) {
     };
     let error = records.ask(&long).await.unwrap_err();
     assert!(matches!(error, StoreError::TooLong { .. }), "{error:?}");
+    // The audit log has what became of both, and nothing of what was only asked.
+    let found = ended(&opened, "ann").await;
+    assert_eq!(found.len(), 2, "{found:?}");
+    let (drained, failed) = (&found[0], &found[1]);
+    assert_eq!(
+        (&*drained.action, &*drained.target, &*drained.outcome),
+        ("source.drain", "", "ok")
+    );
+    let detail = format!("{{\"command_id\":{other},\"result\":\"draining\"}}");
+    assert_eq!(drained.detail, detail);
+    assert_eq!(
+        (&*failed.action, failed.target.clone(), &*failed.outcome),
+        (
+            "receiver.disconnect",
+            Uuid::from_u128(7).to_string(),
+            "it is not there"
+        )
+    );
+}
+
+/// What the audit log says of ends of commands that somebody asked for, the newest first.
+async fn ended(opened: &Opened, actor: &str) -> Vec<NewAudit> {
+    let filter = AuditFilter {
+        actor: Some(actor.to_owned()),
+        limit: 100,
+        ..AuditFilter::default()
+    };
+    let rows = opened.accounts.audit(&filter).await.unwrap();
+    let lines = rows.into_iter().map(|row| row.done);
+    lines
+        .inspect(|line| assert_eq!(line.via, "source"))
+        .collect()
 }
 
 async fn two_takers_get_each_command_once(site: Site) {
@@ -209,6 +243,25 @@ async fn commands_that_nobody_takes_expire(site: Site) {
     // Too late.
     assert!(!records.finish_command(lost, Ok("")).await.unwrap());
     raw.close().await;
+    // Once each, whoever looks again.
+    records.take_commands(&held, 9).await.unwrap();
+    let mut found = ended(&opened, "ann").await;
+    found.sort_by_key(|line| line.action.clone());
+    let said: Vec<_> = found
+        .iter()
+        .map(|line| (&*line.action, &*line.outcome))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            (
+                "command.lost",
+                "the source that took it did not say what became of it"
+            ),
+            ("command.old", "no source took it within a minute"),
+        ]
+    );
+    assert_eq!(found[1].detail, format!("{{\"command_id\":{old}}}"));
 }
 
 async fn the_queue_has_an_end(site: Site) {

@@ -229,6 +229,25 @@ async fn a_paused_feed_says_so(site: Site) {
     assert!(paused.unwrap());
     assert!(opened.store.feeds(None).await.unwrap()[0].paused);
     assert!(opened.store.version().await.unwrap() > version);
+    // It stays so when it is put again, as a source does with those of its flags, and is forgotten
+    // with a feed that is removed.
+    let settings = FeedSettings {
+        url: URL.to_owned(),
+        address: URL.to_owned(),
+        ..FeedSettings::default()
+    };
+    for title in ["one", "other"] {
+        let settings = FeedSettings {
+            title: Some(title.to_owned()),
+            ..settings.clone()
+        };
+        let row = opened.store.put_feed("lore", &settings).await.unwrap();
+        assert!(row.paused, "{title}");
+    }
+    let off = opened.store.set_feed_active("lore", URL, false).await;
+    assert!(off.unwrap());
+    let row = opened.store.put_feed("lore", &settings).await.unwrap();
+    assert!(row.active && !row.paused);
 }
 
 async fn a_removed_channel_takes_its_records_along(site: Site) {

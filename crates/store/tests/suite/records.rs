@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use store::{
-    Batch, FeedEvent, FeedHour, Fence, Holder, Leased, MoveRow, Opened, ProgressRow, PulseRow,
-    RelayRow, SessionRow, SourceInfo, Stamp, StateRow, StoreError,
+    Batch, FeedEvent, FeedHour, FeedSettings, Fence, Holder, Leased, MoveRow, Opened, Origin,
+    ProgressRow, PulseRow, RelayRow, SessionRow, SourceInfo, Stamp, StateRow, StoreError,
 };
 use uuid::Uuid;
 
@@ -17,6 +17,8 @@ on_both! {
     a_batch_that_is_written_again_is_there_once,
     who_has_lost_the_lease_writes_nothing,
     a_new_holder_finds_nobody_connected,
+    a_new_holder_takes_over_in_parts,
+    feeds_are_as_they_were_last,
     texts_of_any_kind_are_cut_and_stored,
     five_thousand_receivers_fit_into_one_batch,
 }
@@ -189,7 +191,9 @@ async fn who_has_lost_the_lease_writes_nothing(site: Site) {
     assert!(second.fence > first.fence);
     let error = opened.records.write(&mine).await.unwrap_err();
     assert!(matches!(error, StoreError::Fenced { .. }), "{error:?}");
-    let over = opened.records.take_over(&[first], 5, "restart").await;
+    let first = [first];
+    let over = opened.records.take_over(&first, None, 9, 5, "restart");
+    let over = over.await;
     assert!(matches!(over, Err(StoreError::Fenced { .. })), "{over:?}");
     let snapshot = opened.records.snapshot().await.unwrap();
     assert_eq!((snapshot.upto, snapshot.moves.len()), (change, 2));
@@ -238,7 +242,7 @@ async fn a_new_holder_finds_nobody_connected(site: Site) {
     let fence = lease(&opened, 1).await;
     opened
         .records
-        .take_over(&[fence], 5000, "the source was restarted")
+        .take_over(&[fence], None, 9, 5000, "the source was restarted")
         .await
         .unwrap();
     let changes = opened.records.changes_since(before, 10).await.unwrap();
@@ -252,6 +256,123 @@ async fn a_new_holder_finds_nobody_connected(site: Site) {
     assert_eq!(first.unwrap()[0].ended_ms, Some(5000));
     let other = opened.records.sessions(Uuid::from_u128(2), None, 9).await;
     assert_eq!(other.unwrap()[0].ended_ms, None);
+}
+
+/// Each part changes its own rows only, and says how they are then.
+async fn a_new_holder_takes_over_in_parts(site: Site) {
+    const MANY: u128 = 25;
+    let opened = site.open_all().await;
+    opened.store.open_channel("lore").await.unwrap();
+    let (mut states, mut sessions) = (vec![state(3, "news", "amt")], Vec::new());
+    for n in 1..=MANY {
+        let id = i64::try_from(n).unwrap();
+        states.push(StateRow {
+            session: Some(id),
+            ..state(n, "lore", "multicast")
+        });
+        sessions.push(SessionRow {
+            id,
+            ..session(n, 900)
+        });
+    }
+    let batch = Batch {
+        states,
+        sessions,
+        ..Batch::default()
+    };
+    opened.records.write(&batch).await.unwrap();
+    let fences = [lease(&opened, 1).await];
+    let connected = async || {
+        let states = opened.records.snapshot().await.unwrap().states;
+        let lore = states.iter().filter(|row| row.channel == "lore");
+        lore.filter(|row| row.connected).count()
+    };
+    let (mut after, mut seen) = (None, 0);
+    loop {
+        let part = opened
+            .records
+            .take_over(&fences, after.as_ref(), 10, 5000, "restart")
+            .await
+            .unwrap();
+        assert!(
+            part.iter()
+                .all(|row| !row.connected && row.since_ms == 5000)
+        );
+        seen += part.len();
+        assert_eq!(connected().await, 25 - seen);
+        if part.len() < 10 {
+            break;
+        }
+        after = part.last().map(|row| (row.receiver, row.channel.clone()));
+    }
+    assert_eq!(seen, 25, "those of another channel are another source's");
+    for n in [1, 10, 11, 25] {
+        let sessions = opened.records.sessions(Uuid::from_u128(n), None, 9).await;
+        assert_eq!(sessions.unwrap()[0].ended_ms, Some(5000), "{n}");
+    }
+    let last = opened.records.snapshot().await.unwrap().upto;
+    let again = opened.records.take_over(&fences, None, 100, 6000, "again");
+    assert_eq!(again.await.unwrap()[0].since_ms, 5000, "nobody was there");
+    let now = opened.records.snapshot().await.unwrap();
+    assert_eq!(now.upto, last, "nothing has changed by that");
+    assert!(
+        now.states
+            .iter()
+            .any(|row| row.channel == "news" && row.connected)
+    );
+}
+
+async fn feeds_are_as_they_were_last(site: Site) {
+    const A: &str = "https://example.org/a";
+    const B: &str = "https://example.org/b";
+    let opened = site.open_all().await;
+    for channel in ["lore", "news"] {
+        opened.store.open_channel(channel).await.unwrap();
+    }
+    let seen = |channel: &str, url: &str, state: &str| FeedEvent {
+        channel: channel.to_owned(),
+        url: url.to_owned(),
+        state: state.to_owned(),
+        ..event(5)
+    };
+    for (channel, url) in [("lore", A), ("lore", B), ("news", A)] {
+        let settings = FeedSettings {
+            url: url.to_owned(),
+            address: url.to_owned(),
+            local: false,
+            min_interval_ms: None,
+            max_interval_ms: None,
+            title: None,
+            origin: Origin::Managed,
+        };
+        opened.store.put_feed(channel, &settings).await.unwrap();
+    }
+    let batch = Batch {
+        feed_events: vec![
+            seen("lore", A, "error"),
+            seen("lore", B, "challenged"),
+            seen("news", A, "error"),
+            seen("lore", A, "ok"),
+            seen("lore", "https://example.org/gone", "error"),
+        ],
+        ..Batch::default()
+    };
+    opened.records.write(&batch).await.unwrap();
+    let mut last = Vec::new();
+    let mut after = 0;
+    loop {
+        let part = opened.records.feed_states(&["lore"], after, 1).await;
+        let Some(one) = part.unwrap().pop() else {
+            break;
+        };
+        after = one.id;
+        last.push((one.url, one.state));
+    }
+    let known = [(B, "challenged"), (A, "ok")];
+    assert_eq!(
+        last,
+        known.map(|(url, state)| (url.to_owned(), state.to_owned()))
+    );
 }
 
 async fn texts_of_any_kind_are_cut_and_stored(site: Site) {

@@ -1,13 +1,18 @@
 //! Channels and feeds that are set up, changed, switched off and removed; polls and gaps.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use store::{
-    ChannelSettings, FeedSettings, GapRecord, GapState, Origin, PollRecord, Retention, StoreError,
+    ChannelRow, ChannelSettings, FeedSettings, GapRecord, GapState, Origin, PollRecord, Retention,
+    StoreError,
 };
 
 use crate::site::{Site, URL, draft, drafts, encode, etag, on_both, token};
 
 on_both! {
     a_channel_is_made_changed_switched_off_and_removed,
+    a_channel_is_added_once,
     a_feed_is_made_changed_and_switched_off_and_keeps_what_it_knows,
     polls_tell_intervals_moves_and_ends,
     gaps_are_recorded_and_change,
@@ -94,6 +99,66 @@ async fn a_channel_is_made_changed_switched_off_and_removed(site: Site) {
     assert_eq!((anew.head, anew.is_new), (0, true));
     assert_ne!(anew.incarnation, made.channel.incarnation);
     assert!(store.feeds(Some("news")).await.unwrap().is_empty());
+}
+
+async fn a_channel_is_added_once(site: Site) {
+    let store = site.lore().await;
+    let own = |group: &str| ChannelSettings {
+        groups: Some(group.to_owned()),
+        ..ChannelSettings::default()
+    };
+    let never = |_: &[ChannelRow]| -> Option<ChannelSettings> { panic!("it is there already") };
+    assert_eq!(store.add_channel("lore", &never).await.unwrap(), None);
+    let version = store.version().await.unwrap();
+    let refused = store.add_channel("news", &|_| None).await.unwrap();
+    assert_eq!(refused, None);
+    assert_eq!(store.channels().await.unwrap().len(), 1, "nothing is made");
+    assert_eq!(store.version().await.unwrap(), version);
+    let names = std::sync::Mutex::new(Vec::new());
+    let choose = |rows: &[ChannelRow]| {
+        let all = rows.iter().map(|row| row.channel.name.clone());
+        *names.lock().unwrap() = all.collect();
+        Some(own("239.9.9.9:1"))
+    };
+    let made = store.add_channel("news", &choose).await.unwrap().unwrap();
+    assert!(made.active && made.channel.is_new);
+    assert_eq!(made.settings, own("239.9.9.9:1"));
+    assert_eq!(*names.lock().unwrap(), ["lore"]);
+    assert!(store.version().await.unwrap() > version);
+    // One that is not active is another one's for the taking.
+    store.set_channel_active("news", false).await.unwrap();
+    let again = |_: &[ChannelRow]| Some(own("239.9.9.8:1"));
+    let row = store.add_channel("news", &again).await.unwrap().unwrap();
+    assert!(row.active && !row.channel.is_new);
+    assert_eq!(row.channel.incarnation, made.channel.incarnation);
+    let long = |_: &[ChannelRow]| Some(own(&"x".repeat(5_000)));
+    let error = store.add_channel("long", &long).await.unwrap_err();
+    assert!(matches!(error, StoreError::TooLong { .. }), "{error}");
+    assert_eq!(store.channels().await.unwrap().len(), 2);
+    // Whoever comes second sees what the first one made, or that it is there.
+    let tries = (0..16).map(|n| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            let name = format!("many-{}", n / 2);
+            let next = |rows: &[ChannelRow]| {
+                let many = rows.iter().filter(|row| row.channel.name.contains("many"));
+                Some(ChannelSettings {
+                    groups: Some(format!("239.8.8.{}:1", many.count())),
+                    ..ChannelSettings::default()
+                })
+            };
+            store.add_channel(&name, &next).await.unwrap()
+        })
+    });
+    let tries: Vec<_> = tries.collect();
+    let mut groups = BTreeSet::new();
+    for one in tries {
+        if let Some(row) = one.await.unwrap() {
+            assert!(groups.insert(row.settings.groups.unwrap()));
+        }
+    }
+    let expected: BTreeSet<_> = (0..8).map(|n| format!("239.8.8.{n}:1")).collect();
+    assert_eq!(groups, expected);
 }
 
 async fn a_feed_is_made_changed_and_switched_off_and_keeps_what_it_knows(site: Site) {

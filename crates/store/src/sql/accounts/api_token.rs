@@ -12,8 +12,8 @@ use crate::sql::{SqlStore, names_from_json, names_to_json};
 /// Of each user, so many are good.
 const MAX_TOKENS: u64 = 100;
 
-/// Longest texts kept, in bytes, and the most scopes.
-const MAX_NAME: usize = 255;
+/// Longest texts kept, in bytes, and the most scopes. A name is a hundred characters of any kind.
+const MAX_NAME: usize = 400;
 const MAX_SCOPE: usize = 64;
 const MAX_SCOPES: usize = 32;
 

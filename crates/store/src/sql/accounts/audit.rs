@@ -1,7 +1,7 @@
 //! The audit log, and letting go of what is old.
 
 use crate::StoreError;
-use crate::database::{sql, values};
+use crate::database::{Session, sql, values};
 use crate::model::{AuditFilter, AuditRow, NewAudit};
 use crate::sql::SqlStore;
 use crate::sql::records::history::rows;
@@ -14,26 +14,34 @@ const MAX_WORD: usize = 64;
 const MAX_TARGET: usize = 2048;
 const MAX_DETAIL: usize = 8192;
 
+/// Adds a line. Returns its number.
+pub(in crate::sql) async fn add_line(
+    session: &mut Session,
+    audit: &NewAudit,
+) -> Result<i64, StoreError> {
+    session
+        .scalar(
+            sql!(
+                "INSERT INTO audit (at, actor, via, action, target, detail, outcome, address)
+                 VALUES (" NOW ", $1, $2, $3, $4, $5, $6, $7) RETURNING id"
+            ),
+            values![
+                &kept(&audit.actor, MAX_NAME),
+                &kept(&audit.via, MAX_WORD),
+                &kept(&audit.action, MAX_WORD),
+                &kept(&audit.target, MAX_TARGET),
+                kept_object(&audit.detail, MAX_DETAIL),
+                &kept(&audit.outcome, MAX_NAME),
+                &kept(&audit.address, MAX_NAME),
+            ],
+        )
+        .await
+}
+
 impl SqlStore {
     pub(super) async fn insert_audit(&self, audit: &NewAudit) -> Result<i64, StoreError> {
         let mut session = self.database.write("write the audit log").await?;
-        let id = session
-            .scalar(
-                sql!(
-                    "INSERT INTO audit (at, actor, via, action, target, detail, outcome, address)
-                     VALUES (" NOW ", $1, $2, $3, $4, $5, $6, $7) RETURNING id"
-                ),
-                values![
-                    &kept(&audit.actor, MAX_NAME),
-                    &kept(&audit.via, MAX_WORD),
-                    &kept(&audit.action, MAX_WORD),
-                    &kept(&audit.target, MAX_TARGET),
-                    kept_object(&audit.detail, MAX_DETAIL),
-                    &kept(&audit.outcome, MAX_NAME),
-                    &kept(&audit.address, MAX_NAME),
-                ],
-            )
-            .await?;
+        let id = add_line(&mut session, audit).await?;
         session.commit().await?;
         Ok(id)
     }

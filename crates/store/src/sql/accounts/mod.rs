@@ -1,7 +1,7 @@
 //! Who may use the console.
 
 mod api_token;
-mod audit;
+pub(in crate::sql) mod audit;
 mod user;
 mod web_session;
 

@@ -1,12 +1,15 @@
 //! Commands to the source: asked, taken by one, finished.
 
+use serde_json::json;
+
 use super::change::{current_fences, notify};
 use super::history::rows;
 use super::read::receiver_id;
 use super::rows::kept;
 use crate::StoreError;
 use crate::database::{Row, Session, sql, values};
-use crate::model::{Command, CommandState, Fence, NewCommand};
+use crate::model::{Command, CommandState, Fence, NewAudit, NewCommand};
+use crate::sql::accounts::audit::add_line;
 use crate::sql::{SqlStore, to_i64};
 use crate::watch::Topic;
 
@@ -63,11 +66,56 @@ fn read_command(session: &Session, row: &Row) -> Result<Command, StoreError> {
     })
 }
 
+/// What has ended, in the order that [`note_end`] has.
+macro_rules! ended {
+    ($($update:tt)+) => {
+        sql!($($update)+ " RETURNING id, kind, receiver, channel, url, asked_by, taken_at")
+    };
+}
+
+/// Writes into the audit log what became of a command; `outcome` is made of whether a source had taken
+/// it. Whoever asked is in a line of their own, with the same number.
+async fn note_end(
+    session: &mut Session,
+    row: &Row,
+    result: Option<&str>,
+    outcome: impl Fn(bool) -> String,
+) -> Result<(), StoreError> {
+    let receiver: Option<String> = session.get(row, 2)?;
+    let taken: Option<i64> = session.get(row, 6)?;
+    let asked = NewCommand {
+        kind: session.get(row, 1)?,
+        receiver: match receiver {
+            Some(_) => Some(receiver_id(session, row, 2)?),
+            None => None,
+        },
+        channel: session.get(row, 3)?,
+        url: session.get(row, 4)?,
+        asked_by: session.get(row, 5)?,
+        argument: None,
+    };
+    let id: i64 = session.get(row, 0)?;
+    let mut detail = json!({"command_id": id});
+    if let Some(result) = result {
+        detail["result"] = json!(result);
+    }
+    let line = NewAudit {
+        action: asked.action(),
+        target: asked.target(),
+        actor: asked.asked_by,
+        via: "source".to_owned(),
+        detail: detail.to_string(),
+        outcome: outcome(taken.is_some()),
+        address: String::new(),
+    };
+    add_line(session, &line).await.map(|_| ())
+}
+
 /// Writes down which commands have expired. Returns how many.
 pub(super) async fn expire(session: &mut Session) -> Result<u64, StoreError> {
-    session
-        .execute(
-            sql!(
+    let ended = session
+        .rows(
+            ended!(
                 "UPDATE commands SET state = 'expired', done_at = " NOW " WHERE id IN (
                      SELECT id FROM commands
                      WHERE (state = 'queued' AND asked_at < " NOW " - 60000)
@@ -76,7 +124,15 @@ pub(super) async fn expire(session: &mut Session) -> Result<u64, StoreError> {
             ),
             values![],
         )
-        .await
+        .await?;
+    for row in &ended {
+        note_end(session, row, None, |is_taken| match is_taken {
+            true => "the source that took it did not say what became of it".to_owned(),
+            false => "no source took it within a minute".to_owned(),
+        })
+        .await?;
+    }
+    Ok(ended.len() as u64)
 }
 
 impl SqlStore {
@@ -197,20 +253,28 @@ impl SqlStore {
             Ok(result) => (CommandState::Done, result),
             Err(reason) => (CommandState::Failed, reason),
         };
+        let result = kept(result, MAX_RESULT);
         let mut session = self.database.write("finish a command").await?;
         let found = session
-            .execute(
-                sql!(
+            .row(
+                ended!(
                     "UPDATE commands SET state = $2, result = $3, done_at = " NOW "
                      WHERE id = $1 AND state = 'taken'"
                 ),
-                values![id, state.as_str(), &kept(result, MAX_RESULT)],
+                values![id, state.as_str(), &result],
             )
             .await?;
+        if let Some(row) = &found {
+            let (said, how) = match outcome {
+                Ok(_) => (Some(&*result), "ok"),
+                Err(_) => (None, &*result),
+            };
+            note_end(&mut session, row, said, |_| how.to_owned()).await?;
+        }
         notify(&mut session, Topic::Changes).await?;
         session.commit().await?;
         self.news.bell.ring(Topic::Changes);
-        Ok(found > 0)
+        Ok(found.is_some())
     }
 
     pub(super) async fn find_command(&self, id: i64) -> Result<Option<Command>, StoreError> {

@@ -7,6 +7,7 @@ pub(super) mod history;
 pub(super) mod read;
 mod roll_up;
 pub(super) mod rows;
+mod taking_over;
 pub(super) mod trim;
 mod write;
 
@@ -16,7 +17,7 @@ use uuid::Uuid;
 use super::SqlStore;
 use crate::model::{
     Batch, Changes, Command, FeedEvent, FeedHour, Fence, MoveFilter, MoveRow, NewCommand,
-    ProgressRow, ReceiverEdit, ReceiverRow, SampleRow, SessionRow, UpdateItem,
+    ProgressRow, ReceiverEdit, ReceiverRow, SampleRow, SessionRow, StateRow, UpdateItem,
 };
 use crate::watch::{Topic, Watch};
 use crate::{Records, StoreError};
@@ -30,10 +31,29 @@ impl Records for SqlStore {
     async fn take_over(
         &self,
         fences: &[Fence],
+        after: Option<&(Uuid, String)>,
+        limit: usize,
         at_ms: i64,
         cause: &str,
-    ) -> Result<u64, StoreError> {
-        self.end_presence(fences, at_ms, cause).await
+    ) -> Result<Vec<StateRow>, StoreError> {
+        self.end_presence(fences, after, limit, at_ms, cause).await
+    }
+
+    async fn feed_states(
+        &self,
+        channels: &[&str],
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<FeedEvent>, StoreError> {
+        self.list_feed_states(channels, after, limit).await
+    }
+
+    async fn receivers_after(
+        &self,
+        after: Option<Uuid>,
+        limit: usize,
+    ) -> Result<Vec<ReceiverRow>, StoreError> {
+        self.list_receivers_after(after, limit).await
     }
 
     async fn snapshot(&self) -> Result<Changes, StoreError> {

@@ -9,8 +9,8 @@ use super::rows::{insert_rows, kept, kept_list, kept_object, replace_rows, write
 use crate::StoreError;
 use crate::database::{Session, Sql, sql, values};
 use crate::model::{
-    Batch, FeedEvent, FeedHour, Fence, MoveRow, ProgressRow, PulseRow, RelayRow, SampleRow,
-    SessionRow, SourceInfo, Stamp, StateRow,
+    Batch, FeedEvent, FeedHour, MoveRow, ProgressRow, PulseRow, RelayRow, SampleRow, SessionRow,
+    SourceInfo, Stamp, StateRow,
 };
 use crate::sql::{SqlStore, names_to_json, to_i64};
 use crate::watch::Topic;
@@ -74,43 +74,6 @@ impl SqlStore {
         session.commit().await?;
         self.news.bell.ring(Topic::Changes);
         Ok(change)
-    }
-
-    pub(super) async fn end_presence(
-        &self,
-        fences: &[Fence],
-        at_ms: i64,
-        cause: &str,
-    ) -> Result<u64, StoreError> {
-        let mut session = self.database.write("begin to record").await?;
-        let change = next_change(&mut session).await?;
-        if let Err(error) = check_fences(&mut session, fences).await {
-            session.rollback().await?;
-            return Err(error);
-        }
-        let channels: Vec<&str> = fences.iter().map(|fence| fence.channel.as_str()).collect();
-        let cause = kept(cause, MAX_NAME);
-        session
-            .execute(
-                sql!(
-                    "UPDATE sessions SET ended_at = $2, end_cause = $3 WHERE ended_at IS NULL AND id IN (
-                         SELECT session FROM receiver_states WHERE connected AND channel" AMONG_1 ")"
-                ),
-                values![channels.as_slice(), at_ms, &cause],
-            )
-            .await?;
-        session
-            .execute(
-                sql!(
-                    "UPDATE receiver_states SET connected = FALSE, rung = 'offline', since = $2,
-                         cause = $3, session = NULL, updated_at = $2, change = $4
-                     WHERE connected AND channel" AMONG_1
-                ),
-                values![channels.as_slice(), at_ms, &cause, change],
-            )
-            .await?;
-        number_receivers(&mut session, change).await?;
-        self.end_change(session, change).await
     }
 }
 

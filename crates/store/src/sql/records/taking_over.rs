@@ -1,0 +1,161 @@
+//! What a source takes up when it begins to record: in parts, for there may be very many receivers.
+
+use uuid::Uuid;
+
+use super::change::{check_fences, next_change, number_receivers};
+use super::history::rows;
+use super::read::{read_feed_event, read_state, select_feed_events, select_states};
+use super::rows::kept;
+use super::write::MAX_NAME;
+use crate::StoreError;
+use crate::database::{sql, values};
+use crate::model::{FeedEvent, Fence, ReceiverRow, StateRow};
+use crate::sql::SqlStore;
+use crate::sql::receiver::{read_receiver, select_receivers};
+
+impl SqlStore {
+    pub(super) async fn end_presence(
+        &self,
+        fences: &[Fence],
+        after: Option<&(Uuid, String)>,
+        limit: usize,
+        at_ms: i64,
+        cause: &str,
+    ) -> Result<Vec<StateRow>, StoreError> {
+        let mut session = self.database.write("begin to record").await?;
+        let change = next_change(&mut session).await?;
+        if let Err(error) = check_fences(&mut session, fences).await {
+            session.rollback().await?;
+            return Err(error);
+        }
+        let channels: Vec<&str> = fences.iter().map(|fence| fence.channel.as_str()).collect();
+        let channels = channels.as_slice();
+        let (receiver, channel) = key(after);
+        let found = session
+            .rows(
+                select_states!(
+                    "WHERE channel" AMONG_1 " AND (receiver, channel) > ($2, $3)
+                     ORDER BY receiver, channel LIMIT $4"
+                ),
+                values![channels, &receiver, channel, rows(limit.max(1))],
+            )
+            .await?;
+        let mut states = Vec::with_capacity(found.len());
+        for row in &found {
+            states.push(read_state(&session, row)?);
+        }
+        let last = states
+            .last()
+            .map(|last| (last.receiver, last.channel.clone()));
+        if !states.iter().any(|state| state.connected) {
+            session.rollback().await?;
+            return Ok(states);
+        }
+        let (last_receiver, last_channel) = key(last.as_ref());
+        let cause = kept(cause, MAX_NAME);
+        session
+            .execute(
+                sql!(
+                    "UPDATE sessions SET ended_at = $6, end_cause = $7 WHERE ended_at IS NULL AND id IN (
+                         SELECT session FROM receiver_states WHERE connected AND channel" AMONG_1 "
+                             AND (receiver, channel) > ($2, $3) AND (receiver, channel) <= ($4, $5))"
+                ),
+                values![
+                    channels,
+                    &receiver,
+                    channel,
+                    &last_receiver,
+                    last_channel,
+                    at_ms,
+                    &cause
+                ],
+            )
+            .await?;
+        session
+            .execute(
+                sql!(
+                    "UPDATE receiver_states SET connected = FALSE, rung = 'offline', since = $6,
+                         cause = $7, session = NULL, updated_at = $6, change = $8
+                     WHERE connected AND channel" AMONG_1 "
+                         AND (receiver, channel) > ($2, $3) AND (receiver, channel) <= ($4, $5)"
+                ),
+                values![
+                    channels,
+                    &receiver,
+                    channel,
+                    &last_receiver,
+                    last_channel,
+                    at_ms,
+                    &cause,
+                    change
+                ],
+            )
+            .await?;
+        number_receivers(&mut session, change).await?;
+        let change = self.end_change(session, change).await?;
+        for state in states.iter_mut().filter(|state| state.connected) {
+            *state = StateRow {
+                connected: false,
+                rung: "offline".to_owned(),
+                since_ms: at_ms,
+                cause: cause.clone(),
+                session: None,
+                updated_ms: at_ms,
+                change,
+                ..state.clone()
+            };
+        }
+        Ok(states)
+    }
+
+    pub(super) async fn list_feed_states(
+        &self,
+        channels: &[&str],
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<FeedEvent>, StoreError> {
+        let mut session = self.database.read("read how feeds were last").await?;
+        let found = session
+            .rows(
+                select_feed_events!(
+                    "WHERE id > $2 AND id IN (SELECT (SELECT MAX(e.id) FROM feed_events e
+                             WHERE e.channel = c.name AND e.url = f.url)
+                         FROM feeds f JOIN channels c ON c.id = f.channel_id
+                         WHERE f.active AND c.active AND c.name" AMONG_1 ")
+                     ORDER BY id LIMIT $3"
+                ),
+                values![channels, after, rows(limit.max(1))],
+            )
+            .await?;
+        found
+            .iter()
+            .map(|row| read_feed_event(&session, row))
+            .collect()
+    }
+
+    pub(super) async fn list_receivers_after(
+        &self,
+        after: Option<Uuid>,
+        limit: usize,
+    ) -> Result<Vec<ReceiverRow>, StoreError> {
+        let mut session = self.database.read("list some receivers").await?;
+        let after = after.map(|id| id.to_string()).unwrap_or_default();
+        let found = session
+            .rows(
+                select_receivers!("WHERE id > $1 ORDER BY id LIMIT $2"),
+                values![&after, rows(limit.max(1))],
+            )
+            .await?;
+        found
+            .iter()
+            .map(|row| read_receiver(&session, row))
+            .collect()
+    }
+}
+
+/// Where a part ends, as the database has it; before everything without one.
+fn key(state: Option<&(Uuid, String)>) -> (String, &str) {
+    state.map_or((String::new(), ""), |(receiver, channel)| {
+        (receiver.to_string(), channel.as_str())
+    })
+}
