@@ -1,9 +1,11 @@
 //! What a program's `/metrics` says, read strictly, for tests: [`parse`] takes OpenMetrics 1.0 text
-//! and refuses what a scraper might read in another way, and [`differences`] compares it with the
-//! document that lists the metrics.
+//! and refuses what a scraper might read in another way, [`differences`] compares it with the
+//! document that lists the metrics, and [`forms`] looks at both text formats. [`promtool`] asks Prometheus.
 
 mod document;
+mod forms;
 mod line;
+pub mod promtool;
 mod rules;
 
 #[cfg(test)]
@@ -12,6 +14,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use document::{differences, table};
+pub use forms::forms;
 
 /// What a family is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -142,3 +142,68 @@ fn a_document_is_compared_both_ways() {
         Vec::<String>::new()
     );
 }
+
+const PLAIN: &str = "\
+# HELP a_size_bytes How much
+# TYPE a_size_bytes gauge
+a_size_bytes{x=\"1\",y=\"a\\\"b\\\\c\\nd,}=\"} -1.5e3
+a_size_bytes{x=\"2\",y=\"\"} NaN
+# TYPE a_things_total counter
+# HELP a_things_total Things.
+a_things_total 7
+# HELP a_build_info The program
+# TYPE a_build_info gauge
+a_build_info{version=\"1\"} 1
+# HELP a_time_seconds How long
+# TYPE a_time_seconds histogram
+a_time_seconds_bucket{le=\"0.5\",x=\"1\"} 1
+a_time_seconds_bucket{le=\"+Inf\",x=\"1\"} 3
+a_time_seconds_sum{x=\"1\"} 9.5
+a_time_seconds_count{x=\"1\"} 3
+";
+
+#[test]
+fn both_forms_say_the_same() {
+    assert_eq!(forms(PLAIN, GOOD), Vec::<String>::new());
+    for (bad, expected) in [
+        (
+            PLAIN.replace("a_things_total 7", "a_things_total 8"),
+            vec![
+                "only in the text: a_things_total 8",
+                "only in the OpenMetrics: a_things_total 7",
+            ],
+        ),
+        (
+            PLAIN.replace("# TYPE a_build_info gauge\n", ""),
+            vec!["not in the text: # TYPE a_build_info gauge"],
+        ),
+        (
+            format!("{PLAIN}# EOF\n"),
+            vec!["too much in the text: # EOF"],
+        ),
+    ] {
+        let mut wrong = forms(&bad, GOOD);
+        wrong.retain(|line| !line.starts_with("promtool"));
+        assert_eq!(wrong, expected);
+    }
+    assert!(forms(PLAIN, PLAIN).iter().any(|w| w.contains("# EOF")));
+}
+
+/// The forms are not mistaken for each other, and the other conventions are looked at.
+#[test]
+fn promtool_refuses_what_is_wrong() {
+    let folder = std::path::Path::new(".");
+    if promtool::run(&["--version"], folder, "").unwrap().is_none() {
+        return;
+    }
+    for bad in [GOOD, "a_total 1\n", "a 1\na 1\n", "a{ 1\n"] {
+        let said = promtool::plain(bad);
+        assert!(said.len() == 1, "{bad}: {said:?}");
+    }
+    let no_end = GOOD.replace("# EOF\n", "");
+    let no_unit = GOOD.replace("# UNIT a_size_bytes bytes", "# UNIT a_size_bytes seconds");
+    for bad in [PLAIN, &no_end, &no_unit] {
+        let said = promtool::open_metrics(bad);
+        assert!(said.len() == 1, "{bad}: {said:?}");
+    }
+}

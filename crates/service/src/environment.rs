@@ -1,4 +1,4 @@
-//! Variables that begin like the settings of a program and are meant for another one, or come from the place where it runs.
+//! Variables that begin like the settings of a program and are meant for another one, or come from the place where it runs; and who runs it.
 
 /// What the variables of the programs begin with that have a word of their own in front.
 const OTHER_PROGRAMS: [&str; 3] = ["FLEXFEED_RELAY_", "FLEXFEED_GATEWAY_", "FLEXFEED_CONSOLE_"];
@@ -35,6 +35,13 @@ pub fn is_of_kubernetes(name: &str, value: &str) -> bool {
     let number = words.next().is_some_and(|n| n.parse::<u16>().is_ok());
     let protocol = words.next();
     number && protocol.is_some_and(|p| matches!(p, "TCP" | "UDP" | "SCTP"))
+}
+
+/// Who runs the program, as the system calls them; empty where nobody says, as in most containers.
+pub fn user() -> String {
+    let named = ["USER", "LOGNAME"].into_iter().map(std::env::var);
+    let mut named = named.flatten().filter(|name| !name.is_empty());
+    named.next().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,16 +1,19 @@
 //! The `health` command, the same for all programs: asks the one that runs with the same settings
 //! whether it is alive, or ready. For containers and scripts that have nothing else to ask with.
 
-use std::fmt::Display;
-use std::io::Write;
-use std::net::SocketAddr;
+use std::fmt::{self, Display};
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::str::FromStr;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::ask::{self, Bounds};
+use crate::ask::{self, Answer, Bounds};
 use crate::peer_text::plain;
+use crate::values;
 
 /// The name of the command.
 pub const NAME: &str = "health";
@@ -24,7 +27,12 @@ const BOUNDS: Bounds = Bounds {
 /// The most lines that are printed of what others may have written.
 const MAX_LINES: usize = 1000;
 
+/// A name can have many addresses; so many are asked.
+const MAX_ADDRESSES: usize = 8;
+
 const READY: &str = "ready";
+
+const AT: &str = "at";
 
 const HELP: &str = "\
 Prints what it answers, and waits no longer than 3 seconds for that.
@@ -43,6 +51,91 @@ pub struct Whom {
     pub flag: &'static str,
 }
 
+/// Where a program answers HTTP, as somebody reaches it who is not on its machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// An address; one that means all addresses is this machine's.
+    Address(SocketAddr),
+    /// A name, and a port.
+    Name(String, u16),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if let Ok(address) = values::listen(text, 8080) {
+            return Ok(Place::Address(address));
+        }
+        let named = text.rsplit_once(':').filter(|(name, _)| {
+            let fits = |c: char| !c.is_whitespace() && !c.is_control() && !"[]:/@?#".contains(c);
+            !name.is_empty() && name.chars().all(fits) && name.parse::<IpAddr>().is_err()
+        });
+        let named = named.and_then(|(name, port)| Some((name.to_owned(), port.parse().ok()?)));
+        named
+            .map(|(name, port)| Place::Name(name, port))
+            .ok_or_else(|| {
+                "write a name or an address, and a port, such as feeds.example.org:8080, \
+                 192.0.2.1:8080 or [2001:db8::1]:8080"
+                    .to_owned()
+            })
+    }
+}
+
+impl Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Address(address) => address.fmt(f),
+            Place::Name(name, port) => write!(f, "{name}:{port}"),
+        }
+    }
+}
+
+impl Place {
+    /// Its addresses. Blocks no longer than `time`, however long the name service does.
+    fn addresses(&self, time: Duration) -> io::Result<Vec<SocketAddr>> {
+        let (name, port) = match self {
+            Place::Address(address) => return Ok(vec![*address]),
+            Place::Name(name, port) => (name.clone(), *port),
+        };
+        let (answer, answered) = mpsc::sync_channel(1);
+        // The system's resolver knows no bound; the thread ends with the program.
+        std::thread::spawn(move || {
+            let found = (name.as_str(), port).to_socket_addrs();
+            let found = found.map(|found| found.take(MAX_ADDRESSES).collect::<Vec<_>>());
+            // Nobody waits any more.
+            let _ = answer.send(found);
+        });
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the name service does not answer");
+        match answered.recv_timeout(time).map_err(late)? {
+            Ok(found) if found.is_empty() => Err(io::Error::other("the name has no address")),
+            found => found,
+        }
+    }
+}
+
+/// What is wanted to be known, and of whom.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wish {
+    /// Whether it does what it is for, not only whether it runs.
+    pub ready: bool,
+    /// Where to ask, if not where the settings say.
+    pub at: Option<Place>,
+}
+
+impl Wish {
+    /// As the command line says it.
+    #[must_use]
+    pub fn of(given: &ArgMatches) -> Self {
+        let at = given.try_get_one::<Place>(AT).ok().flatten();
+        Self {
+            ready: matches!(given.try_get_one::<bool>(READY), Ok(Some(true))),
+            at: at.cloned(),
+        }
+    }
+}
+
 /// The command; `settings` are the options that say where the program answers.
 #[must_use]
 pub fn command(settings: impl IntoIterator<Item = Arg>) -> Command {
@@ -53,18 +146,29 @@ pub fn command(settings: impl IntoIterator<Item = Arg>) -> Command {
         .arg(Arg::new(READY).long(READY).action(ArgAction::SetTrue).help(
             "Asks whether it does what it is for (/readyz), not only whether it runs (/healthz)",
         ))
+        .arg(
+            Arg::new(AT)
+                .long(AT)
+                .value_name("HOST:PORT")
+                .value_parser(Place::from_str)
+                .help("Asks there, by name or address, instead of where the settings say"),
+        )
 }
 
-/// Whether the command line has `--ready`.
-#[must_use]
-pub fn asks_for_ready(given: &ArgMatches) -> bool {
-    matches!(given.try_get_one::<bool>(READY), Ok(Some(true)))
-}
-
-/// Does it. `listen` is where the settings have the program answer HTTP; `None` for nowhere.
-pub fn run<E: Display>(whom: Whom, listen: Result<Option<SocketAddr>, E>, ready: bool) -> ExitCode {
-    let listen = listen.map_err(|problems| problems.to_string());
-    match listen.and_then(|listen| ask(whom, listen, ready, BOUNDS)) {
+/// Does it. `listen` is where the settings have the program answer HTTP; `None` for nowhere. They do
+/// not matter where the wish names a place.
+pub fn run<E: Display>(
+    whom: Whom,
+    listen: Result<Option<SocketAddr>, E>,
+    Wish { ready, at }: Wish,
+) -> ExitCode {
+    let place = match at {
+        Some(place) => Ok(place),
+        None => listen
+            .map_err(|problems| problems.to_string())
+            .and_then(|listen| whom.place(listen)),
+    };
+    match place.and_then(|place| ask(whom, &place, ready, BOUNDS)) {
         // Nobody reads it any more: the exit code still counts.
         Ok((text, is_well)) => {
             let _ = std::io::stdout().write_all(text.as_bytes());
@@ -80,31 +184,57 @@ pub fn run<E: Display>(whom: Whom, listen: Result<Option<SocketAddr>, E>, ready:
     }
 }
 
+impl Whom {
+    /// Where it is asked, by its settings.
+    fn place(self, listen: Option<SocketAddr>) -> Result<Place, String> {
+        let Whom { program, flag } = self;
+        let listen = listen.ok_or_else(|| {
+            format!(
+                "with these settings {program} answers no HTTP, so nobody can ask how it does: give \
+                 it an address with {flag} ADDRESS:PORT"
+            )
+        })?;
+        if listen.port() == 0 {
+            return Err(format!(
+                "with port 0 {program} gets another port at each start: give it one with {flag} \
+                 ADDRESS:PORT"
+            ));
+        }
+        Ok(Place::Address(listen))
+    }
+}
+
+/// What the first address answers that answers at all.
+fn get(place: &Place, path: &str, bounds: Bounds) -> io::Result<Answer> {
+    let end = Instant::now() + bounds.time;
+    let mut failure = None;
+    for address in place.addresses(bounds.time)? {
+        let left = Bounds {
+            time: end.saturating_duration_since(Instant::now()),
+            ..bounds
+        };
+        match ask::get(address, path, "text/plain", left) {
+            Ok(answer) => return Ok(answer),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    Err(failure.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+}
+
 /// What it answers, for a terminal, and whether it is well.
 fn ask(
     Whom { program, flag }: Whom,
-    listen: Option<SocketAddr>,
+    place: &Place,
     ready: bool,
     bounds: Bounds,
 ) -> Result<(String, bool), String> {
-    let listen = listen.ok_or_else(|| {
-        format!(
-            "with these settings {program} answers no HTTP, so nobody can ask how it does: give it \
-             an address with {flag} ADDRESS:PORT"
-        )
-    })?;
-    if listen.port() == 0 {
-        return Err(format!(
-            "with port 0 {program} gets another port at each start: give it one with {flag} \
-             ADDRESS:PORT"
-        ));
-    }
     let path = if ready { "/readyz" } else { "/healthz" };
-    let page = format!("http://{}{path}", ask::reached(listen));
-    let answer = ask::get(listen, path, "text/plain", bounds).map_err(|error| {
-        format!(
-            "{program} does not answer at {page}: {error}; is it running, with {flag} {listen}?"
-        )
+    let page = match place {
+        Place::Address(address) => format!("http://{}{path}", ask::reached(*address)),
+        Place::Name(..) => format!("http://{place}{path}"),
+    };
+    let answer = get(place, path, bounds).map_err(|error| {
+        format!("{program} does not answer at {page}: {error}; is it running, with {flag} {place}?")
     })?;
     let text = String::from_utf8_lossy(&answer.body);
     let mut text: String = text
@@ -140,7 +270,10 @@ mod tests {
         command([]).debug_assert();
         let refused = |listen: Option<&str>| {
             let listen = listen.map(|text| text.parse().unwrap());
-            ask(WHOM, listen, true, BOUNDS).unwrap_err()
+            let place = WHOM.place(listen);
+            place
+                .and_then(|place| ask(WHOM, &place, true, BOUNDS))
+                .unwrap_err()
         };
         assert!(refused(None).contains("answers no HTTP"));
         assert!(refused(Some("[::]:0")).contains("port 0"));
@@ -164,7 +297,7 @@ mod tests {
                 std::io::Read::read(&mut stream, &mut [0; 1000]).unwrap();
                 stream.write_all(answer.as_bytes()).unwrap();
             });
-            ask(WHOM, Some(address), false, BOUNDS).unwrap()
+            ask(WHOM, &Place::Address(address), false, BOUNDS).unwrap()
         };
         let well = said("HTTP/1.0 200 OK\r\n\r\nalive\n\u{1b}[2J");
         assert_eq!(well, ("alive\n [2J\n".to_owned(), true));
@@ -175,5 +308,63 @@ mod tests {
             !is_well && text.contains("/healthz: HTTP/1.0 404 Not Found\n"),
             "{text}"
         );
+    }
+    #[test]
+    fn places_are_names_or_addresses_with_a_port() {
+        let at = |text: &str| text.parse::<Place>().map(|place| place.to_string());
+        for (text, shown) in [
+            ("192.0.2.1:80", "192.0.2.1:80"),
+            ("[192.0.2.1]:80", "192.0.2.1:80"),
+            ("[2001:db8::1]:80", "[2001:db8::1]:80"),
+            (":80", "[::]:80"),
+            (" feeds.example.org:80 ", "feeds.example.org:80"),
+        ] {
+            assert_eq!(at(text).as_deref(), Ok(shown));
+        }
+        for wrong in [
+            "",
+            "feeds",
+            "feeds:",
+            "feeds:65536",
+            "fe eds:80",
+            "2001:db8::1:80",
+            "[feeds]:80",
+            "http://feeds:80",
+            "a/b:80",
+        ] {
+            assert!(at(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// By a name that every machine has, and whatever the settings are.
+    #[test]
+    fn somebody_elsewhere_is_asked_by_name() {
+        let given = |line: &[&str]| {
+            let line = std::iter::once(&NAME).chain(line);
+            Wish::of(&command([]).try_get_matches_from(line).unwrap())
+        };
+        assert_eq!(given(&[]), Wish::default());
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = format!("localhost:{}", server.local_addr().unwrap().port());
+        let wish = given(&["--ready", "--at", &at]);
+        assert!(wish.ready);
+        std::thread::spawn(move || {
+            for stream in server.incoming() {
+                let mut stream = stream.unwrap();
+                std::io::Read::read(&mut stream, &mut [0; 1000]).unwrap();
+                let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nready\n");
+            }
+        });
+        let place = wish.at.clone().unwrap();
+        let well = ask(WHOM, &place, true, BOUNDS).unwrap();
+        assert_eq!(well, ("ready\n".to_owned(), true));
+        let nowhere = || Err::<Option<SocketAddr>, _>("wrong settings");
+        let code = |wish| format!("{:?}", run(WHOM, nowhere(), wish));
+        assert_eq!(code(wish), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(code(Wish::default()), format!("{:?}", ExitCode::FAILURE));
+        // RFC 6761: there is no such name.
+        let nobody = Place::Name("flexfeed.invalid".into(), 1);
+        let why = ask(WHOM, &nobody, true, BOUNDS).unwrap_err();
+        assert!(why.contains("http://flexfeed.invalid:1/readyz: "), "{why}");
     }
 }

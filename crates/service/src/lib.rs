@@ -5,22 +5,26 @@
 //! - [`settings`]: by flags, variables and a TOML file, and `config check`; [`values`]: how single
 //!   ones are written; [`environment`]: variables that look like settings and are meant for somebody
 //!   else; [`nearest`]: what somebody meant who mistyped a name.
-//! - [`program`]: what `main` does; [`logging`], [`signals`], [`systemd`].
+//! - [`program`]: what `main` does; [`logging`], [`signals`], [`systemd`]; [`ownership`]: what to do
+//!   where the data folder cannot be written.
 //!
 //! How it answers and asks:
 //!
 //! - [`listen`]: where HTTP is answered; [`server`]: HTTP with bounds on what clients can use up;
-//!   [`places`]: how many there is room for; [`host`]: which names a site without passwords answers to.
+//!   [`places`]: how many there is room for; [`host`]: which names a site without passwords answers to;
+//!   [`exposition`]: in which form metrics are shown.
 //! - [`ask`]: a page of a program that answers HTTP here; [`health`]: the command made of that.
 //! - [`peer_text`]: text that others wrote, made fit for a log line or a terminal.
 
 pub mod ask;
 pub mod environment;
+pub mod exposition;
 pub mod health;
 pub mod host;
 pub mod listen;
 pub mod logging;
 pub mod nearest;
+pub mod ownership;
 pub mod peer_text;
 pub mod places;
 pub mod program;

@@ -4,6 +4,8 @@ use std::io::{IsTerminal, stderr};
 
 use tracing_subscriber::EnvFilter;
 
+use crate::settings::Setting;
+
 /// What filters the log where no setting does.
 const VARIABLE: &str = EnvFilter::DEFAULT_ENV;
 
@@ -23,6 +25,29 @@ pub struct LogSettings {
     pub format: LogFormat,
     /// What is logged; `None` leaves it to `RUST_LOG`.
     pub level: Option<String>,
+}
+
+impl LogSettings {
+    /// The setting of its form, as the tables of programs have it.
+    pub const FORMAT: Setting = Setting {
+        name: "log_format",
+        flag: "log-format",
+        value: "FORM",
+        default: "text",
+        help: "Form of the log, which goes to standard error: text or json",
+        ..Setting::PLAIN
+    };
+
+    /// The same of what is logged.
+    pub const LEVEL: Setting = Setting {
+        name: "log_level",
+        flag: "log-level",
+        value: "LEVEL",
+        default: "info",
+        help: "What to log: error, warn, info, debug, trace, or filters as in RUST_LOG, which \
+               counts where this is not given",
+        ..Setting::PLAIN
+    };
 }
 
 /// Begins logging at the level that is set, or as the variable `RUST_LOG` says, or at `default`.

@@ -1,7 +1,7 @@
 //! How single values are written, where all programs write them alike. Every error says what would be
 //! right, and goes behind a quotation of the text.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::logging::LogFormat;
@@ -30,7 +30,8 @@ pub fn log_format(text: &str) -> Result<LogFormat, String> {
     }
 }
 
-/// Where to listen, `:PORT` for all addresses; `port` is for the example.
+/// Where to listen, `:PORT` for all addresses; `port` is for the example. An IPv4 address may have
+/// brackets, too: templates put them around whatever address they are given.
 ///
 /// # Errors
 /// It is no address with a port.
@@ -39,7 +40,7 @@ pub fn listen(text: &str, port: u16) -> Result<SocketAddr, String> {
     // As it is written everywhere for all addresses.
     let whole = match text.strip_prefix(':') {
         Some(port) => format!("[::]:{port}"),
-        None => text.to_owned(),
+        None => without_brackets(text),
     };
     whole.parse().map_err(|_| {
         format!(
@@ -47,6 +48,15 @@ pub fn listen(text: &str, port: u16) -> Result<SocketAddr, String> {
              addresses of this machine)"
         )
     })
+}
+
+/// An address and port without the brackets around it, if it is one of IPv4.
+fn without_brackets(text: &str) -> String {
+    let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    match bracketed {
+        Some((ip, rest)) if ip.parse::<Ipv4Addr>().is_ok() => format!("{ip}{rest}"),
+        _ => text.to_owned(),
+    }
 }
 
 /// The same; `None` for `off`.
@@ -195,7 +205,18 @@ mod tests {
         assert_eq!(http("off"), Ok(None));
         assert_eq!(http(":80"), Ok(Some("[::]:80".parse().unwrap())));
         assert_eq!(http("[::1]:80"), Ok(Some("[::1]:80".parse().unwrap())));
-        for wrong in ["", "8080", "localhost:8080", "1.2.3.4"] {
+        let bracketed = http("[192.0.2.1]:80");
+        assert_eq!(bracketed, Ok(Some("192.0.2.1:80".parse().unwrap())));
+        for wrong in [
+            "",
+            "8080",
+            "localhost:8080",
+            "1.2.3.4",
+            "[1.2.3.4]",
+            "[1.2.3.4",
+            "[localhost]:80",
+            "1.2.3.4]:80",
+        ] {
             assert!(http(wrong).is_err(), "{wrong}");
         }
         let what = http("x").unwrap_err();

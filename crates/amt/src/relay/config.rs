@@ -110,6 +110,8 @@ pub struct Sabotage {
     pub capacity_off: bool,
     /// The MACs of Teardowns are not checked.
     pub teardown_unchecked: bool,
+    /// Queries have another nonce than the Request.
+    pub nonce_other: bool,
 }
 
 /// A block of addresses, such as 192.0.2.0/24.

@@ -207,10 +207,14 @@ impl Relay {
                 !self.tunnels.is_plain(self.key(from)) && !self.unanswered.ask((from, mld), now)
             }
         };
+        let told_nonce = match self.config.sabotage.nonce_other {
+            false => nonce,
+            true => !nonce,
+        };
         Message::Query {
             limited,
             mac: self.secrets.mac(from, nonce),
-            nonce,
+            nonce: told_nonce,
             packet: &self.scratch,
             gateway: told.then_some(from),
         }

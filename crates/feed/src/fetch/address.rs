@@ -6,7 +6,7 @@ use reqwest::header::{HeaderMap, LOCATION};
 use url::Url;
 
 use super::error::FetchError;
-use super::guard::{Guard, is_public};
+use super::guard::{Guard, Lookup, is_public};
 
 /// How much of an address that cannot be read is repeated.
 const QUOTED: usize = 200;
@@ -29,6 +29,32 @@ pub fn check(address: &str, allow_private: bool) -> Result<(), FetchError> {
             url: shown(&url),
             host: name.to_owned(),
             address: Ipv4Addr::LOCALHOST.into(),
+        }),
+    }
+}
+
+/// The same, after its name was looked up by `lookup`, once: it may lead elsewhere later, so this is for
+/// whoever is to be told at once, and not instead of the checks at each connection. A name that is not
+/// known, or leads to some public address, too, is fine. Takes as long as `lookup` does.
+///
+/// # Errors
+/// [`FetchError::Address`], [`FetchError::Private`].
+pub async fn check_name(
+    address: &str,
+    allow_private: bool,
+    lookup: Lookup,
+) -> Result<(), FetchError> {
+    check(address, allow_private)?;
+    let url = parse(address)?;
+    let Some(url::Host::Domain(host)) = url.host() else {
+        return Ok(());
+    };
+    match Guard::system(allow_private).refuses(host, lookup).await {
+        None => Ok(()),
+        Some(address) => Err(FetchError::Private {
+            url: shown(&url),
+            host: host.to_owned(),
+            address,
         }),
     }
 }

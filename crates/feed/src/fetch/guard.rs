@@ -34,9 +34,16 @@ impl fmt::Display for Forbidden {
 
 impl std::error::Error for Forbidden {}
 
-/// How names are resolved.
-pub(super) type Lookup =
-    fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
+/// How names are resolved: to addresses, with any port.
+pub type Lookup = fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
+
+/// By the names of the system.
+#[must_use]
+pub fn system_lookup(
+    host: String,
+) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>> {
+    Box::pin(async move { Ok(tokio::net::lookup_host((host, 0)).await?.collect()) })
+}
 
 /// Says which addresses may be connected to. As the client's resolver it hands on only those. The
 /// client connects to what it is given and asks nobody else, so the address that was checked is
@@ -51,9 +58,7 @@ impl Guard {
     /// By the names of the system; with or without private addresses.
     pub(super) fn system(allow_private: bool) -> Self {
         Self {
-            lookup: |host| {
-                Box::pin(async move { Ok(tokio::net::lookup_host((host, 0)).await?.collect()) })
-            },
+            lookup: system_lookup,
             allowed: if allow_private {
                 |_| true
             } else {
@@ -81,6 +86,16 @@ impl Resolve for Guard {
             let allowed = allowed(host, found, guard.allowed)?;
             Ok(Box::new(allowed.into_iter()) as Addrs)
         })
+    }
+}
+
+impl Guard {
+    /// Whether a name leads somewhere, and nowhere that is allowed.
+    pub(super) async fn refuses(&self, host: &str, lookup: Lookup) -> Option<IpAddr> {
+        let found = lookup(host.to_owned()).await.ok()?;
+        let first = found.first()?.ip();
+        let is_closed = !found.iter().any(|address| self.allows(address.ip()));
+        is_closed.then_some(first)
     }
 }
 
@@ -115,7 +130,7 @@ pub(super) fn is_own(address: IpAddr) -> bool {
 
 /// Whether an address is an ordinary one of the public internet, by the special-purpose address
 /// registries (RFC 6890 and its updates).
-pub(super) fn is_public(address: IpAddr) -> bool {
+pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),

@@ -24,11 +24,12 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use address::{Chain, carry_credentials, permit, shown};
-pub use address::{check, moved};
+pub use address::{check, check_name, moved};
 use client::Http;
 pub use client::check_contact;
 pub use error::FetchError;
 use guard::Guard;
+pub use guard::{Lookup, is_public, system_lookup};
 pub use hints::Hints;
 pub use limits::{GLOBAL, Limits, PER_HOST};
 
