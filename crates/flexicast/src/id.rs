@@ -4,6 +4,8 @@ use std::fmt;
 
 use uuid::Uuid;
 
+use crate::wire::VARINT_MAX;
+
 /// A Flow ID: the destination connection ID of a flow's packets, exactly 8 random bytes in this version (protocol.md section 5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub [u8; FlowId::LEN]);
@@ -160,4 +162,22 @@ pub struct Cursor {
     pub incarnation: Uuid,
     /// The last contiguous `seq` that the outputs hold; 0 for none.
     pub seq: u64,
+}
+
+impl Cursor {
+    /// What stands in the place of a cursor where there is none: so many of the last updates are asked for (protocol.md section 4.1). More than there are
+    /// means all.
+    #[must_use]
+    pub fn of_last(updates: u64) -> Self {
+        Cursor {
+            incarnation: Uuid::nil(),
+            seq: updates.min(VARINT_MAX),
+        }
+    }
+
+    /// How many of the last updates this asks for in the place of a cursor; `None` if it is one.
+    #[must_use]
+    pub fn asked(&self) -> Option<u64> {
+        self.incarnation.is_nil().then_some(self.seq)
+    }
 }

@@ -14,15 +14,20 @@ use flexicast::protect::FlowSecret;
 use flexicast::receiver::{FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent, Rungs};
 use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, SourceEvent, Unicast};
 use flexicast::unicast::{Piece, StreamReader};
-use flexicast::{FlowId, PathId, Rung, Via};
+use flexicast::{Cursor, FlowId, PathId, Rung, Via};
 use uuid::Uuid;
 
 const INCARNATION: Uuid = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
 const MS: Duration = Duration::from_millis(1);
 
 fn read_control(name: &str) -> Control {
+    read(&named(name))
+}
+
+/// The first frame.
+fn read(bytes: &[u8]) -> Control {
     let mut reader = ControlReader::new();
-    reader.push(&named(name));
+    reader.push(bytes);
     reader.next_frame().unwrap().unwrap()
 }
 
@@ -130,11 +135,16 @@ fn the_vectors_make_a_receiver_join_follow_a_change_of_keys_and_deliver() {
 }
 
 fn source(head: u64, flow: Option<FlowConfig>) -> Source {
+    kept(1, head, flow)
+}
+
+/// The same with a store that begins with `first`.
+fn kept(first: u64, head: u64, flow: Option<FlowConfig>) -> Source {
     let channel = ChannelConfig {
         name: "lore".into(),
         incarnation: INCARNATION,
         head,
-        first: 1,
+        first,
         private: false,
         endpoints: flow_and_endpoints().1,
         replicate: true,
@@ -181,6 +191,81 @@ fn the_vectors_make_a_source_serve_a_receiver() {
     let refused = (Refusal::BadCredential, "no such token".to_owned());
     source.authorised(2, Err(refused), now);
     assert_eq!(source.take_control(2)[..], named("refused"));
+}
+
+/// Without a cursor a receiver says how much of what was before it wants; the source gives what it has of that, and from then on there is a cursor.
+#[test]
+fn a_receiver_without_a_cursor_begins_where_it_wants_to() {
+    let now = Instant::now();
+    let first = |stored: u64, head: u64, given: Option<Cursor>| {
+        let mut source = kept(stored, head, None);
+        source.accept(1, now);
+        let hello = Hello {
+            channels: vec![("lore".into(), given)],
+            ..hello()
+        };
+        let mut said = Vec::new();
+        Control::Hello(hello).encode(&mut said);
+        source.on_control(1, &said, now).unwrap();
+        source.authorised(1, Ok(()), now);
+        let Control::Welcome(welcome) = read(&source.take_control(1)) else {
+            panic!("no WELCOME");
+        };
+        let served: Vec<_> = source.sessions().collect();
+        assert_eq!(served[0].channels[0].cursor, None, "a wish is no cursor");
+        welcome[0].first
+    };
+    let all = Some(Cursor::of_last(u64::MAX));
+    assert_eq!(first(1, 70_000, all), 1);
+    assert_eq!(
+        first(60_000, 70_000, all),
+        60_000,
+        "what the store still has"
+    );
+    assert_eq!(first(1, 70_000, Some(Cursor::of_last(300))), 69_701);
+    assert_eq!(first(69_900, 70_000, Some(Cursor::of_last(300))), 69_900);
+    assert_eq!(first(1, 70_000, Some(Cursor::of_last(0))), 70_001);
+    assert_eq!(first(1, 0, all), 1, "an empty channel");
+    assert_eq!(first(1, 70_000, None), 69_901);
+
+    let mut receiver = Receiver::new(ReceiverConfig {
+        receiver: hello().receiver,
+        name: String::new(),
+        software: String::new(),
+        credential: Credential::None,
+        channels: vec![("lore".into(), all)],
+        rungs: Rungs {
+            multicast_v4: false,
+            multicast_v6: false,
+            replicated: false,
+            ..Rungs::default()
+        },
+        seed: 1,
+        dedupe_off: false,
+    });
+    let asked = named("hello-from-the-oldest");
+    for _ in 0..2 {
+        // Until the source has answered, it is the same.
+        receiver.connected();
+        assert_eq!(
+            HEXLOWER.encode(&receiver.take_control()),
+            HEXLOWER.encode(&asked)
+        );
+        receiver.disconnected();
+    }
+    receiver.connected();
+    drop(receiver.take_control());
+    receiver.on_control(&named("welcome"), now).unwrap();
+    receiver.disconnected();
+    receiver.connected();
+    let Control::Hello(again) = read(&receiver.take_control()) else {
+        panic!("no HELLO");
+    };
+    let cursor = Cursor {
+        incarnation: INCARNATION,
+        seq: 300,
+    };
+    assert_eq!(again.channels, [("lore".to_owned(), Some(cursor))]);
 }
 
 /// A membership from the proof over a change of keys to the fall-back and to copies: the source makes the packets of the vectors, byte for byte.

@@ -247,6 +247,19 @@ const CHECKS: &[(&str, Check)] = &[
             }),
         );
     }),
+    ("hello-from-the-oldest", |v| {
+        control(
+            v,
+            Control::Hello(Hello {
+                receiver: RECEIVER,
+                name: String::new(),
+                software: String::new(),
+                credential: Credential::None,
+                channels: vec![("lore".into(), Some(Cursor::of_last(u64::MAX)))],
+                capabilities: vec![],
+            }),
+        );
+    }),
     ("hello-enrol", |v| control(v, enrol(0xa0, b"secret-token"))),
     ("hello-enrolled", |v| control(v, enrol(0xb0, b""))),
     ("refused-id-in-use", |v| {

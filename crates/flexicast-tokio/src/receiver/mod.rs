@@ -57,7 +57,7 @@ pub struct ReceiverConfig {
     pub name: String,
     /// Program and version, for people.
     pub software: String,
-    /// The channels, each with how far the outputs are.
+    /// The channels, each with how far the outputs are, or [`Cursor::of_last`] in the place of that.
     pub channels: Vec<(String, Option<Cursor>)>,
     /// An address of the interface to join multicast groups on, of either family; `None` leaves it to the routing table.
     pub interface: Option<IpAddr>,

@@ -40,6 +40,8 @@ const REJOIN_MAX: Duration = Duration::from_secs(300);
 struct Channel {
     name: String,
     incarnation: Option<Uuid>,
+    /// How much of what was before is asked for while there is no incarnation to have a cursor in.
+    asks: Option<Cursor>,
     merge: Merge,
     /// Its number on this connection.
     number: Option<u64>,
@@ -71,17 +73,22 @@ pub struct Receiver {
 impl Receiver {
     /// A receiver that is not connected yet.
     pub fn new(config: ReceiverConfig) -> Self {
-        let channels = config.channels.iter().map(|(name, cursor)| Channel {
-            name: name.clone(),
-            incarnation: cursor.map(|c| c.incarnation),
-            merge: Merge::new(
-                cursor.map_or(1, |c| c.seq.saturating_add(1)),
-                config.dedupe_off,
-            ),
-            number: None,
-            stats: ChannelStats::default(),
-            cursor: None,
-            cursor_due: false,
+        let channels = config.channels.iter().map(|(name, given)| {
+            let asks = given.filter(|c| c.asked().is_some());
+            let cursor = given.filter(|c| c.asked().is_none());
+            Channel {
+                name: name.clone(),
+                incarnation: cursor.map(|c| c.incarnation),
+                asks,
+                merge: Merge::new(
+                    cursor.map_or(1, |c| c.seq.saturating_add(1)),
+                    config.dedupe_off,
+                ),
+                number: None,
+                stats: ChannelStats::default(),
+                cursor: None,
+                cursor_due: false,
+            }
         });
         Receiver {
             channels: channels.collect(),
@@ -131,12 +138,13 @@ impl Receiver {
         has.map(|(_, capability)| capability).collect()
     }
 
-    /// What was handed over in order, as a cursor to go on from.
+    /// What was handed over in order, as a cursor to go on from; before anything was, what is asked for.
     fn position(channel: &Channel) -> Option<Cursor> {
-        channel.incarnation.map(|incarnation| Cursor {
+        let cursor = channel.incarnation.map(|incarnation| Cursor {
             incarnation,
             seq: channel.merge.next() - 1,
-        })
+        });
+        cursor.or(channel.asks)
     }
 
     /// The connection is gone: forgets everything that belongs to it.

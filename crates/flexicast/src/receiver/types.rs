@@ -17,7 +17,7 @@ pub struct ReceiverConfig {
     pub software: String,
     /// Why it may receive.
     pub credential: Credential,
-    /// The channels, each with how far the outputs are.
+    /// The channels, each with how far the outputs are, or [`Cursor::of_last`] in the place of that.
     pub channels: Vec<(String, Option<Cursor>)>,
     /// By which ways to try to get flows.
     pub rungs: Rungs,

@@ -107,10 +107,12 @@ impl Source {
             let channel = &self.channels[index];
             // A cursor beyond the head is from a history that this store does not have: the receiver sees that by the head, and starts over.
             let known = |c: &&Cursor| c.incarnation == channel.incarnation && c.seq <= channel.head;
-            let cursor = cursor.as_ref().filter(known);
+            let asked = cursor.and_then(|cursor| cursor.asked());
+            let cursor = cursor.as_ref().filter(|c| c.asked().is_none());
+            let cursor = cursor.filter(known);
             let first = match cursor {
                 Some(cursor) => cursor.seq + 1,
-                None => (channel.head + 1).saturating_sub(FIRST_UPDATES),
+                None => (channel.head + 1).saturating_sub(asked.unwrap_or(FIRST_UPDATES)),
             };
             let first = first.max(channel.first).min(channel.head + 1);
             let mut subscription = Subscription::new(index, now);

@@ -53,7 +53,7 @@ pub type ChannelIndex = usize;
 
 /// A receiver with more updates than this before it gets them on a catch-up stream and is not promoted (design section 5).
 pub const LIVE_WITHIN: u64 = 256;
-/// Without a cursor a receiver gets this many of the last updates (design section 5).
+/// Without a cursor a receiver gets this many of the last updates, unless it asks for another number (design section 5).
 pub const FIRST_UPDATES: u64 = 100;
 /// While no more than so many catch up, the store is read ahead for each of them: what that holds stays bounded.
 const READ_AHEAD: usize = 64;
