@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{StatusCode, Uri};
+use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -23,16 +23,13 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use serde_json::json;
 use service::places::{Bounds, Places};
-use service::{host, server};
+use service::{exposition, host, server};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::out::{Outlet, Sent};
 use crate::tunnels::Tunnels;
-
-/// What the answer of `/metrics` is.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// How the program stood a moment ago.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -148,12 +145,8 @@ async fn ready(State(site): State<Arc<Site>>) -> Response {
     (code, [(CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }
 
-async fn metrics(State(site): State<Arc<Site>>) -> Response {
-    let text = site.metrics.text(&site.shown.borrow());
-    match text {
-        Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
+    exposition::answer(&headers, site.metrics.text(&site.shown.borrow()))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -233,7 +226,7 @@ fn raise(counter: &Counter, total: u64) {
 }
 
 impl Metrics {
-    /// All of it.
+    /// All of it, as OpenMetrics.
     ///
     /// # Errors
     /// Only if a string cannot be written to.
@@ -293,6 +286,8 @@ mod tests {
             text,
             "nothing is counted twice"
         );
+        let wrong = openmetrics::forms(&exposition::plain(&text), &text);
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
         let families = openmetrics::parse(&text).unwrap();
         let document = include_str!("../../../docs/metrics.md");
         let found = openmetrics::differences(document, "flexfeed_gateway_", &families);

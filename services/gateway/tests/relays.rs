@@ -122,6 +122,10 @@ fn how_it_goes_is_shown() {
     ] {
         assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
     }
+    assert!(
+        text.contains("\r\ncontent-type: text/plain; version=0.0.4;"),
+        "{text}"
+    );
     assert!(page("/readyz").contains(" 200 "));
     let mut second = program(&[
         "--relay",

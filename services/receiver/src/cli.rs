@@ -70,8 +70,8 @@ pub enum Request {
     Health {
         /// Where it answers.
         line: Layer,
-        /// Whether it is ready, not only whether it runs.
-        ready: bool,
+        /// What is wanted to be known.
+        wish: health::Wish,
     },
     /// To look for what is in the way.
     Doctor {
@@ -123,7 +123,7 @@ pub fn parse(
         },
         Some((health::NAME, given)) => Request::Health {
             line: TABLE.line_layer(given),
-            ready: health::asks_for_ready(given),
+            wish: health::Wish::of(given),
         },
         Some(("doctor", given)) => Request::Doctor {
             line: TABLE.line_layer(given),
@@ -274,7 +274,7 @@ mod tests {
         ));
         assert!(read(&["status", "--json", "--watch"]).is_err());
         let health = read(&["health", "--ready", "--http", "127.0.0.1:1"]).unwrap();
-        assert!(matches!(health, Request::Health { ready: true, .. }));
+        assert!(matches!(health, Request::Health { wish, .. } if wish.ready));
         assert!(read(&["health", "--data", "d"]).is_err());
         let check = read(&["config", "check", "x", "--json"]).unwrap();
         let Request::ConfigCheck { line, json: true } = check else {

@@ -6,13 +6,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use service::ownership::remedy;
 use thiserror::Error;
 use tracing::warn;
 use uuid::Uuid;
 
 use crate::credential::{self, Credential, CredentialError};
 use crate::durable::{FileError, make_folder, replace};
-use crate::ownership::remedy;
 
 /// `status` holds the lock for an instant to see whether anybody else does; a receiver that starts
 /// in that instant tries again.

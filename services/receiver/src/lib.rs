@@ -2,7 +2,7 @@
 //! date.
 //!
 //! `cli`, `config` and `link` say what to do, `data` is the folder to do it in, with the receiver's
-//! `credential` and whether that was let in (`admission`), and `ownership` what to do where it cannot be written. `run` joins the transport
+//! `credential` and whether that was let in (`admission`). `run` joins the transport
 //! (`flexicast-tokio`, by `transport`) to the outputs: `receive` is the loop between the two, `deliver` the order
 //! of one batch's steps, `sink` the files of a channel (with `cursor` and `delivery_log`), `journal`
 //! what happened, from which `http` tells it to clients and `hooks` to webhooks and commands;
@@ -28,7 +28,6 @@ pub mod latency;
 pub mod link;
 pub mod narrate;
 pub mod notify;
-mod ownership;
 pub mod receive;
 pub mod run;
 #[cfg(feature = "sabotage")]

@@ -41,9 +41,7 @@ fn main() -> ExitCode {
             check_settings(load(line, &environment), json, check::text, check::as_json)
         }
         Request::Status { line, json, watch } => show_status(line, &environment, json, watch),
-        Request::Health { line, ready } => {
-            health::run(WHOM, http_address(line, &environment), ready)
-        }
+        Request::Health { line, wish } => health::run(WHOM, http_address(line, &environment), wish),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The transport's events as log lines: one clear line each, and no flood of the same.
 
+use std::path::{Path, PathBuf};
+
 use flexicast::control::Refusal;
 use flexicast_tokio::receiver::Event;
 use tracing::{debug, error, info, warn};
@@ -11,16 +13,20 @@ use service::peer_text::plain;
 #[derive(Debug)]
 pub struct Narrator {
     source: String,
+    /// The data folder of a receiver that is not known to have been let in.
+    newcomer: Option<PathBuf>,
     /// The last reason of a lost connection, and how often it came since the last welcome.
     trouble: Option<(String, u64)>,
 }
 
 impl Narrator {
-    /// For a receiver of `source` (`host:port`).
+    /// For a receiver of `source` (`host:port`). `newcomer` is the data folder, if that source is not
+    /// known to have let its receiver in before.
     #[must_use]
-    pub fn new(source: &str) -> Self {
+    pub fn new(source: &str, newcomer: Option<&Path>) -> Self {
         Self {
             source: source.to_owned(),
+            newcomer: newcomer.map(Path::to_owned),
             trouble: None,
         }
     }
@@ -66,6 +72,7 @@ impl Narrator {
                 resync,
             } => {
                 self.trouble = None;
+                self.newcomer = None;
                 let channel = plain(name);
                 info!(
                     "connected to {}: channel {channel} is at update {head}, delivery goes on with update {first}",
@@ -138,6 +145,7 @@ impl Narrator {
     /// What a refusal means and what to do about it.
     #[must_use]
     pub fn refusal(&self, code: u64, reason: &str) -> String {
+        let lost;
         let advice = match Refusal::from_number(code) {
             Some(Refusal::BadCredential) if reason.contains("receiver was revoked") => {
                 "only the operator can let it in again (there, 'flexfeed-source receiver forget ID --yes' with the id in state/receiver-id), \
@@ -146,10 +154,16 @@ impl Narrator {
             Some(Refusal::BadCredential) if reason.contains("too old") => {
                 "use the version of the source"
             }
-            Some(Refusal::BadCredential) => {
-                "ask the source's operator for a new link. A link's token counts only the first time: a receiver that was let in before needs \
-                 no other one as long as it keeps state/receiver-id and state/credential of its data folder"
-            }
+            Some(Refusal::BadCredential) => match &self.newcomer {
+                Some(folder) => {
+                    lost = lost_folder(folder);
+                    lost.as_str()
+                }
+                None => {
+                    "ask the source's operator for a new link. A link's token counts only the first time: a receiver that was let in before needs \
+                     no other one as long as it keeps state/receiver-id and state/credential of its data folder"
+                }
+            },
             Some(Refusal::UnknownChannel) => {
                 "the link's ch= names a channel that this source does not have: ask the source's operator for a new link"
             }
@@ -182,13 +196,47 @@ impl Narrator {
     }
 }
 
+/// What a receiver can do whose token is worth nothing, and who has nothing else to show.
+fn lost_folder(folder: &Path) -> String {
+    format!(
+        "ask the source's operator for a new link. A receiver that was let in before needs none, but its data folder: the credential in it counts in the place \
+         of the link's token. This one, {}, is not known to have been let in: if there is another one from before, start with that (in a container, with the \
+         same volume, such as docker run -v feeds:/data). A receiver that begins with an empty folder each time needs a link that is not used up (there, \
+         'flexfeed-source token create' without --limit)",
+        folder.display()
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn who_has_lost_its_folder_is_told_that_this_is_why() {
+        let used_up = "the enrolment link has been used by as many receivers as it was made for";
+        let told = |newcomer| {
+            let narrator = Narrator::new("h:4433", newcomer);
+            narrator.refusal(Refusal::BadCredential as u64, used_up)
+        };
+        let text = told(Some(Path::new("/srv/feeds")));
+        for part in [
+            used_up,
+            "/srv/feeds, is not known",
+            "-v feeds:/data",
+            "without --limit",
+            "ask the source's operator for a new link",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        // Who has its folder is told that this is enough.
+        let text = told(None);
+        assert!(text.contains("state/credential"), "{text}");
+        assert!(!text.contains("-v feeds"), "{text}");
+    }
+
+    #[test]
     fn a_refusal_says_what_to_do() {
-        let narrator = Narrator::new("h:4433");
+        let narrator = Narrator::new("h:4433", None);
         let text = narrator.refusal(Refusal::BadCredential as u64, "not\u{7}valid");
         for part in ["h:4433", "not valid", "token", "operator", "new link"] {
             assert!(text.contains(part), "{text}");
@@ -206,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_same_trouble_is_counted() {
-        let mut narrator = Narrator::new("h:4433");
+        let mut narrator = Narrator::new("h:4433", None);
         assert_eq!(
             [
                 narrator.again("a"),

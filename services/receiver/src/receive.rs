@@ -14,6 +14,7 @@ mod batch;
 mod lane;
 mod taking;
 
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -110,6 +111,8 @@ pub struct Loop<'a, S> {
     pub gaps_untold: bool,
     /// `host:port`, for the log.
     pub source: &'a str,
+    /// The data folder, if the source is not known to have let its receiver in before.
+    pub newcomer: Option<&'a Path>,
 }
 
 impl<S> std::fmt::Debug for Loop<'_, S> {
@@ -137,7 +140,7 @@ impl<'a, S: Sink> Loop<'a, S> {
             .collect();
         let mut taking = Taking {
             board: self.board,
-            narrator: Narrator::new(self.source),
+            narrator: Narrator::new(self.source, self.newcomer),
             gaps_untold: self.gaps_untold,
         };
         let mut halting = stop.clone();

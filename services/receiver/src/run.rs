@@ -138,7 +138,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
             files.atom_path().display(),
             match cursor {
                 Some(cursor) => format!("after update {}", cursor.seq),
-                None => "with the source's last updates".to_owned(),
+                None => beginning(settings.history),
             }
         );
         tapes.push((channel.clone(), files.tape()));
@@ -157,6 +157,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         receiver_id: data.receiver_id(),
         source: source.clone(),
     };
+    let newcomer = !admission.is_noted();
     tokio::spawn(admission::keep(Arc::clone(&board), admission));
     let (ended, done) = watch::channel(false);
     let told = done.clone();
@@ -204,7 +205,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         qlog: settings.qlog.clone(),
         sabotage_dedupe_off: promises.dedupe_off,
     };
-    let (transport, mut events) = Transport::start(config);
+    let (transport, mut events) = Transport::start(config, settings.history);
     let end = Loop {
         outlets,
         confirm: &|channel, cursor| transport.confirm(channel, cursor),
@@ -213,6 +214,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         batch: layout.journal.batch(),
         backoff: Backoff::default(),
         order: promises.order,
+        newcomer: newcomer.then(|| data.path()),
         gaps_untold: promises.gaps_untold,
         source: &source,
     }
@@ -256,6 +258,16 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
             Ok(())
         }
         End::Refused(reason) | End::Failed(reason) => Err(anyhow::Error::msg(reason)),
+    }
+}
+
+/// With what a channel begins of which there is nothing yet.
+fn beginning(history: Option<u64>) -> String {
+    match history {
+        None => "with the source's last updates".to_owned(),
+        Some(0) => "with what comes from now on".to_owned(),
+        Some(u64::MAX) => "with everything that the source keeps".to_owned(),
+        Some(updates) => format!("with the source's last {updates} updates"),
     }
 }
 

@@ -16,6 +16,7 @@ const GOODBYE: Duration = Duration::from_secs(3);
 /// A running transport, which another one may take the place of.
 pub struct Transport {
     config: ReceiverConfig,
+    history: Option<u64>,
     /// `None` while there is none.
     handle: Mutex<Option<ReceiverHandle>>,
 }
@@ -29,12 +30,17 @@ impl std::fmt::Debug for Transport {
 }
 
 impl Transport {
-    /// Starts one, on the current tokio runtime.
+    /// Starts one, on the current tokio runtime. Channels without a cursor begin with so many of their
+    /// last updates; `None` leaves it to the source.
     #[must_use]
-    pub fn start(config: ReceiverConfig) -> (Self, mpsc::Receiver<Event>) {
-        let (handle, events) = Receiver::start(config.clone());
+    pub fn start(config: ReceiverConfig, history: Option<u64>) -> (Self, mpsc::Receiver<Event>) {
+        let (handle, events) = Receiver::start(ReceiverConfig {
+            channels: beginning(config.channels.clone(), history),
+            ..config.clone()
+        });
         let transport = Self {
             config,
+            history,
             handle: Mutex::new(Some(handle)),
         };
         (transport, events)
@@ -62,7 +68,7 @@ impl Transport {
             );
         }
         let (handle, events) = Receiver::start(ReceiverConfig {
-            channels: cursors,
+            channels: beginning(cursors, self.history),
             ..self.config.clone()
         });
         *self.handle() = Some(handle);
@@ -80,4 +86,13 @@ impl Transport {
     fn handle(&self) -> MutexGuard<'_, Option<ReceiverHandle>> {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What stands for channels without a cursor, if something is wished for them.
+fn beginning(cursors: Cursors, history: Option<u64>) -> Cursors {
+    let wish = history.map(Cursor::of_last);
+    let cursors = cursors.into_iter();
+    cursors
+        .map(|(channel, cursor)| (channel, cursor.or(wish)))
+        .collect()
 }

@@ -68,8 +68,8 @@ pub enum Request {
     Health {
         /// Where it answers.
         line: Layer,
-        /// Whether it is ready, not only whether it runs.
-        ready: bool,
+        /// What is wanted to be known.
+        wish: health::Wish,
     },
     /// To look at the settings.
     ConfigCheck {
@@ -97,7 +97,7 @@ pub fn parse(
         Some(("hold", _)) => Request::Hold,
         Some((health::NAME, given)) => Request::Health {
             line: TABLE.line_layer(given),
-            ready: health::asks_for_ready(given),
+            wish: health::Wish::of(given),
         },
         Some(("config", given)) => match given.subcommand() {
             Some((_, given)) => Request::ConfigCheck {
@@ -191,7 +191,7 @@ mod tests {
         assert!(read(&["status", "--json", "--watch"]).is_err());
         assert!(read(&["status", "--mtu", "1280"]).is_err());
         let health = read(&["health", "--ready", "--http", "127.0.0.1:1"]).unwrap();
-        assert!(matches!(health, Request::Health { ready: true, .. }));
+        assert!(matches!(health, Request::Health { wish, .. } if wish.ready));
         assert!(read(&["health", "--mtu", "1280"]).is_err());
         let check = read(&["config", "check", "--mtu", "1280", "--json"]).unwrap();
         assert!(matches!(check, Request::ConfigCheck { json: true, .. }));

@@ -36,9 +36,7 @@ fn main() -> ExitCode {
         }
         Request::Status { line, json, watch } => show_status(line, &environment, json, watch),
         Request::Hold => hold(),
-        Request::Health { line, ready } => {
-            health::run(WHOM, http_address(line, &environment), ready)
-        }
+        Request::Health { line, wish } => health::run(WHOM, http_address(line, &environment), wish),
     }
 }
 

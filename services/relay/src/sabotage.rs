@@ -34,12 +34,13 @@ impl Sabotage {
                 "expiry-off" => relay.expiry_off = true,
                 "capacity-off" => relay.capacity_off = true,
                 "teardown-unchecked" => relay.teardown_unchecked = true,
+                "nonce-other" => relay.nonce_other = true,
                 "fragment-outer" => sabotage.fragment_outer = true,
                 other => {
                     // Others' switches have the same form; what is none has another.
                     if other.contains(|c: char| !c.is_ascii_lowercase() && c != '-') {
                         bail!(
-                            "{VARIABLE}={other:?}: a relay has mac-check-off, nat-by-address, expiry-off, capacity-off, teardown-unchecked and fragment-outer"
+                            "{VARIABLE}={other:?}: a relay has mac-check-off, nat-by-address, expiry-off, capacity-off, teardown-unchecked, nonce-other and fragment-outer"
                         );
                     }
                 }

@@ -115,6 +115,16 @@ fn it_tells_how_it_is_and_stops_when_told() {
     let (code, out, err) = run(&["health", "--ready", "--http", &running.1]);
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("\"ready\":true"), "{out}");
+    // From elsewhere: by name, whatever the settings here are.
+    let port = running.1.rsplit(':').next().unwrap();
+    for host in ["localhost", "[127.0.0.1]"] {
+        let at = format!("{host}:{port}");
+        let (code, out, err) = run(&["health", "--http", "off", "--at", &at]);
+        assert_eq!((code, out.as_str()), (0, "alive\n"), "{at}: {err}");
+    }
+    let (code, _, err) = run(&["health", "--at", "localhost"]);
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("feeds.example.org:8080"), "{err}");
     let pid = running.0.id().to_string();
     let killed = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
     assert!(killed.success());

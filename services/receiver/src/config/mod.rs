@@ -59,6 +59,9 @@ pub struct Settings {
     pub verify: Verify,
     /// How much the journal of each channel keeps.
     pub journal: JournalSettings,
+    /// How many of a channel's last updates to begin with where there is no cursor; `None` leaves it to
+    /// the source.
+    pub history: Option<u64>,
 }
 
 /// The bounds of each channel's journal; what is older than the stricter one goes.

@@ -140,6 +140,7 @@ fn settings(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Setting
     let bytes = taker.value("journal_bytes", |text| {
         size(text).and_then(|n| at_least(n, 64 << 10))
     });
+    let history = taker.value("history", values::history);
     let link = link?;
     Some(Settings {
         verify: verify(&link, insecure, taker, warnings),
@@ -163,6 +164,7 @@ fn settings(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Setting
             updates: updates.unwrap_or(10_000) as usize,
             bytes: bytes.unwrap_or(64 << 20),
         },
+        history,
         link,
     })
 }

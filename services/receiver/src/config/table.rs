@@ -1,5 +1,6 @@
 //! Every setting, named once.
 
+use service::logging::LogSettings;
 use service::settings::table::hidden;
 use service::settings::{Form, Key, KeyForm, Place, Setting, Table};
 
@@ -126,6 +127,16 @@ const SETTINGS: &[Setting] = &[
         ..Setting::PLAIN
     },
     Setting {
+        name: "history",
+        flag: "history",
+        value: "NUMBER",
+        form: Form::Number,
+        default: "100",
+        help: "How many of a channel's last updates to begin with where this data folder has none; \
+               all for everything that the source still keeps",
+        ..Setting::PLAIN
+    },
+    Setting {
         name: "journal_updates",
         flag: "journal-updates",
         value: "NUMBER",
@@ -223,23 +234,8 @@ const SETTINGS: &[Setting] = &[
                that read qlog; they grow without end and show when what came",
         ..Setting::PLAIN
     },
-    Setting {
-        name: "log_format",
-        flag: "log-format",
-        value: "FORM",
-        default: "text",
-        help: "Form of the log, which goes to standard error: text or json",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "log_level",
-        flag: "log-level",
-        value: "LEVEL",
-        default: "info",
-        help: "What to log: error, warn, info, debug, trace, or filters as in RUST_LOG, which \
-               counts where this is not given",
-        ..Setting::PLAIN
-    },
+    LogSettings::FORMAT,
+    LogSettings::LEVEL,
 ];
 
 const fn key(name: &'static str, form: KeyForm, default: &'static str, help: &'static str) -> Key {

@@ -62,6 +62,7 @@ const EXAMPLES: &[(&str, [&str; 3])] = &[
     ),
     ("exec", ["a", "b", "c"]),
     ("delivery_log", ["/a", "/b", "/c"]),
+    ("history", ["250", "all", "0"]),
     ("journal_updates", ["16", "17", "18"]),
     ("journal_bytes", ["1M", "2M", "3M"]),
     ("interface", ["192.0.2.1", "192.0.2.2", "2001:db8::3"]),

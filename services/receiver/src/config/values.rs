@@ -57,6 +57,16 @@ pub fn interface(text: &str) -> Result<IpAddr, String> {
     Ok(ip)
 }
 
+/// A number of updates; for `all`, more than any source has.
+pub fn history(text: &str) -> Result<u64, String> {
+    match text.trim() {
+        "all" => Ok(u64::MAX),
+        number => number
+            .parse()
+            .map_err(|_| "is neither all nor a number of updates".to_owned()),
+    }
+}
+
 /// Where a webhook posts to.
 pub fn webhook_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|error| format!("is no URL: {error}"))?;
@@ -110,6 +120,15 @@ mod tests {
             assert!(interface(wrong).is_err(), "{wrong}");
         }
         assert_eq!(interface("2001:db8::7"), Ok("2001:db8::7".parse().unwrap()));
+    }
+
+    #[test]
+    fn histories() {
+        assert_eq!(history(" all "), Ok(u64::MAX));
+        assert_eq!((history("0"), history("250")), (Ok(0), Ok(250)));
+        for wrong in ["", "-1", "1d", "ALL", "18446744073709551616"] {
+            assert!(history(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

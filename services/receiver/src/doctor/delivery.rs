@@ -13,6 +13,7 @@ use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use super::LISTEN;
+use super::folder::was_let_in;
 use super::network::{Counters, Machine, Membership};
 use super::report::{Report, Verdict};
 use crate::admission::Admission;
@@ -261,7 +262,8 @@ fn not_let_in(
     let server = settings.link.server();
     match (refused, lost) {
         (Some((code, reason)), _) => {
-            let text = Narrator::new(&server).refusal(code, &reason);
+            let newcomer = (!was_let_in(settings)).then_some(settings.data.as_path());
+            let text = Narrator::new(&server, newcomer).refusal(code, &reason);
             report.add("admission", Verdict::Fail, &text, "");
         }
         (None, Some(reason)) => {

@@ -10,9 +10,9 @@ use crate::admission::Admission;
 use crate::config::Settings;
 use crate::credential;
 use crate::data;
-use crate::ownership;
 use crate::status::file as status_file;
 use service::listen::listen;
+use service::ownership;
 
 /// Outputs of an ordinary feed fit many times, in bytes.
 const ENOUGH: u64 = 256 << 20;

@@ -21,9 +21,6 @@ use crate::latency::ChannelLabels;
 use crate::status::model::Channel;
 use service::places::Limit;
 
-/// What the answer of `/metrics` is.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Unicast];
 
 /// A gauge of a number that need not be whole.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Json, Response};
 use serde_json::{Value, json};
+use service::exposition;
 
 use super::Site;
-use super::metrics;
 
 const NOT_STORED: (axum::http::HeaderName, HeaderValue) =
     (CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -33,16 +33,10 @@ pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
     (code, [NOT_STORED], Json(body)).into_response()
 }
 
-pub(super) async fn metrics(State(site): State<Arc<Site>>) -> Response {
+pub(super) async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
     // Counting what waits in the journals looks at each of their records.
     let text = tokio::task::spawn_blocking(move || site.metrics.text(&site)).await;
-    match text {
-        Ok(Ok(text)) => {
-            let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
-            ([(CONTENT_TYPE, kind)], text).into_response()
-        }
-        _ => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+    exposition::answer(&headers, text.unwrap_or(Err(std::fmt::Error)))
 }
 
 pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {

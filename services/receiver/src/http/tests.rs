@@ -620,6 +620,8 @@ async fn the_metrics_are_those_of_the_document() {
     );
     site.metrics.answered("index", StatusCode::OK);
     let text = site.metrics.text(&site).unwrap();
+    let wrong = openmetrics::forms(&service::exposition::plain(&text), &text);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let families = openmetrics::parse(&text).unwrap();
     let document = include_str!("../../../../docs/metrics.md");
     let found = openmetrics::differences(document, "flexfeed_receiver_", &families);
@@ -636,13 +638,21 @@ async fn the_metrics_are_those_of_the_document() {
     ] {
         assert!(text.contains(line), "{line} is not in:\n{text}");
     }
-    let served = bench.get("/metrics").await;
-    let kind = served.headers()["content-type"]
-        .to_str()
-        .unwrap()
-        .to_owned();
-    assert_eq!(kind, super::metrics::CONTENT_TYPE);
-    openmetrics::parse(&served.text().await.unwrap()).unwrap();
+    let kind = |served: &Response| served.headers()["content-type"].clone();
+    let accept = "application/openmetrics-text";
+    let open = bench.asked("/metrics", "accept", accept).await;
+    assert_eq!(
+        kind(&open),
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    );
+    openmetrics::parse(&open.text().await.unwrap()).unwrap();
+    let plain = bench.get("/metrics").await;
+    assert_eq!(kind(&plain), "text/plain; version=0.0.4; charset=utf-8");
+    let text = plain.text().await.unwrap();
+    assert!(
+        text.contains("\n# TYPE flexfeed_receiver_build_info gauge\n"),
+        "{text}"
+    );
 }
 
 /// A page that had its name point here must not read what is here.

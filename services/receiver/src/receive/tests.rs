@@ -61,6 +61,7 @@ fn bench_of(capacity: usize, batch: Limits, ready: impl IntoIterator<Item = Even
                 order: ORDER,
                 gaps_untold: false,
                 source: "h:4433",
+                newcomer: None,
             }
             .run(&mut inbox, &mut stopping)
             .await;
@@ -524,6 +525,7 @@ async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
                 order: ORDER,
                 gaps_untold: false,
                 source: "h:4433",
+                newcomer: None,
             }
             .run(&mut inbox, &mut stopping)
             .await

@@ -1,5 +1,6 @@
 //! Every setting, named once.
 
+use service::logging::LogSettings;
 use service::settings::{Form, Place, Setting, Table};
 
 /// All settings, in the order of the help.
@@ -169,21 +170,6 @@ const SETTINGS: &[Setting] = &[
         help: "Where to answer HTTP: status, health, metrics; off for nowhere",
         ..Setting::PLAIN
     },
-    Setting {
-        name: "log_format",
-        flag: "log-format",
-        value: "FORM",
-        default: "text",
-        help: "Form of the log, which goes to standard error: text or json",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "log_level",
-        flag: "log-level",
-        value: "LEVEL",
-        default: "info",
-        help: "What to log: error, warn, info, debug, trace, or filters as in RUST_LOG, which \
-               counts where this is not given",
-        ..Setting::PLAIN
-    },
+    LogSettings::FORMAT,
+    LogSettings::LEVEL,
 ];

@@ -14,9 +14,6 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::engine::counters::{Count, Counters};
 
-/// What the answer of `/metrics` is.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TypeLabels {
     r#type: &'static str,

@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use serde_json::json;
+use service::exposition;
 use tokio::sync::Mutex;
 
-use super::{Site, metrics};
+use super::Site;
 use crate::engine::View;
 use crate::status::model::{self, Now, Status};
 
@@ -61,14 +62,8 @@ pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
     (code, [NOT_STORED], Json(body)).into_response()
 }
 
-pub(super) async fn metrics(State(site): State<Arc<Site>>) -> Response {
-    match site.metrics.text(site.engine.counters()) {
-        Ok(text) => {
-            let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
-            ([(CONTENT_TYPE, kind)], text).into_response()
-        }
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+pub(super) async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
+    exposition::answer(&headers, site.metrics.text(site.engine.counters()))
 }
 
 pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {

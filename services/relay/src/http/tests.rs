@@ -36,9 +36,14 @@ impl Bench {
 
     /// The code and the body.
     async fn get(&self, path: &str) -> (u16, String) {
+        self.accepting("*/*", path).await
+    }
+
+    async fn accepting(&self, kinds: &str, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        let request =
-            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: {kinds}\r\nconnection: close\r\n\r\n"
+        );
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -133,8 +138,13 @@ async fn names_of_other_sites_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_metrics_are_those_of_the_document() {
     let bench = Bench::new().await;
-    let (code, text) = bench.get("/metrics").await;
+    let (code, plain) = bench.get("/metrics").await;
     assert_eq!(code, 200);
+    let open = "application/openmetrics-text";
+    let (code, text) = bench.accepting(open, "/metrics").await;
+    assert_eq!(code, 200);
+    let wrong = openmetrics::forms(&plain, &text);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let families = openmetrics::parse(&text).unwrap();
     let document = include_str!("../../../../docs/metrics.md");
     let found = openmetrics::differences(document, "flexfeed_relay_", &families);
