@@ -47,7 +47,7 @@ pub fn main() -> ExitCode {
     match Invocation::from_command_line() {
         Ok(Invocation::Run(config)) => be_a_source(*config),
         Ok(Invocation::Command(command)) => carry_out(*command),
-        Ok(Invocation::Health { http, ready }) => health::run(WHOM, http.map(Some), ready),
+        Ok(Invocation::Health { http, wish }) => health::run(WHOM, http.map(Some), wish),
         // Prints help and version to standard output, mistakes to standard error with code 2.
         Err(error) => error.exit(),
     }

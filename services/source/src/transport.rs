@@ -255,7 +255,8 @@ fn judged(verdict: Verdict, request: &Admission, shows_token: bool) -> Result<()
         ),
         Verdict::Spent => denied(
             "the enrolment link has been used by as many receivers as it was made for: ask the \
-             source's operator for another one",
+             source's operator for another one (one that was let in before and has lost its data \
+             folder counts as another receiver)",
         ),
         Verdict::TokenRevoked => denied(
             "the enrolment link was revoked: ask the source's operator for a new one",

@@ -1,9 +1,8 @@
 //! The database of a source that may be running.
 
-use std::sync::Arc;
+use store::{Opened, Store};
 
-use store::Store;
-
+use super::audit::Note;
 use super::progress::with_progress;
 use super::{Answer, Failure};
 use crate::config::Config;
@@ -11,23 +10,32 @@ use crate::config::Config;
 /// The file in the data folder, where no database is named.
 pub(super) const FILE: &str = "flexfeed.db";
 
-/// Opens the database, does something and closes it.
-pub(super) async fn with_database<F>(config: &Config, work: F) -> Result<Answer, Failure>
+/// Opens the database, does something, notes what came of it if there is a `note`, and closes it.
+pub(super) async fn with_database<F>(
+    config: &Config,
+    note: Option<Note>,
+    work: F,
+) -> Result<Answer, Failure>
 where
     F: AsyncFnOnce(&dyn Store) -> Result<Answer, Failure>,
 {
-    let store = open(config).await?;
+    let Opened {
+        store, accounts, ..
+    } = open(config).await?;
     let result = work(&*store).await;
+    if let Some(note) = note {
+        note.write(&*accounts, &result).await;
+    }
     store.close().await;
     result
 }
 
 /// Opens it. One that is not there is not made: the source does that, or `restore`.
-async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
+async fn open(config: &Config) -> Result<Opened, Failure> {
     let open = async {
         match &config.database_url {
-            Some(url) => store::open(url).await,
-            None => store::open_file(&config.data.join(FILE)).await,
+            Some(url) => store::open_all(url).await,
+            None => store::open_file_all(&config.data.join(FILE)).await,
         }
     };
     let path = config.data.join(FILE);

@@ -35,16 +35,16 @@ pub(super) async fn answer(config: &Config, action: &Feed) -> Result<Answer, Fai
         Feed::Check { url, local } => check(config, url, *local).await,
         Feed::Import { .. } | Feed::Export { .. } => outlines::answer(config, action).await,
         Feed::Add { to, url, settings } => {
-            with_database(config, async |store| {
-                add(config, store, to, url, settings).await
-            })
-            .await
+            let work = async |store: &dyn Store| add(config, store, to, url, settings).await;
+            with_database(config, action.note(), work).await
         }
         Feed::List { of, all } => {
-            with_database(config, async |store| list(store, of.as_deref(), *all).await).await
+            let work = async |store: &dyn Store| list(store, of.as_deref(), *all).await;
+            with_database(config, None, work).await
         }
         Feed::Remove { from, url } => {
-            with_database(config, async |store| remove(store, from, url).await).await
+            let work = async |store: &dyn Store| remove(store, from, url).await;
+            with_database(config, action.note(), work).await
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod archive;
 mod arguments;
+mod audit;
 mod channel;
 mod confirm;
 mod database;
@@ -33,6 +34,7 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, FromArgMatches};
 use serde_json::Value;
 use service::health;
+use store::Store;
 
 use crate::config::{self, Config, Environment, Resolved};
 pub use arguments::Action;
@@ -48,8 +50,8 @@ pub enum Invocation {
     Health {
         /// Where it answers, or what is wrong with the settings.
         http: Result<SocketAddr, String>,
-        /// Whether it is ready, not only whether it runs.
-        ready: bool,
+        /// What is wanted to be known.
+        wish: health::Wish,
     },
     /// Something else.
     Command(Box<Command>),
@@ -70,6 +72,10 @@ struct Answer {
     text: String,
     /// For programs: an object.
     json: Value,
+    /// What it was done to, for the audit log, where the command line does not say that exactly.
+    target: Option<String>,
+    /// What was asked for was so already: the audit log says nothing of it.
+    changes_nothing: bool,
 }
 
 impl Answer {
@@ -78,7 +84,19 @@ impl Answer {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
-        Self { text, json }
+        Self {
+            text,
+            json,
+            target: None,
+            changes_nothing: false,
+        }
+    }
+
+    fn about(self, target: impl ToString) -> Self {
+        Self {
+            target: Some(target.to_string()),
+            ..self
+        }
     }
 }
 
@@ -107,7 +125,7 @@ impl Invocation {
             let config = resolved.config.map_err(|mistakes| mistakes.join("\n"));
             return Ok(Self::Health {
                 http: config.map(|config| config.http),
-                ready: health::asks_for_ready(given),
+                wish: health::Wish::of(given),
             });
         }
         let action = Action::from_arg_matches(matches).map_err(|error| vec![error.to_string()])?;
@@ -158,20 +176,23 @@ impl Action {
     async fn answer(&self, config: &Config) -> Result<Answer, Failure> {
         match self {
             Action::Token(action) => {
-                with_database(config, async |s| token::answer(config, s, action).await).await
+                let work = async |s: &dyn Store| token::answer(config, s, action).await;
+                with_database(config, action.note(), work).await
             }
             Action::Channel(action) => {
-                with_database(config, async |s| channel::answer(config, s, action).await).await
+                let work = async |s: &dyn Store| channel::answer(config, s, action).await;
+                with_database(config, action.note(), work).await
             }
             Action::Feed(action) => feed::answer(config, action).await,
             Action::Receiver(action) => {
-                with_database(config, async |s| receiver::answer(s, action).await).await
+                let work = async |s: &dyn Store| receiver::answer(s, action).await;
+                with_database(config, action.note(), work).await
             }
             Action::Gap(action) => {
-                with_database(config, async |s| gap::answer(s, action).await).await
+                with_database(config, None, async |s| gap::answer(s, action).await).await
             }
             Action::Backup { file } => {
-                with_database(config, async |s| archive::backup(s, file).await).await
+                with_database(config, None, async |s| archive::backup(s, file).await).await
             }
             Action::Restore { file } => archive::restore(config, file).await,
             // It is answered from the settings alone.

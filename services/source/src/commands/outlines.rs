@@ -37,14 +37,15 @@ pub(super) async fn answer(config: &Config, action: &Feed) -> Result<Answer, Fai
                 local: *local,
                 dry_run: *dry_run,
             };
-            with_database(config, async |store| {
+            with_database(config, action.note(), async |store| {
                 let work = import.run(store, outlines);
                 with_progress("importing", || None, work).await
             })
             .await
         }
         Feed::Export { of } => {
-            with_database(config, async |store| export(store, of.as_deref()).await).await
+            let work = async |store: &dyn Store| export(store, of.as_deref()).await;
+            with_database(config, None, work).await
         }
         _ => Err(Failure::other("this is about no list")),
     }
@@ -157,7 +158,7 @@ impl Import<'_> {
 }
 
 /// An address without what may be a password, even if it is no address.
-fn hidden(url: &str) -> String {
+pub(super) fn hidden(url: &str) -> String {
     match FeedAddress::parse(url) {
         Ok(address) => address.shown,
         Err(_) if url.contains('@') => "(an address that cannot be read)".to_owned(),

@@ -116,10 +116,8 @@ async fn revoke(store: &dyn Store, who: &str) -> Result<Answer, Failure> {
          It can enrol again only after `flexfeed-source receiver forget {}`.",
         row.id
     );
-    Ok(Answer::new(
-        text,
-        json!({"receiver": shown.map(rows::Receiver::of)}),
-    ))
+    let json = json!({"receiver": shown.map(rows::Receiver::of)});
+    Ok(Answer::new(text, json).about(row.id))
 }
 
 async fn forget(store: &dyn Store, who: &str, yes: bool) -> Result<Answer, Failure> {
@@ -133,8 +131,6 @@ async fn forget(store: &dyn Store, who: &str, yes: bool) -> Result<Answer, Failu
     confirm(&format!("This forgets the receiver {called}{again}"), yes)?;
     store.forget_receiver(row.id).await?;
     let json = json!({"forgotten": row.id.to_string()});
-    Ok(Answer::new(
-        format!("Receiver {called} is forgotten."),
-        json,
-    ))
+    let text = format!("Receiver {called} is forgotten.");
+    Ok(Answer::new(text, json).about(row.id))
 }

@@ -70,7 +70,10 @@ async fn create(config: &Config, store: &dyn Store, new: &NewToken) -> Result<An
     {
         let text = format!("{} has a link that is still good.", file.display());
         let json = json!({"token": null, "link": link, "run": run_line(&link), "file": file});
-        return Ok(Answer::new(text, json));
+        return Ok(Answer {
+            changes_nothing: true,
+            ..Answer::new(text, json)
+        });
     }
     let token = BASE64URL_NOPAD.encode(&data::random()?);
     let link = with(&token);
@@ -107,7 +110,7 @@ async fn create(config: &Config, store: &dyn Store, new: &NewToken) -> Result<An
     };
     let token = rows::Token::of(&row);
     let json = json!({"token": token, "link": link, "run": run, "file": new.link_file});
-    Ok(Answer::new(text, json))
+    Ok(Answer::new(text, json).about(row.id))
 }
 
 fn run_line(link: &str) -> String {

@@ -165,10 +165,8 @@ fn log_format(text: &str) -> Result<LogFormat, String> {
 
 /// As `socket`; without an address, all of this machine.
 fn http(text: &str) -> Result<SocketAddr, String> {
-    match text.strip_prefix(':') {
-        Some(port) => socket(&format!("[::]:{port}")),
-        None => socket(text),
-    }
+    // As all programs take it; what is wrong is said as for the other addresses here.
+    service::values::listen(text, 8090).or_else(|_| socket(text))
 }
 
 fn switch(text: &str) -> Result<bool, String> {

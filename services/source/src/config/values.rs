@@ -127,14 +127,14 @@ pub(super) fn reachability(given: Option<&PublicAddress>, listen: SocketAddr) ->
     let ip = address.ip();
     if is_local_name || ip.is_some_and(|ip| ip.is_loopback()) {
         Some(format!(
-            "the public address {address} is this machine's own: the enrolment link works for \
+            "--public-address {address} is this machine's own: the enrolment link works for \
              receivers on this machine only"
         ))
     } else if let Some(ip) = ip
         && !netio::is_routable(ip)
     {
         Some(format!(
-            "the public address {address} is not reachable from the Internet: the enrolment link \
+            "--public-address {address} is not reachable from the Internet: the enrolment link \
              works for receivers in the same network only"
         ))
     } else if listen.ip().is_loopback() {

@@ -12,8 +12,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use ring::rand::{SecureRandom, SystemRandom};
+use service::ownership;
 use tracing::warn;
 
 /// Only the owner may enter the folder and read what is secret in it.
@@ -44,12 +45,7 @@ impl DataFolder {
             .recursive(true)
             .mode(FOLDER_MODE)
             .create(path)
-            .with_context(|| {
-                format!(
-                    "cannot make the data folder {}: choose another one with --data",
-                    path.display()
-                )
-            })?;
+            .map_err(unusable(path, "make", path))?;
         let lock = take(path)?;
         let mode = std::fs::metadata(path)
             .with_context(|| format!("cannot look at the data folder {}", path.display()))?
@@ -104,12 +100,19 @@ impl DataFolder {
             std::fs::rename(&fresh, &path)?;
             File::open(&self.path)?.sync_all()
         };
-        put().with_context(|| {
-            format!(
-                "cannot write {}: the data folder must be writable for this user",
-                path.display()
-            )
-        })
+        put().map_err(unusable(&self.path, "write", &path))
+    }
+}
+
+/// That something could not be done to `path`, which is the data folder or in it, and what to do.
+fn unusable(folder: &Path, action: &str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    move |problem| {
+        anyhow!(
+            "cannot use the data folder {}: cannot {action} {}: {problem}; {}",
+            folder.display(),
+            path.display(),
+            ownership::remedy(folder, path, &problem)
+        )
     }
 }
 
@@ -119,7 +122,8 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>> {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(error).with_context(|| format!("cannot open {}", path.display()));
+            let folder = path.parent().unwrap_or(path);
+            return Err(unusable(folder, "open", path)(error));
         }
     };
     let mut content = Vec::new();
@@ -156,13 +160,7 @@ fn take(folder: &Path) -> Result<File> {
         .truncate(false)
         .mode(PRIVATE)
         .open(&path)
-        .with_context(|| {
-            format!(
-                "cannot open {}: the data folder must be writable for this user, or choose another \
-                 one with --data",
-                path.display()
-            )
-        })?;
+        .map_err(unusable(folder, "open", &path))?;
     match lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {

@@ -59,6 +59,44 @@ fn a_place_that_cannot_be_a_folder_is_named() {
     );
 }
 
+/// As the receiver does: `ownership` has the words, for each owner.
+#[test]
+fn what_cannot_be_written_is_told_with_its_owner_and_what_to_do() {
+    let outer = tempfile::tempdir().unwrap();
+    let own = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    let told = |error: anyhow::Error| {
+        let text = format!("{error:#}");
+        let runs = format!("runs as uid {}, gid {}", own.0, own.1);
+        assert!(text.contains(&runs), "{text}");
+        let chown = format!("chown -R {}:{} ", own.0, own.1);
+        assert!(text.contains(&chown), "{text}");
+        text
+    };
+    // Even root cannot make a folder in a file, write into a folder's place, or open one to write.
+    let file = outer.path().join("file");
+    fs::write(&file, "").unwrap();
+    let text = told(DataFolder::open(&file.join("data")).unwrap_err());
+    assert!(
+        text.contains(&format!("{} belongs to", file.display())),
+        "{text}"
+    );
+    let folder = outer.path().join("data");
+    fs::create_dir_all(folder.join("lock")).unwrap();
+    let text = told(DataFolder::open(&folder).unwrap_err());
+    assert!(
+        text.contains("cannot open") && text.contains("data/lock"),
+        "{text}"
+    );
+    fs::remove_dir(folder.join("lock")).unwrap();
+    let folder = DataFolder::open(&folder).unwrap();
+    fs::create_dir(folder.file("taken")).unwrap();
+    let text = told(folder.write("taken", b"x", PRIVATE).unwrap_err());
+    assert!(text.contains("cannot write"), "{text}");
+}
+
 #[test]
 fn the_first_start_makes_what_the_second_uses() {
     let (_outer, folder) = folder();

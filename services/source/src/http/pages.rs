@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CACHE_CONTROL};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
@@ -12,11 +12,11 @@ use flexicast_tokio::source::{
     Counters, FlowStatus, MassFallBack, Move, ReceiverStatus, SourceStatus,
 };
 use serde::Serialize;
+use service::exposition;
 use uuid::Uuid;
 
 use super::{Pages, Sample};
 use crate::ingest::{FeedState, GapStatus, IngestStatus};
-use crate::metrics;
 use crate::run::board::{ChannelView, DatabaseState, FeedView, Phase, Role};
 use crate::run::readiness::{Readiness, Transport, readiness};
 use crate::run::relays::RelayView;
@@ -124,16 +124,10 @@ fn in_words(readiness: &Readiness) -> String {
     text
 }
 
-async fn metrics_text(State(pages): State<Arc<Pages>>) -> Response {
+async fn metrics_text(State(pages): State<Arc<Pages>>, headers: HeaderMap) -> Response {
     pages.view.look(&pages.metrics).await;
     let text = pages.metrics.text(&pages.board.snapshot());
-    match text {
-        Ok(text) => {
-            let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
-            ([(CONTENT_TYPE, kind)], text).into_response()
-        }
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+    exposition::answer(&headers, text)
 }
 
 /// What `/status.json` says. What is not in a list of channels is of the first channel, as it was

@@ -473,16 +473,22 @@ async fn readiness_needs_a_poll_the_store_and_the_transport() {
 }
 
 #[tokio::test]
-async fn metrics_are_text_that_ends_properly() {
+async fn metrics_are_shown_in_the_form_that_is_asked_for() {
     let site = Site::start().await;
-    let (code, text) = site.ask("GET", "/metrics").await;
+    let open = "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n";
+    let (code, text) = site.ask_for("GET", "/metrics", open).await;
     assert_eq!(code, 200);
     assert!(
         text.contains("flexfeed_source_receivers{channel=\"lore\",rung=\"multicast\"} 1\n"),
         "{text}"
     );
     assert!(text.contains("flexfeed_source_moves_total{"), "{text}");
-    assert!(text.ends_with("# EOF\n"));
+    openmetrics::parse(&text).unwrap();
+    let (code, plain) = site.ask("GET", "/metrics").await;
+    assert_eq!(code, 200);
+    let build = "\n# TYPE flexfeed_source_build_info gauge\n";
+    assert!(plain.contains(build), "{plain}");
+    assert!(!plain.contains("# EOF"), "{plain}");
 }
 
 #[tokio::test]

@@ -68,6 +68,15 @@ impl Reports {
 #[derive(Debug, Clone, Default)]
 pub struct Refreshes(Arc<Mutex<BTreeMap<(String, String), Known>>>);
 
+/// Why a feed is not polled at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotAsked {
+    /// It is not polled: it is paused or gone.
+    NotPolled,
+    /// It was asked a moment ago.
+    TooSoon,
+}
+
 #[derive(Debug)]
 struct Known {
     refresh: Arc<Notify>,
@@ -93,18 +102,26 @@ impl Refreshes {
         }
     }
 
-    /// Has a feed polled at once. Returns whether that will be done.
-    pub fn ask(&self, channel: &str, url: &str) -> bool {
+    /// Has a feed polled at once.
+    ///
+    /// # Errors
+    /// That will not be done.
+    pub fn ask(&self, channel: &str, url: &str) -> Result<(), NotAsked> {
         let mut known = self.known();
-        let Some(feed) = known.get_mut(&(channel.to_owned(), url.to_owned())) else {
-            return false;
-        };
+        let feed = known.get_mut(&(channel.to_owned(), url.to_owned()));
+        let feed = feed.ok_or(NotAsked::NotPolled)?;
         if feed.asked.is_some_and(|at| at.elapsed() < AGAIN) {
-            return false;
+            return Err(NotAsked::TooSoon);
         }
         feed.asked = Some(Instant::now());
         feed.refresh.notify_one();
-        true
+        Ok(())
+    }
+
+    /// Whether a feed is polled.
+    pub fn are_of(&self, channel: &str, url: &str) -> bool {
+        let key = (channel.to_owned(), url.to_owned());
+        self.known().contains_key(&key)
     }
 }
 
@@ -127,17 +144,17 @@ mod tests {
     #[test]
     fn a_feed_is_asked_at_once_but_not_all_the_time() {
         let refreshes = Refreshes::default();
-        assert!(!refreshes.ask("lore", "http://a/"), "it is not polled");
+        let ask = || refreshes.ask("lore", "http://a/");
+        assert_eq!(ask(), Err(NotAsked::NotPolled));
         refreshes.set("lore", "http://a/", Some(Arc::default()));
-        assert!(refreshes.ask("lore", "http://a/"));
-        assert!(!refreshes.ask("lore", "http://a/"), "a moment ago");
+        assert_eq!(ask(), Ok(()));
+        assert_eq!(ask(), Err(NotAsked::TooSoon));
         refreshes.set("lore", "http://a/", Some(Arc::default()));
-        assert!(
-            !refreshes.ask("lore", "http://a/"),
-            "also if it was begun anew"
-        );
+        assert_eq!(ask(), Err(NotAsked::TooSoon), "also if it was begun anew");
+        assert!(refreshes.are_of("lore", "http://a/"));
         refreshes.set("lore", "http://a/", None);
-        assert!(!refreshes.ask("lore", "http://a/"));
+        assert_eq!(ask(), Err(NotAsked::NotPolled));
+        assert!(!refreshes.are_of("lore", "http://a/"));
     }
 
     #[test]

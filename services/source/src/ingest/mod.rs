@@ -37,7 +37,7 @@ use crate::metrics::ChannelMetrics;
 pub use bounds::{Bounds, Memory};
 use document::{Before, Pending};
 use filling::Hole;
-pub use hooks::{Hooks, PollReport, Refreshes, Reports};
+pub use hooks::{Hooks, NotAsked, PollReport, Refreshes, Reports};
 use hourly::Hourly;
 use pause::Pause;
 pub use status::{FeedState, GapStatus, IngestStatus};

@@ -33,9 +33,6 @@ use labels::{ChannelLabels, MoveLabels, PollLabels, RungLabels, of};
 use places::Places;
 pub use records::RecordMetrics;
 
-/// What the answer of `/metrics` is.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Unicast];
 
 /// A gauge of a number that need not be whole.

@@ -215,6 +215,8 @@ fn the_document_lists_every_metric_as_it_is() {
         ..IngestStatus::default()
     };
     let text = metrics.text(&seen(&ingest)).unwrap();
+    let wrong = openmetrics::forms(&service::exposition::plain(&text), &text);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let families = openmetrics::parse(&text).unwrap();
     let document = include_str!("../../../../docs/metrics.md");
     let found = openmetrics::differences(document, "flexfeed_source_", &families);

@@ -33,20 +33,20 @@ fn unroutable(ip: IpAddr) -> Option<&'static str> {
     let private = "a private address: only receivers in the same network can reach it";
     let documentation = "an address for documentation: nobody can reach it";
     let nowhere = "no address of a host: nobody can reach it";
+    let special = "no ordinary address of the internet: receivers elsewhere cannot reach it";
     match ip {
         _ if ip.is_loopback() => Some(loopback),
         _ if ip.is_unspecified() || ip.is_multicast() => Some(nowhere),
-        IpAddr::V4(ip) => match ip {
-            Ipv4Addr::BROADCAST => Some(nowhere),
-            _ if ip.is_link_local() => Some(link),
-            _ if ip.is_private() || is_shared(ip) => Some(private),
-            _ if ip.is_documentation() => Some(documentation),
-            _ => None,
-        },
+        IpAddr::V4(ip) if ip.is_link_local() => Some(link),
+        IpAddr::V4(ip) if ip.is_private() || is_shared(ip) => Some(private),
+        IpAddr::V4(ip) if ip.is_documentation() => Some(documentation),
+        // This network, and reserved ones up to the broadcast address.
+        IpAddr::V4(ip) if matches!(ip.octets(), [0 | 240.., ..]) => Some(nowhere),
         IpAddr::V6(ip) if ip.is_unicast_link_local() => Some(link),
         IpAddr::V6(ip) if ip.is_unique_local() => Some(private),
         IpAddr::V6(ip) if is_documentation(ip) => Some(documentation),
-        IpAddr::V6(_) => None,
+        _ if !feed::fetch::is_public(ip) => Some(special),
+        _ => None,
     }
 }
 
@@ -62,6 +62,21 @@ fn is_documentation(ip: Ipv6Addr) -> bool {
     (a == 0x2001 && b == 0xdb8) || (a == 0x3fff && b < 0x1000)
 }
 
+/// What names end with that mean something in one network only: RFC 6762 with its appendix G, RFC 8375,
+/// what ICANN keeps free for this, and what resolvers make up.
+const ONE_NETWORK: [&str; 10] = [
+    "local",
+    "internal",
+    "localdomain",
+    "lan",
+    "home",
+    "home.arpa",
+    "corp",
+    "intranet",
+    "private",
+    "workgroup",
+];
+
 /// Why a name is of no use to receivers elsewhere.
 fn local_name(name: &str) -> Option<&'static str> {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
@@ -69,10 +84,13 @@ fn local_name(name: &str) -> Option<&'static str> {
     if is("localhost") {
         return Some("this machine's name for itself: only receivers on it can reach it");
     }
-    if is("local") || is("internal") || is("lan") || is("home.arpa") || !name.contains('.') {
+    if ONE_NETWORK.iter().any(|end| is(end)) || !name.contains('.') {
         return Some(
             "a name that means something in one network only: receivers elsewhere do not find it",
         );
+    }
+    if is("onion") {
+        return Some("a name within Tor, which carries no UDP: nobody can reach it");
     }
     if is("example")
         || is("example.com")
@@ -126,8 +144,24 @@ mod tests {
             ("[2001:db8::1]", "documentation"),
             ("[3fff:1::]", "documentation"),
             ("feeds.example.org", "documentation"),
+            ("0.1.2.3", "no address of a host"),
+            ("240.0.0.1", "no address of a host"),
+            ("192.0.0.1", "no ordinary address"),
+            ("198.18.0.1", "no ordinary address"),
+            ("198.19.255.254", "no ordinary address"),
+            ("192.88.99.1", "no ordinary address"),
+            ("[fec0::1]", "no ordinary address"),
+            ("[100::1]", "no ordinary address"),
+            ("[64:ff9b::10.0.0.1]", "no ordinary address"),
+            ("[64:ff9b:1::1]", "no ordinary address"),
+            ("[2001:0:1::1]", "no ordinary address"),
+            ("[2002:a00:1::1]", "no ordinary address"),
             ("source", "one network only"),
             ("nas.local", "one network only"),
+            ("source.localdomain", "one network only"),
+            ("nas.home", "one network only"),
+            ("feeds.corp.", "one network only"),
+            ("feeds.onion", "Tor"),
         ];
         for (host, what) in cases {
             assert!(warned(host).contains(what), "{host}: {}", warned(host));
@@ -138,6 +172,10 @@ mod tests {
             "feeds.flexfeed.dev",
             "100.63.0.1",
             "172.32.0.1",
+            "198.20.0.1",
+            "[64:ff9b::8.8.8.8]",
+            "[2002:808:808::1]",
+            "feeds.homes",
         ] {
             assert_eq!(warned(host), "", "{host}");
         }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::fences;
-use crate::ingest::Refreshes;
+use crate::ingest::{FeedState, IngestStatus, NotAsked, Refreshes};
 use crate::metrics::RecordMetrics;
 use crate::run::board::Board;
 
@@ -162,10 +162,10 @@ impl Orders {
             feed.and_then(|feed| feed.ingest)
         };
         let before = last(&self.board).ok_or("the feed is not polled here")?;
-        if !self.refreshes.ask(channel, url) {
-            return Err(
-                "the feed is not polled: it is paused, gone, or was asked a moment ago".into(),
-            );
+        match self.refreshes.ask(channel, url) {
+            Ok(()) => {}
+            Err(NotAsked::TooSoon) => return Err("the feed was asked a moment ago".into()),
+            Err(NotAsked::NotPolled) => return Err(not_polled(&before)),
         }
         let asked = Instant::now();
         loop {
@@ -176,6 +176,20 @@ impl Orders {
                 let took = asked.elapsed().as_millis();
                 return Ok(format!("{}: {detail} (after {took} ms)", state.word()));
             }
+            if !self.refreshes.are_of(channel, url) {
+                return Err(not_polled(&now));
+            }
         }
+    }
+}
+
+/// Why nobody asks a feed, and what helps.
+fn not_polled(shown: &IngestStatus) -> String {
+    let (state, detail) = shown.feed();
+    match state {
+        FeedState::Gone => format!(
+            "the feed is not polled any more: {detail}. To try again, remove it and add it again"
+        ),
+        _ => format!("the feed is not polled: {detail}"),
     }
 }

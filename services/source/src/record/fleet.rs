@@ -242,11 +242,14 @@ impl Fleet {
         }
     }
 
-    /// Only these are still known to the database, with the channels that they asked for last; who is
-    /// connected is all the same.
-    pub fn retain(&mut self, known: &BTreeMap<Uuid, Vec<String>>) {
-        self.receivers
-            .retain(|id, receiver| receiver.live.is_some() || known.contains_key(id));
+    /// Only these were known to the database at `since_ms`, with the channels that they asked for last;
+    /// who is connected, or was later than that, is all the same.
+    pub fn retain(&mut self, known: &BTreeMap<Uuid, Vec<String>>, since_ms: i64) {
+        self.receivers.retain(|id, receiver| {
+            let mut places = receiver.places.values();
+            let mut is_new = || places.any(|place| place.row.since_ms >= since_ms);
+            receiver.live.is_some() || known.contains_key(id) || is_new()
+        });
         for (id, receiver) in &mut self.receivers {
             // An empty list says nothing: nobody is let in with it.
             let asked = known.get(id).filter(|asked| !asked.is_empty());

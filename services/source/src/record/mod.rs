@@ -12,6 +12,7 @@ mod feeds;
 mod fleet;
 mod keeping;
 mod outbox;
+mod parts;
 mod progress;
 mod recorder;
 mod tallies;
@@ -22,7 +23,7 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::{Fence, Records, SourceInfo, Store};
+use store::{Fence, Records, SourceInfo};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -45,8 +46,6 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 pub struct Parts {
     /// Where to.
     pub records: Arc<dyn Records>,
-    /// For the receivers that it knows.
-    pub store: Arc<dyn Store>,
     /// What is asked about what happened.
     pub transport: Arc<dyn Transport>,
     /// Where everybody stands, once a second.

@@ -238,10 +238,17 @@ impl Outbox {
         self.rows().info = Some(info);
     }
 
-    /// Takes out what is to be written next; `None` if there is nothing, or no lease to write by.
+    /// Takes out what is to be written next; `None` if there is nothing, or no lease to write by: a
+    /// source says what it is itself without one, too.
     pub fn take(&self) -> Option<Batch> {
         let mut rows = self.rows();
-        if rows.fences.is_empty() || rows.is_empty() {
+        if rows.fences.is_empty() {
+            return rows.info.take().map(|info| Batch {
+                info: Some(info),
+                ..Batch::default()
+            });
+        }
+        if rows.is_empty() {
             return None;
         }
         let batch = Batch {

@@ -1,6 +1,6 @@
 //! Looks at what happens, and says what of it is to be written.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,24 +15,26 @@ use uuid::Uuid;
 use super::feeds::Feeds;
 use super::fleet::Fleet;
 use super::outbox::Outbox;
+use super::parts::{Knowing, TakingUp};
 use super::progress::Progress;
 use super::tallies::{Look, Tallies, an_hour_before};
 use super::{Parts, clock, fences};
 use crate::http::Sample;
+use crate::run::board::Phase;
 use crate::run::relays::RelayView;
 
 /// What happens within this time is taken together.
 const TOGETHER: Duration = Duration::from_millis(80);
 /// The transport is not waited for longer than this.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Nor the database, when another source's records are taken up.
-const STORE_PATIENCE: Duration = Duration::from_secs(5);
-/// Between two attempts at that.
+/// The database is asked again so long after it has failed.
 const AGAIN: Duration = Duration::from_secs(2);
 /// Rows about how far receivers are, in one look.
 const BUDGET: usize = 1_000;
 /// How often it is looked which receivers the database knows.
 const KNOWN: Duration = Duration::from_secs(60);
+/// After a failure: nobody waits for it, and who does not answer is left alone for a while.
+const UNKNOWN: Duration = Duration::from_secs(10);
 /// The source says so often that it is there: a console takes one that says nothing for 15 s for gone.
 const ALIVE: Duration = Duration::from_secs(5);
 /// Moves whose cause may be found out later.
@@ -47,7 +49,9 @@ pub struct Recorder {
     losses: watch::Receiver<u64>,
     /// The leases by which is written at present.
     held: Vec<Fence>,
-    /// When to try again to take up what another source wrote.
+    /// What another source wrote, as far as it is taken up.
+    taking: Option<TakingUp>,
+    /// When to try again to go on with that.
     again: Option<Instant>,
     fleet: Fleet,
     /// Connections that last, by the transport's numbers.
@@ -61,7 +65,10 @@ pub struct Recorder {
     pulsed: BTreeMap<String, (Instant, store::PulseRow)>,
     /// The last moves, for causes that are found out later.
     told: VecDeque<(u64, MoveRow)>,
-    known_at: Option<Instant>,
+    /// When it is looked again which receivers the database knows.
+    know_at: Option<Instant>,
+    /// These, as far as it was looked through.
+    knowing: Option<Knowing>,
     /// When the source said last what it is.
     said_at: Option<Instant>,
 }
@@ -73,6 +80,7 @@ impl Recorder {
             outbox,
             losses,
             held: Vec::new(),
+            taking: None,
             again: None,
             fleet: Fleet::default(),
             sessions: BTreeMap::new(),
@@ -83,7 +91,8 @@ impl Recorder {
             taken: 0,
             pulsed: BTreeMap::new(),
             told: VecDeque::new(),
-            known_at: None,
+            know_at: None,
+            knowing: None,
             said_at: None,
         }
     }
@@ -123,6 +132,7 @@ impl Recorder {
         info!("records for the console are not written here any more: {why}");
         self.outbox.clear();
         self.held.clear();
+        self.taking = None;
         self.fleet.forget_written();
         self.pulsed.clear();
         self.relays.clear();
@@ -143,8 +153,7 @@ impl Recorder {
         if self.again.is_some_and(|at| at > Instant::now()) {
             return;
         }
-        if !new.is_empty() && !self.take_up(&new).await {
-            self.again = Some(Instant::now() + AGAIN);
+        if !new.is_empty() && !self.take_up(new).await {
             return;
         }
         self.again = None;
@@ -154,34 +163,30 @@ impl Recorder {
     }
 
     /// Nobody is connected in these channels but here: what another source, or an earlier run of this
-    /// one, could not say when it ended.
-    async fn take_up(&mut self, new: &[Fence]) -> bool {
-        let records = Arc::clone(&self.parts.records);
-        let asked = async {
-            let cause = "the source that served it has ended";
-            records.take_over(new, clock::now_ms(), cause).await?;
-            records.snapshot().await
+    /// one, could not say when it ended. Returns whether all of it is taken up; what is goes on from
+    /// there the next time.
+    async fn take_up(&mut self, new: Vec<Fence>) -> bool {
+        let mut taking = match self.taking.take() {
+            Some(taking) if taking.fences() == new => taking,
+            _ => TakingUp::new(new),
         };
-        let known = match timeout(STORE_PATIENCE, asked).await {
-            Ok(Ok(known)) => known,
-            Ok(Err(failure)) => {
+        match taking.go_on(&*self.parts.records).await {
+            Ok(true) => {}
+            Ok(false) => {
+                self.taking = Some(taking);
+                return false;
+            }
+            Err(failure) => {
                 debug!("what is known of receivers is taken up later: {failure}");
+                self.again = Some(Instant::now() + AGAIN);
+                self.taking = Some(taking);
                 return false;
             }
-            Err(_) => {
-                debug!("what is known of receivers is taken up later: no answer in time");
-                return false;
-            }
-        };
+        }
         self.fleet.forget_written();
-        let channels: BTreeSet<&str> = new.iter().map(|fence| fence.channel.as_str()).collect();
-        let of_these = |channel: &str| channels.contains(channel);
-        let states = known.states.into_iter();
-        self.fleet
-            .know(states.filter(|row| of_these(&row.channel)).collect());
-        let events = known.feed_events.into_iter();
-        self.feeds
-            .know(events.filter(|event| of_these(&event.channel)).collect());
+        let (states, events) = taking.taken();
+        self.fleet.know(states);
+        self.feeds.know(events);
         for session in self.sessions.values() {
             self.outbox.session(session.clone());
         }
@@ -325,6 +330,9 @@ impl Recorder {
         let now_ms = clock::now_ms();
         self.publish(&status, now_ms);
         self.see(&status, sample.upto, now_ms);
+        if self.said_at.is_none_or(|at| at.elapsed() >= ALIVE) {
+            self.say_info();
+        }
         if self.held.is_empty() {
             return;
         }
@@ -338,9 +346,6 @@ impl Recorder {
         }
         self.count(&status, now_ms);
         self.show_relays(now_ms);
-        if self.said_at.is_none_or(|at| at.elapsed() >= ALIVE) {
-            self.say_info();
-        }
         self.know_receivers().await;
     }
 
@@ -437,25 +442,41 @@ impl Recorder {
 
     /// Who was forgotten in the database is not counted any more.
     async fn know_receivers(&mut self) {
-        if self.known_at.is_some_and(|at| at.elapsed() < KNOWN) {
+        if self.know_at.is_some_and(|at| at > Instant::now()) {
             return;
         }
-        self.known_at = Some(Instant::now());
-        let asked = timeout(PATIENCE, self.parts.store.receivers()).await;
-        if let Ok(Ok(rows)) = asked {
-            let admitted = rows.into_iter().filter(|row| row.revoked_ms.is_none());
-            let known = admitted.map(|row| (row.id, row.channels));
-            self.fleet.retain(&known.collect());
+        let new = || Knowing::new(clock::now_ms());
+        let knowing = self.knowing.get_or_insert_with(new);
+        match knowing.go_on(&*self.parts.records).await {
+            Ok(false) => {}
+            Ok(true) => {
+                if let Some(knowing) = self.knowing.take() {
+                    let (known, since_ms) = knowing.known();
+                    self.fleet.retain(&known, since_ms);
+                }
+                self.know_at = Some(Instant::now() + KNOWN);
+            }
+            Err(failure) => {
+                debug!("which receivers are known is looked up later: {failure}");
+                self.know_at = Some(Instant::now() + UNKNOWN);
+            }
         }
     }
 
     fn say_info(&mut self) {
         let mut info = self.parts.info.borrow_and_update().clone();
         info.at_ms = clock::now_ms();
-        if !self.held.is_empty() {
+        if !self.held.is_empty() || self.has_no_channel() {
             self.said_at = Some(Instant::now());
             self.outbox.info(info);
         }
+    }
+
+    /// Whether there is nothing to publish, by whomever: who has no lease because there is none to have
+    /// is no standby.
+    fn has_no_channel(&self) -> bool {
+        let seen = self.parts.board.snapshot();
+        seen.channels.is_empty() && seen.phase == Phase::Running
     }
 
     /// The source has ended, and with it all connections.

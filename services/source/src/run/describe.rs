@@ -23,6 +23,7 @@ pub(super) fn describe(
     let doubts = address_warnings(config.public_address.as_ref());
     let doubts = doubts.iter().map(|doubt| format!("{ADDRESS}: {doubt}"));
     let mut warnings: Vec<String> = doubts.collect();
+    // What the settings say of the same address is said better above.
     let others = config.warnings.iter();
     let others = others.filter(|warning| !warning.contains("--public-address"));
     warnings.extend(others.cloned());

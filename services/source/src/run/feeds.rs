@@ -223,6 +223,8 @@ impl Feeds {
                         self.channel
                     );
                     known.gone = true;
+                    // Nobody is there any more who could be asked.
+                    self.context.refreshes.set(&self.channel, &url, None);
                 }
             }
             // The lease tells the rest.
@@ -291,11 +293,13 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::super::board::{Board, Shown};
     use super::super::context::Spread;
+    use store::PollRecord;
+
     use super::*;
     use crate::data::DataFolder;
     use crate::data::identity::Identity;
-    use crate::ingest::Reports;
     use crate::ingest::tests::faults::{Fault, Faulty};
+    use crate::ingest::{NotAsked, Reports};
     use crate::metrics::{Metrics, RecordMetrics};
     use crate::publish::Terms;
     use crate::transport::{Open, StoreBacklog};
@@ -332,6 +336,42 @@ mod tests {
             reports: Reports::new(tokio::sync::mpsc::channel(1).0, RecordMetrics::default()),
             config,
         })
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_feed_that_is_gone_cannot_be_asked() {
+        let outer = tempfile::tempdir().unwrap();
+        let inner = store::open_file(&outer.path().join("flexfeed.db"))
+            .await
+            .unwrap();
+        inner.open_channel("lore").await.unwrap();
+        let feed = FeedSettings {
+            url: "http://127.0.0.1:9/feed".into(),
+            address: "http://127.0.0.1:9/feed".into(),
+            local: true,
+            ..FeedSettings::default()
+        };
+        inner.put_feed("lore", &feed).await.unwrap();
+        let poll = PollRecord {
+            at_ms: 1,
+            state: "gone".into(),
+            gone: true,
+            ..PollRecord::default()
+        };
+        inner.record_poll("lore", &feed.url, &poll).await.unwrap();
+        let row = inner.feed("lore", &feed.url).await.unwrap().unwrap();
+        let store = Faulty::new(inner);
+        let context = context(&outer.path().join("data"), store).await;
+        let refreshes = context.refreshes.clone();
+        let metrics = context.metrics.channel("lore");
+        let wake = Arc::default();
+        let mut feeds = Feeds::new(context, "lore", Uuid::nil(), None, wake, metrics);
+        feeds.set(&[row]);
+        assert!(refreshes.are_of("lore", &feed.url), "it was just begun");
+        tokio::time::timeout(SOON, feeds.ended()).await.unwrap();
+        let asked = refreshes.ask("lore", &feed.url);
+        assert_eq!(asked, Err(NotAsked::NotPolled));
+        feeds.stop().await;
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -214,7 +214,6 @@ fn record_parts(
 ) -> record::Parts {
     record::Parts {
         records: Arc::clone(&context.records),
-        store: Arc::clone(&context.store),
         transport: Arc::new(context.handle.clone()),
         samples,
         latest: context.handle.latest(),

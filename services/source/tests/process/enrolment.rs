@@ -76,7 +76,9 @@ async fn everything(site: &Site) {
         credential: [9; 32],
         ..first.clone()
     };
-    assert!(refusal(second.clone()).await.contains("as many receivers"));
+    let told = refusal(second.clone()).await;
+    assert!(told.contains("as many receivers"), "{told}");
+    assert!(told.contains("has lost its data folder"), "{told}");
     counted(&mut running, "used-up");
 
     // Its own credential is enough from now on: another token's end is not its own.

@@ -55,6 +55,8 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     .await;
     assert_eq!(info.public_address, ["192.168.7.7:4433"]);
     assert!(info.warnings[0].contains("private"), "{info:?}");
+    let of_it = info.warnings.iter().filter(|w| w.contains("192.168.7.7"));
+    assert_eq!(of_it.count(), 1, "{info:?}");
     // By this word the console knows what to say beside a link.
     assert!(info.warnings[0].starts_with("public-address: "), "{info:?}");
     assert!(info.pins.len() == 1 && !info.draining && info.started_ms > 0);
@@ -160,6 +162,7 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     feed.grow(1);
     let (state, result) = ask(&database, refresh).await;
     assert_eq!(state, CommandState::Failed, "{result}");
+    assert!(result.contains("paused by an operator"), "{result}");
     assert!(!running.page("/status.json").1.contains("\"head\":4,"));
     assert!(
         records

@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use super::running::{Feed, Running, program, source};
 
+/// Who gives the commands.
+pub const PERSON: &str = "operator";
+
 /// A data folder and a database, which a source has made.
 pub struct Site {
     folder: tempfile::TempDir,
@@ -27,6 +30,15 @@ impl Site {
 
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Its database.
+    pub async fn open(&self) -> store::Opened {
+        let opened = match &self.database {
+            Some(url) => store::open_all(url).await,
+            None => store::open_file_all(&self.data().join("flexfeed.db")).await,
+        };
+        opened.unwrap()
     }
 
     /// A source on it.
@@ -50,6 +62,7 @@ impl Site {
     pub fn run(&self, arguments: &[&str]) -> Output {
         let mut command = program();
         self.with_database(&mut command);
+        command.env("USER", PERSON);
         command.args(arguments).arg("--data").arg(self.data());
         command.output().unwrap()
     }

@@ -273,7 +273,7 @@ fn no_feed_leads_inside() {
         assert!(detail.contains("private network"), "{url}: {detail}");
     }
 
-    // Added: refused at once if the address says it, else by the source that looks the name up.
+    // Added: refused at once if the address says it or the name says it now, else by the source when it asks.
     let add = |url: &str| {
         let feed = json!({"channel": "lore", "url": url});
         browser.ask("POST", "/api/v1/feeds", Some(feed))
@@ -282,13 +282,14 @@ fn no_feed_leads_inside() {
         "http://0x7f.1:8080/f",
         "http://localhost:8080/f",
         "http://9.9.9.1:8080/f",
+        "http://inward.test:8080/f",
     ] {
         let refused = add(url);
         assert_eq!(refused.code, 422, "{url}: {}", refused.body);
     }
     let later = [
         "http://rebind2.test:8080/to/http://rebind2.test:8080/feed",
-        "http://inward.test:8080/f",
+        "http://9.9.9.9:8080/to/http://inward.test:8080/f",
         "http://9.9.9.9:8080/to/http://[::1]:8080/f",
     ];
     for url in later {

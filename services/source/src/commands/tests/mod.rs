@@ -59,7 +59,7 @@ fn without_a_command_it_is_a_source() {
 #[test]
 fn health_asks_where_the_settings_say() {
     let asked = |arguments: &[&str]| match invoke(arguments).unwrap() {
-        Invocation::Health { http, ready } => (http, ready),
+        Invocation::Health { http, wish } => (http, wish.ready),
         other => panic!("{other:?}"),
     };
     let (http, ready) = asked(&["health"]);
@@ -74,6 +74,9 @@ fn health_asks_where_the_settings_say() {
     );
     let (http, _) = asked(&["health", "--http", ":1"]);
     assert_eq!(http.unwrap().to_string(), "[::]:1");
+    // As a template writes it that puts brackets around every address.
+    let (http, _) = asked(&["health", "--http", "[192.0.2.1]:1"]);
+    assert_eq!(http.unwrap().to_string(), "192.0.2.1:1");
     // Wrong settings are an answer: containers know no code but 0 and 1.
     let (http, _) = asked(&["health", "--http", "x"]);
     assert!(http.unwrap_err().contains("--http"));

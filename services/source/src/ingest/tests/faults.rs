@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::http::StatusCode;
 use store::{
-    Applicant, BackupReport, Channel, ChannelRow, ChannelSettings, Draft, EncodeUpdate, FeedRow,
-    FeedSettings, GapRecord, Hash, Holder, Lease, Leased, NewToken, ReceiverRow, Retention,
-    StoredUpdate, TokenRow, Verdict,
+    Applicant, BackupReport, Channel, ChannelRow, ChannelSettings, ChooseSettings, Draft,
+    EncodeUpdate, FeedRow, FeedSettings, GapRecord, Hash, Holder, Lease, Leased, NewToken,
+    ReceiverRow, Retention, StoredUpdate, TokenRow, Verdict,
 };
 
 use super::feed_server::{Post, post};
@@ -87,6 +87,13 @@ impl Store for Faulty {
     }
     async fn channels(&self) -> Result<Vec<ChannelRow>, StoreError> {
         self.inner.channels().await
+    }
+    async fn add_channel(
+        &self,
+        name: &str,
+        choose: &ChooseSettings<'_>,
+    ) -> Result<Option<ChannelRow>, StoreError> {
+        self.inner.add_channel(name, choose).await
     }
     async fn put_channel(
         &self,

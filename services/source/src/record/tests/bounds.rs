@@ -4,6 +4,7 @@ use store::{Fence, MoveRow};
 use uuid::Uuid;
 
 use super::CHANNEL;
+use super::site::Site;
 use crate::metrics::RecordMetrics;
 use crate::record::outbox::Outbox;
 
@@ -36,4 +37,19 @@ fn what_finds_no_room_is_counted_and_the_oldest_goes() {
     let batch = outbox.take().unwrap();
     assert_eq!(batch.moves[0].at_ms, 10);
     assert!(batch.moves.len() < 10_000, "written in parts");
+}
+
+/// It is there, and whoever looks at the console asks what it does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_without_channels_says_that_it_is_there() {
+    let site = Site::new().await;
+    let source = site.idle_source();
+    source.made.connect(0);
+    site.until("what it is", async |site| {
+        let snapshot = site.opened.records.snapshot().await.unwrap();
+        snapshot.info.is_some_and(|info| info.holder == "idle")
+    })
+    .await;
+    source.end().await;
+    assert_eq!(site.states().await, [], "nothing else");
 }

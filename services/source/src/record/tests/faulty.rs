@@ -1,13 +1,14 @@
 //! Records that hang or fail at will.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use store::{
     Batch, Changes, Command, FeedEvent, FeedHour, Fence, MoveFilter, MoveRow, NewCommand,
-    ProgressRow, ReceiverEdit, ReceiverRow, Records, SampleRow, SessionRow, StoreError, Topic,
-    UpdateItem, Watch,
+    ProgressRow, ReceiverEdit, ReceiverRow, Records, SampleRow, SessionRow, StateRow, StoreError,
+    Topic, UpdateItem, Watch,
 };
 use uuid::Uuid;
 
@@ -21,6 +22,8 @@ pub enum Fault {
     Hang,
     /// It writes and says that it has failed, once.
     Unheard,
+    /// It takes long for each row that is read of many, and fails at every third try.
+    Slow,
 }
 
 pub struct Faulty {
@@ -29,6 +32,9 @@ pub struct Faulty {
     pub writes: AtomicUsize,
     /// The most states that a single write brought.
     pub largest: AtomicUsize,
+    /// After whom it was taken over, and how many rows.
+    pub taken: Mutex<Vec<(Option<Uuid>, usize)>>,
+    tries: AtomicUsize,
 }
 
 impl Faulty {
@@ -38,6 +44,8 @@ impl Faulty {
             fault: AtomicU8::new(Fault::None as u8),
             writes: AtomicUsize::new(0),
             largest: AtomicUsize::new(0),
+            taken: Mutex::default(),
+            tries: AtomicUsize::new(0),
         })
     }
 
@@ -47,6 +55,19 @@ impl Faulty {
 
     fn is(&self, fault: Fault) -> bool {
         self.fault.load(Ordering::SeqCst) == fault as u8
+    }
+
+    /// As long as it takes to read so many rows.
+    async fn wait_for(&self, rows: usize) -> Result<(), StoreError> {
+        if !self.is(Fault::Slow) {
+            return Ok(());
+        }
+        let rows = u32::try_from(rows).unwrap();
+        tokio::time::sleep(Duration::from_micros(2_500) * rows).await;
+        match self.tries.fetch_add(1, Ordering::SeqCst) % 3 {
+            2 => Err(away()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -75,8 +96,36 @@ impl Records for Faulty {
         }
         Ok(written)
     }
-    async fn take_over(&self, f: &[Fence], at: i64, cause: &str) -> Result<u64, StoreError> {
-        self.inner.take_over(f, at, cause).await
+    async fn take_over(
+        &self,
+        fences: &[Fence],
+        after: Option<&(Uuid, String)>,
+        limit: usize,
+        at_ms: i64,
+        cause: &str,
+    ) -> Result<Vec<StateRow>, StoreError> {
+        self.wait_for(limit).await?;
+        let asked = self.inner.take_over(fences, after, limit, at_ms, cause);
+        let part = asked.await?;
+        let receiver = after.map(|(receiver, _)| *receiver);
+        self.taken.lock().unwrap().push((receiver, part.len()));
+        Ok(part)
+    }
+    async fn feed_states(
+        &self,
+        channels: &[&str],
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<FeedEvent>, StoreError> {
+        self.inner.feed_states(channels, after, limit).await
+    }
+    async fn receivers_after(
+        &self,
+        after: Option<Uuid>,
+        limit: usize,
+    ) -> Result<Vec<ReceiverRow>, StoreError> {
+        self.wait_for(limit).await?;
+        self.inner.receivers_after(after, limit).await
     }
     async fn snapshot(&self) -> Result<Changes, StoreError> {
         self.inner.snapshot().await

@@ -6,6 +6,7 @@ mod faulty;
 mod feeds;
 mod made;
 mod moves;
+mod parts;
 mod places;
 mod site;
 mod updates;

@@ -221,14 +221,16 @@ fn a_channel_that_is_not_asked_for_any_more_counts_no_longer() {
         let channels = channels.iter().map(|&name| name.to_owned());
         BTreeMap::from([(id(0), channels.collect::<Vec<_>>())])
     };
-    fleet.retain(&known(&[CHANNEL]));
+    fleet.retain(&known(&[CHANNEL]), 9);
     assert_eq!(fleet.tally("news", 9).receivers, 1, "it is connected here");
     fleet.disconnected(id(0), 3, 5, "gone", |_| 9);
-    fleet.retain(&known(&[]));
+    fleet.retain(&known(&[]), 9);
     assert_eq!(fleet.tally("news", 9).receivers, 1, "nothing is known");
-    fleet.retain(&known(&[CHANNEL]));
+    fleet.retain(&known(&[CHANNEL]), 9);
     assert_eq!(fleet.tally("news", 9).receivers, 0);
     assert_eq!(fleet.tally(CHANNEL, 9).receivers, 1);
-    fleet.retain(&BTreeMap::new());
+    fleet.retain(&BTreeMap::new(), 5);
+    assert_eq!(fleet.tally(CHANNEL, 9).receivers, 1, "it was there since");
+    fleet.retain(&BTreeMap::new(), 9);
     assert_eq!(fleet.tally(CHANNEL, 9).receivers, 0);
 }

@@ -17,7 +17,7 @@ use crate::ingest::PollReport;
 use crate::metrics::RecordMetrics;
 use crate::publish::{PublishStatus, Tenure};
 use crate::record::{Parts, run};
-use crate::run::board::{Board, Shown};
+use crate::run::board::{Board, Phase, Shown};
 use crate::transport::Transport;
 
 /// A database that outlives sources.
@@ -77,17 +77,27 @@ impl Site {
             store_failure: None,
         });
         board.active(CHANNEL, Uuid::nil(), tenure, publisher.subscribe());
+        self.begin(holder.name, board)
+    }
+
+    /// A source that has nothing to publish.
+    pub fn idle_source(&self) -> Source {
+        let board = Arc::new(Board::default());
+        board.set_phase(Phase::Running);
+        self.begin("idle".to_owned(), board)
+    }
+
+    fn begin(&self, holder: String, board: Arc<Board>) -> Source {
         let made = Arc::new(Made::default());
         let stop = CancellationToken::new();
         let metrics = RecordMetrics::default();
         let (polls, told) = mpsc::channel(16);
         let info = watch::Sender::new(SourceInfo {
-            holder: holder.name,
+            holder,
             ..SourceInfo::default()
         });
         let parts = Parts {
             records: Arc::<Faulty>::clone(&self.records),
-            store: Arc::clone(&self.opened.store),
             transport: Arc::<Made>::clone(&made),
             samples: sampled(Arc::clone(&made), stop.clone()),
             latest: made.latest.subscribe(),

@@ -1,0 +1,170 @@
+//! The audit log: what commands change is noted there, as is what people do in the console.
+
+use serde_json::{Value, json};
+use store::{Accounts, NewAudit};
+use tracing::warn;
+
+use super::arguments::{Channel, ChannelArguments, Feed, Receiver, Token};
+use super::outlines::hidden;
+use super::{Answer, Failure, when};
+use crate::config::FeedAddress;
+
+/// How commands reach the database, as the log has it.
+const VIA: &str = "command line";
+
+/// What the log says of a command: the same words as of the console's calls, where it has the same.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Note {
+    action: &'static str,
+    target: String,
+    detail: Value,
+}
+
+impl Note {
+    fn new(action: &'static str, target: impl Into<String>, detail: Value) -> Self {
+        Self {
+            action,
+            target: target.into(),
+            detail,
+        }
+    }
+
+    /// Writes it down with what came of the command. What was done stays done where that fails, and
+    /// its answer is shown: a link that nobody has seen is of no use.
+    pub(super) async fn write(self, accounts: &dyn Accounts, done: &Result<Answer, Failure>) {
+        let (outcome, target) = match done {
+            Ok(answer) if answer.changes_nothing => return,
+            Ok(answer) => ("ok".to_owned(), answer.target.clone()),
+            Err(failure) => (failure.to_string(), None),
+        };
+        let audit = NewAudit {
+            actor: service::environment::user(),
+            via: VIA.to_owned(),
+            action: self.action.to_owned(),
+            target: target.unwrap_or(self.target),
+            detail: self.detail.to_string(),
+            outcome,
+            address: String::new(),
+        };
+        if let Err(error) = accounts.record_audit(&audit).await {
+            warn!("the audit log could not be written: {error}");
+        }
+    }
+}
+
+impl Token {
+    /// What the log says of it; `None` if it only looks.
+    pub(super) fn note(&self) -> Option<Note> {
+        match self {
+            Token::Create(new) => {
+                let expires = new.expires.map(|later| later.from(when::now_ms()));
+                let detail = json!({
+                    "label": new.label,
+                    "channels": new.channels,
+                    "limit": new.limit,
+                    "expires_ms": expires,
+                    "public": new.public,
+                });
+                Some(Note::new("enrolment.create", "", detail))
+            }
+            Token::List => None,
+            Token::Revoke { id } => Some(Note::new("enrolment.revoke", id.to_string(), json!({}))),
+        }
+    }
+}
+
+impl Channel {
+    /// What the log says of it; `None` if it only looks.
+    pub(super) fn note(&self) -> Option<Note> {
+        let set = |settings: &ChannelArguments| {
+            json!({
+                "groups": settings.groups.as_ref().map(ToString::to_string),
+                "rate_bps": settings.rate,
+                "private": settings.private,
+                "keep_updates": settings.keep.and_then(|keep| keep.count),
+                "keep_ms": settings.keep.and_then(|keep| keep.age).map(|age| age.as_millis() as u64),
+            })
+        };
+        match self {
+            Channel::Add { name, settings } => {
+                Some(Note::new("channel.create", name, set(settings)))
+            }
+            Channel::List => None,
+            Channel::Set { name, settings } => Some(Note::new("channel.edit", name, set(settings))),
+            Channel::Remove { name, .. } => Some(Note::new("channel.remove", name, json!({}))),
+        }
+    }
+}
+
+impl Feed {
+    /// What the log says of it; `None` if it only looks.
+    pub(super) fn note(&self) -> Option<Note> {
+        match self {
+            Feed::Add { to, url, settings } => {
+                let detail = json!({
+                    "channel": to,
+                    "title": settings.title,
+                    "local": settings.local,
+                });
+                Some(Note::new("feed.add", shown(url), detail))
+            }
+            Feed::Remove { from, url } => {
+                let detail = json!({"channel": from});
+                Some(Note::new("feed.remove", shown(url), detail))
+            }
+            Feed::Import {
+                file,
+                into,
+                local,
+                dry_run: false,
+            } => {
+                let detail = json!({"channel": into, "local": local});
+                let target = file.display().to_string();
+                Some(Note::new("feed.import", target, detail))
+            }
+            Feed::Import { .. } | Feed::List { .. } | Feed::Check { .. } | Feed::Export { .. } => {
+                None
+            }
+        }
+    }
+}
+
+impl Receiver {
+    /// What the log says of it; `None` if it only looks.
+    pub(super) fn note(&self) -> Option<Note> {
+        let (who, forget) = match self {
+            Receiver::List => return None,
+            Receiver::Revoke { who } => (who, false),
+            Receiver::Forget { who, .. } => (who, true),
+        };
+        let detail = json!({"forget": forget});
+        Some(Note::new("receiver.remove", who, detail))
+    }
+}
+
+/// A feed's address without what may be a password.
+fn shown(url: &str) -> String {
+    FeedAddress::parse(url).map_or_else(|_| hidden(url), |address| address.shown)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_noted() {
+        for url in [
+            "https://ann:secret@example.org/feed",
+            "ann:secret@example.org",
+            "https://ann:secret@",
+        ] {
+            let note = Feed::Remove {
+                from: "lore".into(),
+                url: url.into(),
+            };
+            let note = format!("{:?}", note.note().unwrap());
+            assert!(!note.contains("secret"), "{note}");
+        }
+    }
+}

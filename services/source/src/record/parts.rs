@@ -1,0 +1,176 @@
+//! What is read of many receivers, part by part: a look has its time, and where one ended the next
+//! one goes on, so that it comes to an end however many there are and however slow the database is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use store::{FeedEvent, Fence, Records, StateRow, StoreError};
+use thiserror::Error;
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+
+use super::clock;
+
+/// Rows in one part, at most and at least: after a part that took too long, the next one is smaller.
+const MOST: usize = 1_000;
+const LEAST: usize = 16;
+/// One part is not waited for longer than this.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A look takes so long, and the part that it is at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Why a part did not come.
+#[derive(Debug, Error)]
+pub enum Missed {
+    /// The database says why.
+    #[error("{0}")]
+    Failed(#[from] StoreError),
+    /// It says nothing.
+    #[error("the database did not answer within {} s, for {rows} rows", PATIENCE.as_secs())]
+    Late {
+        /// So many were asked for.
+        rows: usize,
+    },
+}
+
+/// How large parts are.
+#[derive(Debug)]
+struct Size(usize);
+
+impl Size {
+    /// Waits for a part, and makes the next one smaller if it took too long.
+    async fn part<T>(
+        &mut self,
+        asked: impl Future<Output = Result<Vec<T>, StoreError>>,
+    ) -> Result<Vec<T>, Missed> {
+        let rows = self.0;
+        match timeout(PATIENCE, asked).await {
+            Ok(part) => Ok(part?),
+            Err(_) => {
+                self.0 = (rows / 4).max(LEAST);
+                Err(Missed::Late { rows })
+            }
+        }
+    }
+}
+
+/// Taking up what another source, or an earlier run of this one, wrote of channels.
+#[derive(Debug)]
+pub struct TakingUp {
+    fences: Vec<Fence>,
+    size: Size,
+    states: Vec<StateRow>,
+    are_states_whole: bool,
+    events: Vec<FeedEvent>,
+}
+
+impl TakingUp {
+    /// Nothing yet.
+    pub fn new(fences: Vec<Fence>) -> Self {
+        Self {
+            fences,
+            size: Size(MOST),
+            states: Vec::new(),
+            are_states_whole: false,
+            events: Vec::new(),
+        }
+    }
+
+    /// By which leases.
+    pub fn fences(&self) -> &[Fence] {
+        &self.fences
+    }
+
+    /// Goes on for a while. Returns whether all is there.
+    ///
+    /// # Errors
+    /// The database fails or is late; what came before stays.
+    pub async fn go_on(&mut self, records: &dyn Records) -> Result<bool, Missed> {
+        let begun = Instant::now();
+        while !self.are_states_whole {
+            let last = self.states.last();
+            let after = last.map(|row| (row.receiver, row.channel.clone()));
+            let rows = self.size.0;
+            let cause = "the source that served it has ended";
+            let now_ms = clock::now_ms();
+            let asked = records.take_over(&self.fences, after.as_ref(), rows, now_ms, cause);
+            let part = self.size.part(asked).await?;
+            self.are_states_whole = part.len() < rows;
+            self.states.extend(part);
+            if !self.are_states_whole && begun.elapsed() >= LOOK {
+                return Ok(false);
+            }
+        }
+        let channels: Vec<&str> = self.fences.iter().map(|f| f.channel.as_str()).collect();
+        loop {
+            let after = self.events.last().map_or(0, |event| event.id);
+            let rows = self.size.0;
+            let asked = records.feed_states(&channels, after, rows);
+            let part = self.size.part(asked).await?;
+            let is_last = part.len() < rows;
+            self.events.extend(part);
+            if is_last {
+                return Ok(true);
+            }
+            if begun.elapsed() >= LOOK {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Where everybody stood, and how feeds were, the oldest first.
+    pub fn taken(self) -> (Vec<StateRow>, Vec<FeedEvent>) {
+        (self.states, self.events)
+    }
+}
+
+/// Looking through the receivers that the database knows.
+#[derive(Debug)]
+pub struct Knowing {
+    size: Size,
+    since_ms: i64,
+    after: Option<Uuid>,
+    admitted: BTreeMap<Uuid, Vec<String>>,
+}
+
+impl Knowing {
+    /// Nothing yet; it begins now.
+    pub fn new(now_ms: i64) -> Self {
+        Self {
+            size: Size(MOST),
+            since_ms: now_ms,
+            after: None,
+            admitted: BTreeMap::new(),
+        }
+    }
+
+    /// Goes on for a while. Returns whether all is there.
+    ///
+    /// # Errors
+    /// The database fails or is late; what came before stays.
+    pub async fn go_on(&mut self, records: &dyn Records) -> Result<bool, Missed> {
+        let begun = Instant::now();
+        loop {
+            let rows = self.size.0;
+            let asked = records.receivers_after(self.after, rows);
+            let part = self.size.part(asked).await?;
+            self.after = part.last().map_or(self.after, |row| Some(row.id));
+            let is_last = part.len() < rows;
+            let admitted = part.into_iter().filter(|row| row.revoked_ms.is_none());
+            self.admitted
+                .extend(admitted.map(|row| (row.id, row.channels)));
+            if is_last {
+                return Ok(true);
+            }
+            if begun.elapsed() >= LOOK {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Who is known, with the channels that it asked for last; and when the looking began, for who has
+    /// come since may not be among them.
+    pub fn known(self) -> (BTreeMap<Uuid, Vec<String>>, i64) {
+        (self.admitted, self.since_ms)
+    }
+}

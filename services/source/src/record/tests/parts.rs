@@ -1,0 +1,101 @@
+//! Very many receivers, and a database that takes its time.
+
+use store::{Applicant, Batch, NewToken, StateRow};
+
+use super::CHANNEL;
+use super::faulty::Fault;
+use super::made::id;
+use super::site::Site;
+use crate::record::parts::Knowing;
+
+fn state(n: usize) -> StateRow {
+    StateRow {
+        receiver: id(n),
+        channel: CHANNEL.into(),
+        connected: true,
+        rung: "multicast".into(),
+        since_ms: 1,
+        cause: "joined".into(),
+        cursor: Some(7),
+        backlog: 0,
+        key_sequence: None,
+        rtt_us: None,
+        address: String::new(),
+        session: None,
+        updated_ms: 1,
+        change: 0,
+    }
+}
+
+/// What took too long is asked for in smaller parts, and what is there is not asked for again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_database_is_taken_over_part_by_part() {
+    const MANY: usize = 1_100;
+    let site = Site::new().await;
+    let batch = Batch {
+        states: (0..MANY).map(state).collect(),
+        ..Batch::default()
+    };
+    site.opened.records.write(&batch).await.unwrap();
+    site.records.set(Fault::Slow);
+    let source = site.source(1).await;
+    source.made.connect(MANY);
+    site.until("its own receiver, and none of those before", async |site| {
+        let states = site.states().await;
+        let connected = states.iter().filter(|row| row.connected);
+        connected.map(|row| row.receiver).eq([id(MANY)])
+    })
+    .await;
+    source.end().await;
+    let taken = site.records.taken.lock().unwrap().clone();
+    let rows: usize = taken.iter().map(|(_, rows)| rows).sum();
+    assert_eq!(rows, MANY, "each row once: {taken:?}");
+    assert!(taken.len() >= 4, "a thousand take too long: {taken:?}");
+    let states = site.states().await;
+    let cause = "the source that served it has ended";
+    let ended = states.iter().filter(|row| row.cause == cause);
+    assert_eq!(ended.count(), MANY);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_receivers_are_known_however_slow_the_database_is() {
+    const MANY: usize = 600;
+    let site = Site::new().await;
+    let store = &site.opened.store;
+    let token = NewToken {
+        hash: [1; 32],
+        label: "all".into(),
+        limit: None,
+        expires_ms: None,
+        public: false,
+        channels: Vec::new(),
+    };
+    store.add_token(&token).await.unwrap();
+    for n in 0..MANY {
+        let applicant = Applicant {
+            token: Some([1; 32]),
+            receiver: id(n),
+            credential: [2; 32],
+            name: "cellar",
+            software: "test",
+            address: "192.0.2.1:4000",
+            channels: &[],
+        };
+        store.admit(&applicant).await.unwrap();
+    }
+    store.revoke_receiver(id(3)).await.unwrap();
+    site.records.set(Fault::Slow);
+    let mut knowing = Knowing::new(5);
+    let mut tries = 0;
+    while !matches!(knowing.go_on(&*site.records).await, Ok(true)) {
+        tries += 1;
+        assert!(tries < 50, "{knowing:?}");
+    }
+    assert!(
+        tries >= 2,
+        "a thousand take too long, and a look has its time"
+    );
+    let (known, since_ms) = knowing.known();
+    assert_eq!((known.len(), since_ms), (MANY - 1, 5));
+    assert!(!known.contains_key(&id(3)), "it was revoked");
+}
