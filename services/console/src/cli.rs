@@ -54,8 +54,8 @@ pub enum Request {
     Health {
         /// Where it answers.
         line: Layer,
-        /// Whether it is ready, not only whether it runs.
-        ready: bool,
+        /// What is wanted to be known.
+        wish: health::Wish,
     },
     /// To look at the settings.
     ConfigCheck {
@@ -89,7 +89,7 @@ pub fn parse(
         },
         Some((health::NAME, given)) => Request::Health {
             line: TABLE.line_layer(given),
-            ready: health::asks_for_ready(given),
+            wish: health::Wish::of(given),
         },
         Some(("config", given)) => match given.subcommand() {
             Some((_, given)) => Request::ConfigCheck {
@@ -288,7 +288,7 @@ mod tests {
             assert!(read(bad).is_err(), "{bad:?}");
         }
         let health = read(&["health", "--ready", "--listen", ":1"]).unwrap();
-        assert!(matches!(health, Request::Health { ready: true, .. }));
+        assert!(matches!(health, Request::Health { wish, .. } if wish.ready));
         assert!(read(&["health", "--public-url", "x"]).is_err());
         let check = read(&["config", "check", "--listen", ":1", "--json"]).unwrap();
         assert!(matches!(check, Request::ConfigCheck { json: true, .. }));

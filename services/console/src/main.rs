@@ -35,8 +35,8 @@ fn main() -> ExitCode {
         Request::ConfigCheck { line, json } => {
             check_settings(load(line, &environment), json, check::text, check::as_json)
         }
-        Request::Health { line, ready } => {
-            health::run(WHOM, load_listen(line, &environment).map(Some), ready)
+        Request::Health { line, wish } => {
+            health::run(WHOM, load_listen(line, &environment).map(Some), wish)
         }
         Request::Command { line, command } => match commands::run(line, &environment, &command) {
             Ok(text) => {

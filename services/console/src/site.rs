@@ -1,22 +1,35 @@
 //! Everything that requests are answered from.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use service::places::{Bounds, Places};
 use store::{Accounts, Records, Store};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::api::overview::Overview;
+use crate::api::overview::{Overview, unknown_since};
 use crate::auth::limit::Limits;
 use crate::auth::password::Passwords;
 use crate::config::{SecureCookies, SiteSettings};
-use crate::fleet::Fleet;
+use crate::fleet::{BadCursor, Fleet, Page, Place, Selection};
 use crate::http::metrics::Metrics;
 use crate::live::Hub;
 use crate::live::board::Board;
+
+/// Whoever changed something waits at most so long until it is seen.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// So many names are looked up at the same time.
+const LOOKUPS: usize = 8;
+
+/// How names are looked up; tests ask nobody.
+#[cfg(not(test))]
+const LOOKUP: feed::fetch::Lookup = feed::fetch::system_lookup;
+#[cfg(test)]
+const LOOKUP: feed::fetch::Lookup = crate::tests::lookup;
 
 /// What a console is made of.
 #[derive(Clone)]
@@ -47,11 +60,17 @@ pub struct Site {
     pub(crate) metrics: Metrics,
     pub(crate) places: Arc<Places>,
     pub(crate) fetching: Arc<feed::fetch::Limits>,
+    pub(crate) lookups: Arc<Semaphore>,
+    pub(crate) lookup: feed::fetch::Lookup,
     fleet: RwLock<Fleet>,
     board: RwLock<Board>,
     news: watch::Sender<u64>,
     nudge: Notify,
-    settings_due: AtomicBool,
+    /// How often something was changed here, and how much of that a look had before it.
+    changes: AtomicU64,
+    seen: watch::Sender<u64>,
+    /// How often somebody may have lost their way in.
+    ended: watch::Sender<u64>,
 }
 
 /// Whether the database answers, as far as is known.
@@ -94,11 +113,15 @@ impl Site {
                 ..Bounds::default()
             })),
             fetching: Arc::new(feed::fetch::Limits::new(8, 2)),
+            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+            lookup: LOOKUP,
             fleet: RwLock::default(),
             board: RwLock::default(),
             news: watch::Sender::new(0),
             nudge: Notify::new(),
-            settings_due: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
+            seen: watch::Sender::new(0),
+            ended: watch::Sender::new(0),
         }
     }
 
@@ -129,6 +152,24 @@ impl Site {
         Overview::of(self)
     }
 
+    /// A part of the list of receivers.
+    ///
+    /// # Errors
+    /// The place is none, or of another order.
+    pub(crate) fn page(
+        &self,
+        selection: &Selection,
+        place: &Place,
+        limit: usize,
+    ) -> Result<Page, BadCursor> {
+        let page = self.fleet().page(selection, place, limit)?;
+        let unknown_since_ms = unknown_since(&self.board(), !self.health.is_failing());
+        Ok(Page {
+            unknown_since_ms,
+            ..page
+        })
+    }
+
     /// The feeder has looked: whoever tells looks whether something has changed.
     pub(crate) fn changed(&self) {
         let failing = u64::from(self.health.is_failing());
@@ -145,17 +186,44 @@ impl Site {
     }
 
     /// Something was changed here: it is to be seen soon, channels and feeds included.
-    pub(crate) fn nudge(&self) {
-        self.settings_due.store(true, Ordering::Relaxed);
+    /// Returns the number of this change.
+    pub(crate) fn nudge(&self) -> u64 {
+        let number = self.changes.fetch_add(1, Ordering::AcqRel) + 1;
         self.nudge.notify_one();
+        number
+    }
+
+    /// Something was changed here: waits until it is seen, so that whoever changed it finds it. Not for
+    /// long: it is done, also where the database is slow to say so.
+    pub(crate) async fn catch_up(&self) {
+        let number = self.nudge();
+        let mut seen = self.seen.subscribe();
+        let look = async { seen.wait_for(|seen| *seen >= number).await.is_ok() };
+        let look = self.stop.run_until_cancelled(look);
+        let _ = tokio::time::timeout(PATIENCE, look).await;
+    }
+
+    /// The number of the last change here.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// What was changed here up to this number is seen.
+    pub(crate) fn saw(&self, number: u64) {
+        self.seen.send_replace(number);
+    }
+
+    /// Somebody may have lost their way in: streams look at once whether they may go on.
+    pub(crate) fn somebody_left(&self) {
+        self.ended.send_modify(|times| *times += 1);
+    }
+
+    pub(crate) fn departures(&self) -> watch::Receiver<u64> {
+        self.ended.subscribe()
     }
 
     pub(crate) async fn nudged(&self) {
         self.nudge.notified().await;
-    }
-
-    pub(crate) fn is_settings_due(&self) -> bool {
-        self.settings_due.swap(false, Ordering::Relaxed)
     }
 }
 

@@ -206,6 +206,8 @@ fn it_answers_prints_the_link_and_stops_when_told() {
         .env("FLEXFEED_CONSOLE_LISTEN", format!(":{port}"))
         .output();
     assert_eq!(asked.unwrap().status.code(), Some(0));
+    let (code, out, err) = run("", &["health", "--at", &format!("localhost:{port}")], "");
+    assert_eq!((code, out.as_str()), (0, "alive\n"), "{err}");
     let (code, _, err) = run("", &["health", "--listen", "127.0.0.1:1"], "");
     assert_eq!(code, 1);
     assert!(err.contains("flexfeed-console does not answer at"), "{err}");

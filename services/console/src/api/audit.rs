@@ -15,6 +15,9 @@ use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
 use crate::site::Site;
 
+/// The most that one answer has.
+pub(super) const MOST: usize = 1_000;
+
 /// A line of the audit log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AuditLine {
@@ -22,20 +25,23 @@ pub struct AuditLine {
     pub id: i64,
     /// When; Unix milliseconds.
     pub at_ms: i64,
-    /// Who.
+    /// Who: a person's name; of a token, the name of whose it is; of an attempt to sign in or to set up,
+    /// the name that was given.
     pub actor: String,
-    /// By what way: `session`, `token` and its number, `password`, `setup link`, `command line`.
+    /// By what way: `session`, `token` and its number, `password`, `setup link`, `command line`; `source`
+    /// where it says what became of what somebody asked of it.
     pub via: String,
     /// What, such as `receiver.disconnect`.
     pub action: String,
     /// To what; empty if to nothing in particular.
     pub target: String,
-    /// More about it: an object.
+    /// More about it: an object. Lines about the same command have the same `command_id` in it.
     #[schema(value_type = Object)]
     pub detail: Value,
-    /// How it went: `ok`, or why it did not.
+    /// How it went: `ok`, or why it did not; `refused` where a name or password was not right, and
+    /// `limited` where there were too many attempts to look at.
     pub outcome: String,
-    /// Where they connected from.
+    /// Where they connected from; empty where it was on the console's own machine.
     pub address: String,
 }
 
@@ -83,9 +89,22 @@ pub struct AuditQuery {
     pub limit: Option<usize>,
 }
 
+impl AuditQuery {
+    pub(super) fn filter(self) -> Result<AuditFilter, Problem> {
+        Ok(AuditFilter {
+            actor: self.actor,
+            action: self.action,
+            before: super::number_cursor(self.cursor.as_deref())?.or(self.before),
+            limit: super::limit(self.limit, 100, MOST)?,
+        })
+    }
+}
+
 /// The audit log
 ///
-/// Every action, and every attempt to sign in, of the last 400 days.
+/// Whatever somebody changed or tried to change, and every attempt to sign in or to set up, of the last
+/// 400 days; the newest first. Attempts that were not looked at, because there were too many from an
+/// address, are one line a minute and address.
 #[utoipa::path(get, path = "/api/v1/audit", tag = "people", operation_id = "audit",
     params(AuditQuery), responses((status = 200, body = AuditLines)))]
 pub async fn audit(
@@ -94,20 +113,19 @@ pub async fn audit(
     Query(query): Query<AuditQuery>,
 ) -> Result<Json<AuditLines>, Problem> {
     caller.may(Scope::Admin)?;
-    let limit = super::limit(query.limit, 100, 1_000)?;
-    let filter = AuditFilter {
-        actor: query.actor,
-        action: query.action,
-        before: super::number_cursor(query.cursor.as_deref())?.or(query.before),
-        limit,
-    };
-    let rows = site.accounts.audit(&filter).await?;
+    let filter = query.filter()?;
+    Ok(Json(find(&site, &filter).await?))
+}
+
+/// One part of the lines.
+pub(super) async fn find(site: &Site, filter: &AuditFilter) -> Result<AuditLines, Problem> {
+    let rows = site.accounts.audit(filter).await?;
     let next_cursor = match rows.last() {
-        Some(last) if rows.len() >= limit => Some(last.id.to_string()),
+        Some(last) if rows.len() >= filter.limit => Some(last.id.to_string()),
         _ => None,
     };
-    Ok(Json(AuditLines {
+    Ok(AuditLines {
         items: rows.into_iter().map(AuditLine::from).collect(),
         next_cursor,
-    }))
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +13,8 @@ use store::{ChannelRow, ChannelSettings, NewCommand, Origin, Retention};
 use utoipa::ToSchema;
 
 use super::commands::{Asked, ask};
-use super::extract::{Json as Body, Path};
+use super::extract::{Json as Body, Path, Query};
+use super::list::ListQuery;
 use super::overview::ChannelOverview;
 use super::problem::Problem;
 use crate::auth::caller::Caller;
@@ -113,24 +114,25 @@ impl Channel {
 pub struct Channels {
     /// By name.
     pub items: Vec<Channel>,
-    /// Always null: this list has one part.
+    /// To ask for what comes next; null at the end.
     pub next_cursor: Option<String>,
 }
 
 /// Channels
 #[utoipa::path(get, path = "/api/v1/channels", tag = "channels", operation_id = "channels",
-    responses((status = 200, body = Channels)))]
+    params(ListQuery), responses((status = 200, body = Channels)))]
 pub async fn channels(
     State(site): State<Arc<Site>>,
     caller: Caller,
+    Query(query): Query<ListQuery>,
 ) -> Result<Json<Channels>, Problem> {
     caller.may(Scope::Read)?;
     let board = site.board();
-    let items = board.channels.iter().map(|row| Channel::of(row, &board));
-    Ok(Json(Channels {
-        items: items.collect(),
-        next_cursor: None,
-    }))
+    let all = board.channels.iter().map(|row| Channel::of(row, &board));
+    let (items, next_cursor) = query.part(all.collect(), |channel: &Channel| {
+        channel.overview.name.clone()
+    })?;
+    Ok(Json(Channels { items, next_cursor }))
 }
 
 /// One channel
@@ -196,8 +198,8 @@ pub async fn create_channel(
     caller
         .note(&site, "channel.create", &new.name, detail, &done)
         .await;
-    site.nudge();
     let row = done?;
+    site.catch_up().await;
     let channel = Channel::of(&row, &site.board());
     Ok((StatusCode::CREATED, Json(channel)))
 }
@@ -224,24 +226,39 @@ async fn create(site: &Site, new: &NewChannel) -> Result<ChannelRow, Problem> {
     {
         return Err(Problem::invalid("keep_ms", "is from a minute to ten years"));
     }
-    let rows = site.store.channels().await?;
-    let rows: Vec<ChannelRow> = rows.into_iter().filter(|row| row.active).collect();
-    if rows.iter().any(|row| row.channel.name == new.name) {
-        let what = format!("there is a channel {:?} already", new.name);
-        return Err(Problem::conflict(what).of_field("name"));
+    let refusal = OnceLock::new();
+    let choose = |rows: &[ChannelRow]| match settings(new, rows) {
+        Ok(settings) => Some(settings),
+        Err(problem) => {
+            let _ = refusal.set(problem);
+            None
+        }
+    };
+    match site.store.add_channel(&new.name, &choose).await? {
+        Some(row) => Ok(row),
+        // Without a refusal, it was not asked for settings: somebody has the name.
+        None => Err(refusal.into_inner().unwrap_or_else(|| {
+            let what = format!("there is a channel {:?} already", new.name);
+            Problem::conflict(what).of_field("name")
+        })),
     }
+}
+
+/// What the channel is to be like among those that there are.
+fn settings(new: &NewChannel, rows: &[ChannelRow]) -> Result<ChannelSettings, Problem> {
+    let rows: Vec<&ChannelRow> = rows.iter().filter(|row| row.active).collect();
     if rows.len() >= MAX_CHANNELS {
         return Err(Problem::conflict(format!(
             "there are {MAX_CHANNELS} channels already, and receivers take no more from one source"
         )));
     }
-    let taken: HashSet<SocketAddr> = rows.iter().flat_map(groups_of).collect();
+    let taken: HashSet<SocketAddr> = rows.into_iter().flat_map(groups_of).collect();
     let groups = match &new.groups {
         Some(given) => given_groups(given, &taken)?,
         None => next_groups(&taken)?,
     };
     let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
-    let settings = ChannelSettings {
+    Ok(ChannelSettings {
         groups: Some(groups.join(",")),
         rate_bps: new.rate_bps,
         private: new.private,
@@ -250,8 +267,7 @@ async fn create(site: &Site, new: &NewChannel) -> Result<ChannelRow, Problem> {
             age_ms: new.keep_ms,
         },
         origin: Origin::Managed,
-    };
-    Ok(site.store.put_channel(&new.name, &settings).await?)
+    })
 }
 
 fn check_name(name: &str) -> Result<(), Problem> {
@@ -367,14 +383,10 @@ pub async fn rekey_channel(
     }
     let command = NewCommand {
         kind: "rekey".to_owned(),
-        channel: Some(name.clone()),
+        channel: Some(name),
         ..NewCommand::default()
     };
-    let done = ask(&site, &caller, command).await;
-    caller
-        .note(&site, "channel.rekey", name, json!({}), &done)
-        .await;
-    done.map(|asked| (StatusCode::ACCEPTED, Json(asked)))
+    ask(&site, &caller, command).await
 }
 
 #[cfg(test)]

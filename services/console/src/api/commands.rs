@@ -80,18 +80,28 @@ pub struct Commands {
     pub next_cursor: Option<String>,
 }
 
-/// Asks something of the source.
+/// Asks something of the source, and notes that. What becomes of it is another line of
+/// the audit log, with the same `command_id`.
 pub(super) async fn ask(
     site: &Site,
     caller: &Caller,
     command: NewCommand,
-) -> Result<Asked, Problem> {
+) -> Result<(StatusCode, Json<Asked>), Problem> {
     let command = NewCommand {
         asked_by: caller.user.name.clone(),
         ..command
     };
-    let command_id = site.records.ask(&command).await?;
-    Ok(Asked { command_id })
+    let done = site.records.ask(&command).await.map_err(Problem::from);
+    let mut detail = json!({});
+    if let (Some(channel), Some(_)) = (&command.channel, &command.url) {
+        detail["channel"] = json!(channel);
+    }
+    if let Ok(id) = &done {
+        detail["command_id"] = json!(id);
+    }
+    let (action, target) = (command.action(), command.target());
+    caller.note(site, &action, target, detail, &done).await;
+    done.map(|command_id| (StatusCode::ACCEPTED, Json(Asked { command_id })))
 }
 
 /// What was asked of the source
@@ -148,9 +158,5 @@ pub async fn drain_source(
         kind: "drain".to_owned(),
         ..NewCommand::default()
     };
-    let done = ask(&site, &caller, command).await;
-    caller
-        .note(&site, "source.drain", "", json!({}), &done)
-        .await;
-    done.map(|asked| (StatusCode::ACCEPTED, Json(asked)))
+    ask(&site, &caller, command).await
 }

@@ -10,7 +10,8 @@ use serde_json::json;
 use store::{NewToken, TokenRow};
 use utoipa::ToSchema;
 
-use super::extract::{Json as Body, Path};
+use super::extract::{Json as Body, Path, Query};
+use super::list::ListQuery;
 use super::overview::Warning;
 use super::problem::Problem;
 use crate::auth::caller::Caller;
@@ -78,7 +79,7 @@ impl From<TokenRow> for Enrolment {
 pub struct Enrolments {
     /// In the order in which they were made.
     pub items: Vec<Enrolment>,
-    /// Always null: this list has one part.
+    /// To ask for what comes next; null at the end.
     pub next_cursor: Option<String>,
 }
 
@@ -86,17 +87,17 @@ pub struct Enrolments {
 ///
 /// The links themselves are shown only once.
 #[utoipa::path(get, path = "/api/v1/enrolments", tag = "enrolments", operation_id = "enrolments",
-    responses((status = 200, body = Enrolments)))]
+    params(ListQuery), responses((status = 200, body = Enrolments)))]
 pub async fn enrolments(
     State(site): State<Arc<Site>>,
     caller: Caller,
+    Query(query): Query<ListQuery>,
 ) -> Result<Json<Enrolments>, Problem> {
     caller.may(Scope::Enrolments)?;
     let rows = site.store.tokens().await?;
-    Ok(Json(Enrolments {
-        items: rows.into_iter().map(Enrolment::from).collect(),
-        next_cursor: None,
-    }))
+    let all = rows.into_iter().map(Enrolment::from);
+    let (items, next_cursor) = query.part(all.collect(), |enrolment| enrolment.token_id)?;
+    Ok(Json(Enrolments { items, next_cursor }))
 }
 
 /// A link that is to be made.

@@ -29,7 +29,9 @@ use crate::site::Site;
 /// Browsers say with this what they had last.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// Everything that is watched, as it is: the first event, and after a gap.
+/// The overview and the receivers that are watched, as they are: the first event, and after a gap.
+/// Feeds, relays, and more moves than the overview has, are asked for by their own calls after each
+/// snapshot; what changes of them then comes with every `Update`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {
     /// The overview.
@@ -49,7 +51,7 @@ pub struct Update {
     pub gone: Vec<Uuid>,
     /// All that are in it, in their order, if that is another one.
     pub order: Option<Vec<Uuid>>,
-    /// All receivers; null if no part of the list was asked for.
+    /// All receivers, without those that the filter leaves out for being removed or not; null if no part of the list was asked for.
     pub total: Option<usize>,
     /// Those that the filter leaves; null if no part of the list was asked for.
     pub filtered: Option<usize>,
@@ -101,6 +103,8 @@ pub struct EventsQuery {
     pub cause: Option<String>,
     /// With something left to get, or with nothing.
     pub behind: Option<bool>,
+    /// Those that were removed; without it, or with `false`, all others.
+    pub revoked: Option<bool>,
     /// What they are sorted by.
     #[param(inline)]
     pub sort: Option<Sort>,
@@ -144,6 +148,7 @@ impl EventsQuery {
             connected: self.connected,
             cause: self.cause,
             behind: self.behind,
+            revoked: self.revoked,
             sort: self.sort,
             order: self.order,
             cursor: self.cursor,

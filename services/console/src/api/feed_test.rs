@@ -29,6 +29,9 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 /// Waiting for others who test the same server.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A name is looked up for so long before a feed is added.
+const LOOKUP: Duration = Duration::from_secs(3);
+
 /// So many entries are shown.
 const ENTRIES: usize = 10;
 
@@ -81,6 +84,27 @@ pub struct TestedEntry {
 /// Refuses an address that cannot be fetched, without asking anybody.
 pub(super) fn check_address(address: &str, local: bool) -> Result<(), Problem> {
     feed::fetch::check(address, local).map_err(|error| problem(&error))
+}
+
+/// Refuses an address whose name leads into private networks alone. One that is not found, or not at
+/// once, is fine: the source looks each time that it connects.
+pub(super) async fn check_name(site: &Site, address: &str) -> Result<(), Problem> {
+    let (address, lookup) = (address.to_owned(), site.lookup);
+    let local = site.settings.allow_private_feeds;
+    let looking = async {
+        let permit = Arc::clone(&site.lookups).acquire_owned().await.ok()?;
+        // A lookup of the system cannot be ended: it keeps its place until it does.
+        let looking = tokio::spawn(async move {
+            let found = feed::fetch::check_name(&address, local, lookup).await;
+            drop(permit);
+            found
+        });
+        looking.await.ok()
+    };
+    match tokio::time::timeout(LOOKUP, looking).await {
+        Ok(Some(Err(error))) => Err(problem(&error)),
+        _ => Ok(()),
+    }
 }
 
 /// What an operator hears about an address that may not be fetched.

@@ -13,6 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::commands::{Asked, ask};
 use super::extract::{Json as Body, Path, Query};
+use super::list::ListQuery;
 use super::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
@@ -152,7 +153,7 @@ impl Feed {
 pub struct Feeds {
     /// By channel and address.
     pub items: Vec<Feed>,
-    /// Always null: this list has one part.
+    /// To ask for what comes next; null at the end.
     pub next_cursor: Option<String>,
 }
 
@@ -163,6 +164,11 @@ pub struct Feeds {
 pub struct FeedsQuery {
     /// Of this channel.
     pub channel: Option<String>,
+    /// What `next_cursor` said.
+    pub cursor: Option<String>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 10000, default = 10000)]
+    pub limit: Option<usize>,
 }
 
 /// Feeds
@@ -174,16 +180,22 @@ pub async fn feeds(
     Query(query): Query<FeedsQuery>,
 ) -> Result<Json<Feeds>, Problem> {
     caller.may(Scope::Read)?;
-    let board = site.board();
-    let wanted = |row: &&FeedRow| {
-        let channel = query.channel.as_deref();
-        channel.is_none_or(|channel| row.channel == channel)
+    let all = list(&site, query.channel.as_deref());
+    let part = ListQuery {
+        cursor: query.cursor,
+        limit: query.limit,
     };
+    let key = |feed: &Feed| (feed.channel.clone(), feed.url.clone());
+    let (items, next_cursor) = part.part(all, key)?;
+    Ok(Json(Feeds { items, next_cursor }))
+}
+
+/// The feeds of a channel, or all.
+pub(super) fn list(site: &Site, channel: Option<&str>) -> Vec<Feed> {
+    let board = site.board();
+    let wanted = |row: &&FeedRow| channel.is_none_or(|channel| row.channel == channel);
     let items = board.feeds.iter().filter(wanted);
-    Ok(Json(Feeds {
-        items: items.map(|row| Feed::of(row, &board)).collect(),
-        next_cursor: None,
-    }))
+    items.map(|row| Feed::of(row, &board)).collect()
 }
 
 /// The feed of that id, as the database has it now.
@@ -231,7 +243,8 @@ pub struct NewFeed {
 
 /// Adds a feed
 ///
-/// It is polled soon. Addresses in private networks are refused, unless the console allows them.
+/// It is polled soon. Addresses in private networks are refused, also those that a name leads to, unless
+/// the console allows them.
 #[utoipa::path(post, path = "/api/v1/feeds", tag = "feeds", operation_id = "add_feed",
     request_body = NewFeed, responses((status = 201, body = Feed)))]
 pub async fn add_feed(
@@ -248,8 +261,9 @@ pub async fn add_feed(
     };
     let detail = json!({"channel": new.channel, "title": new.title});
     caller.note(&site, "feed.add", target, detail, &done).await;
-    site.nudge();
-    let feed = Feed::of(&done?, &site.board());
+    let row = done?;
+    site.catch_up().await;
+    let feed = Feed::of(&row, &site.board());
     Ok((StatusCode::CREATED, Json(feed)))
 }
 
@@ -270,6 +284,7 @@ async fn add(site: &Site, new: &NewFeed) -> Result<FeedRow, Problem> {
         let what = format!("channel {:?} has this feed already", new.channel);
         return Err(Problem::conflict(what).of_field("url"));
     }
+    super::feed_test::check_name(site, &address).await?;
     let settings = FeedSettings {
         url,
         address,
@@ -368,8 +383,9 @@ pub async fn edit_feed(
     let done = edit(&site, row, &patch).await;
     let detail = serde_json::to_value(&patch).unwrap_or_default();
     caller.note(&site, "feed.edit", url, detail, &done).await;
-    site.nudge();
-    let feed = Feed::of(&done?, &site.board());
+    let row = done?;
+    site.catch_up().await;
+    let feed = Feed::of(&row, &site.board());
     Ok(Json(feed))
 }
 
@@ -438,8 +454,9 @@ pub async fn remove_feed(
     caller
         .note(&site, "feed.remove", row.settings.url, detail, &done)
         .await;
-    site.nudge();
-    done.map(|()| StatusCode::NO_CONTENT)
+    done?;
+    site.catch_up().await;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Has a feed polled now
@@ -458,16 +475,11 @@ pub async fn refresh_feed(
     let row = find(&site, &id).await?;
     let command = NewCommand {
         kind: "refresh-feed".to_owned(),
-        channel: Some(row.channel.clone()),
-        url: Some(row.settings.url.clone()),
+        channel: Some(row.channel),
+        url: Some(row.settings.url),
         ..NewCommand::default()
     };
-    let done = ask(&site, &caller, command).await;
-    let detail = json!({"channel": row.channel});
-    caller
-        .note(&site, "feed.refresh", row.settings.url, detail, &done)
-        .await;
-    done.map(|asked| (StatusCode::ACCEPTED, Json(asked)))
+    ask(&site, &caller, command).await
 }
 
 #[cfg(test)]

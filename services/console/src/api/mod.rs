@@ -1,8 +1,9 @@
 //! The API under `/api/v1`. `docs/openapi.json` is made of it, and a test keeps it so.
 //!
 //! One module for each thing: its form in JSON and its calls stand together. `problem` is what errors
-//! are, `extract` reads the parts of a request.
+//! are, `extract` reads the parts of a request, `actions` sees to it that what fails is noted.
 
+pub(crate) mod actions;
 pub mod audit;
 pub mod channels;
 pub mod commands;
@@ -14,6 +15,7 @@ mod extract;
 pub mod feed_history;
 pub mod feed_test;
 pub mod feeds;
+mod list;
 pub mod moves;
 pub mod overview;
 pub mod problem;
@@ -67,6 +69,9 @@ fn calls() -> OpenApiRouter<Arc<Site>> {
         .routes(routes!(receivers::disconnect_receiver))
         .routes(routes!(moves::moves))
         .routes(routes!(export::export_moves))
+        .routes(routes!(export::export_feeds))
+        .routes(routes!(export::export_updates))
+        .routes(routes!(export::export_audit))
         .routes(routes!(samples::samples))
         .routes(routes!(updates::updates))
         .routes(routes!(updates::update))

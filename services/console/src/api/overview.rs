@@ -12,12 +12,8 @@ use super::moves::Move;
 use super::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
-use crate::clock::now_ms;
 use crate::live::board::Board;
 use crate::site::Site;
-
-/// A source that said nothing for so long is not there, in milliseconds.
-const SILENT: i64 = 15_000;
 
 /// So many moves are part of the overview.
 const MOVES: usize = 20;
@@ -29,6 +25,10 @@ pub struct Overview {
     pub as_of_ms: Option<i64>,
     /// Whether the database answers. If not, all of this is as it was at `as_of_ms`.
     pub database_ok: bool,
+    /// Since when it is not known how receivers, channels and relays are, because the source is silent or
+    /// the database does not answer: what is said of them is as it was then. Unix milliseconds; null while
+    /// it is known.
+    pub unknown_since_ms: Option<i64>,
     /// The source that publishes.
     pub source: Source,
     /// Receivers of all channels together: each is counted once, by the worst of its rungs.
@@ -67,7 +67,7 @@ pub struct Source {
     pub software: Option<String>,
     /// When it began to run; Unix milliseconds.
     pub started_ms: Option<i64>,
-    /// When it said something last; Unix milliseconds.
+    /// When it said something last, by its own clock; Unix milliseconds.
     pub seen_ms: Option<i64>,
     /// The first of the addresses by which receivers reach it; null if it has none.
     pub public_address: Option<String>,
@@ -202,6 +202,7 @@ impl Overview {
         Self {
             as_of_ms: board.as_of_ms,
             database_ok,
+            unknown_since_ms: unknown_since(&board, database_ok),
             source: source(&board),
             receivers,
             channels: board
@@ -229,6 +230,7 @@ impl Overview {
         let Self {
             as_of_ms: _,
             database_ok,
+            unknown_since_ms,
             source,
             receivers,
             channels,
@@ -248,6 +250,7 @@ impl Overview {
             *a == b
         };
         *database_ok == other.database_ok
+            && *unknown_since_ms == other.unknown_since_ms
             && *source == same_source
             && *receivers == other.receivers
             && channels.len() == other.channels.len()
@@ -279,14 +282,23 @@ fn totals(site: &Site, board: &Board) -> Totals {
     }
 }
 
+/// Since when it is not known how receivers are; `None` while it is.
+pub(crate) fn unknown_since(board: &Board, database_ok: bool) -> Option<i64> {
+    match (board.is_source_silent(), database_ok) {
+        (true, _) => board.heard.map(|heard| heard.unix_ms),
+        (false, false) => board.as_of_ms,
+        (false, true) => None,
+    }
+}
+
 fn source(board: &Board) -> Source {
     let Some(info) = &board.source else {
         return Source::default();
     };
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let state = match now_ms() - info.at_ms {
-        ..=SILENT => SourceState::Ok,
-        _ => SourceState::Stale,
+    let state = match board.is_source_silent() {
+        false => SourceState::Ok,
+        true => SourceState::Stale,
     };
     Source {
         state,

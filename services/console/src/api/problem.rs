@@ -137,6 +137,16 @@ impl Problem {
         )
     }
 
+    /// It names another site than this one.
+    pub fn misdirected(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "misdirected",
+            "The request is for another site",
+            detail,
+        )
+    }
+
     /// It does not fit what there is.
     pub fn conflict(detail: impl Into<String>) -> Self {
         Self::new(
@@ -264,6 +274,8 @@ impl IntoResponse for Problem {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // For the audit log.
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -52,6 +52,8 @@ pub struct ReceiversQuery {
     pub cause: Option<String>,
     /// With something left to get, or with nothing.
     pub behind: Option<bool>,
+    /// Those that were removed; without it, or with `false`, all others.
+    pub revoked: Option<bool>,
     /// What they are sorted by. What is not known comes last.
     #[param(inline)]
     pub sort: Option<Sort>,
@@ -85,6 +87,7 @@ impl ReceiversQuery {
                 connected: self.connected,
                 cause: self.cause.clone(),
                 behind: self.behind,
+                revoked: self.revoked.unwrap_or_default(),
                 receiver: None,
             },
             sort: self.sort.unwrap_or_default(),
@@ -110,7 +113,8 @@ pub(super) fn bad_cursor() -> Problem {
 
 /// Receivers
 ///
-/// Filtered, sorted and in parts. `total` counts all receivers, `filtered` those that fit.
+/// Filtered, sorted and in parts. Those that were removed are a list of their own (`revoked=true`).
+/// `total` counts all of the list, `filtered` those that fit.
 #[utoipa::path(get, path = "/api/v1/receivers", tag = "receivers", operation_id = "receivers",
     params(ReceiversQuery), responses((status = 200, body = Page)))]
 pub async fn receivers(
@@ -121,7 +125,7 @@ pub async fn receivers(
     caller.may(Scope::Read)?;
     let (selection, place) = (query.selection()?, query.place()?);
     let limit = super::limit(query.limit, 100, MOST)?;
-    let page = site.fleet().page(&selection, &place, limit);
+    let page = site.page(&selection, &place, limit);
     page.map(Json).map_err(|_| bad_cursor())
 }
 
@@ -319,8 +323,9 @@ pub async fn edit_receiver(
     };
     let detail = serde_json::to_value(&patch).unwrap_or_default();
     caller.note(&site, "receiver.edit", id, detail, &done).await;
-    site.nudge();
-    done.map(Json)
+    let shown = done?;
+    site.catch_up().await;
+    Ok(Json(shown))
 }
 
 /// How a receiver is removed.
@@ -354,8 +359,9 @@ pub async fn remove_receiver(
     caller
         .note(&site, "receiver.remove", id, detail, &done)
         .await;
-    site.nudge();
-    done.map(|()| StatusCode::NO_CONTENT)
+    done?;
+    site.catch_up().await;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn remove(site: &Site, id: Uuid, forget: bool) -> Result<(), Problem> {
@@ -398,9 +404,5 @@ pub async fn disconnect_receiver(
         receiver: Some(id),
         ..NewCommand::default()
     };
-    let done = ask(&site, &caller, command).await;
-    caller
-        .note(&site, "receiver.disconnect", id, json!({}), &done)
-        .await;
-    done.map(|asked| (StatusCode::ACCEPTED, Json(asked)))
+    ask(&site, &caller, command).await
 }

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use store::RelayRow;
 use utoipa::ToSchema;
 
+use super::extract::Query;
+use super::list::ListQuery;
 use super::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
@@ -52,21 +54,20 @@ impl Relay {
 pub struct Relays {
     /// By address.
     pub items: Vec<Relay>,
-    /// Always null: this list has one part.
+    /// To ask for what comes next; null at the end.
     pub next_cursor: Option<String>,
 }
 
 /// Relays
 #[utoipa::path(get, path = "/api/v1/relays", tag = "relays", operation_id = "relays",
-    responses((status = 200, body = Relays)))]
+    params(ListQuery), responses((status = 200, body = Relays)))]
 pub async fn relays(
     State(site): State<Arc<Site>>,
     caller: Caller,
+    Query(query): Query<ListQuery>,
 ) -> Result<Json<Relays>, Problem> {
     caller.may(Scope::Read)?;
-    let items = site.board().relays.values().map(Relay::of).collect();
-    Ok(Json(Relays {
-        items,
-        next_cursor: None,
-    }))
+    let all = site.board().relays.values().map(Relay::of).collect();
+    let (items, next_cursor) = query.part(all, |relay: &Relay| relay.address.clone())?;
+    Ok(Json(Relays { items, next_cursor }))
 }

@@ -221,6 +221,7 @@ pub async fn sign_out(
     caller
         .note(&site, "session.end", "", json!({}), &done)
         .await;
+    site.somebody_left();
     done?;
     let headers = with_cookie(&cookie::clear(site.is_secure(&caller.client)))?;
     Ok((StatusCode::NO_CONTENT, headers))
@@ -252,13 +253,38 @@ pub async fn setup(
     visitor: Visitor,
     Body(given): Body<FirstOperator>,
 ) -> Result<(StatusCode, HeaderMap, Json<SignedIn>), Problem> {
-    let tried = site
-        .limits
-        .by_address
-        .take(visitor.client.group(), Instant::now());
-    tried.map_err(|wait| {
-        Problem::too_many("too many attempts; wait, and then try again", seconds(wait))
-    })?;
+    let (now, address) = (Instant::now(), visitor.client.group());
+    let actor = given.name.clone();
+    let audit = |outcome: String| NewAudit {
+        actor,
+        via: "setup link".to_owned(),
+        action: "setup".to_owned(),
+        target: String::new(),
+        detail: json!({}).to_string(),
+        outcome,
+        address: visitor.client.ip.to_string(),
+    };
+    if let Err(wait) = site.limits.by_address.take(address, now) {
+        // These cost nothing, so that there can be very many.
+        if site.limits.notes.take(address, now).is_ok() {
+            note(&site, audit("limited".to_owned())).await;
+        }
+        return Err(Problem::too_many(
+            "too many attempts; wait, and then try again",
+            seconds(wait),
+        ));
+    }
+    let done = first_operator(&site, given).await;
+    let outcome = done
+        .as_ref()
+        .map_or_else(Problem::to_string, |_| "ok".to_owned());
+    note(&site, audit(outcome)).await;
+    let (headers, signed_in) = begin(&site, &done?, &visitor).await?;
+    Ok((StatusCode::CREATED, headers, signed_in))
+}
+
+/// Makes the first operator, if that is still to be done and the link is the right one.
+async fn first_operator(site: &Site, given: FirstOperator) -> Result<UserRow, Problem> {
     let closed = || {
         Problem::conflict(
             "somebody is set up already: sign in, or add people with `flexfeed-console user add`",
@@ -280,29 +306,14 @@ pub async fn setup(
     let hash = secret::hash(&given.token).ok_or_else(wrong)?;
     let stored = site.passwords.hash(given.password).await?;
     let user = NewUser {
-        name: name.clone(),
+        name,
         password: Some(stored),
         role: Role::Operator,
         identity: None,
     };
-    let done = match site.accounts.finish_setup(&hash, &user).await? {
+    match site.accounts.finish_setup(&hash, &user).await? {
         Setup::Done(user) => Ok(user),
         Setup::WrongLink => Err(wrong()),
         Setup::Closed => Err(closed()),
-    };
-    let audit = NewAudit {
-        actor: name,
-        via: "setup link".to_owned(),
-        action: "setup".to_owned(),
-        target: String::new(),
-        detail: json!({}).to_string(),
-        outcome: match &done {
-            Ok(_) => "ok".to_owned(),
-            Err(problem) => problem.to_string(),
-        },
-        address: visitor.client.ip.to_string(),
-    };
-    note(&site, audit).await;
-    let (headers, signed_in) = begin(&site, &done?, &visitor).await?;
-    Ok((StatusCode::CREATED, headers, signed_in))
+    }
 }

@@ -10,13 +10,18 @@ use serde_json::json;
 use store::{ApiTokenRow, NewApiToken as Row};
 use utoipa::ToSchema;
 
-use super::extract::{Json as Body, Path};
+use super::extract::{Json as Body, Path, Query};
+use super::list::ListQuery;
 use super::problem::Problem;
 use crate::auth::caller::{Caller, Via};
 use crate::auth::rights::{Scope, role_may};
 use crate::auth::secret;
 use crate::clock::now_ms;
 use crate::site::Site;
+
+/// There are at most so many, for the database lists no more. Those that are not good any more count as
+/// long as they are kept.
+const MOST: usize = 10_000;
 
 /// The longest name, in characters.
 const MAX_NAME: usize = 100;
@@ -65,7 +70,7 @@ impl From<ApiTokenRow> for ApiToken {
 pub struct ApiTokens {
     /// In the order in which they were made.
     pub items: Vec<ApiToken>,
-    /// Always null: this list has one part.
+    /// To ask for what comes next; null at the end.
     pub next_cursor: Option<String>,
 }
 
@@ -73,17 +78,17 @@ pub struct ApiTokens {
 ///
 /// The tokens themselves are shown only once.
 #[utoipa::path(get, path = "/api/v1/api-tokens", tag = "people", operation_id = "api_tokens",
-    responses((status = 200, body = ApiTokens)))]
+    params(ListQuery), responses((status = 200, body = ApiTokens)))]
 pub async fn api_tokens(
     State(site): State<Arc<Site>>,
     caller: Caller,
+    Query(query): Query<ListQuery>,
 ) -> Result<Json<ApiTokens>, Problem> {
     caller.may(Scope::Admin)?;
     let rows = site.accounts.api_tokens(None).await?;
-    Ok(Json(ApiTokens {
-        items: rows.into_iter().map(ApiToken::from).collect(),
-        next_cursor: None,
-    }))
+    let all = rows.into_iter().map(ApiToken::from);
+    let (items, next_cursor) = query.part(all.collect(), |token| token.id)?;
+    Ok(Json(ApiTokens { items, next_cursor }))
 }
 
 /// A program that is to be let in.
@@ -172,6 +177,12 @@ async fn create(
         let what = "is a time from now on, five years away at most; null for ever";
         return Err(Problem::invalid("expires_ms", what));
     }
+    if site.accounts.api_tokens(None).await?.len() >= MOST {
+        return Err(Problem::conflict(format!(
+            "there are {MOST} API tokens, with those that were revoked or ran out in the last year; \
+             one token can serve many programs"
+        )));
+    }
     let token = secret::new_token()?;
     let row = Row {
         hash: secret::hash(&token).ok_or_else(Problem::internal)?,
@@ -208,5 +219,6 @@ pub async fn revoke_api_token(
     caller
         .note(&site, "api-token.revoke", id.to_string(), json!({}), &done)
         .await;
+    site.somebody_left();
     done.map(|()| StatusCode::NO_CONTENT)
 }

@@ -17,7 +17,7 @@ use crate::auth::rights::Scope;
 use crate::site::Site;
 
 /// The most that one answer has.
-const MOST: usize = 200;
+pub(super) const MOST: usize = 200;
 
 /// The longest title of a list, in characters: some feeds put whole texts there.
 const MAX_TITLE: usize = 300;
@@ -70,6 +70,17 @@ pub enum UpdateKind {
     Created,
     /// It is another version.
     Updated,
+}
+
+impl UpdateKind {
+    /// The same in a word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Updated => "updated",
+        }
+    }
 }
 
 /// An update in a list.
@@ -136,56 +147,64 @@ pub async fn updates(
     if before.is_some_and(|before| i64::try_from(before).is_err()) {
         return Err(Problem::malformed("there is no such seq").of_field("before"));
     }
-    let channel = match query.channel {
-        Some(channel) => channel,
-        None => {
-            let board = site.board();
-            match board.channels.as_slice() {
-                [one] => one.channel.name.clone(),
-                [] => {
-                    return Ok(Json(Updates {
-                        items: Vec::new(),
-                        next_cursor: None,
-                    }));
-                }
-                _ => {
-                    return Err(Problem::malformed("say which channel; there are several")
-                        .of_field("channel"));
-                }
-            }
-        }
+    let items = match channel_of(&site, query.channel)? {
+        Some(channel) => part(&site, &channel, before, limit).await?,
+        None => Vec::new(),
     };
-    let found = site.records.update_list(&channel, before, limit).await?;
+    let next_cursor = match items.last() {
+        Some(last) if items.len() >= limit => Some(last.seq.to_string()),
+        _ => None,
+    };
+    Ok(Json(Updates { items, next_cursor }))
+}
+
+/// The channel that is asked for, which need not be said where there is one only; `None` where there
+/// is none at all.
+pub(super) fn channel_of(site: &Site, given: Option<String>) -> Result<Option<String>, Problem> {
+    if given.is_some() {
+        return Ok(given);
+    }
+    match site.board().channels.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(one.channel.name.clone())),
+        _ => {
+            let what = "say which channel; there are several";
+            Err(Problem::malformed(what).of_field("channel"))
+        }
+    }
+}
+
+/// Some updates, the newest first.
+pub(super) async fn part(
+    site: &Site,
+    channel: &str,
+    before: Option<u64>,
+    limit: usize,
+) -> Result<Vec<UpdateRow>, Problem> {
+    let found = site.records.update_list(channel, before, limit).await?;
     let progress: HashMap<u64, Progress> = site
         .records
-        .progress(&channel, before, limit)
+        .progress(channel, before, limit)
         .await?
         .iter()
         .map(|row| (row.seq, row.into()))
         .collect();
-    let titles = titles(&site, &channel, &found).await?;
-    let next_cursor = match found.last() {
-        Some(last) if found.len() >= limit => Some(last.seq.to_string()),
-        _ => None,
-    };
-    let items = found
-        .into_iter()
-        .map(|item| UpdateRow {
-            channel: channel.clone(),
-            title: titles.get(&item.seq).cloned(),
-            progress: progress.get(&item.seq).copied(),
-            seq: item.seq,
-            feed_url: item.url,
-            entry_id: item.entry_id,
-            kind: match item.is_new {
-                true => UpdateKind::Created,
-                false => UpdateKind::Updated,
-            },
-            published_ms: item.created_ms,
-            bytes: item.bytes,
-        })
-        .collect();
-    Ok(Json(Updates { items, next_cursor }))
+    let titles = titles(site, channel, &found).await?;
+    let rows = found.into_iter().map(|item| UpdateRow {
+        channel: channel.to_owned(),
+        title: titles.get(&item.seq).cloned(),
+        progress: progress.get(&item.seq).copied(),
+        seq: item.seq,
+        feed_url: item.url,
+        entry_id: item.entry_id,
+        kind: match item.is_new {
+            true => UpdateKind::Created,
+            false => UpdateKind::Updated,
+        },
+        published_ms: item.created_ms,
+        bytes: item.bytes,
+    });
+    Ok(rows.collect())
 }
 
 /// The titles of some updates, as far as they are not too long to read.

@@ -10,7 +10,8 @@ use serde_json::json;
 use store::{NewUser as Row, Role, UserChange, UserEdit, UserRow};
 use utoipa::ToSchema;
 
-use super::extract::{Json as Body, Path};
+use super::extract::{Json as Body, Path, Query};
+use super::list::ListQuery;
 use super::problem::Problem;
 use crate::auth::caller::{Caller, Via};
 use crate::auth::password;
@@ -84,7 +85,7 @@ impl User {
 pub struct Users {
     /// In the order in which they were added.
     pub items: Vec<User>,
-    /// Always null: this list has one part.
+    /// To ask for what comes next; null at the end.
     pub next_cursor: Option<String>,
 }
 
@@ -106,14 +107,17 @@ pub fn check_name(name: &str) -> Result<String, Problem> {
 
 /// People
 #[utoipa::path(get, path = "/api/v1/users", tag = "people", operation_id = "users",
-    responses((status = 200, body = Users)))]
-pub async fn users(State(site): State<Arc<Site>>, caller: Caller) -> Result<Json<Users>, Problem> {
+    params(ListQuery), responses((status = 200, body = Users)))]
+pub async fn users(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<Users>, Problem> {
     caller.may(Scope::Admin)?;
     let rows = site.accounts.users().await?;
-    Ok(Json(Users {
-        items: rows.into_iter().map(|row| User::of(row, &caller)).collect(),
-        next_cursor: None,
-    }))
+    let all = rows.into_iter().map(|row| User::of(row, &caller));
+    let (items, next_cursor) = query.part(all.collect(), |user| user.id)?;
+    Ok(Json(Users { items, next_cursor }))
 }
 
 /// Somebody who is to be let in.
@@ -222,6 +226,7 @@ pub async fn edit_user(
     caller
         .note(&site, "user.edit", id.to_string(), detail, &done)
         .await;
+    site.somebody_left();
     done.map(|row| Json(User::of(row, &caller)))
 }
 
@@ -274,6 +279,7 @@ pub async fn remove_user(
     caller
         .note(&site, "user.remove", id.to_string(), detail, &done)
         .await;
+    site.somebody_left();
     done.map(|_| StatusCode::NO_CONTENT)
 }
 
@@ -314,6 +320,7 @@ pub async fn change_password(
     caller
         .note(&site, "session.password", "", json!({}), &done)
         .await;
+    site.somebody_left();
     done.map(|()| StatusCode::NO_CONTENT)
 }
 

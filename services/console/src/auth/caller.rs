@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::client::Client;
 use super::rights::{Scope, role_may};
-use super::{cookie, origin, secret};
+use super::{cookie, origin, secret, trail};
 use crate::api::problem::Problem;
 use crate::site::Site;
 
@@ -58,7 +58,9 @@ impl FromRequestParts<Arc<Site>> for Caller {
     async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Problem> {
         let client = Client::of(parts, &site.settings.trusted_proxies);
         if parts.headers.contains_key(AUTHORIZATION) {
-            return of_token(parts, site, client).await;
+            let caller = of_token(parts, site, client).await?;
+            trail::known(&caller);
+            return Ok(caller);
         }
         let secure = site.is_secure(&client);
         let value = cookie::read(&parts.headers, secure);
@@ -81,6 +83,7 @@ impl FromRequestParts<Arc<Site>> for Caller {
             },
             client,
         };
+        trail::known(&caller);
         if !parts.method.is_safe() {
             caller.check_origin(parts, site)?;
         }
@@ -259,6 +262,7 @@ impl Caller {
 
 /// Notes something in the audit log, and in the program's own.
 pub async fn note(site: &Site, audit: NewAudit) {
+    trail::noted();
     info!(
         actor = %service::peer_text::plain(&audit.actor),
         via = %audit.via,

@@ -125,15 +125,18 @@ async fn carry_out(
 ) -> Result<String, Failure> {
     match command {
         Command::SetupLink => {
-            let link = setup::new_link(accounts, base).await;
-            match link.map_err(Failure::Other)? {
-                Some(link) => Ok(format!("Make the first operator at\n\n  {link}\n")),
-                None => Err(Failure::Other(
-                    "somebody is set up already: add people with `flexfeed-console user add`, or \
-                     give somebody a new password with `flexfeed-console user passwd`"
-                        .to_owned(),
-                )),
-            }
+            let made = setup::new_link(accounts, base).await;
+            let done = made.map_err(Failure::Other).and_then(|link| {
+                link.ok_or_else(|| {
+                    Failure::Other(
+                        "somebody is set up already: add people with `flexfeed-console user add`, \
+                         or give somebody a new password with `flexfeed-console user passwd`"
+                            .to_owned(),
+                    )
+                })
+            });
+            note(accounts, "setup.link", "", json!({}), &done).await?;
+            Ok(format!("Make the first operator at\n\n  {}\n", done?))
         }
         Command::AddUser { name, role, .. } => {
             let name = check_name(name).map_err(|problem| Failure::Usage(problem.detail))?;
@@ -217,15 +220,15 @@ fn changed(change: UserChange, name: &str) -> Result<UserRow, Failure> {
 }
 
 /// Notes it in the audit log, and what came of it.
-async fn note(
+async fn note<T>(
     accounts: &dyn Accounts,
     action: &str,
     target: &str,
     detail: serde_json::Value,
-    done: &Result<UserRow, Failure>,
+    done: &Result<T, Failure>,
 ) -> Result<(), Failure> {
     let audit = NewAudit {
-        actor: std::env::var("USER").unwrap_or_default(),
+        actor: service::environment::user(),
         via: "command line".to_owned(),
         action: action.to_owned(),
         target: target.to_owned(),

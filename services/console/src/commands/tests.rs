@@ -26,8 +26,14 @@ async fn what_failed_is_not_noted_as_done() {
         password: Password::Asked,
     };
     let hash = || Some("a hash".to_owned());
+    let setup = async || carry_out(accounts, &Command::SetupLink, None, "http://h/").await;
+    let link = setup().await.unwrap();
+    assert!(link.contains("http://h/setup#"), "{link}");
     let done = carry_out(accounts, &add, hash(), "http://h/").await;
     done.unwrap();
+    let Failure::Other(late) = setup().await.unwrap_err() else {
+        panic!("it was said as it can be");
+    };
     let taken = carry_out(accounts, &add, hash(), "http://h/").await;
     let Failure::Other(taken) = taken.unwrap_err() else {
         panic!("it was said as it can be");
@@ -46,7 +52,9 @@ async fn what_failed_is_not_noted_as_done() {
         [
             line("user.edit", &last),
             line("user.add", &taken),
+            line("setup.link", &late),
             line("user.add", "ok"),
+            line("setup.link", "ok"),
         ]
     );
 }

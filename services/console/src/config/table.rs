@@ -1,5 +1,6 @@
 //! Every setting, named once.
 
+use service::logging::LogSettings;
 use service::settings::table::hidden;
 use service::settings::{Form, Place, Setting, Table};
 
@@ -103,21 +104,6 @@ const SETTINGS: &[Setting] = &[
                names it",
         ..Setting::PLAIN
     },
-    Setting {
-        name: "log_format",
-        flag: "log-format",
-        value: "FORM",
-        default: "text",
-        help: "Form of the log, which goes to standard error: text or json",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "log_level",
-        flag: "log-level",
-        value: "LEVEL",
-        default: "info",
-        help: "What to log: error, warn, info, debug, trace, or filters as in RUST_LOG, which \
-               counts where this is not given",
-        ..Setting::PLAIN
-    },
+    LogSettings::FORMAT,
+    LogSettings::LEVEL,
 ];

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::api::overview::Counts;
 pub use delta::{Delta, delta};
 pub use facts::{Facts, State};
-pub use page::{Page, Place};
+pub use page::{BadCursor, Page, Place};
 pub use query::{Filter, Order, Selection, Sort};
 pub use rung::Rung;
 pub use view::{Receiver, ReceiverChannel};
@@ -201,8 +201,14 @@ impl Fleet {
     /// What is shown of a receiver.
     #[must_use]
     pub fn receiver(&self, id: Uuid) -> Option<Receiver> {
+        self.receiver_in(id, None)
+    }
+
+    /// What is shown of a receiver to who asks for a channel.
+    #[must_use]
+    pub fn receiver_in(&self, id: Uuid, channel: Option<&str>) -> Option<Receiver> {
         let entry = self.entries.get(&id)?;
-        Some(self.view(entry, None))
+        Some(self.view(entry, channel))
     }
 
     /// Receivers by the worst of their rungs, and how many of the connected ones do not have everything.

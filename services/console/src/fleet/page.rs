@@ -27,10 +27,13 @@ pub struct Page {
     pub items: Vec<Receiver>,
     /// To ask for what comes next; null at the end.
     pub next_cursor: Option<String>,
-    /// All receivers.
+    /// All receivers of the list: those that were removed, if they are asked for, or all others.
     pub total: usize,
     /// Those that the filter leaves.
     pub filtered: usize,
+    /// Since when it is not known how they are, because the source is silent or the database does not
+    /// answer: all of this is as it was then. Unix milliseconds; null while it is known.
+    pub unknown_since_ms: Option<i64>,
 }
 
 /// What a cursor says.
@@ -50,7 +53,8 @@ struct Cursor<'a> {
 pub struct BadCursor;
 
 impl Fleet {
-    /// At most `limit` receivers of a selection from a place on.
+    /// At most `limit` receivers of a selection from a place on. Since when that is unknown is not known
+    /// here.
     ///
     /// # Errors
     /// The cursor is none, or of another order.
@@ -120,8 +124,9 @@ impl Fleet {
                 .map(|(_, entry)| self.view(entry, channel))
                 .collect(),
             next_cursor,
-            total: self.entries.len(),
+            total: self.listed(selection).count(),
             filtered,
+            unknown_since_ms: None,
         })
     }
 
@@ -137,7 +142,14 @@ impl Fleet {
         let found = |entry| Some((self.key(entry, selection)?, entry));
         match selection.filter.receiver {
             Some(id) => self.entries.get(&id).and_then(found).into_iter().collect(),
-            None => self.entries.values().filter_map(found).collect(),
+            None => self.listed(selection).filter_map(found).collect(),
         }
+    }
+
+    /// All of a list, before it is filtered: those that were removed, or all others.
+    fn listed(&self, selection: &Selection) -> impl Iterator<Item = &Entry> {
+        let revoked = selection.filter.revoked;
+        let all = self.entries.values();
+        all.filter(move |entry| entry.facts.revoked_ms.is_some() == revoked)
     }
 }

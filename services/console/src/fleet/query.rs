@@ -55,7 +55,9 @@ pub struct Filter {
     pub cause: Option<String>,
     /// With something left to get, or with nothing.
     pub behind: Option<bool>,
-    /// Only this one.
+    /// Those that were removed, or all others.
+    pub revoked: bool,
+    /// Only this one, removed or not.
     pub receiver: Option<Uuid>,
 }
 

@@ -259,6 +259,42 @@ fn filters_leave_what_they_say() {
 }
 
 #[test]
+fn those_that_were_removed_are_a_list_of_their_own() {
+    let mut fleet = fleet(10);
+    for number in [2, 5] {
+        fleet.put_receiver(Facts {
+            revoked_ms: Some(9),
+            ..facts(number)
+        });
+    }
+    let list = |revoked: bool, rung: Option<Rung>| {
+        let filter = Filter {
+            revoked,
+            rung,
+            ..Filter::default()
+        };
+        let selection = Selection {
+            filter,
+            ..Selection::default()
+        };
+        let page = fleet.page(&selection, &Place::Start, 20).unwrap();
+        assert_eq!(fleet.all(&selection).len(), page.filtered);
+        assert!(page.items.iter().all(|row| row.revoked == revoked));
+        (page.total, page.filtered)
+    };
+    assert_eq!(list(false, None), (8, 8));
+    assert_eq!(list(true, None), (2, 2));
+    assert_eq!(list(true, Some(Rung::Multicast)), (2, 1));
+    // As many as the overview counts.
+    assert_eq!(fleet.counts().0.total, 8);
+    // Who is looked for by its id is found.
+    let mut selection = Selection::default();
+    selection.filter.receiver = Some(id(5));
+    let page = fleet.page(&selection, &Place::Start, 1).unwrap();
+    assert!(page.items[0].revoked);
+}
+
+#[test]
 fn a_cursor_of_another_order_is_refused() {
     let fleet = fleet(10);
     let selection = Selection::default();

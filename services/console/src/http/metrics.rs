@@ -17,9 +17,6 @@ use service::places::Limit;
 use crate::clock::now_ms;
 use crate::site::Site;
 
-/// What the answer of `/metrics` is.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabels {
     result: &'static str,

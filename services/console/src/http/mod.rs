@@ -4,6 +4,7 @@ pub mod metrics;
 mod pages;
 mod web;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,13 +14,16 @@ use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY,
     STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use futures_util::FutureExt;
 use tokio::net::TcpListener;
+use tracing::error;
 
 use crate::api;
+use crate::api::problem::Problem;
 use crate::site::Site;
 
 /// The program's name in messages.
@@ -27,12 +31,18 @@ const PROGRAM: &str = "flexfeed-console";
 
 /// Everything, answered from `site`. `local` if only this machine reaches it.
 pub fn router(site: Arc<Site>, local: bool) -> Router {
-    Router::new()
+    let all = Router::new()
         .route("/healthz", get(pages::alive))
         .route("/readyz", get(pages::ready))
         .route("/metrics", get(pages::metrics))
         .merge(api::router())
-        .fallback(web::page)
+        .fallback(web::page);
+    finished(all, site, local)
+}
+
+/// The same with what every answer has.
+pub(crate) fn finished(router: Router<Arc<Site>>, site: Arc<Site>, local: bool) -> Router {
+    router
         .layer(from_fn_with_state(
             (Arc::clone(&site), local),
             |State((site, local)): State<(Arc<Site>, bool)>, request: Request, next: Next| async move {
@@ -51,7 +61,7 @@ pub async fn serve(site: Arc<Site>, listener: TcpListener) {
 }
 
 /// Refuses what is meant for another site, counts, and adds what every answer has.
-async fn finish(site: &Site, local: bool, request: Request, next: Next) -> Response {
+async fn finish(site: &Arc<Site>, local: bool, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let refusal = match local && !is_for_public(site, request.headers()) {
         true => service::host::refusal(PROGRAM, request.uri(), request.headers()),
@@ -61,8 +71,9 @@ async fn finish(site: &Site, local: bool, request: Request, next: Next) -> Respo
     let is_private = path.starts_with("/api/");
     let is_call = is_private && path != "/api/v1/events";
     let response = match refusal {
+        Some((_, why)) if is_private => Problem::misdirected(why.trim_end()).into_response(),
         Some(refusal) => refusal.into_response(),
-        None => next.run(request).await,
+        None => api::actions::follow(site, request, next).await,
     };
     let took = is_call.then(|| began.elapsed());
     site.metrics.answered(response.status().as_u16(), took);
@@ -98,6 +109,21 @@ async fn finish(site: &Site, local: bool, request: Request, next: Next) -> Respo
         headers.insert(STRICT_TRANSPORT_SECURITY, year);
     }
     response
+}
+
+/// Answers a request; one that meets a mistake of this program, too.
+pub(crate) async fn run(request: Request, next: Next) -> Response {
+    let is_private = request.uri().path().starts_with("/api/");
+    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(_) => {
+            error!("a request met a mistake of this program, which standard error says more about");
+            match is_private {
+                true => Problem::internal().into_response(),
+                false => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+            }
+        }
+    }
 }
 
 /// Whether a request names the public address: a proxy on this machine passes it on.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use serde_json::json;
+use service::exposition;
 
-use super::metrics;
 use crate::clock::now_ms;
 use crate::site::Site;
 
@@ -47,9 +47,6 @@ pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
     (code, [(CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }
 
-pub(super) async fn metrics(State(site): State<Arc<Site>>) -> Response {
-    match site.metrics.text(&site) {
-        Ok(text) => super::answer(metrics::CONTENT_TYPE, text),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+pub(super) async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
+    exposition::answer(&headers, site.metrics.text(&site))
 }

@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use store::{Changes, ChannelRow, FeedEvent, FeedRow, MoveRow, PulseRow, RelayRow, SourceInfo};
+use tokio::time::Instant;
+
+use super::heard::Heard;
+use crate::clock::now_ms;
 
 /// So many moves are kept here; the database has more.
 pub const MOVES: usize = 200;
@@ -30,6 +34,10 @@ pub struct Board {
     /// When it was brought up to date last; Unix milliseconds by the clock of this machine. `None`
     /// before the first time.
     pub as_of_ms: Option<i64>,
+    /// The same by the clock that only goes on.
+    as_of: Option<Instant>,
+    /// When the source was heard last; `None` if there never was one.
+    pub heard: Option<Heard>,
     /// Grows with every change.
     pub version: u64,
 }
@@ -71,8 +79,27 @@ impl Board {
         }
         if let Some(source) = changes.info.take() {
             self.version = before + 1;
+            let (now, now_ms) = (Instant::now(), now_ms());
+            self.heard = match &self.source {
+                None => Some(Heard::before(source.at_ms, now, now_ms)),
+                Some(before) if source.change > before.change => Some(Heard::at(now, now_ms)),
+                Some(_) => self.heard,
+            };
             self.source = Some(source);
         }
+    }
+
+    /// It is up to date now.
+    pub fn looked(&mut self) {
+        self.as_of_ms = Some(now_ms());
+        self.as_of = Some(Instant::now());
+    }
+
+    /// Whether there was a source, and it says nothing any more.
+    #[must_use]
+    pub fn is_source_silent(&self) -> bool {
+        let looked = self.as_of.unwrap_or_else(Instant::now);
+        self.heard.is_some_and(|heard| heard.is_silent(looked))
     }
 
     /// Takes in all channels and feeds.

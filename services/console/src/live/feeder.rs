@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::{Changes, ReceiverRow, StateRow, StoreError, Topic};
+use store::{Changes, ReceiverRow, StateRow, StoreError, Topic, Watch};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use crate::clock::now_ms;
 use crate::fleet::{Facts, Fleet, Rung, State};
 use crate::site::Site;
 
@@ -17,6 +16,9 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Between two looks, however much changes.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// The same where somebody waits for what they changed.
+const BREATH: Duration = Duration::from_millis(20);
 
 /// Channels and feeds are read so often.
 const SETTINGS: Duration = Duration::from_secs(5);
@@ -44,10 +46,13 @@ async fn follow_forever(site: &Site) {
     let mut watch = site.records.watch(Topic::Changes);
     let mut read: Option<Read> = None;
     let mut settings_at: Option<Instant> = None;
+    let mut seen = 0;
     let mut pause = PAUSE;
     loop {
-        let due = settings_at.is_none_or(|at| at.elapsed() >= SETTINGS);
-        match look(site, &mut read, due || site.is_settings_due()).await {
+        // Before it is looked: what is changed meanwhile may not be found.
+        let changes = site.changes();
+        let due = changes != seen || settings_at.is_none_or(|at| at.elapsed() >= SETTINGS);
+        match look(site, &mut read, due).await {
             Ok(with_settings) => {
                 if with_settings {
                     settings_at = Some(Instant::now());
@@ -57,12 +62,9 @@ async fn follow_forever(site: &Site) {
                 }
                 pause = PAUSE;
                 site.changed();
-                sleep(PAUSE).await;
-                tokio::select! {
-                    () = watch.changed() => {}
-                    () = site.nudged() => {}
-                    () = sleep(LOOK) => {}
-                }
+                seen = changes;
+                site.saw(seen);
+                rest(site, &mut watch).await;
             }
             Err(error) => {
                 if site.health.set_failing(true) {
@@ -73,6 +75,20 @@ async fn follow_forever(site: &Site) {
                 sleep(pause).await;
             }
         }
+    }
+}
+
+/// Waits until there may be something new. Whoever changes something here waits for the next look.
+async fn rest(site: &Site, watch: &mut Watch) {
+    sleep(BREATH).await;
+    tokio::select! {
+        () = site.nudged() => return,
+        () = sleep(PAUSE) => {}
+    }
+    tokio::select! {
+        () = watch.changed() => {}
+        () = site.nudged() => {}
+        () = sleep(LOOK) => {}
     }
 }
 
@@ -119,7 +135,7 @@ async fn look(
         drop(fleet);
         site.board_mut().take_settings(channels, feeds);
     }
-    site.board_mut().as_of_ms = Some(now_ms());
+    site.board_mut().looked();
     Ok(with_settings)
 }
 

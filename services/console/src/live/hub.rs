@@ -1,6 +1,7 @@
 //! Makes events of what changes: at most one each second for each thing that is watched, and one for
 //! all who watch the same.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
@@ -26,8 +28,10 @@ const PACE: Duration = Duration::from_secs(1);
 /// So often it is looked whether something is different because nothing happened.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Different things that are watched at the same time.
+/// Different things that are watched at the same time; and by one person, in all pages and programs of
+/// theirs.
 const TOPICS: usize = 256;
+const TOPICS_OF_ONE: usize = 64;
 
 /// Events that are kept for those who come back, and their bytes, for each topic.
 const RING: usize = 64;
@@ -43,7 +47,7 @@ pub struct TopicKey {
     pub list: Option<(Selection, Place, usize)>,
 }
 
-/// Too many different things are watched.
+/// Too many different things are watched, by this person or by all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooMany;
 
@@ -53,8 +57,16 @@ pub struct Hub {
     /// Tells the events of this process from those of another one.
     run: String,
     next: AtomicU64,
-    topics: Mutex<HashMap<TopicKey, Arc<Topic>>>,
+    /// Held for a moment only: what is shown is found out before.
+    watched: Mutex<Watched>,
     clients: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    topics: HashMap<TopicKey, Arc<Topic>>,
+    /// How often each person watches each topic, by their numbers.
+    people: HashMap<i64, HashMap<u64, usize>>,
 }
 
 /// Something that is watched.
@@ -92,8 +104,53 @@ impl Default for Hub {
         Self {
             run: Uuid::new_v4().simple().to_string(),
             next: AtomicU64::new(0),
-            topics: Mutex::default(),
+            watched: Mutex::default(),
             clients: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Watched {
+    /// Makes room for another topic: those that nobody watches any more are kept as long as there is
+    /// room, the last ones the longest. Returns whether there is room.
+    fn make_room(&mut self) -> bool {
+        if self.topics.len() < TOPICS {
+            return true;
+        }
+        let idle = self.topics.values().filter_map(|topic| {
+            let is_idle = topic.clients.load(Ordering::Relaxed) == 0;
+            is_idle.then(|| (topic.state().idle_since, topic.key.clone()))
+        });
+        let longest = idle.min_by_key(|(since, _)| *since);
+        longest.is_some_and(|(_, key)| self.topics.remove(&key).is_some())
+    }
+
+    /// Somebody watches it, unless they watch too much.
+    fn join(&mut self, topic: &Topic, user: i64) -> Result<(), TooMany> {
+        let theirs = self.people.entry(user).or_default();
+        if theirs.len() >= TOPICS_OF_ONE && !theirs.contains_key(&topic.number) {
+            return Err(TooMany);
+        }
+        *theirs.entry(topic.number).or_default() += 1;
+        topic.clients.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Somebody watches it no more.
+    fn leave(&mut self, topic: &Topic, user: i64) {
+        if let Entry::Occupied(mut theirs) = self.people.entry(user) {
+            if let Entry::Occupied(mut times) = theirs.get_mut().entry(topic.number) {
+                *times.get_mut() -= 1;
+                if *times.get() == 0 {
+                    times.remove();
+                }
+            }
+            if theirs.get().is_empty() {
+                theirs.remove();
+            }
+        }
+        if topic.clients.fetch_sub(1, Ordering::Relaxed) == 1 {
+            topic.state().idle_since = Instant::now();
         }
     }
 }
@@ -108,46 +165,34 @@ impl Hub {
     /// How many different things are watched.
     #[must_use]
     pub fn topics(&self) -> usize {
-        self.all().len()
+        self.watched().topics.len()
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<TopicKey, Arc<Topic>>> {
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to watch; whoever comes back goes on after the event that it had last, if that is known.
+    /// Begins to watch, for the person of this number; whoever comes back goes on after the event that
+    /// it had last, if that is known.
     pub(super) fn watch(
         self: &Arc<Self>,
         site: &Site,
         key: TopicKey,
+        user: i64,
         last_event_id: Option<&str>,
     ) -> Result<Watcher, TooMany> {
-        let mut topics = self.all();
-        let topic = match topics.get(&key) {
-            Some(topic) => Arc::clone(topic),
-            None => {
-                if topics.len() >= TOPICS {
-                    return Err(TooMany);
-                }
-                let topic = Arc::new(Topic {
-                    number: self.next.fetch_add(1, Ordering::Relaxed),
-                    clients: AtomicUsize::new(0),
-                    state: Mutex::new(TopicState {
-                        shown: page(site, &key),
-                        last: 0,
-                        ring: VecDeque::new(),
-                        ring_bytes: 0,
-                        snapshot: None,
-                        idle_since: Instant::now(),
-                    }),
-                    news: watch::Sender::new(0),
-                    key: key.clone(),
-                });
-                topics.insert(key, Arc::clone(&topic));
-                topic
+        let known = {
+            let mut watched = self.watched();
+            let known = watched.topics.get(&key).cloned();
+            if let Some(topic) = &known {
+                watched.join(topic, user)?;
             }
+            known
         };
-        topic.clients.fetch_add(1, Ordering::Relaxed);
+        let topic = match known {
+            Some(topic) => topic,
+            None => self.begin(key.clone(), user, || page(site, &key))?,
+        };
         self.clients.fetch_add(1, Ordering::Relaxed);
         let after = last_event_id.and_then(|id| {
             let rest = id.strip_prefix(&self.run)?;
@@ -158,8 +203,47 @@ impl Hub {
             news: topic.news.subscribe(),
             hub: Arc::clone(self),
             topic,
+            user,
             after,
         })
+    }
+
+    /// A topic that was not watched so far. What it shows may take a while to find, so that nobody
+    /// else waits for that.
+    pub(super) fn begin(
+        &self,
+        key: TopicKey,
+        user: i64,
+        shown: impl FnOnce() -> Page,
+    ) -> Result<Arc<Topic>, TooMany> {
+        let topic = Arc::new(Topic {
+            number: self.next.fetch_add(1, Ordering::Relaxed),
+            clients: AtomicUsize::new(0),
+            state: Mutex::new(TopicState {
+                shown: shown(),
+                last: 0,
+                ring: VecDeque::new(),
+                ring_bytes: 0,
+                snapshot: None,
+                idle_since: Instant::now(),
+            }),
+            news: watch::Sender::new(0),
+            key: key.clone(),
+        });
+        let mut watched = self.watched();
+        // Somebody else may have been faster.
+        let known = watched.topics.get(&key).cloned();
+        let is_new = known.is_none();
+        let topic = known.unwrap_or(topic);
+        watched.join(&topic, user)?;
+        if is_new {
+            if !watched.make_room() {
+                watched.leave(&topic, user);
+                return Err(TooMany);
+            }
+            watched.topics.insert(key, Arc::clone(&topic));
+        }
+        Ok(topic)
     }
 
     /// An event as it goes over the wire.
@@ -177,7 +261,7 @@ fn page(site: &Site, key: &TopicKey) -> Page {
         return Page::default();
     };
     // A cursor is looked at before somebody may watch.
-    let page = site.fleet().page(selection, place, *limit);
+    let page = site.page(selection, place, *limit);
     page.unwrap_or_default()
 }
 
@@ -186,6 +270,7 @@ fn page(site: &Site, key: &TopicKey) -> Page {
 pub(super) struct Watcher {
     hub: Arc<Hub>,
     topic: Arc<Topic>,
+    user: i64,
     news: watch::Receiver<u64>,
     /// The last event that it had.
     after: Option<u64>,
@@ -238,9 +323,7 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.hub.clients.fetch_sub(1, Ordering::Relaxed);
-        if self.topic.clients.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.topic.state().idle_since = Instant::now();
-        }
+        self.hub.watched().leave(&self.topic, self.user);
     }
 }
 
@@ -333,6 +416,15 @@ impl Told {
     }
 }
 
+/// Tells who watches these what is new. Each may be a part of a long list: requests have their turn in
+/// between.
+pub(super) async fn tell_all(topics: &[Arc<Topic>], site: &Site, common: &Update) {
+    for topic in topics {
+        topic.tell(&site.hub, site, common);
+        yield_now().await;
+    }
+}
+
 /// Tells everybody who watches what is new, until the site's stop.
 pub async fn tell(site: Arc<Site>) {
     let stop = site.stop.clone();
@@ -346,13 +438,16 @@ pub async fn tell(site: Arc<Site>) {
             if let Ok(Err(_)) = tokio::time::timeout(SILENCE, news.changed()).await {
                 return;
             }
+            let began = Instant::now();
             let common = told.update(&site);
-            site.hub.all().retain(|_, topic| !topic.is_idle());
-            let topics: Vec<Arc<Topic>> = site.hub.all().values().cloned().collect();
-            for topic in topics {
-                topic.tell(&site.hub, &site, &common);
-            }
-            sleep(PACE).await;
+            let topics: Vec<Arc<Topic>> = {
+                let mut watched = site.hub.watched();
+                watched.topics.retain(|_, topic| !topic.is_idle());
+                watched.topics.values().cloned().collect()
+            };
+            tell_all(&topics, &site, &common).await;
+            // However much is watched, it is no more than half of one core's work.
+            sleep(PACE.max(began.elapsed())).await;
         }
     };
     stop.run_until_cancelled(telling).await;

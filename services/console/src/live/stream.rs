@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::hub::{TooMany, TopicKey, Watcher};
@@ -16,7 +17,8 @@ use crate::site::Site;
 /// A sign of life where nothing happens, so that proxies and browsers notice a dead connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// So often it is looked whether whoever watches still may.
+/// So often it is looked whether whoever watches still may, also where nobody here says that somebody
+/// may not any more: that may be said to another console.
 const CHECK: Duration = Duration::from_secs(60);
 
 /// In how many milliseconds browsers come back.
@@ -26,6 +28,7 @@ struct Streaming {
     site: Arc<Site>,
     caller: Caller,
     watcher: Watcher,
+    departures: watch::Receiver<u64>,
     heartbeat: Interval,
     check: Interval,
     has_begun: bool,
@@ -41,7 +44,8 @@ pub fn stream(
     key: TopicKey,
     last_event_id: Option<&str>,
 ) -> Result<impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static, TooMany> {
-    let watcher = site.hub.watch(&site, key, last_event_id)?;
+    let departures = site.departures();
+    let watcher = site.hub.watch(&site, key, caller.user.id, last_event_id)?;
     let every = |time| {
         let mut interval = interval_at(Instant::now() + time, time);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -51,6 +55,7 @@ pub fn stream(
         site,
         caller,
         watcher,
+        departures,
         heartbeat: every(HEARTBEAT),
         check: every(CHECK),
         has_begun: false,
@@ -76,6 +81,11 @@ impl Streaming {
                 () = self.site.stop.cancelled() => return None,
                 () = self.watcher.changed() => {}
                 _ = self.heartbeat.tick() => return Some(Bytes::from_static(b": alive\n\n")),
+                Ok(()) = self.departures.changed() => {
+                    if !self.caller.is_still_let_in(&self.site).await {
+                        return None;
+                    }
+                }
                 _ = self.check.tick() => {
                     if !self.caller.is_still_let_in(&self.site).await {
                         return None;

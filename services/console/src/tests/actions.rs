@@ -10,6 +10,9 @@ on_both! {
     channels_are_made,
     links_are_made_and_revoked,
     the_source_is_asked,
+    who_changes_something_finds_it_changed,
+    two_at_once_make_one_channel,
+    names_of_a_hundred_characters_are_kept_whole,
 }
 
 async fn receivers_are_named_held_and_removed(place: bench::Place) {
@@ -286,4 +289,115 @@ async fn the_source_is_asked(place: bench::Place) {
         .get("/api/v1/commands/x")
         .await
         .is_problem(404, "not-found");
+}
+
+async fn who_changes_something_finds_it_changed(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let [alpha, beta, gamma] = bench.populate().await;
+    for round in 0..5 {
+        let name = format!("round-{round}");
+        let made = operator
+            .post("/api/v1/channels", &json!({"name": name}))
+            .await;
+        assert_eq!(made.code, 201, "{}", made.body);
+        let own = format!("/api/v1/channels/{name}");
+        assert_eq!(operator.get(&own).await.code, 200, "{name}");
+        let samples = format!("/api/v1/samples?channel={name}");
+        let samples = operator.get(&samples).await;
+        assert_eq!(samples.code, 200, "{}", samples.body);
+        let rekey = operator.post(&format!("{own}/rekey"), &json!({})).await;
+        assert_eq!(rekey.code, 202, "{}", rekey.body);
+        let feed = json!({"channel": name, "url": "https://example.org/f"});
+        let feed = operator.post("/api/v1/feeds", &feed).await.json();
+        let list = format!("/api/v1/feeds?channel={name}");
+        let listed = async || operator.get(&list).await.json()["items"].clone();
+        assert_eq!(listed().await[0]["id"], feed["id"]);
+        let own = format!("/api/v1/feeds/{}", feed["id"].as_str().unwrap());
+        operator.patch(&own, &json!({"paused": true})).await;
+        assert_eq!(listed().await[0]["state"], "paused");
+        operator.patch(&own, &json!({"paused": false})).await;
+        assert_eq!(listed().await[0]["state"], "pending");
+        operator.delete(&own).await;
+        assert_eq!(listed().await, json!([]));
+        let label = json!({"label": name});
+        let own = format!("/api/v1/receivers/{gamma}");
+        assert_eq!(operator.patch(&own, &label).await.code, 200);
+        assert_eq!(operator.get(&own).await.json()["label"], name);
+    }
+    for (id, rest) in [(alpha, ""), (beta, "?forget=true")] {
+        let own = format!("/api/v1/receivers/{id}");
+        assert_eq!(operator.delete(&format!("{own}{rest}")).await.code, 204);
+        let found = operator.get(&own).await;
+        match rest {
+            "" => assert_eq!(found.json()["revoked"], true),
+            _ => found.is_problem(404, "not-found"),
+        }
+    }
+}
+
+async fn two_at_once_make_one_channel(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let make = async |name: String, group: Option<String>| {
+        let mut body = json!({"name": name});
+        if let Some(group) = group {
+            body["groups"] = json!([group]);
+        }
+        operator.post("/api/v1/channels", &body).await
+    };
+    // One name and several groups: one of them has it, with its own groups.
+    let tries = (1..=8).map(|n| make("one".into(), Some(format!("232.9.9.{n}:4434"))));
+    let answers = futures_util::future::join_all(tries).await;
+    let mut made = Vec::new();
+    for answer in answers {
+        match answer.code {
+            201 => made.push(answer.json()),
+            _ => answer.is_problem(409, "conflict"),
+        }
+    }
+    assert_eq!(made.len(), 1, "{made:?}");
+    let kept = operator.get("/api/v1/channels/one").await.json();
+    assert_eq!(kept["groups"], made[0]["groups"]);
+    // Several names: no two have one group, whoever chose it.
+    let tries = (0..8).map(|n| make(format!("next-{n}"), None));
+    let answers = futures_util::future::join_all(tries).await;
+    let mut groups = std::collections::BTreeSet::new();
+    for answer in &answers {
+        assert_eq!(answer.code, 201, "{}", answer.body);
+        groups.insert(answer.json()["groups"].to_string());
+    }
+    assert_eq!(groups.len(), 8, "{groups:?}");
+    let same = || Some("232.8.8.8:4434".to_owned());
+    let tries = (0..4).map(|n| make(format!("same-{n}"), same()));
+    let answers = futures_util::future::join_all(tries).await;
+    let made = answers.iter().filter(|answer| answer.code == 201).count();
+    assert_eq!(made, 1);
+    // One that was removed can be made again.
+    let store = &bench.opened.store;
+    assert!(store.set_channel_active("one", false).await.unwrap());
+    let again = make("one".into(), Some("232.9.9.99:4434".into())).await;
+    assert_eq!(again.code, 201, "{}", again.body);
+    assert_eq!(again.json()["groups"], json!(["232.9.9.99:4434"]));
+}
+
+async fn names_of_a_hundred_characters_are_kept_whole(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let [alpha, ..] = bench.populate().await;
+    let long = "\u{1f980}".repeat(100);
+    let own = format!("/api/v1/receivers/{alpha}");
+    let named = operator.patch(&own, &json!({"label": long})).await;
+    assert_eq!(named.json()["label"], long);
+    assert_eq!(operator.get(&own).await.json()["label"], long);
+    let path = "/api/v1/enrolments";
+    let made = operator.post(path, &json!({"label": long})).await;
+    assert_eq!(made.code, 201, "{}", made.body);
+    let listed = operator.get(path).await.json();
+    let last = listed["items"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(last["label"], long);
+    let body = json!({"name": long, "scopes": ["read"]});
+    let made = operator.post("/api/v1/api-tokens", &body).await;
+    assert_eq!(made.code, 201, "{}", made.body);
+    assert_eq!(made.json()["name"], long);
 }

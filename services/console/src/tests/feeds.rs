@@ -1,5 +1,9 @@
 //! Feeds, and where the console does not go.
 
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -7,9 +11,29 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::config::SiteSettings;
 
+/// Names as tests know them.
+pub(crate) fn lookup(
+    host: String,
+) -> Pin<Box<dyn Future<Output = std::io::Result<Vec<SocketAddr>>> + Send>> {
+    Box::pin(async move {
+        let all: &[&str] = match host.as_str() {
+            "metadata.example" => &["169.254.169.254"],
+            "inside.example" => &["10.1.2.3", "fd00::1"],
+            "both.example" => &["10.1.2.3", "1.1.1.1"],
+            "own.example" => &["127.0.1.1"],
+            "nowhere.example" => return Err(std::io::Error::other("there is no such name")),
+            "slow.example" => std::future::pending().await,
+            _ => &["1.1.1.1"],
+        };
+        let all = all.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 0));
+        Ok(all.collect())
+    })
+}
+
 on_both! {
     feeds_come_and_go,
     private_networks_are_not_reached,
+    names_of_private_networks_are_refused_at_once,
 }
 
 async fn feeds_come_and_go(place: bench::Place) {
@@ -158,6 +182,34 @@ async fn private_networks_are_not_reached(place: bench::Place) {
     }
     let came = tokio::time::timeout(std::time::Duration::from_millis(50), trap.accept()).await;
     assert!(came.is_err(), "something was fetched");
+}
+
+async fn names_of_private_networks_are_refused_at_once(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    bench.populate().await;
+    let add = async |host: &str| {
+        let url = format!("http://u:sesame@{host}/feed");
+        let body = json!({"channel": "lore", "url": url});
+        operator.post("/api/v1/feeds", &body).await
+    };
+    for (host, address) in [
+        ("metadata.example", "169.254.169.254"),
+        ("inside.example", "10.1.2.3"),
+        ("Inside.Example", "10.1.2.3"),
+        ("own.example", "127.0.1.1"),
+    ] {
+        let added = add(host).await;
+        added.is_problem(422, "private-address");
+        assert!(added.body.contains(address), "{}", added.body);
+        assert!(!added.body.contains("sesame"), "{}", added.body);
+    }
+    assert!(bench.opened.store.feeds(None).await.unwrap().is_empty());
+    // The source decides about those each time that it connects.
+    for host in ["both.example", "nowhere.example", "slow.example"] {
+        let added = add(host).await;
+        assert_eq!(added.code, 201, "{host}: {}", added.body);
+    }
 }
 
 /// Answers each request with the same.

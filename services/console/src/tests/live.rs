@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sqlx::{Connection, SqliteConnection};
-use store::Batch;
+use store::{Batch, Role};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use uuid::Uuid;
@@ -42,6 +42,16 @@ impl Watching {
         assert!(head.contains(" 200 OK"), "{head}");
         assert!(head.contains("content-type: text/event-stream"), "{head}");
         watching
+    }
+
+    /// Waits until there is nothing more to come.
+    async fn ends(mut self) {
+        let mut rest = Vec::new();
+        let reading = self.stream.read_to_end(&mut rest);
+        // It would be a minute without anybody who says so.
+        let within = Duration::from_secs(30);
+        let read = tokio::time::timeout(within, reading).await;
+        read.expect("it goes on").unwrap();
     }
 
     /// The text up to and without `end`.
@@ -83,6 +93,7 @@ impl Watching {
 on_both! {
     a_snapshot_comes_first_and_then_what_is_different,
     who_comes_back_goes_on_where_it_ended,
+    who_is_not_let_in_any_more_hears_nothing_more,
 }
 
 fn rung(id: Uuid, rung: &str) -> Batch {
@@ -214,6 +225,58 @@ async fn who_comes_back_goes_on_where_it_ended(place: bench::Place) {
     assert_eq!(other.event().await.name, "snapshot");
 }
 
+async fn who_is_not_let_in_any_more_hears_nothing_more(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let path = "/api/v1/events";
+    let mut others = Watching::begin(&operator, path).await;
+    others.event().await;
+    let watch = async |client: &Client| {
+        let mut watching = Watching::begin(client, path).await;
+        assert_eq!(watching.event().await.name, "snapshot");
+        watching
+    };
+    let ann = bench.add_user("ann", Role::Viewer).await;
+    let own = format!("/api/v1/users/{ann}");
+    // She signs out.
+    let client = bench.sign_in("ann").await;
+    let watching = watch(&client).await;
+    assert_eq!(client.delete("/api/v1/session").await.code, 204);
+    watching.ends().await;
+    // She is kept out, gets a new password, and is forgotten.
+    for (patch, back) in [
+        (json!({"disabled": true}), Some(json!({"disabled": false}))),
+        (json!({"password": bench::PASSWORD}), None),
+    ] {
+        let watching = watch(&bench.sign_in("ann").await).await;
+        assert_eq!(operator.patch(&own, &patch).await.code, 200);
+        watching.ends().await;
+        if let Some(back) = back {
+            assert_eq!(operator.patch(&own, &back).await.code, 200);
+        }
+    }
+    let client = bench.sign_in("ann").await;
+    let watching = watch(&client).await;
+    let body = json!({"current": bench::PASSWORD, "password": bench::PASSWORD});
+    let changed = client.post("/api/v1/session/password", &body).await;
+    assert_eq!(changed.code, 204, "{}", changed.body);
+    watching.ends().await;
+    let watching = watch(&bench.sign_in("ann").await).await;
+    assert_eq!(operator.delete(&own).await.code, 204);
+    watching.ends().await;
+    // A program's token is revoked.
+    let body = json!({"name": "robot", "scopes": ["read"]});
+    let made = operator.post("/api/v1/api-tokens", &body).await.json();
+    let token = format!("Bearer {}", made["token"].as_str().unwrap());
+    let watching = watch(&bench.nobody().with("authorization", &token)).await;
+    let revoke = format!("/api/v1/api-tokens/{}", made["id"]);
+    assert_eq!(operator.delete(&revoke).await.code, 204);
+    watching.ends().await;
+    // Nobody else is cut off by that.
+    bench.populate().await;
+    assert_eq!(others.event().await.name, "delta");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_watched_is_refused() {
     let bench = Bench::start(bench::Place::sqlite()).await;
@@ -260,6 +323,33 @@ async fn many_watch_the_same_for_the_price_of_one() {
         }
     }
     assert_eq!(ids.len(), 1, "everybody has the same event");
+}
+
+/// Nobody takes all the places: one person has a part of them, and what nobody watches any more gives
+/// way.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_watches_much_keeps_nobody_out() {
+    let bench = Bench::start(bench::Place::sqlite()).await;
+    let operator = bench.operator().await;
+    bench.add_user("vera", store::Role::Viewer).await;
+    let viewer = bench.sign_in("vera").await;
+    let path = |n: usize| format!("/api/v1/events?limit=10&q=x{n}");
+    let mut all = Vec::new();
+    for n in 0..64 {
+        all.push(Watching::begin(&operator, &path(n)).await);
+    }
+    operator.get(&path(64)).await.is_problem(429, "too-many");
+    // What they watch already costs no place, and others have theirs.
+    all.push(Watching::begin(&operator, &path(63)).await);
+    Watching::begin(&viewer, &path(64)).await;
+    drop(all);
+    bench.until(|site| site.hub.clients() == 0).await;
+    for n in 0..300 {
+        Watching::begin(&viewer, &path(n)).await;
+        bench.until(|site| site.hub.clients() == 0).await;
+    }
+    assert!(bench.site.hub.topics() <= 256);
+    Watching::begin(&operator, &path(1_000)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,13 +3,17 @@
 
 mod access;
 mod actions;
+mod audit;
 mod bench;
 mod feeds;
+mod files;
 mod live;
 mod long;
 mod odd;
 mod reading;
 mod signing;
 mod surface;
+
+pub(crate) use feeds::lookup;
 
 use bench::{Answer, Bench, Client, on_both};

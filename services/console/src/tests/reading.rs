@@ -6,7 +6,8 @@ use feed::Entry;
 use feed::payload::encode;
 use serde_json::Value;
 use store::{
-    Batch, Draft, FeedEvent, FeedHour, Kind, ProgressRow, PulseRow, RelayRow, SampleRow, StateRow,
+    Batch, Draft, FeedEvent, FeedHour, Kind, ProgressRow, PulseRow, RelayRow, SampleRow,
+    SourceInfo, StateRow,
 };
 
 use super::*;
@@ -15,11 +16,11 @@ use crate::fleet::{Facts, Rung, State};
 
 on_both! {
     the_overview_says_what_there_is,
+    a_silent_source_is_noticed_whatever_its_clock_says,
     receivers_are_listed_and_found,
     moves_and_sessions_go_back_in_time,
     the_past_comes_in_steps,
     updates_are_shown_with_how_far_they_got,
-    files_are_whole_and_harmless,
 }
 
 async fn the_overview_says_what_there_is(place: bench::Place) {
@@ -92,6 +93,46 @@ async fn the_overview_says_what_there_is(place: bench::Place) {
     let of = |name: &str| overview["receivers"][name].as_u64().unwrap();
     let counts = ["total", "connected", "delivered", "behind"].map(of);
     assert_eq!(counts, [3, 2, 2, 0]);
+}
+
+async fn a_silent_source_is_noticed_whatever_its_clock_says(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let shown = async || {
+        let overview = operator.get("/api/v1/overview").await.json();
+        let list = operator.get("/api/v1/receivers").await.json();
+        assert_eq!(overview["unknown_since_ms"], list["unknown_since_ms"]);
+        let state = overview["source"]["state"].as_str().unwrap().to_owned();
+        (state, overview["unknown_since_ms"].as_i64())
+    };
+    let say = async |at_ms: i64| {
+        let info = SourceInfo {
+            at_ms,
+            ..bench::source()
+        };
+        bench
+            .write(Batch {
+                info: Some(info),
+                ..Batch::default()
+            })
+            .await;
+        bench.site.nudge();
+        let is_told = |source: &SourceInfo| source.at_ms == at_ms;
+        bench
+            .until(|site| site.board().source.as_ref().is_some_and(is_told))
+            .await;
+    };
+    assert_eq!(shown().await, ("none".to_owned(), None));
+    // It said something once; so does one that ended an hour ago.
+    let said = now_ms() - 3_600_000;
+    say(said).await;
+    assert_eq!(shown().await, ("stale".to_owned(), Some(said)));
+    // It goes on: its clock is an hour behind.
+    say(said + 5_000).await;
+    assert_eq!(shown().await, ("ok".to_owned(), None));
+    // Or it was set.
+    say(said - 5_000).await;
+    assert_eq!(shown().await, ("ok".to_owned(), None));
 }
 
 async fn receivers_are_listed_and_found(place: bench::Place) {
@@ -360,44 +401,6 @@ async fn updates_are_shown_with_how_far_they_got(place: bench::Place) {
         .is_problem(404, "not-found");
     let huge = "/api/v1/updates?channel=lore&before=18446744073709551615";
     operator.get(huge).await.is_problem(400, "malformed");
-}
-
-async fn files_are_whole_and_harmless(place: bench::Place) {
-    let bench = Bench::start(place).await;
-    let operator = bench.operator().await;
-    bench.populate().await;
-    let csv = operator.get("/api/v1/receivers/export").await;
-    assert_eq!(csv.header("content-type"), "text/csv; charset=utf-8");
-    assert_eq!(
-        csv.header("content-disposition"),
-        "attachment; filename=\"receivers.csv\""
-    );
-    assert_eq!(csv.body.lines().count(), 4);
-    assert!(csv.body.contains(",\"'=1+1\","), "{}", csv.body);
-    let json = operator
-        .get("/api/v1/receivers/export?format=json&rung=amt")
-        .await
-        .json();
-    assert_eq!(json.as_array().unwrap().len(), 1);
-    let none = operator
-        .get("/api/v1/receivers/export?format=json&q=nothing")
-        .await
-        .json();
-    assert_eq!(none, serde_json::json!([]));
-    let moves = operator.get("/api/v1/moves/export?format=csv").await;
-    assert_eq!(moves.body.lines().count(), 3);
-    let moves = operator
-        .get("/api/v1/moves/export?format=json")
-        .await
-        .json();
-    assert_eq!(moves.as_array().unwrap().len(), 2);
-    for bad in [
-        "/api/v1/moves/export?format=xml",
-        "/api/v1/moves/export?chanel=lore",
-        "/api/v1/receivers/export?format=csv&limit=1",
-    ] {
-        operator.get(bad).await.is_problem(400, "malformed");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

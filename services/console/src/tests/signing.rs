@@ -13,6 +13,7 @@ on_both! {
     the_first_operator_comes_by_the_link,
     a_session_begins_and_ends,
     guesses_run_out,
+    tries_to_set_up_are_noted,
     people_come_and_go,
 }
 
@@ -191,6 +192,43 @@ async fn guesses_run_out(place: bench::Place) {
     assert_eq!(limited.len(), 1, "{audit}");
     assert_eq!(limited[0]["address"], "203.0.113.1");
     assert_eq!(limited[0]["actor"], "vera");
+}
+
+/// What somebody tried at the door is in the log, whichever way it went.
+async fn tries_to_set_up_are_noted(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let nobody = bench.nobody();
+    let path = "/api/v1/setup";
+    let body =
+        |name: &str, password: &str| json!({"token": "x", "name": name, "password": password});
+    let tries = [
+        (body("eve", PASSWORD), 401),
+        (body("eve", "short"), 422),
+        (body("", PASSWORD), 422),
+    ];
+    for (body, code) in &tries {
+        assert_eq!(nobody.post(path, body).await.code, *code);
+    }
+    let operator = bench.operator().await;
+    let closed = nobody.post(path, &tries[0].0).await;
+    closed.is_problem(409, "conflict");
+    let mut limited = 0;
+    for _ in 0..12 {
+        limited += usize::from(nobody.post(path, &tries[0].0).await.code == 429);
+    }
+    assert!(limited >= 2, "{limited}");
+    let audit = operator.get("/api/v1/audit?action=setup").await.json();
+    let lines = audit["items"].as_array().unwrap();
+    let count = |wanted: &str| {
+        let outcomes = lines.iter().map(|line| line["outcome"].as_str().unwrap());
+        outcomes.filter(|outcome| outcome.contains(wanted)).count()
+    };
+    assert_eq!(lines.len(), 3 + 1 + (12 - limited) + 1, "{audit}");
+    assert_eq!(count("limited"), 1, "however often it is tried");
+    assert_eq!(count("that is not the link"), 1);
+    assert_eq!(count("somebody is set up"), 1 + 12 - limited);
+    assert!(lines.iter().all(|line| line["via"] == "setup link"));
+    assert!(!audit.to_string().contains(PASSWORD));
 }
 
 async fn people_come_and_go(place: bench::Place) {

@@ -1,8 +1,15 @@
 //! Errors, headers, health, metrics, and names of other sites.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::routing::{get, post};
 use serde_json::json;
+use tokio::net::TcpListener;
 
 use super::*;
+use crate::auth::caller::Caller;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_wrong_is_a_problem() {
@@ -88,7 +95,76 @@ async fn answers_are_safe_to_open() {
     );
     // Another site's name that leads here does not get in.
     let evil = bench.nobody().with("host", "evil.example");
-    assert_eq!(evil.get("/api/v1/overview").await.code, 421);
+    evil.get("/api/v1/overview")
+        .await
+        .is_problem(421, "misdirected");
+    let page = evil.get("/").await;
+    assert_eq!(page.code, 421);
+    assert!(page.header("content-type").starts_with("text/plain"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistake_is_answered_and_noted() {
+    let bench = Bench::start(bench::Place::sqlite()).await;
+    let operator = bench.operator().await;
+    // The same console with calls that are wrong; one in the place of one that changes something.
+    let wrong = || async {
+        if bench::PASSWORD.is_empty() {
+            return "";
+        }
+        panic!("wanted by the test")
+    };
+    let wrong_for = move |_: Caller| async move { wrong().await };
+    let router = Router::new()
+        .route("/api/v1/wrong", get(wrong))
+        .route("/api/v1/source/drain", post(wrong_for))
+        .route("/wrong", get(wrong));
+    let router = crate::http::finished(router, Arc::clone(&bench.site), true);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (places, stop) = (Arc::clone(&bench.site.places), bench.site.stop.clone());
+    tokio::spawn(service::server::serve(listener, router, places, stop));
+    let client = Client {
+        address,
+        ..operator.clone()
+    };
+    for _ in 0..2 {
+        let answer = client.get("/api/v1/wrong").await;
+        answer.is_problem(500, "internal");
+        assert_eq!(answer.header("x-frame-options"), "DENY");
+        let answer = client.post("/api/v1/source/drain", &json!({})).await;
+        answer.is_problem(500, "internal");
+        assert_eq!(client.get("/wrong").await.code, 500);
+    }
+    let path = "/api/v1/audit?action=source.drain";
+    let audit = operator.get(path).await.json();
+    assert_eq!(audit["items"].as_array().unwrap().len(), 2, "{audit}");
+    assert_eq!(audit["items"][0]["actor"], "olga");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_begun_is_done_and_noted_also_if_nobody_waits() {
+    let bench = Bench::start(bench::Place::sqlite()).await;
+    let operator = bench.operator().await;
+    bench.populate().await;
+    let all = bench.site.lookups.available_permits();
+    let body = json!({"channel": "lore", "url": "https://slow.example/f"}).to_string();
+    let stream = operator.open("POST", "/api/v1/feeds", Some(&body)).await;
+    // Its name is being looked up, which takes longer than anybody waits.
+    bench
+        .until(|site| site.lookups.available_permits() < all)
+        .await;
+    drop(stream);
+    bench.until(|site| site.board().feeds.len() == 1).await;
+    let path = "/api/v1/audit?action=feed.add";
+    let noted = async || operator.get(path).await.json()["items"][0].clone();
+    let began = Instant::now();
+    while noted().await.is_null() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it is not noted");
+    }
+    let line = noted().await;
+    assert_eq!(line["outcome"], "ok", "{line}");
+    assert_eq!(line["target"], "https://slow.example/f");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,8 +193,25 @@ async fn it_says_how_it_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_metrics_are_those_of_the_document() {
     let bench = Bench::start(bench::Place::sqlite()).await;
-    let answer = bench.nobody().get("/metrics").await;
+    let plain = bench.nobody().get("/metrics").await;
+    assert_eq!(plain.code, 200);
+    let kind = plain.header("content-type");
+    assert!(kind.starts_with("text/plain; version=0.0.4"), "{kind}");
+    let accept = "application/openmetrics-text;version=1.0.0,*/*;q=0.1";
+    let scraper = bench.nobody().with("accept", accept);
+    let answer = scraper.get("/metrics").await;
     assert_eq!(answer.code, 200);
+    // One more answer was counted in between, and the connections of before end when they do.
+    let differ = |line: &&str| {
+        line.starts_with("flexfeed_console_answers_total")
+            || line.starts_with("flexfeed_console_connections ")
+    };
+    let same = |text: &str| {
+        let lines = text.lines().filter(|line| !differ(line));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let wrong = openmetrics::forms(&same(&plain.body), &same(&answer.body));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let families = openmetrics::parse(&answer.body).unwrap();
     let document = include_str!("../../../../docs/metrics.md");
     let found = openmetrics::differences(document, "flexfeed_console_", &families);

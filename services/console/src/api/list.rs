@@ -1,0 +1,116 @@
+//! Parts of lists that are read as a whole, because they are short: channels, feeds, relays, people,
+//! tokens.
+
+use data_encoding::BASE64URL_NOPAD;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use super::problem::Problem;
+
+/// The most that one answer has, and what it has if nobody says.
+const MOST: usize = 10_000;
+
+/// Which part of a list.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListQuery {
+    /// What `next_cursor` said.
+    pub cursor: Option<String>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 10000, default = 10000)]
+    pub limit: Option<usize>,
+}
+
+impl ListQuery {
+    /// The part of `items` that is asked for, in the order of their keys, of which each has its own; and
+    /// what to ask for the next one with.
+    ///
+    /// # Errors
+    /// There is no such part.
+    pub fn part<T, K: Ord + Serialize + DeserializeOwned>(
+        &self,
+        mut items: Vec<T>,
+        key: impl Fn(&T) -> K,
+    ) -> Result<(Vec<T>, Option<String>), Problem> {
+        let limit = super::limit(self.limit, MOST, MOST)?;
+        items.sort_by_cached_key(&key);
+        if let Some(cursor) = &self.cursor {
+            let after: K = read(cursor).ok_or_else(|| {
+                Problem::malformed("cursor is not one of this list; begin without it")
+                    .of_field("cursor")
+            })?;
+            let begin = items.partition_point(|item| key(item) <= after);
+            items.drain(..begin);
+        }
+        let is_last = items.len() <= limit;
+        items.truncate(limit);
+        // Texts and numbers can always be written.
+        let next = |item: &T| serde_json::to_vec(&key(item)).unwrap_or_default();
+        let next = items.last().filter(|_| !is_last).map(next);
+        Ok((items, next.map(|json| BASE64URL_NOPAD.encode(&json))))
+    }
+}
+
+fn read<K: DeserializeOwned>(cursor: &str) -> Option<K> {
+    let json = BASE64URL_NOPAD.decode(cursor.as_bytes()).ok()?;
+    serde_json::from_slice(&json).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn query(cursor: Option<String>, limit: usize) -> ListQuery {
+        ListQuery {
+            cursor,
+            limit: Some(limit),
+        }
+    }
+
+    #[test]
+    fn all_parts_are_the_list() {
+        let items = || vec![("b", 2), ("a", 1), ("d", 4), ("c", 3), ("e", 5)];
+        let key = |item: &(&str, u8)| (item.0.to_owned(), item.1);
+        for limit in 1..=6 {
+            let (mut all, mut cursor, mut parts) = (Vec::new(), None, 0);
+            loop {
+                let (part, next) = query(cursor, limit).part(items(), key).unwrap();
+                assert!(!part.is_empty() && part.len() <= limit);
+                all.extend(part);
+                parts += 1;
+                cursor = next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(
+                all.iter().map(|item| item.1).collect::<Vec<_>>(),
+                [1, 2, 3, 4, 5]
+            );
+            assert_eq!(parts, 5_usize.div_ceil(limit));
+        }
+        // What the cursor names may be gone by then.
+        let (_, next) = query(None, 2).part(items(), key).unwrap();
+        let rest = items().into_iter().filter(|item| item.0 != "b").collect();
+        let (part, next) = query(next, 9).part(rest, key).unwrap();
+        assert_eq!((part[0].1, part.len(), next), (3, 3, None));
+        let (none, next) = query(None, 1).part(Vec::new(), key).unwrap();
+        assert!(none.is_empty() && next.is_none());
+    }
+
+    #[test]
+    fn what_is_no_part_is_refused() {
+        let items = || vec![1_i64, 2];
+        let number = BASE64URL_NOPAD.encode(b"\"text\"");
+        for cursor in ["", "!", "AAAA", &number] {
+            let query = query(Some(cursor.to_owned()), 1);
+            assert!(query.part(items(), |item| *item).is_err(), "{cursor}");
+        }
+        for limit in [0, MOST + 1] {
+            assert!(query(None, limit).part(items(), |item| *item).is_err());
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Whether the source goes on saying something. Its clock and that of this machine need not agree, so what
+//! counts is when something new of it was seen here.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A source that said nothing for so long is not there. It says something every five seconds.
+const SILENT: Duration = Duration::from_secs(15);
+
+/// When the source was heard last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard {
+    /// `None` for longer ago than this program knows.
+    at: Option<Instant>,
+    /// The same in Unix milliseconds, by the clock of this machine; of what was said before somebody
+    /// looked here, by that of the source.
+    pub unix_ms: i64,
+}
+
+impl Heard {
+    /// What it had said at `said_ms` when it was looked here for the first time. How old that is only its
+    /// own clock tells; should that be wrong, what it says next puts it right.
+    #[must_use]
+    pub fn before(said_ms: i64, now: Instant, now_ms: i64) -> Self {
+        let age = u64::try_from(now_ms.saturating_sub(said_ms)).unwrap_or(0);
+        let age = Duration::from_millis(age);
+        let recent = age <= SILENT;
+        Self {
+            at: recent.then(|| now.checked_sub(age)).flatten(),
+            unix_ms: said_ms.min(now_ms),
+        }
+    }
+
+    /// It says something.
+    #[must_use]
+    pub fn at(now: Instant, now_ms: i64) -> Self {
+        Self {
+            at: Some(now),
+            unix_ms: now_ms,
+        }
+    }
+
+    /// Whether it had been silent for too long when it was looked last. While nobody can look, it is not
+    /// known to be.
+    #[must_use]
+    pub fn is_silent(&self, looked: Instant) -> bool {
+        self.at
+            .is_none_or(|at| looked.saturating_duration_since(at) > SILENT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_MS: i64 = 1_800_000_000_000;
+
+    #[test]
+    fn silence_is_measured_here() {
+        let now = Instant::now() + Duration::from_secs(100);
+        let after = |seconds| now + Duration::from_secs(seconds);
+        let heard = Heard::at(now, NOW_MS);
+        assert_eq!(heard.unix_ms, NOW_MS);
+        assert!(!heard.is_silent(now) && !heard.is_silent(after(15)));
+        assert!(heard.is_silent(after(16)));
+        // The last look was before that.
+        assert!(!heard.is_silent(now - Duration::from_secs(99)));
+    }
+
+    #[test]
+    fn what_was_said_before_is_as_old_as_it_says() {
+        let now = Instant::now() + Duration::from_secs(100);
+        let before = |ms: i64| Heard::before(NOW_MS - ms, now, NOW_MS);
+        assert!(!before(14_000).is_silent(now));
+        assert!(before(14_000).is_silent(now + Duration::from_secs(2)));
+        assert!(before(16_000).is_silent(now));
+        assert_eq!(before(3_600_000).unix_ms, NOW_MS - 3_600_000);
+        // A clock that is ahead says nothing of the kind, and is not believed for long.
+        let ahead = before(-3_600_000);
+        assert_eq!(ahead.unix_ms, NOW_MS);
+        assert!(!ahead.is_silent(now));
+        assert!(ahead.is_silent(now + Duration::from_secs(16)));
+        assert!(Heard::before(i64::MIN, now, NOW_MS).is_silent(now));
+        assert!(!Heard::before(i64::MAX, now, NOW_MS).is_silent(now));
+    }
+}

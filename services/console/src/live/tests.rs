@@ -1,0 +1,85 @@
+#![allow(clippy::unwrap_used)]
+//! Nobody waits for who tells.
+
+use std::cell::Cell;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use tokio::task::yield_now;
+use tokio_util::sync::CancellationToken;
+
+use super::hub::{Hub, TopicKey, tell_all};
+use crate::api::events::Update;
+use crate::config::SiteSettings;
+use crate::fleet::{Page, Place, Selection};
+use crate::site::{Parts, Site};
+
+fn key(offset: usize) -> TopicKey {
+    TopicKey {
+        list: Some((Selection::default(), Place::Offset(offset), 10)),
+    }
+}
+
+/// A long list takes a while: who watches something else goes on.
+#[test]
+fn what_is_shown_is_found_out_while_others_begin() {
+    let hub = Arc::new(Hub::default());
+    let begun = hub.begin(key(0), 1, || {
+        let (done, waiting) = mpsc::sync_channel(1);
+        let other = Arc::clone(&hub);
+        std::thread::spawn(move || {
+            let begun = other.begin(key(1), 2, Page::default);
+            let _ = done.send(begun.is_ok() && other.topics() == 1);
+        });
+        let other = waiting.recv_timeout(Duration::from_secs(60));
+        assert_eq!(other, Ok(true));
+        Page::default()
+    });
+    assert!(begun.is_ok());
+    assert_eq!(hub.topics(), 2);
+    // Two who begin the same at once share it.
+    let begun = hub.begin(key(2), 1, || {
+        assert!(hub.begin(key(2), 2, Page::default).is_ok());
+        Page::default()
+    });
+    assert!(begun.is_ok());
+    assert_eq!(hub.topics(), 3);
+}
+
+/// Between two topics, everything else has its turn.
+#[tokio::test]
+async fn requests_go_on_while_it_is_told() {
+    const TOPICS: usize = 50;
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/console.db", folder.path().display());
+    let opened = store::open_all(&url).await.unwrap();
+    let site = Site::new(Parts {
+        store: opened.store,
+        records: opened.records,
+        accounts: opened.accounts,
+        settings: SiteSettings::default(),
+        stop: CancellationToken::new(),
+    });
+    let topics: Vec<_> = (0..TOPICS)
+        .zip(0..)
+        .map(|(n, user)| site.hub.begin(key(n), user, Page::default).unwrap())
+        .collect();
+    let news = Update {
+        feeds_gone: vec!["a feed".to_owned()],
+        ..Update::default()
+    };
+    let (told, turns) = (Cell::new(false), Cell::new(0));
+    let telling = async {
+        tell_all(&topics, &site, &news).await;
+        told.set(true);
+    };
+    let asking = async {
+        while !told.get() {
+            turns.set(turns.get() + 1);
+            yield_now().await;
+        }
+    };
+    tokio::join!(telling, asking);
+    assert!(turns.get() >= TOPICS, "{} turns", turns.get());
+    assert!(topics.iter().all(|topic| *topic.news.borrow() == 1));
+}

@@ -1,0 +1,286 @@
+//! The audit log: what fails is in it, and what became of what was asked.
+
+use serde_json::{Value, json};
+use store::{Fence, Holder, Leased};
+
+use super::*;
+use crate::api::actions::action_of;
+use crate::api::document;
+
+on_both! {
+    what_fails_before_it_is_begun_is_noted,
+    what_is_not_there_or_cannot_be_is_noted,
+    strangers_are_noted_where_they_come_in,
+    what_became_of_a_command_is_noted,
+}
+
+/// The lines of an action, the newest first.
+async fn lines(operator: &Client, action: &str) -> Vec<Value> {
+    let path = format!("/api/v1/audit?limit=1000&action={action}");
+    let audit = operator.get(&path).await.json();
+    audit["items"].as_array().unwrap().clone()
+}
+
+async fn what_fails_before_it_is_begun_is_noted(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let (olga, _) = bench.opened.accounts.user("olga").await.unwrap().unwrap();
+    let mut without = operator.clone();
+    without.csrf = None;
+    let text = operator.with("content-type", "text/plain");
+    let mut count = 0;
+    for (path, item) in document().paths.paths {
+        let known = path.replace("{id}", "7").replace("{name}", "lore");
+        for (method, call) in [
+            ("POST", item.post),
+            ("PATCH", item.patch),
+            ("DELETE", item.delete),
+        ] {
+            let Some(call) = call else { continue };
+            let id = call.operation_id.unwrap();
+            let action = action_of(&method.parse().unwrap(), &path).unwrap();
+            if ["sign_in", "setup"].contains(&id.as_str()) {
+                continue;
+            }
+            // There are more of them than are noted at once.
+            bench.site.limits.refusals.forgive(&olga.id);
+            let before = lines(&operator, action).await.len();
+            let answer = without.send(method, &known, Some("{}")).await;
+            answer.is_problem(403, "cross-site");
+            let mut expected = before + 1;
+            if call.request_body.is_some() && !known.contains("/receivers/") {
+                let answer = text.send(method, &known, Some("{}")).await;
+                answer.is_problem(415, "media-type");
+                expected += 1;
+            }
+            let found = lines(&operator, action).await;
+            assert_eq!(found.len(), expected, "{method} {path}: {found:?}");
+            for line in &found[..expected - before] {
+                let [actor, via] = ["actor", "via"].map(|member| line[member].clone());
+                assert_eq!((actor, via), (json!("olga"), json!("session")), "{line}");
+                assert_ne!(line["outcome"], "ok");
+                assert_eq!(line["address"], "127.0.0.1");
+                let target = match path.contains('{') {
+                    true if path.contains("{name}") => "lore",
+                    true => "7",
+                    false => "",
+                };
+                assert_eq!(line["target"], target, "{line}");
+            }
+            count += 1;
+        }
+    }
+    assert_eq!(count, 20);
+    // Whoever does nothing else does not fill the log with it.
+    bench.site.limits.refusals.forgive(&olga.id);
+    let before = lines(&operator, "source.drain").await.len();
+    for _ in 0..40 {
+        without.post("/api/v1/source/drain", &json!({})).await;
+    }
+    let after = lines(&operator, "source.drain").await.len();
+    assert!((30..40).contains(&(after - before)), "{before} {after}");
+}
+
+async fn what_is_not_there_or_cannot_be_is_noted(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let [alpha, ..] = bench.populate().await;
+    let nobody = "00000000-0000-0000-0000-000000000000";
+    let alpha = alpha.to_string();
+    let long = json!({"label": "x".repeat(101)});
+    let none = json!({});
+    for (method, path, body, code, action, target) in [
+        ("POST", "channels/x/rekey", &none, 404, "channel.rekey", "x"),
+        (
+            "POST",
+            &format!("receivers/{nobody}/disconnect"),
+            &none,
+            404,
+            "receiver.disconnect",
+            nobody,
+        ),
+        ("PATCH", "feeds/none", &none, 404, "feed.edit", "none"),
+        ("DELETE", "feeds/none", &none, 404, "feed.remove", "none"),
+        (
+            "POST",
+            "feeds/none/refresh",
+            &none,
+            404,
+            "feed.refresh",
+            "none",
+        ),
+        (
+            "PATCH",
+            &format!("receivers/{alpha}"),
+            &long,
+            422,
+            "receiver.edit",
+            &alpha,
+        ),
+        (
+            "PATCH",
+            "receivers/nonsense",
+            &none,
+            404,
+            "receiver.edit",
+            "nonsense",
+        ),
+        (
+            "POST",
+            "feeds/test",
+            &json!({"url": "ftp://u:sesame@example.org/"}),
+            422,
+            "feed.test",
+            "",
+        ),
+        (
+            "POST",
+            "channels",
+            &json!({"nam": 1}),
+            422,
+            "channel.create",
+            "",
+        ),
+    ] {
+        let path = format!("/api/v1/{path}");
+        let answer = operator.send(method, &path, Some(&body.to_string())).await;
+        assert_eq!(answer.code, code, "{path}: {}", answer.body);
+        let found = lines(&operator, action).await;
+        let line = found.first().unwrap_or_else(|| panic!("no {action}"));
+        assert_eq!(line["target"], target, "{line}");
+        assert_eq!(line["actor"], "olga");
+        assert_eq!(line["detail"], json!({"status": code}));
+        let outcome = line["outcome"].as_str().unwrap();
+        let said = answer.json()["detail"].as_str().unwrap().to_owned();
+        let title = answer.json()["title"].as_str().unwrap().to_owned();
+        // What is in a body is not repeated.
+        let is_of_body = answer.json()["field"] == "body";
+        let expected = if is_of_body { title } else { said };
+        assert!(expected.starts_with(outcome), "{outcome}: {expected}");
+    }
+    let secret = json!({"current": 918_273_645, "password": "x"});
+    let answer = operator.post("/api/v1/session/password", &secret).await;
+    answer.is_problem(422, "invalid");
+    assert_eq!(lines(&operator, "session.password").await.len(), 1);
+    // Too often, too.
+    let (olga, _) = bench.opened.accounts.user("olga").await.unwrap().unwrap();
+    // As if it had been tried for an hour.
+    let now = std::time::Instant::now() + std::time::Duration::from_secs(3_600);
+    while bench.site.limits.fetches.take(olga.id, now).is_ok() {}
+    let test = json!({"url": "https://example.org/"});
+    let answer = operator.post("/api/v1/feeds/test", &test).await;
+    answer.is_problem(429, "too-many");
+    while bench
+        .site
+        .limits
+        .by_address
+        .take("127.0.0.1".parse().unwrap(), now)
+        .is_ok()
+    {}
+    let body = json!({"current": "x", "password": "y"});
+    let answer = operator.post("/api/v1/session/password", &body).await;
+    answer.is_problem(429, "too-many");
+    for action in ["feed.test", "session.password"] {
+        let found = lines(&operator, action).await;
+        let outcome = found[0]["outcome"].as_str().unwrap();
+        assert!(outcome.starts_with("too many"), "{outcome}");
+    }
+    let audit = operator.get("/api/v1/audit?limit=1000").await;
+    assert!(!audit.body.contains("sesame") && !audit.body.contains("918273645"));
+}
+
+async fn strangers_are_noted_where_they_come_in(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let nobody = bench.nobody();
+    let signing_in = lines(&operator, "session.create").await.len();
+    let text = nobody.with("content-type", "text/plain");
+    for _ in 0..5 {
+        let answer = text.send("POST", "/api/v1/session", Some("{}")).await;
+        answer.is_problem(415, "media-type");
+    }
+    let found = lines(&operator, "session.create").await;
+    assert_eq!(found.len(), signing_in + 1, "one a minute: {found:?}");
+    assert_eq!(found[0]["via"], "password");
+    // Who asks for something without being let in leaves no line.
+    let answer = nobody.post("/api/v1/source/drain", &json!({})).await;
+    answer.is_problem(401, "signed-out");
+    let answer = operator.send("POST", "/api/v1/nonsense", Some("{}")).await;
+    answer.is_problem(404, "not-found");
+    assert!(lines(&operator, "source.drain").await.is_empty());
+}
+
+async fn what_became_of_a_command_is_noted(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let [alpha, ..] = bench.populate().await;
+    let holder = Holder {
+        id: uuid::Uuid::new_v4(),
+        name: "source".into(),
+    };
+    let ttl = std::time::Duration::from_secs(60);
+    let store = &bench.opened.store;
+    let Leased::Held(lease) = store.take_lease("lore", &holder, ttl).await.unwrap() else {
+        panic!("somebody has it");
+    };
+    let held = [Fence {
+        channel: lease.channel,
+        fence: lease.fence,
+    }];
+    let feed = json!({"channel": "lore", "url": "https://example.org/f"});
+    let feed = operator.post("/api/v1/feeds", &feed).await.json();
+    let feed = feed["id"].as_str().unwrap().to_owned();
+    let alpha = alpha.to_string();
+    for (path, action, target, outcome) in [
+        (
+            format!("receivers/{alpha}/disconnect"),
+            "receiver.disconnect",
+            alpha.as_str(),
+            Err("it is not connected"),
+        ),
+        (
+            "channels/lore/rekey".to_owned(),
+            "channel.rekey",
+            "lore",
+            Err("the channel has no flow"),
+        ),
+        (
+            format!("feeds/{feed}/refresh"),
+            "feed.refresh",
+            "https://example.org/f",
+            Ok("there was nothing new"),
+        ),
+        ("source/drain".to_owned(), "source.drain", "", Ok("bye")),
+    ] {
+        let asked = operator.post(&format!("/api/v1/{path}"), &json!({})).await;
+        assert_eq!(asked.code, 202, "{}", asked.body);
+        let id = asked.json()["command_id"].as_i64().unwrap();
+        let found = lines(&operator, action).await;
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0]["outcome"], "ok", "it is asked");
+        assert_eq!(found[0]["detail"]["command_id"], id);
+        assert_eq!(found[0]["target"], target);
+        let records = &bench.opened.records;
+        assert_eq!(records.take_commands(&held, 9).await.unwrap().len(), 1);
+        records.finish_command(id, outcome).await.unwrap();
+        let found = lines(&operator, action).await;
+        assert_eq!(found.len(), 2, "{found:?}");
+        let line = &found[0];
+        assert_eq!(
+            (&line["actor"], &line["via"]),
+            (&json!("olga"), &json!("source"))
+        );
+        assert_eq!(line["target"], target);
+        match outcome {
+            Ok(result) => {
+                assert_eq!(line["outcome"], "ok");
+                let detail = json!({"command_id": id, "result": result});
+                assert_eq!(line["detail"], detail);
+            }
+            Err(reason) => {
+                assert_eq!(line["outcome"], reason);
+                assert_eq!(line["detail"], json!({"command_id": id}));
+            }
+        }
+    }
+}
