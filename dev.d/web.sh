@@ -45,5 +45,5 @@ test_web() {
 	step 'Testing the dashboard: that its types are those of docs/openapi.json, types, lint, units'
 	(cd "$root/web" && npm run --silent api:check && npm run --silent check && npm run --silent lint && npm run --silent test)
 	step 'Testing the dashboard in a browser'
-	(cd "$root/web" && CHROMIUM=$(command -v "$browser") npm run --silent e2e && npm run --silent size)
+	(cd "$root/web" && CHROMIUM=$(command -v "$browser") FLEXFEED_SHOTS="$target/screenshots" npm run --silent e2e && npm run --silent size)
 }

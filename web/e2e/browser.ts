@@ -1,5 +1,14 @@
 // Chromium for the tests, driven by playwright-core. CHROMIUM names another one.
+import { fileURLToPath } from "node:url";
 import { chromium, type Browser, type BrowserContext, type Page } from "playwright-core";
+import { startMock } from "../mock/server.mjs";
+
+export type Mock = Awaited<ReturnType<typeof startMock>>;
+
+/** The stand-in with the built page, and somebody signed in. */
+export function start(options: Record<string, unknown>): Promise<Mock> {
+  return startMock({ dist: fileURLToPath(new URL("../dist", import.meta.url)), signedIn: true, ...options });
+}
 
 export function launch(): Promise<Browser> {
   return chromium.launch({
@@ -12,11 +21,11 @@ export function launch(): Promise<Browser> {
 }
 
 /** A page that collects what goes wrong in it. */
-export async function open(browser: Browser, options: { width?: number; height?: number; dark?: boolean; touch?: boolean } = {}): Promise<{ context: BrowserContext; page: Page; faults: string[] }> {
+export async function open(browser: Browser, options: { width?: number; height?: number; dark?: boolean; touch?: boolean; motion?: boolean } = {}): Promise<{ context: BrowserContext; page: Page; faults: string[] }> {
   const context = await browser.newContext({
     viewport: { width: options.width ?? 1280, height: options.height ?? 860 },
     colorScheme: options.dark ? "dark" : "light",
-    reducedMotion: "reduce",
+    reducedMotion: options.motion ? "no-preference" : "reduce",
     hasTouch: options.touch ?? false,
   });
   const page = await context.newPage();
@@ -27,3 +36,25 @@ export async function open(browser: Browser, options: { width?: number; height?:
   });
   return { context, page, faults };
 }
+
+/** Every page. */
+export function addresses(mock: Mock): string[] {
+  const receiver = mock.world.receivers[0];
+  const update = mock.world.updates[0];
+  return [
+    "/", "/?show=table&range=24h", "/receivers", "/moves", "/channels", "/channels/lore", "/relays", "/feeds", "/updates",
+    "/settings/add", "/settings/source", "/settings/users", "/settings/tokens", "/settings/audit", "/settings/password", "/nowhere",
+    ...(receiver ? [`/receivers/${receiver.id}`] : []),
+    ...(update ? [`/updates/${update.channel}/${update.seq}`] : []),
+  ];
+}
+
+/** Opens a page and waits until nothing on it is awaited any more. */
+export async function visit(page: Page, address: string): Promise<void> {
+  await page.goto(address);
+  await page.waitForSelector("h1");
+  await page.waitForFunction(() => !/^\s*Loading…\s*$/m.test(document.querySelector("main")?.innerText ?? "Loading…"), undefined, { timeout: 20_000 });
+}
+
+/** How much wider than the window the page is, in pixels. */
+export const overflow = (page: Page) => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);

@@ -3,11 +3,8 @@ import { fileURLToPath } from "node:url";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { HOSTILE } from "../mock/world.mjs";
-import { startMock } from "../mock/server.mjs";
-import { launch, open } from "./browser";
+import { addresses, launch, open, overflow, start, visit } from "./browser";
 
-type Mock = Awaited<ReturnType<typeof startMock>>;
-const dist = fileURLToPath(new URL("../dist", import.meta.url));
 const openapi = fileURLToPath(new URL("../../docs/openapi.json", import.meta.url));
 const axe = readFileSync(fileURLToPath(new URL("../node_modules/axe-core/axe.min.js", import.meta.url)), "utf8");
 
@@ -18,27 +15,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await browser?.close();
 });
-
-function start(options: Record<string, unknown>): Promise<Mock> {
-  return startMock({ dist, signedIn: true, ...options });
-}
-
-function addresses(mock: Mock): string[] {
-  const receiver = mock.world.receivers[0];
-  const update = mock.world.updates[0];
-  return [
-    "/", "/?show=table&range=24h", "/receivers", "/moves", "/channels", "/channels/lore", "/relays", "/feeds", "/updates",
-    "/settings/add", "/settings/source", "/settings/users", "/settings/tokens", "/settings/audit", "/settings/password", "/nowhere",
-    ...(receiver ? [`/receivers/${receiver.id}`] : []),
-    ...(update ? [`/updates/${update.channel}/${update.seq}`] : []),
-  ];
-}
-
-async function visit(page: Page, address: string): Promise<void> {
-  await page.goto(address);
-  await page.waitForSelector("h1");
-  await page.waitForFunction(() => !/^\s*Loading…\s*$/m.test(document.querySelector("main")?.innerText ?? "Loading…"), undefined, { timeout: 20_000 });
-}
 
 /** What axe finds wrong by WCAG 2.2 A and AA. Runs in a world of its own, past the page's policy. */
 async function audit(page: Page): Promise<string[]> {
@@ -56,8 +32,6 @@ async function audit(page: Page): Promise<string[]> {
   if (exceptionDetails) throw new Error(exceptionDetails.text);
   return JSON.parse(String(result.value)) as string[];
 }
-
-const overflow = (page: Page) => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
 
 describe("every page", () => {
   for (const dark of [false, true]) {
@@ -266,7 +240,8 @@ describe("live", () => {
     expect(await banner.innerText()).toMatch(/Not connected to the console/);
     // Nothing moves for it.
     expect(Math.abs((await page.evaluate(() => document.documentElement.scrollHeight)) - height)).toBeLessThan(60);
-    expect(await page.getByTestId("verdict").count()).toBe(1);
+    // The answer stays, as one of the past.
+    await page.getByTestId("verdict").getByText("how it is now is not known").waitFor({ timeout: 15_000 });
     const tries = () => mock.requests.filter((one: { path: string }) => one.path.startsWith("/api/v1/events")).length;
     const before = tries();
     await page.getByRole("button", { name: "Try now" }).click();
@@ -274,10 +249,42 @@ describe("live", () => {
     mock.refuse(false);
     await page.locator('[data-live="live"]').waitFor({ timeout: 40_000 });
     await banner.waitFor({ state: "detached" });
+    await page.getByText("Connected to the console again.").waitFor();
+    await page.getByTestId("verdict").getByText("how it is now is not known").waitFor({ state: "detached" });
     // A cut that heals at once is not worth a word.
     mock.dropStreams();
     await page.locator('[data-live="waiting"], [data-live="connecting"]').first().waitFor();
     await page.locator('[data-live="live"]').waitFor({ timeout: 15_000 });
+    await context.close();
+    await mock.close();
+  });
+
+  it("says of when it is what a silent source said last", async () => {
+    const mock = await start({ receivers: 30, tickMs: 100_000 });
+    const since = Date.now() - 125_000;
+    const overview = mock.world.overview.bind(mock.world);
+    const { page, faults, context } = await open(browser);
+    await visit(page, mock.url);
+    await page.locator('[data-live="live"]').waitFor();
+    expect(await page.getByText("how it is now is not known").count()).toBe(0);
+    mock.world.overview = () => {
+      const now = overview();
+      return { ...now, source: { ...now.source, state: "stale", seen_ms: since } };
+    };
+    mock.live({ changed: [], moves: [] });
+    await page.getByTestId("verdict").getByText("how it is now is not known").waitFor();
+    // Green would say that all is well now.
+    const colour = await page.getByTestId("verdict").locator(".verdict").evaluate((element) => getComputedStyle(element).color);
+    expect(colour).toBe(await page.locator("h3.soft").first().evaluate((element) => getComputedStyle(element).color));
+    for (const address of ["/receivers", "/channels", "/relays"]) {
+      await page.evaluate((to) => document.querySelector<HTMLAnchorElement>(`nav a[href="${to}"]`)!.click(), address);
+      await page.locator("main").getByRole("status").getByText("how it is now is not known").waitFor();
+    }
+    expect(await overflow(page)).toBeLessThanOrEqual(0);
+    mock.world.overview = overview;
+    mock.live({ changed: [], moves: [] });
+    await page.getByText("how it is now is not known").waitFor({ state: "detached" });
+    expect(faults).toEqual([]);
     await context.close();
     await mock.close();
   });

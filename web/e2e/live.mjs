@@ -1,10 +1,13 @@
 // Whether the page agrees with the source: watches one receiver fall off multicast and come back, at
 // the source and in the page at the same time. Against a real console; one JSON object per line.
+// Standard input says what to look out for, one line each, "follow RUNG NAME": it says "watching", then
+// what it sees, takes pictures called after NAME, and says "seen". At the end of input it ends.
 //
 // node e2e/live.mjs --console URL --source URL --user NAME --password-file FILE --receiver NAME
 //                   --others NAME,NAME --shots DIR
 import { mkdir, readFile } from "node:fs/promises";
 import path from "node:path";
+import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 import { chromium } from "playwright-core";
 
@@ -80,10 +83,11 @@ async function shot(page, name) {
 
 /** Source and page, each until it shows the rung; neither waits for the other. */
 async function follow(page, rung) {
+  say({ event: "watching" });
   const source = until(`${values.receiver} on ${rung} at the source`, async () => {
     const seen = await atSource(values.receiver);
     return seen === rung ? { done: seen } : { seen };
-  }).then((seen) => say({ event: "source", rung: seen, at_ms: Date.now() }));
+  }).then((seen) => say({ event: "source", rung: seen }));
   const shown = until(`${values.receiver} on ${rung} in the page`, async () => {
     const seen = (await inPage(page, [values.receiver]))[values.receiver] ?? null;
     return seen?.rung === rung ? { done: seen } : { seen };
@@ -129,13 +133,14 @@ try {
   await shot(page, "receivers-start");
   await overview(context, "overview-start");
   say({ event: "ready" });
-  await follow(page, "unicast");
-  await shot(page, "receivers-fallen");
-  await overview(context, "overview-fallen");
-  say({ event: "fallen" });
-  await follow(page, "multicast");
-  await shot(page, "receivers-returned");
-  await overview(context, "overview-returned");
+  for await (const line of createInterface({ input: process.stdin })) {
+    const [order, rung, name] = line.split(" ");
+    if (order !== "follow" || !rung || !name) throw new Error(`standard input says ${JSON.stringify(line)}`);
+    await follow(page, rung);
+    await shot(page, `receivers-${name}`);
+    await overview(context, `overview-${name}`);
+    say({ event: "seen" });
+  }
   const state = await context.storageState();
   const phone = await browser.newContext({ viewport: { width: 390, height: 844 }, colorScheme: "dark", reducedMotion: "reduce", storageState: state });
   await overview(phone, "overview-returned-phone");
@@ -143,7 +148,6 @@ try {
   await small.goto(`${base}/receivers`);
   await small.locator("[data-receiver]").first().waitFor({ timeout: 20_000 });
   await shot(small, "receivers-returned-phone");
-  say({ event: "done" });
 } catch (error) {
   console.error(error instanceof GivenUp ? error.message : `the page could not be watched: ${error instanceof Error ? error.message : error}`);
   code = 1;

@@ -41,15 +41,22 @@ it("follows one receiver's fall and return, at the source and in the page", asyn
         for (const line of lines) {
           const event = JSON.parse(line) as Said;
           said.push(event);
-          if (event.event === "ready") mock.live({ changed: [victim], moves: [mock.world.move(victim, "unicast", "heartbeat-lost")] });
-          if (event.event === "fallen") mock.live({ changed: [victim], moves: [mock.world.move(victim, "multicast", "joined")] });
+          if (event.event === "ready") child.stdin?.write("follow unicast fallen\n");
+          if (event.event === "watching") {
+            const move = victim.rung === "multicast" ? mock.world.move(victim, "unicast", "heartbeat-lost") : mock.world.move(victim, "multicast", "joined");
+            mock.live({ changed: [victim], moves: [move] });
+          }
+          if (event.event === "seen") {
+            if (victim.rung === "multicast") child.stdin?.end();
+            else child.stdin?.write("follow multicast returned\n");
+          }
         }
       });
       child.stderr?.pipe(process.stderr);
       child.on("exit", (status) => resolve(status ?? 1));
     });
     expect(code).toBe(0);
-    expect(said.map((one) => one.event).filter((event) => event !== "source" && event !== "page")).toEqual(["ready", "others", "fallen", "others", "done"]);
+    expect(said.map((one) => one.event).filter((event) => event !== "source" && event !== "page")).toEqual(["ready", "watching", "others", "seen", "watching", "others", "seen"]);
     expect(said.filter((one) => one.event === "source").map((one) => one.rung)).toEqual(["unicast", "multicast"]);
     const pages = said.filter((one) => one.event === "page");
     expect(pages.map((one) => [one.rung, one.cause])).toEqual([["unicast", "heartbeat-lost"], ["multicast", "joined"]]);

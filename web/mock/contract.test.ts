@@ -87,7 +87,7 @@ describe.skipIf(!document)("the stand-in keeps to the contract", () => {
   ])("GET %s", async (path) => {
     const update = mock.world.updates[0]!;
     const id = path.startsWith("/feeds") ? mock.world.feeds[0]!.id : mock.world.receivers[0]!.id;
-    const address = path.replace("{id}", id).replace("{name}", "lore").replace("{channel}", update.channel).replace("{seq}", String(update.seq));
+    const address = path.replace(/^\/updates$/, "/updates?channel=lore").replace("{id}", id).replace("{name}", "lore").replace("{channel}", update.channel).replace("{seq}", String(update.seq));
     const response = await fetch(`${mock.url}/api/v1${address}`);
     expect(response.status).toBe(200);
     expect(faults(await response.json(), schemaOf("get", path, 200), path).slice(0, 8)).toEqual([]);

@@ -8,11 +8,12 @@ import { World } from "./world.mjs";
 
 /** The console refuses what it does not know. */
 const QUERIES = {
-  receivers: ["q", "rung", "channel", "tag", "connected", "cause", "behind", "sort", "order", "cursor", "offset", "limit", "format"],
+  receivers: ["q", "rung", "channel", "tag", "connected", "cause", "behind", "revoked", "sort", "order", "cursor", "offset", "limit", "format"],
   moves: ["receiver", "channel", "cause", "rung", "from_ms", "to_ms", "cursor", "limit", "format"],
   samples: ["channel", "from_ms", "to_ms", "points"],
-  updates: ["channel", "before", "cursor", "limit"],
-  audit: ["actor", "action", "before", "cursor", "limit"],
+  updates: ["channel", "before", "cursor", "limit", "format"],
+  audit: ["actor", "action", "before", "cursor", "limit", "format"],
+  feeds: ["channel", "cursor", "limit", "format"],
 };
 
 /** The content security policy that the page has to live with. */
@@ -46,7 +47,8 @@ function filterReceivers(world, query) {
   const [rung, channel, tag, cause] = wanted.map(([, value]) => value);
   const connected = query.get("connected");
   let rows = world.receivers;
-  if (q || rung || channel || tag || cause || connected !== null || query.get("behind") === "true") {
+  const revoked = query.get("revoked") === "true";
+  if (q || rung || channel || tag || cause || connected !== null || query.get("behind") === "true" || revoked) {
     rows = rows.filter(
       (r) =>
         (!q || r.name.toLowerCase().includes(q) || (r.label ?? "").toLowerCase().includes(q) || r.id.startsWith(q) || (r.address ?? "").includes(q)) &&
@@ -55,7 +57,8 @@ function filterReceivers(world, query) {
         (!tag || r.tags.includes(tag)) &&
         (!cause || r.cause === cause) &&
         (connected === null || String(r.connected) === connected) &&
-        (query.get("behind") !== "true" || r.behind_updates > 0),
+        (query.get("behind") !== "true" || r.behind_updates > 0) &&
+        r.revoked === revoked,
     );
   }
   const key = SORTS[query.get("sort") ?? "name"];
@@ -71,7 +74,7 @@ function receiverPage(world, query, standard) {
   const limit = Math.min(500, Number(query.get("limit") ?? standard));
   const offset = Number(query.get("cursor") ?? query.get("offset") ?? 0);
   const items = rows.slice(offset, offset + limit);
-  return { items, next_cursor: offset + limit < rows.length ? String(offset + limit) : null, total: world.receivers.length, filtered: rows.length };
+  return { items, next_cursor: offset + limit < rows.length ? String(offset + limit) : null, total: world.receivers.length, filtered: rows.length, unknown_since_ms: null };
 }
 
 function paged(list, query, standard = 50) {
@@ -88,7 +91,7 @@ function csvCell(value) {
 
 /**
  * Starts the stand-in. Options: `receivers`, `seed`, `hostile`, `port`, `dist` (a folder to serve),
- * `signedIn` (skips sign-in), `setup` (no user yet), `tickMs`, `policy` (false: without a content security policy).
+ * `many` (long lists), `signedIn` (skips sign-in), `setup` (no user yet), `tickMs`, `policy` (false: without a content security policy).
  */
 export async function startMock(options = {}) {
   const { port = 0, dist = null, tickMs = 1000, signedIn = false, setup = false, policy = true } = options;
@@ -100,6 +103,7 @@ export async function startMock(options = {}) {
   if (setup) world.users = [];
   let refusing = false;
   let eventNumber = 0;
+  const feedsSent = new Map(world.feeds.map((feed) => [feed.id, JSON.stringify(feed)]));
 
   function userOf(request) {
     const cookie = /(?:^|; )flexfeed=([0-9a-f]+)/.exec(request.headers.cookie ?? "");
@@ -121,7 +125,7 @@ export async function startMock(options = {}) {
   }
 
   function note(user, action, target, detail = {}) {
-    world.audit.unshift({ id: (world.nextId += 1), at_ms: world.now(), actor: user?.name ?? "?", via: "browser", action, target, detail, outcome: "ok", address: "127.0.0.1" });
+    world.audit.unshift({ id: (world.nextId += 1), at_ms: world.now(), actor: user?.name ?? "?", via: "session", action, target, detail, outcome: "ok", address: "127.0.0.1" });
   }
 
   const find = (list, id, what) => {
@@ -206,7 +210,7 @@ export async function startMock(options = {}) {
           receiver.held = body.held;
           if (body.held && receiver.rung !== "unicast" && receiver.connected) live({ changed: [receiver], moves: [world.move(receiver, "unicast", "ejected")] });
         }
-        note(user, "receiver.change", receiver.name, body);
+        note(user, "receiver.edit", receiver.name, body);
         live({ changed: [receiver], moves: [] });
         return respond(200, receiver);
       }
@@ -248,6 +252,7 @@ export async function startMock(options = {}) {
       case "GET relays":
         return respond(200, { items: world.relays, next_cursor: null });
       case "GET feeds": {
+        if (parts[1] === "export") return exportRows(world.feeds.filter((one) => !query.get("channel") || one.channel === query.get("channel")), query, respond);
         if (parts[2] !== "history") return respond(200, { items: world.feeds, next_cursor: null });
         const feed = find(world.feeds, parts[1], "feed");
         const events = [...(feed.seen ? [feed.seen] : []), { at_ms: feed.since_ms - 400_000, state: "ok", detail: "it could be read again", excerpt: null }];
@@ -273,7 +278,7 @@ export async function startMock(options = {}) {
         const feed = find(world.feeds, parts[1], "feed");
         if ("paused" in body) Object.assign(feed, { paused: body.paused, state: body.paused ? "paused" : "pending", next_poll_ms: body.paused ? null : world.now() + 1000, detail: body.paused ? "paused by an operator" : "" });
         if ("title" in body) feed.title = body.title;
-        note(user, "feed.change", feed.url, body);
+        note(user, "feed.edit", feed.url, body);
         return respond(200, feed);
       }
       case "DELETE feeds":
@@ -281,6 +286,9 @@ export async function startMock(options = {}) {
         world.feeds = world.feeds.filter((feed) => feed !== find(world.feeds, parts[1], "feed"));
         return respond(204, null);
       case "GET updates": {
+        // Numbers of updates are their channel's own.
+        if (!parts[1] && !query.get("channel") && world.overview().channels.length > 1) throw new Refusal(400, "The request cannot be understood", "say which channel; there are several");
+        if (parts[1] === "export") return exportRows(world.updates.filter((one) => one.channel === query.get("channel")), query, respond);
         if (!parts[1]) return respond(200, paged(world.updates.filter((one) => !query.get("channel") || one.channel === query.get("channel")), query));
         const update = world.updates.find((one) => one.channel === parts[1] && String(one.seq) === parts[2]);
         if (!update) throw new Refusal(404, "There is no such update", `Channel ${parts[1]} does not hold update ${parts[2]} any more.`);
@@ -345,7 +353,8 @@ export async function startMock(options = {}) {
         return respond(204, null);
       case "GET audit":
         need(user);
-        return respond(200, paged(world.audit, query));
+        if (parts[1] === "export") return exportRows(world.audit, query, respond);
+        return respond(200, paged(world.audit.filter((one) => ["actor", "action"].every((key) => !query.get(key) || one[key] === query.get(key))), query));
       case "POST source":
         need(user);
         world.draining = true;
@@ -383,7 +392,7 @@ export async function startMock(options = {}) {
     const { query } = client;
     if (query.get("receiver")) {
       const one = world.byId.get(query.get("receiver"));
-      return { items: one ? [one] : [], next_cursor: null, total: world.receivers.length, filtered: one ? 1 : 0 };
+      return { items: one ? [one] : [], next_cursor: null, total: world.receivers.length, filtered: one ? 1 : 0, unknown_since_ms: null };
     }
     return query.get("limit") && query.get("limit") !== "0" ? receiverPage(world, query, 100) : null;
   }
@@ -403,11 +412,15 @@ export async function startMock(options = {}) {
   function live({ changed, moves, gone = [] }) {
     eventNumber += 1;
     const overview = world.overview();
+    const feeds = world.feeds.filter((feed) => feedsSent.get(feed.id) !== JSON.stringify(feed));
+    for (const feed of feeds) feedsSent.set(feed.id, JSON.stringify(feed));
+    const feedsGone = [...feedsSent.keys()].filter((id) => !world.feeds.some((feed) => feed.id === id));
+    for (const id of feedsGone) feedsSent.delete(id);
     const ids = new Map(changed.map((one) => [one.id, one]));
     for (const client of clients) {
       const isList = client.shown.size > 0;
       const delta = {
-        overview, moves, feeds: world.feeds, feeds_gone: [], relays: null, order: null, receivers: [...client.shown].map((id) => ids.get(id)).filter(Boolean),
+        overview, moves, feeds, feeds_gone: feedsGone, relays: null, order: null, receivers: [...client.shown].map((id) => ids.get(id)).filter(Boolean),
         gone: gone.filter((id) => client.shown.has(id)), total: isList ? world.receivers.length : null, filtered: isList ? (client.filtered ?? null) : null,
       };
       send(client, "delta", delta);

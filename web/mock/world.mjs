@@ -37,7 +37,7 @@ export const HOSTILE = {
 };
 
 export class World {
-  constructor({ receivers = 5000, seed = 7, hostile = false, now = () => Date.now(), empty = receivers === 0 } = {}) {
+  constructor({ receivers = 5000, seed = 7, hostile = false, many = false, now = () => Date.now(), empty = receivers === 0 } = {}) {
     this.random = randomOf(seed);
     this.now = now;
     this.hostile = hostile;
@@ -67,6 +67,7 @@ export class World {
     ];
     for (let at = 0; at < receivers; at += 1) this.addReceiver(at, receivers);
     if (!empty) this.fill();
+    if (many) this.fillMany();
   }
 
   pick(list) {
@@ -96,7 +97,7 @@ export class World {
       revoked: false,
       held: false,
       enrolled_ms: this.startedMs + Math.floor(r() * 6 * 86_400_000),
-      seen_ms: rung === "offline" ? since : this.now(),
+      seen_ms: since - Math.floor(r() ** 2 * 3 * 86_400_000),
       rtt_ms: rung === "offline" ? null : Math.round((2 + r() * (site === "syd" || site === "sin" ? 280 : 60)) * 10) / 10,
       rung,
       cause: null,
@@ -125,7 +126,7 @@ export class World {
     let worst = receiver.channels[0];
     for (const channel of receiver.channels) {
       channel.behind_updates = Math.max(0, this.heads[channel.channel] - channel.cursor);
-      behind += channel.behind_updates;
+      behind = Math.max(behind, channel.behind_updates);
       if (WORST.indexOf(channel.rung) > WORST.indexOf(worst.rung)) worst = channel;
     }
     receiver.behind_updates = behind;
@@ -150,8 +151,8 @@ export class World {
         detail: "the server answered 403 with a page that asks the visitor to prove that a person is there",
         seen: { at_ms: now - 3 * 3_600_000, state: "challenged", detail: "403, text/html, 18 kB", excerpt: evil ? HOSTILE.script : "Just a moment…\n\nVerifying that you are human. This may take a few seconds.\nforum.example.net needs to review the security of your connection before proceeding." },
       }),
-      feed({ id: "f4", url: "https://status.example.com/history.json", title: "Status page", channel: "news", state: "error", detail: "connecting took longer than 10 s; it is tried again in 4 min", since_ms: now - 1_260_000, next_poll_ms: now + 240_000 }),
-      feed({ id: "f5", url: "https://podcast.example.org/feed.xml?quality=high", title: null, channel: "news", state: "paused", paused: true, detail: "paused by an operator", next_poll_ms: null }),
+      feed({ id: "f4", url: "https://status.example.com/history.json", title: "Status page", channel: "news", state: "error", detail: "connecting took longer than 10 s", since_ms: now - 1_260_000, last_poll_ms: now - 61_000, next_poll_ms: now + 240_000 }),
+      feed({ id: "f5", url: "https://podcast.example.org/feed.xml?quality=high", title: null, channel: "news", state: "paused", paused: true, detail: "paused by an operator", last_poll_ms: now - 5 * 86_400_000, next_poll_ms: null }),
     ];
     this.relays = [
       { address: "relay-eu.example.org:2268", asked: "192.0.2.10:2268", healthy: true, since_ms: now - 8 * 86_400_000, answer_ms: 11.4, detail: "", at_ms: now },
@@ -165,16 +166,19 @@ export class World {
     }
     const moves = Math.min(600, 20 + this.receivers.length);
     const falls = ["heartbeat-lost", "ack-timeout", "network-changed", "too-slow"];
+    for (const receiver of this.receivers) {
+      if (receiver.rung === "multicast" || receiver.rung === "amt") continue;
+      this.moves.push({ id: (this.nextId += 1), receiver: receiver.id, name: receiver.label ?? receiver.name, channel: receiver.channels[0].channel, at_ms: receiver.since_ms, from: "multicast", to: receiver.rung, cause: receiver.cause });
+    }
     for (let at = 0; this.receivers.length && at < moves; at += 1) {
       // A fall and the return from it, or the climb that began the present stand.
       const receiver = this.pick(this.receivers);
+      if (receiver.rung !== "multicast" && receiver.rung !== "amt") continue;
       const fell = receiver.since_ms - Math.floor((0.01 + this.random() ** 2) * 40_000_000);
-      const row = (more) => this.moves.push({ id: (this.nextId += 1), receiver: receiver.id, name: receiver.name, channel: receiver.channels[0].channel, ...more });
-      if (receiver.rung === "multicast" || receiver.rung === "amt") {
-        const back = Math.min(receiver.since_ms - 1000, fell + 700 + Math.floor(this.random() * 90_000));
-        row({ at_ms: fell, from: receiver.rung, to: "unicast", cause: this.pick(falls) });
-        row({ at_ms: back, from: "unicast", to: receiver.rung, cause: "joined" });
-      } else row({ at_ms: receiver.since_ms, from: "multicast", to: receiver.rung, cause: receiver.cause });
+      const row = (more) => this.moves.push({ id: (this.nextId += 1), receiver: receiver.id, name: receiver.label ?? receiver.name, channel: receiver.channels[0].channel, ...more });
+      const back = Math.min(receiver.since_ms - 1000, fell + 700 + Math.floor(this.random() * 90_000));
+      row({ at_ms: fell, from: receiver.rung, to: "unicast", cause: this.pick(falls) });
+      row({ at_ms: back, from: "unicast", to: receiver.rung, cause: "joined" });
     }
     this.moves.sort((a, b) => b.at_ms - a.at_ms || b.id - a.id);
     this.enrolments = [
@@ -185,14 +189,37 @@ export class World {
       { id: 1, name: evil ? HOSTILE.rtl : "grafana", user: "ada", scopes: ["read"], created_ms: now - 5 * 86_400_000, expires_ms: now + 60 * 86_400_000, seen_ms: now - 12_000, revoked_ms: null },
       { id: 2, name: "old script", user: "ada", scopes: ["read", "operate"], created_ms: now - 8 * 86_400_000, expires_ms: null, seen_ms: now - 7 * 86_400_000, revoked_ms: now - 6 * 86_400_000 },
     ];
-    const actions = ["session.begin", "feed.pause", "enrolment.create", "receiver.rename", "channel.rekey", "session.refused"];
+    const actions = ["session.create", "feed.edit", "enrolment.create", "receiver.edit", "channel.rekey", "session.create"];
+    const targets = ["ada", "https://podcast.example.org/feed.xml?quality=high", "14", this.receivers[0]?.id ?? "", "lore", "root"];
+    const details = [{}, { paused: true }, { label: "office", channels: ["lore"], limit: 20 }, { label: "Front desk" }, {}, {}];
     for (let at = 0; at < 90; at += 1) {
       const action = actions[at % actions.length];
       this.audit.push({
-        id: 90 - at, at_ms: now - at * 3_000_000 - 60_000, actor: action === "session.refused" ? "root" : "ada", via: at % 7 === 3 ? "token t1" : "browser",
-        action, target: evil ? HOSTILE.script : ["ada", "f5", "3f9c", "lon-edge-0412", "lore", "root"][at % 6], detail: at % 6 === 3 ? { label: ["", "Front desk"] } : {},
-        outcome: action === "session.refused" ? "refused" : "ok", address: "192.0.2.31",
+        id: 90 - at, at_ms: now - at * 3_000_000 - 60_000, actor: at % 6 === 5 ? "root" : "ada", via: at % 7 === 3 ? "token 1" : "session",
+        action, target: evil ? HOSTILE.script : targets[at % 6], detail: details[at % 6],
+        outcome: at % 6 === 5 ? "refused" : "ok", address: "192.0.2.31",
       });
+    }
+  }
+
+  /** As many of everything as a large house has. */
+  fillMany() {
+    const now = this.now();
+    const states = ["ok", "not-modified", "not-modified", "not-modified", "challenged", "error", "paused", "pending"];
+    for (let at = 0; at < 2000; at += 1) {
+      const state = states[at % 50 < 46 ? at % 4 : 4 + (at % 4)];
+      this.feeds.push({
+        ...this.feeds[1], id: `m${at}`, url: `https://site-${at}.example.org/feed.xml`, title: `Site ${at}`, channel: at % 3 ? "lore" : "news", state, detail: state === "error" ? "connecting took longer than 10 s" : "",
+        paused: state === "paused", next_poll_ms: now + 3_600_000, seen: null,
+      });
+    }
+    for (let at = 0; at < 500; at += 1) this.tokens.push({ ...this.tokens[0], id: 1000 + at, name: `script ${at}` });
+    for (let at = 0; at < 300; at += 1) this.users.push({ id: 1000 + at, name: `person-${at}`, password: "", role: at % 9 ? "viewer" : "operator", created_ms: now - at * 3_600_000, disabled_ms: null });
+    for (let at = 0; at < 300; at += 1) this.enrolments.push({ ...this.enrolments[0], token_id: 1000 + at, label: `rack ${at}` });
+    for (let at = 0; at < 60; at += 1) this.relays.push({ ...this.relays[0], address: `relay-${at}.example.org:2268` });
+    for (let at = 0; at < 80; at += 1) {
+      this.heads[`list-${at}`] = 100 + at;
+      this.keySequence[`list-${at}`] = 1;
     }
   }
 
@@ -206,7 +233,7 @@ export class World {
     const channel = this.random() < 0.9 ? "lore" : "news";
     this.heads[channel] += 1;
     const seq = this.heads[channel];
-    const expected = done ? Math.round(this.receivers.length * (channel === "lore" ? 0.985 : 0.3)) : this.expected(channel);
+    const expected = this.expected(channel);
     const evil = this.hostile ? Object.values(HOSTILE)[seq % 5] : null;
     const title = evil ?? this.pick(TITLES);
     this.updates.unshift({
@@ -222,7 +249,7 @@ export class World {
     const channel = receiver.channels[0].channel;
     const other = to ?? (receiver.rung === "multicast" ? "unicast" : "multicast");
     const row = {
-      id: (this.nextId += 1), at_ms: at, receiver: receiver.id, name: receiver.name, channel, from: to ? receiver.rung : other,
+      id: (this.nextId += 1), at_ms: at, receiver: receiver.id, name: receiver.label ?? receiver.name, channel, from: to ? receiver.rung : other,
       to: to ?? receiver.rung, cause: cause ?? (receiver.rung === "multicast" ? "joined" : receiver.cause),
     };
     this.moves.unshift(row);
@@ -241,7 +268,7 @@ export class World {
     }
     this.settle(receiver);
     if (!receiver.connected) receiver.rtt_ms = null;
-    else receiver.rtt_ms ??= 24;
+    else if (receiver.rtt_ms === null) Object.assign(receiver, { rtt_ms: 24, seen_ms: this.now() });
     return row;
   }
 
@@ -270,7 +297,6 @@ export class World {
       }
       if (receiver.connected && this.random() < this.changesPerTick) {
         receiver.rtt_ms = Math.max(0.3, Math.round(receiver.rtt_ms * (0.95 + this.random() * 0.1) * 10) / 10);
-        receiver.seen_ms = now;
         isOther = true;
       }
       if (isOther) {
@@ -293,8 +319,8 @@ export class World {
       const late = this.receivers.filter((one) => one.connected && one.channels.some((c) => c.channel === update.channel && c.cursor < update.seq)).length;
       progress.delivered = Math.max(0, progress.expected - late);
       progress.half_ms ??= 24;
-      if (progress.delivered >= progress.expected * 0.99) progress.p99_ms ??= now - update.published_ms;
-      if (progress.delivered >= progress.expected) progress.all_ms = now - update.published_ms;
+      if (progress.delivered >= progress.expected * 0.99) progress.p99_ms ??= 118 + Math.floor(this.random() * 70);
+      if (progress.delivered >= progress.expected) progress.all_ms = Math.max(progress.p99_ms, now - update.published_ms);
     }
     for (const feed of this.feeds) {
       if (feed.next_poll_ms === null || feed.next_poll_ms > now) continue;
@@ -378,7 +404,7 @@ export class World {
   }
 
   overview() {
-    const channels = this.feeds.length || this.receivers.length ? ["lore", "news"] : ["lore"];
+    const channels = this.feeds.length || this.receivers.length ? Object.keys(this.heads) : ["lore"];
     const tally = { ok: 0, failing: 0, challenged: 0, paused: 0, pending: 0 };
     for (const feed of this.feeds) {
       if (feed.state === "ok" || feed.state === "not-modified") tally.ok += 1;
@@ -392,6 +418,7 @@ export class World {
       : [{ code: "public-address", text: "PUBLIC_ADDRESS is not set: enrolment links name an address that receivers elsewhere cannot reach." }];
     return {
       as_of_ms: this.now(),
+      unknown_since_ms: null,
       database_ok: true,
       source: {
         state: "ok", holder: "source-1", software: "flexfeed-source/0.6.0", started_ms: this.startedMs, seen_ms: this.now(), public_address: this.publicAddress, listen: "[::]:4433", http: "127.0.0.1:8090",
@@ -440,7 +467,7 @@ export class World {
       const receiver = this.byId.get(id);
       const list = [];
       let end = receiver.connected ? null : receiver.seen_ms;
-      let begin = (end ?? this.now()) - 3_000_000 - Math.floor(this.random() * 80_000_000);
+      let begin = receiver.connected ? receiver.seen_ms : end - 3_000_000 - Math.floor(this.random() * 80_000_000);
       for (let at = 0; at < 6; at += 1) {
         list.push({ id: `${9000 - at}`, receiver: id, began_ms: begin, ended_ms: end, end_cause: end === null ? null : this.pick(["idle-timeout", "left", "network-changed"]), address: receiver.address, software: receiver.software });
         end = begin - Math.floor(this.random() * 90_000) - 4000;

@@ -95,6 +95,14 @@ export function moment(at: Maybe, now = Date.now()): string {
   return same ? clockTime.format(date) : `${day.format(date)} ${shortTime.format(date)}`;
 }
 
+/** The same without seconds, for axes. */
+export function shortMoment(at: Maybe, now = Date.now()): string {
+  if (!known(at)) return UNKNOWN;
+  const date = new Date(at);
+  const same = new Date(now).toDateString() === date.toDateString();
+  return same ? shortTime.format(date) : `${day.format(date)} ${shortTime.format(date)}`;
+}
+
 /** Time of day with seconds. */
 export function clock(at: Maybe): string {
   return known(at) ? clockTime.format(new Date(at)) : UNKNOWN;

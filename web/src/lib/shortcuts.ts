@@ -7,9 +7,10 @@ export interface Shortcut {
 /** `g o` means: g, and then o. */
 export const SHORTCUTS: readonly Shortcut[] = [
   { keys: "?", text: "This list" },
-  { keys: "/", text: "Search the receivers" },
+  { keys: "/", text: "Search the list, or the receivers" },
   { keys: "g o", text: "Overview", address: "/" },
   { keys: "g r", text: "Receivers", address: "/receivers" },
+  { keys: "g m", text: "Moves", address: "/moves" },
   { keys: "g c", text: "Channels", address: "/channels" },
   { keys: "g l", text: "Relays", address: "/relays" },
   { keys: "g f", text: "Feeds", address: "/feeds" },

@@ -44,6 +44,7 @@ function show(at: Element, text: string): void {
 export function tip(text: string | null | undefined | (() => string)) {
   return (element: Element) => {
     const words = () => (typeof text === "function" ? text() : (text ?? ""));
+    if (text) element.setAttribute("data-tip", "");
     const enter = (event: Event) => {
       if ((event as PointerEvent).pointerType === "touch") return;
       if (timer) clearTimeout(timer);

@@ -124,6 +124,7 @@ export function moveVerb(from: string, to: string): string {
 export interface MoveGroup {
   /** The newest of them. */
   move: Move;
+  /** How many receivers: one that moved to and fro is one. */
   count: number;
   /** When the first of them happened. */
   since_ms: number;
@@ -132,17 +133,17 @@ export interface MoveGroup {
 /** Groups neighbours in a list that is sorted by time, newest first. */
 export function groupMoves(moves: readonly Move[], withinMs = 3000): MoveGroup[] {
   const groups: MoveGroup[] = [];
-  const open = new Map<string, MoveGroup>();
+  const open = new Map<string, { group: MoveGroup; who: Set<string> }>();
   for (const move of moves) {
     const key = `${move.channel}\n${move.from}\n${move.to}\n${move.cause}`;
-    const group = open.get(key);
-    if (group && group.since_ms - move.at_ms <= withinMs) {
-      group.count += 1;
-      group.since_ms = move.at_ms;
+    const found = open.get(key);
+    if (found && found.group.since_ms - move.at_ms <= withinMs) {
+      found.group.count = found.who.add(move.receiver).size;
+      found.group.since_ms = move.at_ms;
     } else {
-      const made = { move, count: 1, since_ms: move.at_ms };
-      groups.push(made);
-      open.set(key, made);
+      const group = { move, count: 1, since_ms: move.at_ms };
+      groups.push(group);
+      open.set(key, { group, who: new Set([move.receiver]) });
     }
   }
   return groups;
@@ -245,4 +246,51 @@ export function verdict(now: {
   return part > 0.05
     ? { tone: "bad", word: "Not everybody", sentence }
     : { tone: "warn", word: "Nearly", sentence };
+}
+
+/** What the actions of the audit log are; whether they were done, or refused, stands beside them. */
+export const ACTIONS: Readonly<Record<string, string>> = {
+  "session.create": "sign in",
+  "session.end": "sign out",
+  "session.password": "change own password",
+  "user.add": "add a user",
+  "user.edit": "change a user",
+  "user.remove": "remove a user",
+  "api-token.create": "create an API token",
+  "api-token.revoke": "revoke an API token",
+  "receiver.edit": "change a receiver",
+  "receiver.disconnect": "disconnect a receiver",
+  "receiver.remove": "remove a receiver",
+  "channel.create": "create a channel",
+  "channel.rekey": "rekey a channel",
+  "feed.add": "add a feed",
+  "feed.edit": "change a feed",
+  "feed.remove": "remove a feed",
+  "feed.refresh": "poll a feed",
+  "feed.test": "try a feed",
+  "enrolment.create": "make an enrolment link",
+  "enrolment.revoke": "revoke an enrolment link",
+  "source.drain": "drain the source",
+};
+
+/** An action of a newer console is shown as it is called. */
+export function actionWords(action: string): string {
+  return ACTIONS[action] ?? action;
+}
+
+/** What belongs to an action, as `label: Front desk, held: false`. What is not set is left out. */
+export function detailWords(detail: unknown): string {
+  if (detail === null || detail === undefined) return "";
+  if (typeof detail !== "object" || Array.isArray(detail)) return typeof detail === "string" ? detail : JSON.stringify(detail);
+  const words = Object.entries(detail).filter(([, value]) => value !== null && value !== "");
+  return words.map(([key, value]) => `${key.replaceAll("_", " ")}: ${Array.isArray(value) && value.every((one) => typeof one === "string") ? value.join(", ") : typeof value === "object" ? JSON.stringify(value) : String(value)}`).join("; ");
+}
+
+/** Which feeds a filter shows: those of one kind, or all that an operator has to look at. */
+export const FEED_KINDS = { trouble: "with trouble", ok: "ok", challenged: "challenged", failing: "failing", paused: "paused", pending: "not polled yet" } as const;
+export type FeedKind = keyof typeof FEED_KINDS;
+
+export function isOfKind(state: string, kind: FeedKind): boolean {
+  const own = state === "ok" || state === "not-modified" ? "ok" : state === "challenged" || state === "paused" || state === "pending" ? state : "failing";
+  return own === kind || (kind === "trouble" && (own === "failing" || own === "challenged"));
 }

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import type { Move } from "../lib/api/types";
 import feedsPage from "../pages/Feeds.svelte?raw";
-import { causeWords, CAUSES, DEFINITIONS, direction, feedWords, groupMoves, moveVerb, RUNGS, rungWords, verdict } from "../lib/words";
+import { finder } from "../lib/search";
+import { actionWords, causeWords, CAUSES, DEFINITIONS, detailWords, direction, feedWords, groupMoves, isOfKind, moveVerb, RUNGS, rungWords, verdict } from "../lib/words";
 
 function move(id: number, at: number, more: Partial<Move> = {}): Move {
   return { id, at_ms: at, receiver: `r${id}`, name: `n${id}`, channel: "lore", from: "multicast", to: "unicast", cause: "heartbeat-lost", ...more };
@@ -51,6 +52,11 @@ describe("words", () => {
     expect(groups[0]?.since_ms).toBe(100_000 - 299 * 5);
   });
 
+  it("counts receivers, and not their moves", () => {
+    const flapping = [move(3, 3000), move(2, 2000, { receiver: "r3" }), move(1, 1500)];
+    expect(groupMoves(flapping).map((group) => group.count)).toEqual([2]);
+  });
+
   it("does not group over time without end", () => {
     const groups = groupMoves([move(3, 10_000), move(2, 8000), move(1, 1000)]);
     expect(groups.map((group) => group.count)).toEqual([2, 1]);
@@ -78,5 +84,33 @@ describe("is everybody getting everything", () => {
   });
   it("nobody", () => {
     expect(verdict({ total: 0, connected: 0, offline: 0, behind: 0, worst_lag_updates: null, worst_lag_ms: null }).tone).toBe("plain");
+  });
+});
+
+describe("the audit log", () => {
+  it("says what was done in words, and shows what it does not know", () => {
+    expect(actionWords("feed.edit")).toBe("change a feed");
+    expect(actionWords("moon.paint")).toBe("moon.paint");
+    expect(detailWords({ label: "Front desk", tags: ["a", "b"], held: false, limit: null, min_interval_ms: 5 })).toBe("label: Front desk; tags: a, b; held: false; min interval ms: 5");
+    expect(detailWords({})).toBe("");
+    expect(detailWords(null)).toBe("");
+  });
+});
+
+describe("filters of feeds", () => {
+  it("put each state where people look for it", () => {
+    expect(isOfKind("not-modified", "ok")).toBe(true);
+    for (const state of ["error", "gone", "not-a-feed"]) expect(isOfKind(state, "failing"), state).toBe(true);
+    expect(isOfKind("challenged", "failing")).toBe(false);
+    for (const state of ["error", "challenged"]) expect(isOfKind(state, "trouble"), state).toBe(true);
+    for (const state of ["ok", "paused", "pending"]) expect(isOfKind(state, "trouble"), state).toBe(false);
+  });
+});
+
+describe("a search", () => {
+  it("wants every word, in any order and case", () => {
+    expect(finder("Desk  FRONT")("front desk 7")).toBe(true);
+    expect(finder("desk 8")("front desk 7")).toBe(false);
+    expect(finder("")("anything")).toBe(true);
   });
 });

@@ -55,9 +55,32 @@ export interface paths {
         };
         /**
          * The audit log
-         * @description Every action, and every attempt to sign in, of the last 400 days.
+         * @description Whatever somebody changed or tried to change, and every attempt to sign in or to set up, of the last
+         *     400 days; the newest first. Attempts that were not looked at, because there were too many from an
+         *     address, are one line a minute and address.
          */
         get: operations["audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/audit/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The audit log as a file
+         * @description The newest first, at most a million lines. In CSV, `detail` is an object as JSON has it, and a text
+         *     that a spreadsheet would take for a formula has a `'` in front.
+         */
+        get: operations["export_audit"];
         put?: never;
         post?: never;
         delete?: never;
@@ -228,9 +251,31 @@ export interface paths {
         put?: never;
         /**
          * Adds a feed
-         * @description It is polled soon. Addresses in private networks are refused, unless the console allows them.
+         * @description It is polled soon. Addresses in private networks are refused, also those that a name leads to, unless
+         *     the console allows them.
          */
         post: operations["add_feed"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/feeds/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The list of feeds as a file
+         * @description By channel and address. In CSV, a text that a spreadsheet would take for a formula has a `'` in
+         *     front.
+         */
+        get: operations["export_feeds"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -384,7 +429,8 @@ export interface paths {
         };
         /**
          * Receivers
-         * @description Filtered, sorted and in parts. `total` counts all receivers, `filtered` those that fit.
+         * @description Filtered, sorted and in parts. Those that were removed are a list of their own (`revoked=true`).
+         *     `total` counts all of the list, `filtered` those that fit.
          */
         get: operations["receivers"];
         put?: never;
@@ -404,8 +450,9 @@ export interface paths {
         };
         /**
          * The list of receivers as a file
-         * @description Takes the filters and the order of the list, without its parts. In CSV, a text that a spreadsheet
-         *     would take for a formula has a `'` in front.
+         * @description Takes the filters and the order of the list, without its parts. In CSV, `tags` is an array as JSON
+         *     has it, for a tag may have spaces and commas; `channels` have a space between them. A text that a
+         *     spreadsheet would take for a formula has a `'` in front.
          */
         get: operations["export_receivers"];
         put?: never;
@@ -630,6 +677,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/updates/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The updates of a channel as a file
+         * @description The newest first, at most a million, with how far they got. In CSV, a text that a spreadsheet would
+         *     take for a formula has a `'` in front.
+         */
+        get: operations["export_updates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/updates/{channel}/{seq}": {
         parameters: {
             query?: never;
@@ -731,7 +799,7 @@ export interface components {
         ApiTokens: {
             /** @description In the order in which they were made. */
             items: components["schemas"]["ApiToken"][];
-            /** @description Always null: this list has one part. */
+            /** @description To ask for what comes next; null at the end. */
             next_cursor: string | null;
         };
         /** @description Something was asked of the source. */
@@ -746,27 +814,36 @@ export interface components {
         AuditLine: {
             /** @description What, such as `receiver.disconnect`. */
             action: string;
-            /** @description Who. */
+            /**
+             * @description Who: a person's name; of a token, the name of whose it is; of an attempt to sign in or to set up,
+             *     the name that was given.
+             */
             actor: string;
-            /** @description Where they connected from. */
+            /** @description Where they connected from; empty where it was on the console's own machine. */
             address: string;
             /**
              * Format: int64
              * @description When; Unix milliseconds.
              */
             at_ms: number;
-            /** @description More about it: an object. */
+            /** @description More about it: an object. Lines about the same command have the same `command_id` in it. */
             detail: Record<string, never>;
             /**
              * Format: int64
              * @description Its number, which grows.
              */
             id: number;
-            /** @description How it went: `ok`, or why it did not. */
+            /**
+             * @description How it went: `ok`, or why it did not; `refused` where a name or password was not right, and
+             *     `limited` where there were too many attempts to look at.
+             */
             outcome: string;
             /** @description To what; empty if to nothing in particular. */
             target: string;
-            /** @description By what way: `session`, `token` and its number, `password`, `setup link`, `command line`. */
+            /**
+             * @description By what way: `session`, `token` and its number, `password`, `setup link`, `command line`; `source`
+             *     where it says what became of what somebody asked of it.
+             */
             via: string;
         };
         /** @description Some lines of the audit log. */
@@ -895,7 +972,7 @@ export interface components {
         Channels: {
             /** @description By name. */
             items: components["schemas"]["Channel"][];
-            /** @description Always null: this list has one part. */
+            /** @description To ask for what comes next; null at the end. */
             next_cursor: string | null;
         };
         /** @description Something that was asked of the source. */
@@ -1054,7 +1131,7 @@ export interface components {
         Enrolments: {
             /** @description In the order in which they were made. */
             items: components["schemas"]["Enrolment"][];
-            /** @description Always null: this list has one part. */
+            /** @description To ask for what comes next; null at the end. */
             next_cursor: string | null;
         };
         /** @description A feed. */
@@ -1223,7 +1300,7 @@ export interface components {
         Feeds: {
             /** @description By channel and address. */
             items: components["schemas"]["Feed"][];
-            /** @description Always null: this list has one part. */
+            /** @description To ask for what comes next; null at the end. */
             next_cursor: string | null;
         };
         /** @description The first operator. */
@@ -1481,6 +1558,13 @@ export interface components {
             relays: components["schemas"]["RelayCounts"];
             /** @description The source that publishes. */
             source: components["schemas"]["Source"];
+            /**
+             * Format: int64
+             * @description Since when it is not known how receivers, channels and relays are, because the source is silent or
+             *     the database does not answer: what is said of them is as it was then. Unix milliseconds; null while
+             *     it is known.
+             */
+            unknown_since_ms: number | null;
         };
         /** @description A part of a list. */
         Page: {
@@ -1490,8 +1574,14 @@ export interface components {
             items: components["schemas"]["Receiver"][];
             /** @description To ask for what comes next; null at the end. */
             next_cursor: string | null;
-            /** @description All receivers. */
+            /** @description All receivers of the list: those that were removed, if they are asked for, or all others. */
             total: number;
+            /**
+             * Format: int64
+             * @description Since when it is not known how they are, because the source is silent or the database does not
+             *     answer: all of this is as it was then. Unix milliseconds; null while it is known.
+             */
+            unknown_since_ms: number | null;
         };
         /** @description One step: averages of counts of receivers, and sums of the rest. */
         Point: {
@@ -1791,7 +1881,7 @@ export interface components {
         Relays: {
             /** @description By address. */
             items: components["schemas"]["Relay"][];
-            /** @description Always null: this list has one part. */
+            /** @description To ask for what comes next; null at the end. */
             next_cursor: string | null;
         };
         /**
@@ -1898,7 +1988,11 @@ export interface components {
             /** @description Who. */
             user: components["schemas"]["SessionUser"];
         };
-        /** @description Everything that is watched, as it is: the first event, and after a gap. */
+        /**
+         * @description The overview and the receivers that are watched, as they are: the first event, and after a gap.
+         *     Feeds, relays, and more moves than the overview has, are asked for by their own calls after each
+         *     snapshot; what changes of them then comes with every `Update`.
+         */
         Snapshot: {
             /** @description The overview. */
             overview: components["schemas"]["Overview"];
@@ -1918,7 +2012,7 @@ export interface components {
             public_address: string | null;
             /**
              * Format: int64
-             * @description When it said something last; Unix milliseconds.
+             * @description When it said something last, by its own clock; Unix milliseconds.
              */
             seen_ms: number | null;
             /** @description Its program and version; null if there is none. */
@@ -1992,7 +2086,7 @@ export interface components {
             receivers: components["schemas"]["Receiver"][];
             /** @description All relays, if one of them is different. */
             relays: components["schemas"]["Relay"][] | null;
-            /** @description All receivers; null if no part of the list was asked for. */
+            /** @description All receivers, without those that the filter leaves out for being removed or not; null if no part of the list was asked for. */
             total: number | null;
         };
         /** @description An update with what is in it. */
@@ -2099,7 +2193,7 @@ export interface components {
         Users: {
             /** @description In the order in which they were added. */
             items: components["schemas"]["User"][];
-            /** @description Always null: this list has one part. */
+            /** @description To ask for what comes next; null at the end. */
             next_cursor: string | null;
         };
         /** @description What an operator should change. */
@@ -2120,7 +2214,12 @@ export type $defs = Record<string, never>;
 export interface operations {
     api_tokens: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description What `next_cursor` said. */
+                cursor?: string;
+                /** @description At most so many. */
+                limit?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -2247,9 +2346,50 @@ export interface operations {
             };
         };
     };
+    export_audit: {
+        parameters: {
+            query?: {
+                /** @description Of this actor. */
+                actor?: string;
+                /** @description Of this action. */
+                action?: string;
+                /** @description The form of the file. */
+                format?: "csv" | "json";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                    "application/json": components["schemas"]["AuditLine"][];
+                };
+            };
+            /** @description It was not done, and why */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     channels: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description What `next_cursor` said. */
+                cursor?: string;
+                /** @description At most so many. */
+                limit?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -2435,7 +2575,12 @@ export interface operations {
     };
     enrolments: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description What `next_cursor` said. */
+                cursor?: string;
+                /** @description At most so many. */
+                limit?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -2542,6 +2687,8 @@ export interface operations {
                 cause?: string;
                 /** @description With something left to get, or with nothing. */
                 behind?: boolean;
+                /** @description Those that were removed; without it, or with `false`, all others. */
+                revoked?: boolean;
                 /** @description What they are sorted by. */
                 sort?: "name" | "rung" | "lag" | "rtt" | "since" | "seen" | "enrolled";
                 /** @description In which direction. */
@@ -2586,6 +2733,10 @@ export interface operations {
             query?: {
                 /** @description Of this channel. */
                 channel?: string;
+                /** @description What `next_cursor` said. */
+                cursor?: string;
+                /** @description At most so many. */
+                limit?: number;
             };
             header?: never;
             path?: never;
@@ -2631,6 +2782,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Feed"];
+                };
+            };
+            /** @description It was not done, and why */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    export_feeds: {
+        parameters: {
+            query?: {
+                /** @description Of this channel. */
+                channel?: string;
+                /** @description The form of the file. */
+                format?: "csv" | "json";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                    "application/json": components["schemas"]["Feed"][];
                 };
             };
             /** @description It was not done, and why */
@@ -2968,6 +3153,8 @@ export interface operations {
                 cause?: string;
                 /** @description With something left to get, or with nothing. */
                 behind?: boolean;
+                /** @description Those that were removed; without it, or with `false`, all others. */
+                revoked?: boolean;
                 /** @description What they are sorted by. What is not known comes last. */
                 sort?: "name" | "rung" | "lag" | "rtt" | "since" | "seen" | "enrolled";
                 /** @description In which direction. */
@@ -3021,6 +3208,8 @@ export interface operations {
                 cause?: string;
                 /** @description With something left to get, or with nothing. */
                 behind?: boolean;
+                /** @description Those that were removed; without it, or with `false`, all others. */
+                revoked?: boolean;
                 /** @description What they are sorted by. */
                 sort?: "name" | "rung" | "lag" | "rtt" | "since" | "seen" | "enrolled";
                 /** @description In which direction. */
@@ -3258,7 +3447,12 @@ export interface operations {
     };
     relays: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description What `next_cursor` said. */
+                cursor?: string;
+                /** @description At most so many. */
+                limit?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -3536,6 +3730,40 @@ export interface operations {
             };
         };
     };
+    export_updates: {
+        parameters: {
+            query?: {
+                /** @description Of this channel; needed where there are several. */
+                channel?: string;
+                /** @description The form of the file. */
+                format?: "csv" | "json";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                    "application/json": components["schemas"]["UpdateRow"][];
+                };
+            };
+            /** @description It was not done, and why */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     update: {
         parameters: {
             query?: never;
@@ -3571,7 +3799,12 @@ export interface operations {
     };
     users: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description What `next_cursor` said. */
+                cursor?: string;
+                /** @description At most so many. */
+                limit?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;

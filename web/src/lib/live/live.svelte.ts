@@ -9,6 +9,20 @@ const HIDDEN_GRACE_MS = 3000;
 const QUERY_REST_MS = 350;
 const KEPT_MOVES = 200;
 
+/** A connection that is back within two seconds was never worth a word. */
+const PATIENCE_MS = 2000;
+
+/**
+ * Of when it is what the console says of receivers, channels and relays; null while it is of now. It is of the past when the
+ * source is silent, when the database does not answer, and when the console is out of reach.
+ */
+export function pastOf(overview: Overview | null | undefined, isLost: boolean): number | null {
+  if (!overview) return null;
+  if (overview.unknown_since_ms) return overview.unknown_since_ms;
+  if (overview.source.state !== "ok") return overview.source.seen_ms;
+  return isLost || !overview.database_ok ? overview.as_of_ms : null;
+}
+
 export interface ReceiverNews {
   rows: Receiver[];
   gone: string[];
@@ -31,6 +45,8 @@ function merge(news: readonly Move[], old: Move[]): Move[] {
 class Live {
   state = $state.raw<StreamState>({ kind: "off" });
   overview = $state.raw<Overview | null>(null);
+  /** The console is out of reach, for longer than it takes to come back. */
+  lost = $state(false);
   /** Newest first. */
   moves = $state.raw<Move[]>([]);
   /** Feeds that have changed, by id; null for those that are gone. */
@@ -46,14 +62,19 @@ class Live {
   get skewMs(): number {
     return skew.ms;
   }
+  /** As `pastOf`, for what is shown now. */
+  get past(): number | null {
+    return pastOf(this.overview, this.lost);
+  }
 
   private listener: ReceiverListener | null = null;
   private query = "";
   private queryTimer: ReturnType<typeof setTimeout> | null = null;
   private hiddenTimer: ReturnType<typeof setTimeout> | null = null;
+  private lostTimer: ReturnType<typeof setTimeout> | null = null;
   private tick: ReturnType<typeof setInterval> | null = null;
   private readonly stream = new EventStream({
-    onState: (state) => (this.state = state),
+    onState: (state) => this.notice(state),
     onSignedOut: () => session.lost(),
     onAnswer: (response) => skew.read(response),
     onEvent: (event) => {
@@ -99,6 +120,17 @@ class Live {
 
   retryNow(): void {
     this.stream.retryNow();
+  }
+
+  private notice(state: StreamState): void {
+    this.state = state;
+    if (state.kind === "waiting") this.lostTimer ??= setTimeout(() => (this.lost = true), PATIENCE_MS);
+    // While it connects nothing is known yet, neither of the good nor of the bad.
+    else if (state.kind !== "connecting") {
+      if (this.lostTimer) clearTimeout(this.lostTimer);
+      this.lostTimer = null;
+      if (state.kind !== "paused") this.lost = false;
+    }
   }
 
   private openStream(): void {
