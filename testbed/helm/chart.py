@@ -1,5 +1,6 @@
 """What the tests of the chart share: rendering it, and finding objects in what comes out."""
 
+import functools
 import os
 import pathlib
 import shutil
@@ -22,13 +23,18 @@ def helm(*arguments):
     return done.returncode, done.stdout, done.stderr
 
 
-def rendered(*arguments, release="flexfeed", kubernetes=KUBERNETES, chart=CHART):
-    """What `helm template` makes with these arguments: a list of objects. What fails is an AssertionError."""
-    code, out, complaints = helm(
-        "template", release, chart, "--namespace", "feeds", "--kube-version", kubernetes, *arguments
-    )
+def rendered(*arguments, release="flexfeed", kubernetes=KUBERNETES, chart=CHART, fresh=False):
+    """What `helm template` makes with these arguments: a list of objects. What fails is an AssertionError.
+
+    It is made once for the same arguments, unless `fresh` asks for another time.
+    """
+    words = ("template", release, chart, "--namespace", "feeds", "--kube-version", kubernetes, *arguments)
+    code, out, complaints = helm(*words) if fresh or chart != CHART else _remembered(*words)
     assert code == 0, f"helm template {arguments}: {complaints}"
     return [one for one in yaml.safe_load_all(out) if one]
+
+
+_remembered = functools.cache(helm)
 
 
 def given(*pairs):
@@ -41,22 +47,29 @@ def scenario(name, *arguments, **others):
     return rendered("-f", CHART / "ci" / f"{name}.yaml", *arguments, **others)
 
 
-def refused(*arguments):
+def refused(*arguments, release="flexfeed", kubernetes=KUBERNETES, chart=CHART):
     """Why `helm template` refuses these arguments; an AssertionError if it does not."""
-    code, _, complaints = helm("template", "flexfeed", CHART, "--kube-version", KUBERNETES, *arguments)
+    code, _, complaints = helm("template", release, chart, "--kube-version", kubernetes, *arguments)
     assert code != 0, f"helm template took {arguments}"
     return complaints
 
 
-def notes(*arguments):
-    """What is said after an install with these arguments. Helm says it to clusters only, so a copy of the chart has it in an object."""
+def answered(text, *arguments, expect=0):
+    """What a text of template makes with these arguments, in a copy of the chart that has it; or, with expect=1, why it fails."""
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / "flexfeed"
         shutil.copytree(CHART, copy)
         (copy / "notes.txt").write_text((copy / "templates" / "NOTES.txt").read_text())
-        text = '{{ tpl (.Files.Get "notes.txt") . | toJson }}'
-        (copy / "templates" / "said.yaml").write_text(f"kind: Said\nmetadata: {{name: said}}\ntext: {text}\n")
+        said = f'{{{{ define "said" }}}}{text}{{{{ end }}}}kind: Said\nmetadata: {{name: said}}\ntext: {{{{ include "said" . | toJson }}}}\n'
+        (copy / "templates" / "said.yaml").write_text(said)
+        if expect:
+            return refused(*arguments, chart=copy)
         return find(rendered(*arguments, chart=copy), "Said", "said")["text"]
+
+
+def notes(*arguments):
+    """What is said after an install with these arguments. Helm says it to clusters only."""
+    return answered('{{ tpl (.Files.Get "notes.txt") . }}', *arguments)
 
 
 def kinds(objects):

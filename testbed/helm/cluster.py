@@ -18,11 +18,13 @@ from standby import Standby
 
 # What is broken on purpose: which stage has to notice it, and by what values or by what trick of this program.
 SABOTAGE = {
-    "unhealthy": ("installs", {"source": {"settings": {"database_url": "nonsense"}}}, ""),
+    "unhealthy": ("installs", {"source": {"settings": {"drain_time": "nonsense"}}}, ""),
     "unrestricted": ("installs", {"source": {"hostNetwork": True}}, ""),
-    "no-relay": ("climbs", {"relay": {"enabled": False}}, ""),
+    "no-console": ("answers", {"console": {"enabled": False}}, ""),
+    "no-relay": ("climbs", {"relay": {"enabled": False}, "source": {"service": {"relayNodePort": None}}}, ""),
     "forgets-certificate": ("survives_source", {"source": {"persistence": {"enabled": False}}}, ""),
     "forgets-database": ("survives_database", {"database": {"bundled": {"persistence": {"enabled": False}}}}, ""),
+    "no-secret": ("refuses_password", {}, "no-secret"),
     "no-rollback": ("upgrades", {}, "no-rollback"),
     "wrong-link": ("receives_inside", {}, "wrong-link"),
     "loses-volumes": ("leaves", {}, "loses-volumes"),

@@ -1,11 +1,10 @@
-"""Tests of the chart: what pods may do, what is monitored, what is refused and what is said. They need no cluster."""
+"""Tests of the chart: what pods may do, what is monitored and what is said. They need no cluster."""
 
-import json
 import re
 import unittest
 
 import yaml
-from chart import CHART, ROOT, SCENARIOS, find, given, notes, pods, refused, rendered, scenario
+from chart import CHART, ROOT, SCENARIOS, find, given, notes, pods, rendered, scenario
 
 
 class Rights(unittest.TestCase):
@@ -31,7 +30,7 @@ class Rights(unittest.TestCase):
                         where,
                     )
                 uses_node = spec.get("hostNetwork") or any("hostPath" in one for one in spec.get("volumes", []))
-                if path.name not in ("relay-daemonset.yaml", "receiver-daemonset.yaml", "relay-daemonset-sockets.yaml"):
+                if path.name not in ("relay-daemonset.yaml", "receiver-daemonset.yaml", "relay-daemonset-sockets.yaml", "nodes-network.yaml"):
                     self.assertFalse(uses_node, where)
 
     def test_a_capturing_relay_has_one_right(self):
@@ -101,89 +100,6 @@ class Monitoring(unittest.TestCase):
         self.assertLessEqual(set(re.findall(r'job="([^"]*)"', alerts)) - {"flexfeed-gateway"}, jobs)
 
 
-class Refusals(unittest.TestCase):
-    """Bad values are refused, in words that name them."""
-
-    def test_the_schema_names_what_is_wrong(self):
-        for arguments, words in [
-            (["--set", "surce.enabled=true"], ["surce"]),
-            (["--set", "source.replica=2"], ["source", "replica"]),
-            (["--set", "source.replicas=0"], ["source/replicas", "minimum"]),
-            (["--set-string", "source.enabled=yes"], ["source/enabled", "boolean"]),
-            (["--set", "publicAddress=https://feeds.example.org"], ["publicAddress"]),
-            (["--set", "publicAddress=feeds.example.org/path"], ["publicAddress"]),
-            (["--set", "database.mode=mysql"], ["database/mode", "bundled"]),
-            (["--set", "database.mode=external,database.url=mysql://h/d"], ["database/url"]),
-            (["--set", "image.pullPolicy=Sometimes"], ["image/pullPolicy"]),
-            (["--set", "source.service.type=Loadbalancer"], ["source/service/type"]),
-            (["--set", "source.service.nodePort=70000"], ["source/service/nodePort"]),
-            (["--set", "source.channels[0].name=a b"], ["source/channels/0/name"]),
-            (["--set", "source.channels[0].name=a,source.channels[0].feeds[0].url=ftp://x"], ["feeds/0/url"]),
-            (["--set", "source.channels[0].name=a,source.channels[0].feed[0].url=https://x"], ["feed"]),
-            (["--set", "source.multicastTtl=300"], ["source/multicastTtl"]),
-            (["--set", "source.tls.nextPin=sha256:short"], ["source/tls/nextPin"]),
-            (["--set", "relay.mode=deamonset"], ["relay/mode", "daemonset"]),
-            (["--set", "relay.udpPorts={}"], ["relay/udpPorts"]),
-            (["--set", "receiver.link=https://x"], ["receiver/link"]),
-            (["--set", "receiver.kind=Deployment"], ["receiver/kind", "StatefulSet"]),
-            (["--set", "console.publicUrl=console.example.org"], ["console/publicUrl"]),
-            (["--set", "console.trustedProxies={traefik}"], ["console/trustedProxies/0"]),
-            (["--set", "source.persistence.size=ten"], ["source/persistence/size"]),
-            (["--set", "log.format=xml"], ["log/format"]),
-        ]:
-            with self.subTest(arguments):
-                complaint = refused(*arguments)
-                for word in words:
-                    self.assertIn(word, complaint.replace("/", "/").replace(".", "/"))
-
-    def test_values_that_do_not_go_together_are_named(self):
-        several = ["source.replicas=2", "source.tls.existingSecret=c"]
-        for pairs, words in [
-            (["source.replicas=2", "relay.enabled=false"], ["source.tls.existingSecret"]),
-            ([*several, "database.mode=sqlite"], ["one source"]),
-            (several, ["relay.addresses"]),
-            ([*several, "relay.addresses={a}"], ["relay.addresses"]),
-            (["database.mode=external"], ["database.existingSecret"]),
-            (["database.mode=external", "database.url=postgres://h/d", "database.existingSecret=x"], ["leave out"]),
-            (["database.mode=sqlite", "source.enabled=false"], ["console.enabled"]),
-            (["database.mode=sqlite", "source.persistence.enabled=false"], ["source.persistence.enabled"]),
-            (["receiver.enabled=true"], ["receiver.existingSecret"]),
-            (["console.ingress.enabled=true"], ["console.ingress.host"]),
-            (["console.httpRoute.enabled=true"], ["console.httpRoute.parentRefs"]),
-            (["source.enabled=false", "console.enabled=false"], ["nothing is enabled"]),
-            (["publicAddress=a.example", "source.service.type=NodePort"], ["source.service.nodePort"]),
-            (
-                ["publicAddress=a.example:30433", "source.service.type=NodePort", "source.service.nodePort=30433"],
-                ["source.service.relayNodePort"],
-            ),
-        ]:
-            with self.subTest(pairs):
-                complaint = refused(*given(*pairs))
-                for word in words:
-                    self.assertIn(word, complaint)
-
-    def test_every_value_has_a_place_in_the_schema_and_a_comment(self):
-        schema = json.loads((CHART / "values.schema.json").read_text())
-        values = yaml.safe_load((CHART / "values.yaml").read_text())
-
-        def walk(value, shape, path):
-            if "$ref" in shape:
-                shape = schema["definitions"][shape["$ref"].rsplit("/", 1)[1]]
-            known = shape.get("properties")
-            if known is None or not isinstance(value, dict):
-                return
-            missing = set(known) - set(value) - {"global", "claims"}
-            self.assertFalse(missing, f"{path}: in the schema and without a default: {missing}")
-            self.assertFalse(shape["additionalProperties"], path)
-            for key, inner in value.items():
-                self.assertIn(key, known, path)
-                walk(inner, known[key], f"{path}.{key}")
-
-        # What users write into are no values of the chart's own.
-        schema["definitions"]["resources"] = {}
-        walk(values, schema, "")
-
-
 class Notes(unittest.TestCase):
     """What is said after an install."""
 
@@ -207,7 +123,8 @@ class Notes(unittest.TestCase):
 
     def test_traps_are_warned_about(self):
         for pairs, words in [
-            ([], "publicAddress is not set"),
+            ([], "publicAddress is not set: enrolment links"),
+            (["source.existingConfigSecret=f"], "unless source.toml says"),
             (["console.ingress.enabled=true", "console.ingress.host=c.example"], "http://c.example, without TLS"),
             (["console.service.type=NodePort"], "without TLS"),
             (["console.publicUrl=https://c.example"], "console.trustedProxies is not set"),
@@ -216,9 +133,31 @@ class Notes(unittest.TestCase):
             (["source.persistence.enabled=false"], "another certificate"),
             (["database.bundled.persistence.enabled=false"], "everything is lost"),
             (["database.mode=external", "database.url=postgres://u:p@h/d"], "database.existingSecret"),
+            (["receiver.enabled=true", "receiver.existingSecret=l", "receiver.persistence.enabled=false"], "each new pod is a new receiver"),
+            (["receiver.enabled=true", "receiver.existingSecret=l", "receiver.kind=DaemonSet"], "receiver.persistence.hostPath is not set"),
+            (["receiver.enabled=true", "receiver.existingSecret=l", "receiver.hostNetwork=true", "receiver.httpPort=9"], "at TCP port 9 (receiver.httpLocal)"),
+            (["relay.mode=daemonset"], "at TCP port 8091 (relay.httpLocal)"),
+            (["source.hostNetwork=true"], "at TCP port 8090 (source.httpLocal); the relay at TCP port 8091"),
+            (["source.resources=null"], "source.resources has no limits"),
         ]:
             with self.subTest(pairs):
                 self.assertIn(words, notes(*given(*pairs)))
+        # Where nobody else reaches them, there is nothing to warn of.
+        local = ["source.hostNetwork=true", "source.httpLocal=true", "relay.httpLocal=true"]
+        self.assertNotIn("on all addresses", notes(*given(*local)))
+
+    def test_the_receivers_page_is_where_the_notes_say(self):
+        receiver = ["receiver.enabled=true", "receiver.existingSecret=l", "receiver.httpPort=9000"]
+        for pairs, words in [
+            ([], "http://flexfeed-receiver.feeds/ "),
+            (["receiver.service.port=8080"], "http://flexfeed-receiver.feeds:8080/ "),
+            (["receiver.service.enabled=false"], "port-forward statefulset/flexfeed-receiver 8080:9000"),
+            (["receiver.kind=DaemonSet", "receiver.hostNetwork=true", "receiver.httpLocal=true"], "http://127.0.0.1:9000/ "),
+        ]:
+            with self.subTest(pairs):
+                said = notes(*given(*receiver, *pairs))
+                self.assertIn(words, said)
+                self.assertEqual("http://flexfeed-receiver." in said, words.startswith("http://flexfeed"))
 
 
 if __name__ == "__main__":

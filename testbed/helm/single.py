@@ -133,6 +133,19 @@ class Single:
         if found["metadata"]["uid"] != before:
             raise Failed("the source's pod was replaced")
 
+    def refuses_password(self):
+        """An upgrade with another password than the database has is refused, and changes nothing."""
+        if self.trick == "no-secret":
+            self.cluster.kubectl("delete", "secret", "flexfeed-database")
+        try:
+            self._install(merged(self.values(), {"database": {"bundled": {"password": "another"}}}), verb="upgrade")
+        except Failed as error:
+            if "database.bundled.password" not in str(error):
+                raise
+        else:
+            raise Failed("an upgrade took another password")
+        self._all_there()
+
     def upgrades(self):
         """An upgrade with other settings replaces the source, and a rollback brings the old settings back."""
         before = self.cluster.get("pod", "flexfeed-source-0")["metadata"]["uid"]
@@ -186,8 +199,8 @@ class Single:
         self._all_there()
 
     STAGES = (
-        installs, answers, climbs, survives_source, survives_relay, survives_crash, survives_database, upgrades,
-        receives_inside, leaves,
+        installs, answers, climbs, survives_source, survives_relay, survives_crash, survives_database, refuses_password,
+        upgrades, receives_inside, leaves,
     )
 
     # --- what they are made of

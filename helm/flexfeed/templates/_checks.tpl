@@ -1,48 +1,92 @@
-{{/* What the schema cannot say: values that do not go together. Every mistake is named, with what to do. */}}
+{{/* What the schema cannot say: values that do not go together, and those that would do nothing. Every mistake is named, in a line of its own,
+with what to do. What is switched off is not looked at. */}}
 {{- define "flexfeed.checks" -}}
-{{- $values := .Values -}}
-{{- $wrong := list -}}
-{{- $source := $values.source -}}
-{{- $database := $values.database -}}
-{{- if and $source.enabled (gt (int $source.replicas) 1) -}}
-{{- if eq $database.mode "sqlite" -}}
-{{- $wrong = append $wrong "source.replicas: a database in a file is for one source; set database.mode to bundled or external" -}}
-{{- end -}}
-{{- if not $source.tls.existingSecret -}}
-{{- $wrong = append $wrong "source.replicas: all sources have to show receivers the same certificate; put one into a Secret and name it in source.tls.existingSecret" -}}
-{{- end -}}
-{{- if and (include "flexfeed.sidecar" .) (ne $source.service.type "NodePort") (ne (len $values.relay.addresses) (int $source.replicas)) -}}
-{{- $wrong = append $wrong "relay.addresses: with several sources, name the address of each one's Service, in their order, for each has a relay of its own" -}}
+{{- $wrong := include "flexfeed.wrongNulls" . -}}
+{{- if not (trim $wrong) -}}
+{{- range list "Names" "Labels" "Database" "Source" "SourceService" "Relay" "Console" "Receiver" "Settings" -}}
+{{- $wrong = printf "%s\n%s" $wrong (include (printf "flexfeed.wrong%s" .) $) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq $database.mode "external") (include "flexfeed.needsDatabase" .) (not $database.existingSecret) (not $database.url) -}}
-{{- $wrong = append $wrong "database: mode external needs database.existingSecret (a Secret with the URL) or database.url" -}}
+{{- $lines := list -}}
+{{- range splitList "\n" $wrong }}{{ with trim . }}{{ $lines = append $lines . }}{{ end }}{{ end -}}
+{{- if $lines -}}
+{{- fail (printf "\n\nThese values do not go together:\n- %s\n" (join "\n- " $lines)) -}}
 {{- end -}}
-{{- if and $database.existingSecret $database.url -}}
-{{- $wrong = append $wrong "database: leave out database.url or database.existingSecret" -}}
 {{- end -}}
-{{- if and $values.console.enabled (eq $database.mode "sqlite") (not $source.enabled) -}}
-{{- $wrong = append $wrong "console.enabled: with database.mode sqlite it is inside the source, which source.enabled leaves out" -}}
+
+{{/* The values that null takes away, and that templates cannot do without. */}}
+{{- define "flexfeed.neededValues" -}}
+image image.digests image.pullPolicy serviceAccount serviceAccount.create
+database database.mode database.urlKey database.passwordKey database.bundled database.bundled.image database.bundled.runAsUser
+database.bundled.persistence database.bundled.persistence.enabled database.bundled.persistence.size
+source source.enabled source.replicas source.retention source.hostNetwork source.listenAddress source.httpPort source.httpLocal source.tls
+source.service source.service.type source.service.port source.service.relayPort source.service.externalTrafficPolicy
+source.persistence source.persistence.enabled source.persistence.size source.terminationGracePeriodSeconds source.podDisruptionBudget
+relay relay.enabled relay.mode relay.udpPorts relay.capture relay.httpPort relay.httpLocal
+console console.enabled console.replicas console.service console.service.type console.service.port
+console.ingress console.ingress.enabled console.httpRoute console.httpRoute.enabled console.httpRoute.tls console.podDisruptionBudget
+receiver receiver.enabled receiver.kind receiver.linkKey receiver.hostNetwork receiver.httpPort receiver.httpLocal
+receiver.service receiver.service.enabled receiver.service.port receiver.persistence receiver.persistence.enabled receiver.persistence.size
+log log.format log.level networkPolicy networkPolicy.enabled networkPolicy.databasePort
+serviceMonitor serviceMonitor.enabled serviceMonitor.interval prometheusRule prometheusRule.enabled dashboard dashboard.enabled
 {{- end -}}
-{{- if and (eq $database.mode "sqlite") (not $source.persistence.enabled) $source.enabled -}}
-{{- $wrong = append $wrong "source.persistence.enabled: with database.mode sqlite the volume holds everything" -}}
+
+{{- define "flexfeed.wrongNulls" -}}
+{{- range $path := regexSplit "\\s+" (include "flexfeed.neededValues" .) -1 }}
+{{- $here := $.Values }}
+{{- $parent := $here }}
+{{- range splitList "." $path }}
+{{- $parent = $here }}
+{{- if kindIs "map" $here }}{{ $here = index $here . }}{{ end }}
+{{- end }}
+{{- /* Of a part that is gone as a whole, its name is enough. */}}
+{{- if and (kindIs "invalid" $here) (kindIs "map" $parent) }}
+{{ $path }}: null takes it away, and the chart needs it: leave it out for the default, or give another value
+{{- end }}
+{{- end }}
 {{- end -}}
-{{- if and $values.receiver.enabled (not $values.receiver.link) (not $values.receiver.existingSecret) -}}
-{{- $wrong = append $wrong "receiver: it needs an enrolment link: receiver.existingSecret (a Secret with it) or receiver.link" -}}
+
+{{- define "flexfeed.wrongNames" -}}
+{{- $name := include "flexfeed.fullname" . }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
+fullnameOverride: names of Services begin with a letter, and those of this release would begin with {{ $name | quote }}: set it, or choose another name for the release
+{{- end }}
+{{- range $address := prepend (default list .Values.relay.addresses) .Values.publicAddress }}
+{{- with include "flexfeed.port" (default "" $address) }}
+{{- if or (lt (int .) 1) (gt (int .) 65535) }}
+{{ $address }}: ports are from 1 to 65535
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $values := .Values }}
+{{- if not (or $values.source.enabled $values.console.enabled $values.receiver.enabled (and $values.relay.enabled (eq $values.relay.mode "daemonset"))) }}
+nothing is enabled: set source.enabled, console.enabled, receiver.enabled, or relay.enabled with relay.mode daemonset
+{{- end }}
+{{- if and $values.serviceAccount.annotations (not $values.serviceAccount.create) }}
+serviceAccount.annotations: serviceAccount.create=false makes no ServiceAccount to put them at: annotate your own
+{{- end }}
 {{- end -}}
-{{- if and $values.receiver.link $values.receiver.existingSecret -}}
-{{- $wrong = append $wrong "receiver: leave out receiver.link or receiver.existingSecret" -}}
-{{- end -}}
-{{- if and $values.console.ingress.enabled (not $values.console.ingress.host) -}}
-{{- $wrong = append $wrong "console.ingress.host: name the host that people type" -}}
-{{- end -}}
-{{- if and $values.console.httpRoute.enabled (not $values.console.httpRoute.parentRefs) -}}
-{{- $wrong = append $wrong "console.httpRoute.parentRefs: name the Gateway" -}}
-{{- end -}}
-{{- if not (or $source.enabled $values.console.enabled $values.receiver.enabled (and $values.relay.enabled (eq $values.relay.mode "daemonset"))) -}}
-{{- $wrong = append $wrong "nothing is enabled: set source.enabled, console.enabled, receiver.enabled, or relay.enabled with relay.mode daemonset" -}}
-{{- end -}}
-{{- if $wrong -}}
-{{- fail (printf "\n\nThese values do not go together:\n- %s\n" (join "\n- " $wrong)) -}}
-{{- end -}}
+
+{{/* Labels that the chart selects pods by, or gives to all of its objects. */}}
+{{- define "flexfeed.wrongLabels" -}}
+{{- $values := .Values }}
+{{- $selecting := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" }}
+{{- $own := concat $selecting (list "app.kubernetes.io/version" "app.kubernetes.io/part-of" "app.kubernetes.io/managed-by" "helm.sh/chart") }}
+{{- $given := dict
+  "commonLabels" (list $values.commonLabels $own)
+  "serviceMonitor.labels" (list $values.serviceMonitor.labels $own)
+  "prometheusRule.labels" (list $values.prometheusRule.labels $own)
+  "dashboard.labels" (list $values.dashboard.labels $own)
+  "database.bundled.podLabels" (list $values.database.bundled.podLabels $selecting)
+}}
+{{- range list "source" "relay" "console" "receiver" }}
+{{- $_ := set $given (printf "%s.podLabels" .) (list (index $values .).podLabels $selecting) }}
+{{- end }}
+{{- range $path, $both := $given }}
+{{- range $key, $_ := index $both 0 }}
+{{- if has $key (index $both 1) }}
+{{ $path }}: {{ $key }} is the chart's own: choose another key
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}

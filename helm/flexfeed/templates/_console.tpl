@@ -20,7 +20,7 @@
 {{- if $console.publicUrl -}}
 {{ $console.publicUrl }}
 {{- else if and $console.ingress.enabled $console.ingress.host -}}
-{{ ternary "https" "http" (ne $console.ingress.tlsSecret "") }}://{{ $console.ingress.host }}
+{{ ternary "https" "http" (not (empty $console.ingress.tlsSecret)) }}://{{ $console.ingress.host }}
 {{- else if and $console.httpRoute.enabled $console.httpRoute.hostnames -}}
 {{ ternary "https" "http" $console.httpRoute.tls }}://{{ index $console.httpRoute.hostnames 0 }}
 {{- end -}}

@@ -41,3 +41,31 @@
         path: url
 {{- end }}
 {{- end -}}
+
+{{/* What has to replace pods that opened the database as it was given before. Of passwords that are made nothing is known here; of those that are given
+only the beginning of a hash is shown, with which nobody finds them. */}}
+{{- define "flexfeed.databaseSum" -}}
+{{- with printf "%s%s" (default "" .Values.database.url) (default "" .Values.database.bundled.password) }}
+checksum/database: {{ sha256sum . | trunc 8 | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* The bundled database's password: (list $ the Secret of before, or nothing). The server takes it when its volume is new, and never again. */}}
+{{- define "flexfeed.bundledPassword" -}}
+{{- $top := index . 0 -}}
+{{- $found := default dict (index . 1) -}}
+{{- $database := $top.Values.database -}}
+{{- $given := $database.bundled.password -}}
+{{- $kept := index (default dict $found.data) $database.passwordKey -}}
+{{- if $kept -}}
+{{- $kept = b64dec $kept -}}
+{{- if and $given (ne $given $kept) -}}
+{{- fail (printf "\n\ndatabase.bundled.password: the database has another one, that of the Secret %s, and takes no new one from here. Leave it out, or change it there first: see docs/kubernetes.md, \"The database\"." (include "flexfeed.databaseSecret" $top)) -}}
+{{- end -}}
+{{- $kept -}}
+{{- else if and (not $given) (index (default dict (default dict $found.metadata).annotations) "helm.sh/resource-policy") -}}
+{{- fail (printf "\n\ndatabase.passwordKey: the Secret %s has no key %s, and another password would lock everybody out: give the key that it has" (include "flexfeed.databaseSecret" $top) $database.passwordKey) -}}
+{{- else -}}
+{{- default (randAlphaNum 40) $given -}}
+{{- end -}}
+{{- end -}}

@@ -1,16 +1,13 @@
 {{/* Names, labels and images. */}}
 
+{{/* What names of objects begin with. Names of releases may have dots, those of Services may not; that they begin with a letter is checked. */}}
 {{- define "flexfeed.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
+{{- $full := .Values.fullnameOverride -}}
+{{- if not $full -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- $full = ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
 {{- end -}}
-{{- end -}}
+{{- $full | replace "." "-" | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
 {{/* Of a part: (list $ "source") */}}
@@ -21,6 +18,7 @@ app.kubernetes.io/instance: {{ $top.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
+{{/* Of an object: (list $ "source"), and further labels as a map, if there are any. A key is there once; the chart's own cannot be given (see the checks). */}}
 {{- define "flexfeed.labels" -}}
 {{- $top := index . 0 -}}
 {{ include "flexfeed.selector" . }}
@@ -28,7 +26,9 @@ app.kubernetes.io/version: {{ $top.Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: flexfeed
 app.kubernetes.io/managed-by: {{ $top.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $top.Chart.Name $top.Chart.Version | replace "+" "_" }}
-{{- with $top.Values.commonLabels }}
+{{- $more := dict -}}
+{{- if gt (len .) 2 }}{{ $more = default dict (index . 2) }}{{ end -}}
+{{- with merge (dict) $more (default dict $top.Values.commonLabels) }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -41,11 +41,15 @@ helm.sh/chart: {{ printf "%s-%s" $top.Chart.Name $top.Chart.Version | replace "+
 {{- end -}}
 {{- end -}}
 
-{{/* The image of a program: (list $ "source") */}}
+{{/* The image of a program: (list $ "source"). A digest says all that a tag would. */}}
 {{- define "flexfeed.image" -}}
 {{- $top := index . 0 -}}
 {{- $image := $top.Values.image -}}
 {{- if $image.registry }}{{ trimSuffix "/" $image.registry }}/{{ end -}}
 {{- if $image.prefix }}{{ trimSuffix "/" $image.prefix }}/{{ end -}}
-{{- index . 1 }}:{{ default $top.Chart.AppVersion $image.tag -}}
+{{- with index $image.digests (index . 1) -}}
+{{ index $ 1 }}@{{ . }}
+{{- else -}}
+{{ index . 1 }}:{{ default $top.Chart.AppVersion $image.tag }}
+{{- end -}}
 {{- end -}}

@@ -56,7 +56,7 @@ capabilities:
 {{/* Annotations and labels of a part's pods: (list $ "source" .Values.source (dict further annotations)) */}}
 {{- define "flexfeed.podMeta" -}}
 {{- $part := index . 2 -}}
-{{- $annotations := merge (dict) (index . 3) $part.podAnnotations -}}
+{{- $annotations := merge (dict) (index . 3) (default dict $part.podAnnotations) -}}
 {{- with $annotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
@@ -64,44 +64,9 @@ annotations:
 labels:
   {{- /* Not the chart's version: pods are not to be replaced because of it alone. */}}
   {{- include "flexfeed.selector" (list (index . 0) (index . 1)) | nindent 2 }}
-  {{- with (index . 0).Values.commonLabels }}
+  {{- with merge (dict) (default dict $part.podLabels) (default dict (index . 0).Values.commonLabels) }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-  {{- with $part.podLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- end -}}
-
-{{/* A probe of a page: (list "/readyz" "http" failureThreshold periodSeconds) */}}
-{{- define "flexfeed.probe" -}}
-httpGet:
-  path: {{ index . 0 }}
-  port: {{ index . 1 }}
-periodSeconds: {{ index . 3 }}
-timeoutSeconds: 3
-failureThreshold: {{ index . 2 }}
-{{- end -}}
-
-{{/* Settings as variables: (list "FLEXFEED_RELAY_" map). A list becomes one with commas. */}}
-{{- define "flexfeed.variables" -}}
-{{- $prefix := index . 0 -}}
-{{- range $key, $value := index . 1 }}
-- name: {{ $prefix }}{{ $key | upper | replace "-" "_" }}
-  value: {{ include "flexfeed.text" $value | quote }}
-{{- end }}
-{{- end -}}
-
-{{/* A value as text: numbers as they are written (large ones without an exponent), lists with commas. */}}
-{{- define "flexfeed.text" -}}
-{{- if kindIs "slice" . -}}
-{{- $parts := list -}}
-{{- range . }}{{ $parts = append $parts (include "flexfeed.text" .) }}{{ end -}}
-{{- join "," $parts -}}
-{{- else if kindIs "float64" . -}}
-{{- if eq . (floor .) }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
-{{- else -}}
-{{- . | toString -}}
-{{- end -}}
 {{- end -}}
 
 {{- define "flexfeed.volumeClaim" -}}
@@ -115,4 +80,11 @@ failureThreshold: {{ index . 2 }}
     resources:
       requests:
         storage: {{ .size }}
+{{- end -}}
+
+
+{{/* Whether the cluster reaches the receiver by a Service. */}}
+{{- define "flexfeed.receiverReached" -}}
+{{- $receiver := .Values.receiver -}}
+{{- if and $receiver.enabled $receiver.service.enabled (not $receiver.httpLocal) }}yes{{ end -}}
 {{- end -}}

@@ -53,7 +53,7 @@
 {{- $top := index . 0 -}}
 {{- $number := index . 1 -}}
 {{- $values := $top.Values -}}
-{{- $addresses := $values.relay.addresses -}}
+{{- $addresses := default list $values.relay.addresses -}}
 {{- $service := $values.source.service -}}
 {{- $inside := "127.0.0.1:2268" -}}
 {{- if not $values.relay.enabled -}}
@@ -73,9 +73,9 @@
 {{- end -}}
 
 {{- define "flexfeed.multicastTtl" -}}
-{{- $given := .Values.source.multicastTtl | toString -}}
-{{- if ne $given "" -}}
-{{- include "flexfeed.text" .Values.source.multicastTtl -}}
+{{- $given := .Values.source.multicastTtl -}}
+{{- if not (or (kindIs "invalid" $given) (eq (toString $given) "")) -}}
+{{- include "flexfeed.text" $given -}}
 {{- else if and .Values.relay.enabled (eq .Values.relay.mode "daemonset") -}}
 64
 {{- else -}}
@@ -110,7 +110,7 @@
 {{- $_ := set $keys "cert" "/etc/flexfeed/tls/tls.crt" -}}
 {{- $_ := set $keys "key" "/etc/flexfeed/tls/tls.key" -}}
 {{- end -}}
-{{- range $key, $value := $source.settings }}{{ $_ := set $keys ($key | replace "-" "_") $value }}{{ end -}}
+{{- range $key, $value := $source.settings }}{{ $_ := set $keys $key $value }}{{ end -}}
 {{- range $key := keys $keys | sortAlpha -}}
 {{ $key }} = {{ include "flexfeed.toml" (index $keys $key) }}
 {{ end -}}

@@ -1,0 +1,223 @@
+"""Tests of the chart: what the programs are told. They need no cluster."""
+
+import base64
+import json
+import tomllib
+import unittest
+
+import yaml
+from chart import CHART, SCENARIOS, container, find, given, kinds, pods, refused, rendered, scenario, variables
+
+PIN = "sha256:" + "A" * 43
+
+
+def settings(objects, replica=0, name="flexfeed-source"):
+    """The source's settings file of that replica."""
+    files = find(objects, "Secret", f"{name}-config")["stringData"]
+    return tomllib.loads(files[f"{name}-{replica}.toml"])
+
+
+class Settings(unittest.TestCase):
+    """What the programs are told."""
+
+    def test_channels_and_settings_reach_the_source(self):
+        told = settings(scenario("external-database"))
+        channels = told.pop("channel")
+        self.assertEqual(
+            told,
+            {
+                "amt_relay": "feeds.example.org:2268=127.0.0.1:2268",
+                "contact": "mailto:feeds@example.org",
+                "heartbeat_ms": "2000",
+                "min_poll_interval": "30s",
+                "multicast_ttl": "0",
+                "no_replicate": False,
+                "public_address": "feeds.example.org:443",
+                "rate": "20M",
+                "retention": "1000000",
+                "retention_age": "90d",
+            },
+        )
+        self.assertEqual(
+            channels,
+            [
+                {
+                    "name": "lore",
+                    "groups": ["232.70.70.1:4434"],
+                    "feed": [{"url": "https://lore.kernel.org/all/new.atom", "min_interval": "20s"}],
+                },
+                {
+                    "name": "news",
+                    "rate": "5M",
+                    "keep": "100000,30d",
+                    "private": True,
+                    "feed": [
+                        {"url": "https://someone:secret@example.org/news.atom", "interval": "2m"},
+                        {"url": "http://10.0.0.7/inside.atom", "local": True},
+                    ],
+                },
+            ],
+        )
+
+    def test_public_address_gets_the_port_that_receivers_need(self):
+        for arguments, address, relay in [
+            (["publicAddress=a.example"], "a.example:4433", "a.example:2268"),
+            (["publicAddress=a.example:443"], "a.example:443", "a.example:2268"),
+            (["publicAddress=192.0.2.7", "source.service.port=443"], "192.0.2.7:443", "192.0.2.7:2268"),
+            (["publicAddress=2001:db8::7"], "[2001:db8::7]:4433", "[2001:db8::7]:2268"),
+            (["publicAddress=[2001:db8::7]:443"], "[2001:db8::7]:443", "[2001:db8::7]:2268"),
+            (["publicAddress=a.example", "relay.addresses={b.example:9}"], "a.example:4433", "b.example:9"),
+        ]:
+            with self.subTest(arguments):
+                told = settings(rendered(*given(*arguments)))
+                self.assertEqual((told["public_address"], told["amt_relay"]), (address, f"{relay}=127.0.0.1:2268"))
+        told = settings(scenario("nodeport"))
+        self.assertEqual(told["public_address"], "node.example.org:30433")
+        self.assertEqual(told["amt_relay"], "node.example.org:30268=127.0.0.1:2268")
+        self.assertNotIn("amt_relay", settings(rendered()), "without a public address, nobody can reach the relay")
+
+    def test_texts_cannot_break_out_of_the_settings_file(self):
+        nasty = 'https://example.org/"\\\n[[channel]]\nname = "x"\t\u2028'
+        channels = [{"name": "a", "keep": nasty, "feeds": [{"url": nasty}]}]
+        for key in ("source.channels", "source.settings"):
+            value = channels if key == "source.channels" else {"qlog": nasty, "amt_relay": [nasty, "x"]}
+            told = settings(rendered("--set-json", f"{key}={json.dumps(value)}"))
+            with self.subTest(key):
+                if key == "source.settings":
+                    self.assertEqual((told["qlog"], told["amt_relay"]), (nasty, [nasty, "x"]))
+                else:
+                    self.assertEqual(told["channel"], [{"name": "a", "keep": nasty, "feed": [{"url": nasty}]}])
+
+    def test_every_standby_is_told_of_its_own_relay(self):
+        objects = scenario("standby")
+        self.assertEqual(settings(objects, 0)["amt_relay"], "192.0.2.1=127.0.0.1:2268")
+        self.assertEqual(settings(objects, 1)["amt_relay"], "192.0.2.2:2268=127.0.0.1:2268")
+        for number in (0, 1):
+            told = settings(objects, number)
+            self.assertEqual((told["cert"], told["key"]), ("/etc/flexfeed/tls/tls.crt", "/etc/flexfeed/tls/tls.key"))
+        seen = variables(container(find(objects, "StatefulSet", "flexfeed-source"), "source"))
+        self.assertEqual(seen["FLEXFEED_CONFIG"], "/etc/flexfeed/config/$(POD_NAME).toml")
+        by_node = variables(container(find(scenario("standby-nodeport"), "StatefulSet", "flexfeed-source"), "source"))
+        self.assertEqual(by_node["FLEXFEED_AMT_RELAY"], "$(HOST_IP):30268=127.0.0.1:2268")
+
+    def test_passwords_are_read_from_files(self):
+        for name in ("default", "external-database"):
+            objects = scenario(name)
+            for kind, part in (("StatefulSet", "source"), ("Deployment", "console")):
+                workload = find(objects, kind, f"flexfeed-{part}")
+                holder = container(workload, part)
+                seen = variables(holder)
+                self.assertEqual(seen["DATABASE_URL"], "", "the image may have a default, which must not win")
+                path = seen["DATABASE_URL_FILE"]
+                mount = next(one for one in holder["volumeMounts"] if path.startswith(one["mountPath"] + "/"))
+                volumes = workload["spec"]["template"]["spec"]["volumes"]
+                volume = next(one for one in volumes if one["name"] == mount["name"])["secret"]
+                self.assertEqual(path, f"{mount['mountPath']}/{volume['items'][0]['path']}")
+                wanted = ("flexfeed-database", "DATABASE_URL") if name == "default" else ("flexfeed-db", "url")
+                self.assertEqual((volume["secretName"], volume["items"][0]["key"]), wanted)
+
+    def test_the_bundled_database_and_its_url_have_one_password(self):
+        data = find(scenario("default"), "Secret", "flexfeed-database")["data"]
+        text = {key: base64.b64decode(value).decode() for key, value in data.items()}
+        self.assertRegex(text["password"], "^[A-Za-z0-9]{40}$")
+        self.assertEqual(
+            text["DATABASE_URL"], f"postgresql://flexfeed:{text['password']}@flexfeed-postgres:5432/flexfeed"
+        )
+        fixed = find(rendered("--set", "database.bundled.password=abc"), "Secret", "flexfeed-database")["data"]
+        self.assertEqual(base64.b64decode(fixed["password"]), b"abc")
+        own = rendered("--set", "database.existingSecret=mine")
+        self.assertNotIn("Secret/flexfeed-database", kinds(own))
+
+    def test_what_the_chart_knows_is_said_beside_a_file_of_others(self):
+        objects = scenario("existing-config")
+        self.assertNotIn("Secret/flexfeed-source-config", kinds(objects))
+        workload = find(objects, "StatefulSet", "flexfeed-source")
+        source = container(workload, "source")
+        seen = variables(source)
+        self.assertLessEqual(
+            {
+                "FLEXFEED_CONFIG": "/etc/flexfeed/config/source.toml",
+                "FLEXFEED_PUBLIC_ADDRESS": "feeds.example.org:4433",
+                "FLEXFEED_AMT_RELAY": "relay.example.org=127.0.0.1:2268",
+                "FLEXFEED_MULTICAST_TTL": "0",
+                "FLEXFEED_CERT": "/etc/flexfeed/tls/tls.crt",
+                "FLEXFEED_KEY": "/etc/flexfeed/tls/tls.key",
+                "FLEXFEED_NEXT_PIN": PIN,
+            }.items(),
+            seen.items(),
+        )
+        mounts = {one["name"]: one["mountPath"] for one in source["volumeMounts"]}
+        self.assertEqual(mounts["tls"], "/etc/flexfeed/tls")
+        volumes = {one["name"]: one for one in workload["spec"]["template"]["spec"]["volumes"]}
+        self.assertEqual(volumes["config"]["secret"]["secretName"], "own-settings")
+        bare = rendered("--set", "source.existingConfigSecret=own")
+        seen = variables(container(find(bare, "StatefulSet", "flexfeed-source"), "source"))
+        for name in ("PUBLIC_ADDRESS", "AMT_RELAY", "CERT", "KEY", "NEXT_PIN"):
+            self.assertNotIn(f"FLEXFEED_{name}", seen, "what nobody said must not hide what the file says")
+        ours = variables(container(find(scenario("standby"), "StatefulSet", "flexfeed-source"), "source"))
+        self.assertNotIn("FLEXFEED_CERT", ours, "the chart's own file has it")
+
+    def test_a_variable_is_there_once(self):
+        for path in SCENARIOS:
+            for name, _, spec in pods(rendered("-f", path)):
+                for one in spec["containers"]:
+                    names = [entry["name"] for entry in one.get("env", [])]
+                    self.assertEqual(len(names), len(set(names)), f"{path.name}: {name}")
+        for part, name in (
+            ("source", "FLEXFEED_HTTP"), ("source", "DATABASE_URL_FILE"), ("relay", "FLEXFEED_RELAY_LISTEN"),
+            ("relay", "FLEXFEED_RELAY_MTU"), ("console", "FLEXFEED_CONSOLE_LOG_LEVEL"), ("receiver", "FLEXFEED_NAME"),
+            ("database.bundled", "PGDATA"),
+        ):  # fmt: skip
+            with self.subTest(name):
+                values = [f"{part}.extraEnv[0].name={name}", "relay.settings.mtu=1400"]
+                values += ["receiver.enabled=true", "receiver.existingSecret=l"]
+                self.assertIn(f"{part}.extraEnv: {name} is there already", refused(*given(*values)))
+        twice = ["source.extraEnv[0].name=TZ", "source.extraEnv[1].name=TZ"]
+        self.assertIn("source.extraEnv: TZ", refused(*given(*twice)))
+
+    def test_relays_of_others_are_named_in_the_settings(self):
+        told = settings(rendered(*given("relay.enabled=false", "source.settings.amt_relay=r.example")))
+        self.assertEqual(told["amt_relay"], "r.example")
+        several = rendered("-f", CHART / "ci" / "standby-nodeport.yaml", "--set", "source.settings.amt_relay=r.example")
+        self.assertNotIn("FLEXFEED_AMT_RELAY", variables(container(find(several, "StatefulSet", "flexfeed-source"), "source")))
+
+    def test_settings_of_relay_console_and_database(self):
+        relay = find(scenario("relay-daemonset"), "DaemonSet", "flexfeed-relay")
+        seen = variables(container(relay, "relay"))
+        self.assertEqual(seen["FLEXFEED_RELAY_MAX_GATEWAYS"], "20000")
+        self.assertEqual(seen["FLEXFEED_RELAY_DENY"], "10.0.0.0/8,192.168.0.0/16")
+        self.assertEqual((seen["FLEXFEED_RELAY_CAPTURE"], seen["FLEXFEED_RELAY_NATIVE_INTERFACE"]), ("true", "eth1"))
+        console = variables(container(find(scenario("external-database"), "Deployment", "flexfeed-console"), "console"))
+        self.assertEqual(console["FLEXFEED_CONSOLE_SESSION_TIME"], "8h")
+        self.assertEqual(console["FLEXFEED_CONSOLE_TRUSTED_PROXY"], "10.0.0.0/8,fd00::/8")
+        self.assertEqual(console["FLEXFEED_CONSOLE_PUBLIC_URL"], "https://console.example.org")
+        postgres = container(find(scenario("everything"), "StatefulSet", "flexfeed-feeds-postgres"), "postgres")
+        self.assertEqual(postgres["args"], ["-c", "max_connections=50", "-c", "shared_buffers=256MB"])
+
+    def test_pods_are_replaced_when_their_settings_change_and_only_then(self):
+        def sums(*pairs):
+            found = {}
+            for one in rendered(*given(*pairs), fresh=True):
+                if one["kind"] in ("StatefulSet", "Deployment"):
+                    found[one["metadata"]["name"]] = yaml.safe_dump(one["spec"]["template"])
+            return found
+
+        before, same = sums("publicAddress=a.example"), sums("publicAddress=a.example")
+        self.assertEqual(before, same)
+        after = sums("publicAddress=b.example")
+        self.assertNotEqual(before["flexfeed-source"], after["flexfeed-source"])
+        self.assertEqual(before["flexfeed-console"], after["flexfeed-console"])
+        self.assertEqual(before["flexfeed-postgres"], after["flexfeed-postgres"])
+        # Who opens the database is replaced with its URL or password; of a password that is made, nothing shows.
+        one = sums("database.mode=external", "database.url=postgres://u:p@a/d")
+        other = sums("database.mode=external", "database.url=postgres://u:p@b/d")
+        given_one, given_other = sums("database.bundled.password=a"), sums("database.bundled.password=b")
+        for name in ("flexfeed-source", "flexfeed-console"):
+            self.assertNotEqual(one[name], other[name])
+            self.assertNotEqual(given_one[name], given_other[name])
+            self.assertNotIn("checksum/database", before[name])
+        self.assertEqual(given_one["flexfeed-postgres"], given_other["flexfeed-postgres"])
+
+
+if __name__ == "__main__":
+    unittest.main()
