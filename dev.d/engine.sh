@@ -1,8 +1,11 @@
 # Part of ./dev: finds a Docker engine, and a client that can build for it; makes a base image where none can be pulled.
-# shellcheck shell=sh disable=SC2034,SC2154 # docker, base_image: read by images.sh; root, target, sysroot, have, say, step, fail: from ../dev and needs.sh
+# shellcheck shell=sh disable=SC2034,SC2154 # docker, base_image: read by images.sh; root, target, sysroot, have, say, step, fail: from ../dev and needs.sh; has_go: from kube.sh
 
 # Where Debian has what a base image is made of, if it is not the release that this machine runs.
 base_suite=${FLEXFEED_BASE_SUITE:-}
+
+# The release of Compose that is built where Docker has none of version 2.
+compose_version=2.40.3
 
 # engine_answers: whether there is a Docker engine that this user may use.
 engine_answers() {
@@ -59,4 +62,25 @@ local_base() {
 	mmdebstrap --quiet "$@" "$suite" "$scratch/base.tar" && docker import -c 'CMD ["bash"]' "$scratch/base.tar" "$base_image" >/dev/null || made=1
 	rm -rf "$scratch"
 	[ "$made" = 0 ] || fail 1 'the base image could not be made; what mmdebstrap says is above'
+}
+
+# find_compose: makes Compose of release 2 available to the tests where Docker has no such plugin, building it into the target
+# folder if there is a Go that can.
+find_compose() {
+	! docker compose version >/dev/null 2>&1 || return 0
+	export FLEXFEED_COMPOSE="$target/tools/bin/docker-compose"
+	[ "$("$FLEXFEED_COMPOSE" version --short 2>/dev/null)" != "$compose_version" ] || return 0
+	has_go || return 0
+	step "Building Compose $compose_version into $target/tools (once; some minutes)"
+	scratch=$(mktemp -d)
+	# A module of its own, because theirs replaces some that it depends on, which go install refuses.
+	(
+		cd "$scratch"
+		go mod init compose
+		go get "github.com/docker/compose/v2/cmd@v$compose_version"
+		mkdir -p "$target/tools/bin"
+		CGO_ENABLED=0 go build -mod=mod -trimpath -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=$compose_version" \
+			-o "$FLEXFEED_COMPOSE" github.com/docker/compose/v2/cmd
+	) || say '!!! It could not be built; the reason is above.'
+	rm -rf "$scratch"
 }

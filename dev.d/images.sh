@@ -37,7 +37,12 @@ images() {
 		[ -x "$prebuilt/$program" ] || fail 2 "there is no $program in $prebuilt: build the programs first"
 	done
 	find_builder
-	set -- --file "$root/deploy/docker/Dockerfile" --build-arg "VERSION=$(version)" --build-arg "REVISION=$(git -C "$root" rev-parse HEAD 2>/dev/null)"
+	# What is built of changes that nobody has committed says so.
+	revision=$(git -C "$root" rev-parse HEAD 2>/dev/null) && { git -C "$root" diff --quiet HEAD 2>/dev/null || revision=$revision-changed; }
+	set -- --file "$root/deploy/docker/Dockerfile" --build-arg "VERSION=$(version)" --build-arg "REVISION=$revision" \
+		--build-arg "CREATED=$(git -C "$root" show -s --format=%cI HEAD 2>/dev/null)" --build-arg "SOURCE_URL=${FLEXFEED_SOURCE_URL:-}"
+	# Some builders of buildx leave what they made where it was made, unless they are told.
+	! "$builder" buildx version >/dev/null 2>&1 || set -- "$@" --load
 	if [ -n "$with_local_base" ]; then
 		local_base
 		set -- "$@" --build-arg "BASE_IMAGE=$base_image" --build-arg "RUST_IMAGE=$base_image" --build-arg "NODE_IMAGE=$base_image"
@@ -84,6 +89,7 @@ test_docker() {
 		say '!!! Install and start one (apt-get install docker.io), run ./dev images, then this again.'
 		return 0
 	fi
+	find_compose
 	step 'Testing images and compose on a Docker engine'
 	(cd "$root/testbed/docker" && PYTHONDONTWRITEBYTECODE=1 python3 -m run "$@")
 }

@@ -556,6 +556,15 @@ stand_in docker 'echo 20.10.24'
 dev test-docker test_image
 ends 0
 says 'tested -m run test_image'
+says_not 'Building Compose'
+stand_in docker 'case $1 in compose) exit 1 ;; *) echo 20.10.24 ;; esac'
+dev test-docker
+ends 0
+says_not 'Building Compose'
+stand_in go 'case $1 in env) echo go1.26.8 ;; *) exit 1 ;; esac'
+dev test-docker
+ends 0
+says 'Building Compose 2.40.3' '!!! It could not be built' 'tested -m run'
 
 # --- the tarball is packed of what is built, and tried only where there is one
 machine
@@ -565,6 +574,14 @@ says "no flexfeed-source in $machine/nowhere"
 dev test-tarball "$machine/none.tar.gz"
 ends 2
 says "there is no $machine/none.tar.gz"
+# shellcheck disable=SC2086 # a list
+install $all_build $all_web
+rust 1.94.0
+stand_in c++ 'case $* in *-static*) exit 1 ;; esac'
+dev tarball
+ends 2
+says 'cannot link C++ statically' 'libstdc++-*-dev'
+
 # --- the chart needs Helm, or a Go that builds it, and Python
 machine
 dev helm

@@ -11,6 +11,10 @@ PREFIX = os.environ.get("FLEXFEED_IMAGE_PREFIX", "flexfeed")
 TAG = os.environ.get("FLEXFEED_TAG", "latest")
 
 
+# Whether what is not here must not be left out of the tests.
+COMPLETE = bool(os.environ.get("FLEXFEED_REQUIRE_PEERS"))
+
+
 class Failed(Exception):
     """A command of Docker that did not succeed; says what it said."""
 

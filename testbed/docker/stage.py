@@ -59,6 +59,14 @@ class Receiver:
         options = [*self._given, *volume]
         self.container = Container.run(self.name, image("receiver"), self._link, options=options)
 
+    def again(self, link=None):
+        """Makes its container anew, perhaps with another link. What it was delivered before does not count."""
+        log = f"{self.folder}/deliveries"
+        if os.path.exists(log):
+            os.remove(log)
+        self._link = link or self._link
+        self.run()
+
     def forget(self):
         """Removes its container and its volume."""
         self.container.remove()
@@ -186,9 +194,10 @@ class Stage:
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def link(self, host=None, port=4433):
+    def link(self, host=None, port=4433, limit=None):
         """An enrolment link; for receivers that reach the source elsewhere than all others, with that address."""
         more = ["--public-address", f"{host}:{port}"] if host else []
+        more += ["--limit", str(limit)] if limit else []
         told = docker(
             "exec", self.source.name, "/usr/bin/flexfeed-source", "token", "create", "--json", *more
         )

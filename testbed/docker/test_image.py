@@ -66,6 +66,13 @@ class Image(unittest.TestCase):
                 labels = config["Labels"]
                 self.assertEqual(labels["org.opencontainers.image.version"], version)
                 self.assertEqual(labels["org.opencontainers.image.licenses"], "Apache-2.0 OR MIT")
+                for label in ("title", "description", "vendor"):
+                    self.assertTrue(labels[f"org.opencontainers.image.{label}"], label)
+                # Empty where the builder was not told, and then they are no times and addresses at all.
+                self.assertRegex(labels["org.opencontainers.image.revision"], r"^([0-9a-f]{40}(-changed)?)?$")
+                self.assertRegex(labels["org.opencontainers.image.created"], r"^(\d{4}-\d\d-\d\dT[\d:]{8}(Z|[+-][\d:]{5}))?$")
+                for label in ("source", "url", "documentation"):
+                    self.assertRegex(labels[f"org.opencontainers.image.{label}"], r"^(https?://\S+)?$")
 
     def test_the_receiver_is_small(self):
         """Compressed, as it is sent to a registry."""

@@ -3,12 +3,20 @@
 import os
 import subprocess
 import unittest
+from xml.etree import ElementTree
 
-from engine import RUN, Container, TooLate, docker, image, wait
+from engine import COMPLETE, RUN, Container, TooLate, docker, image, wait
 from stage import CONTAINED, Network, Stage, free_port
 
 # Who is not on a rung by then does not get there for what was broken on purpose. It is many times what the rung takes.
 IN_VAIN = 25
+
+
+def atom_ids(document):
+    """The ids of an Atom file's entries."""
+    atom = "{http://www.w3.org/2005/Atom}"
+    entries = ElementTree.fromstring(document).iter(f"{atom}entry")
+    return {entry.findtext(f"{atom}id") for entry in entries}
 
 
 def everything(stage, seconds=90):
@@ -25,7 +33,8 @@ class Killed(unittest.TestCase):
         """`docker kill` of relay, source and one receiver while entries come."""
         with Stage(fails=not volume_kept) as stage:
             for name in ("r1", "r2", "r3"):
-                stage.receiver(name)
+                # Nobody gets by asking for all what a cursor is for.
+                stage.receiver(name, settings=["FLEXFEED_HISTORY=100"])
             for receiver in stage.receivers:
                 receiver.wait_rung("amt")
             stage.feed.rate(20)
@@ -98,9 +107,10 @@ class Found(unittest.TestCase):
             stage.feed.add(50)
             everything(stage)
 
-    @unittest.skipUnless(os.geteuid() == 0, "only root can make the interface that a macvlan network needs")
+    @unittest.skipUnless(os.geteuid() == 0 or COMPLETE, "only root can make the interface that a macvlan network needs")
     def test_multicast_by_macvlan(self):
         """On a network of the driver macvlan, which has the machine's own segment."""
+        self.assertEqual(os.geteuid(), 0, "only root can make the interface that a macvlan network needs")
         parent, other = f"{RUN}m", f"{RUN}n"
         subprocess.run(["ip", "link", "add", parent, "type", "veth", "peer", "name", other], check=True)
         try:
@@ -127,47 +137,82 @@ class Found(unittest.TestCase):
 class Alone(unittest.TestCase):
     """What the receiver's image promises beside that."""
 
-    def test_without_a_volume_it_catches_up_after_a_crash(self):
-        """It has no volume of its own name: what Docker gives it stays with the container; a new container gets what is kept."""
-        with Stage() as stage:
-            one = stage.receiver("bare", data=False)
+    def play(self, history=()):
+        """A receiver without a volume of its own name: what Docker gives it stays with the container; a new container gets all that
+        the source has kept, what came while there was none included."""
+        with Stage(fails=bool(history)) as stage:
+            one = stage.receiver("bare", data=False, settings=history)
             one.wait_all(stage.feed.all())
             one.container.kill()
             stage.feed.add(130)
             one.container.start()
             everything(stage)
             one.container.remove()
-            one.run()
-            newest = stage.feed.all()[-100:]
-            wait("the newest entries in its feed file", lambda: all(i in one.ask("/feeds/lore.atom") for i in newest[-50:]))
+            stage.feed.add(130)
+            one.again()
+            everything(stage, IN_VAIN if history else 90)
+            # The file is of the same updates: it has its last 500 entries, and these are fewer.
+            wait("all entries in its feed file", lambda: atom_ids(one.ask("/feeds/lore.atom")) == set(stage.feed.all()))
+
+    def test_without_a_volume_it_catches_up_after_a_crash(self):
+        """By the image's own settings."""
+        self.play()
+
+    def test_without_a_volume_the_last_hundred_are_not_enough(self):
+        """The same, but for what the image asks for: this has to fail, or the test above says nothing."""
+        with self.assertRaisesRegex(AssertionError, "are missing"):
+            self.play(["FLEXFEED_HISTORY=100"])
+
+    def test_a_link_that_is_used_up_is_told_with_the_way_out(self):
+        """A link for one receiver, and a container of it that is made anew without its volume. With a link without a limit it comes in."""
+        with Stage(relay=False) as stage:
+            one = stage.receiver("once", data=False, link=stage.link(limit=1))
+            one.wait_all(stage.feed.all())
+            one.container.remove()
+            one.again()
+            self.assertEqual(one.container.wait_ended(), 1)
+            told = one.container.logs()
+            for part in ("as many receivers as it was made for", "docker run -v feeds:/data", "without --limit"):
+                self.assertIn(part, told)
+            one.container.remove()
+            one.again(stage.link())
+            everything(stage)
 
     def test_an_unwritable_folder_names_the_user_to_run_as(self):
-        """And with that user it works; another user than the folder's fails, or the test would say nothing."""
+        """And with that user it works; another user than the folder's fails, or the test would say nothing. The folder of root is
+        what Docker makes where there is none."""
         with Stage(relay=False) as stage:
-            folder = f"/tmp/{RUN}-owned"
-            os.makedirs(folder, mode=0o755)
+            link = stage.link()
+            source = ["--multicast-ttl", "0", "--feed", "http://192.0.2.1/feed", "--allow-private-feed"]
+            programs = {"receiver": ([link], "lore.atom"), "source": (source, "enrolment-link")}
+            for name, (command, made) in programs.items():
+                for owner in ("4321:4322", "0:0"):
+                    with self.subTest(f"{name}, {owner}"):
+                        self.unwritable(stage, name, command, made, owner)
+
+    def unwritable(self, stage, name, command, made, owner):
+        """One program, one owner; `made` is a file that it makes when it runs."""
+        folder = f"/tmp/{RUN}-owned"
+        os.makedirs(folder, mode=0o755)
+        try:
+            os.chown(folder, *map(int, owner.split(":")))
+            options = [*CONTAINED, "--network", stage.home.name, "-v", f"{folder}:/data"]
+            wrong = Container.run("wrong", image(name), *command, options=options)
             try:
-                os.chown(folder, 4321, 4322)
-                link = stage.link()
-                options = [*CONTAINED, "--network", stage.home.name, "-v", f"{folder}:/data"]
-                wrong = Container.run("wrong", image("receiver"), link, options=options)
-                try:
-                    self.assertEqual(wrong.wait_ended(), 1)
-                    told = wrong.logs()
-                    self.assertIn("docker run --user 4321:4322", told)
-                    self.assertIn("/data belongs to 4321:4322", told)
-                finally:
-                    wrong.remove()
-                right = Container.run(
-                    "right", image("receiver"), link, options=[*options, "--user", "4321:4322"]
-                )
-                try:
-                    right.wait_for("enrolled" if "enrolled" in right.logs() else "connected")
-                    wait("its feed file", lambda: os.path.exists(f"{folder}/lore.atom"))
-                finally:
-                    right.remove()
+                self.assertEqual(wrong.wait_ended(), 1)
+                told = wrong.logs()
+                self.assertIn(f"docker run --user {owner} ", told)
+                self.assertIn(f"/data belongs to {owner}", told)
+                self.assertIn("chown -R 65532:65532 /data", told)
             finally:
-                subprocess.run(["rm", "-rf", folder], check=False)
+                wrong.remove()
+            right = Container.run("right", image(name), *command, options=[*options, "--user", owner])
+            try:
+                wait(f"the file {made}", lambda: os.path.exists(f"{folder}/{made}"))
+            finally:
+                right.remove()
+        finally:
+            subprocess.run(["rm", "-rf", folder], check=False)
 
 
 if __name__ == "__main__":

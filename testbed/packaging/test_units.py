@@ -8,6 +8,8 @@ import json
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -16,6 +18,8 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 UNITS = os.path.join(ROOT, "deploy", "systemd")
 BINARIES = os.environ.get("FLEXFEED_BIN_DIR", os.path.join(ROOT, "target", "debug"))
 PROGRAMS = ("source", "relay", "receiver", "console")
+# The gateway has variables and no file of settings, and its unit is a template.
+UNITS_OF = (*PROGRAMS, "gateway@")
 LINK = "flexfeed://T@192.0.2.1:4433?pin=sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA&ch=lore"
 
 # What systemd-analyze security may say, of 10.
@@ -114,6 +118,53 @@ class Settings(unittest.TestCase):
                 self.assertEqual(known - said - ELSEWHERE, set())
 
 
+class Gateway(unittest.TestCase):
+    """Its variables."""
+
+    EXAMPLE = f"{UNITS}/config/gateway-example.env"
+
+    def variables(self, commented):
+        """Those in force, or those that are commented out."""
+        with open(self.EXAMPLE, encoding="utf-8") as file:
+            return dict(re.findall(rf"^{'#' if commented else ''}(FLEXFEED_\w+)=(.*)$", file.read(), re.M))
+
+    def run_with(self, more):
+        """Starts it as its unit does; what it told systemd first, and its exit code after SIGTERM."""
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+            told.bind(f"{folder}/notify")
+            told.settimeout(30)
+            environment = {"PATH": os.environ["PATH"], "NOTIFY_SOCKET": f"{folder}/notify"}
+            # An address in the place of the name, which nobody has to be asked for.
+            environment |= {**self.variables(False), "FLEXFEED_GATEWAY_RELAY": "127.0.0.1:9", **more}
+            with open(f"{folder}/log", "w+", encoding="utf-8") as log:
+                running = subprocess.Popen([f"{BINARIES}/flexfeed-gateway"], env=environment, stdout=log, stderr=log)
+                try:
+                    heard = told.recv(1000).decode()
+                except TimeoutError:
+                    log.seek(0)
+                    heard = log.read()
+                finally:
+                    running.send_signal(signal.SIGTERM)
+                    code = running.wait(30)
+            return heard, code
+
+    def test_the_example_is_understood(self):
+        """As it is, and with each line that is commented out; a wrong value is not."""
+        for name, value in [("FLEXFEED_GATEWAY_TTL", "0"), *self.variables(True).items()]:
+            value = "127.0.0.1:0" if name.endswith("HTTP") else value
+            with self.subTest(name):
+                heard, code = self.run_with({name: value})
+                self.assertIn("READY=1", heard)
+                self.assertEqual(code, 0)
+        self.assertNotIn("READY=1", self.run_with({"FLEXFEED_GATEWAY_TTL": "far"})[0])
+
+    def test_every_variable_is_there(self):
+        """All that its help names."""
+        done = subprocess.run([f"{BINARIES}/flexfeed-gateway", "--help"], capture_output=True, text=True, check=True)
+        known = set(re.findall(r"FLEXFEED_GATEWAY_\w+(?==)", re.sub(r"\s+", " ", done.stdout)))
+        self.assertEqual({*self.variables(False), *self.variables(True)}, known)
+
+
 class Units(unittest.TestCase):
     """By systemd's own tools."""
 
@@ -127,13 +178,16 @@ class Units(unittest.TestCase):
         """A unit beside a program that is there, so that only what it says is looked at."""
         with open(f"{UNITS}/flexfeed-{name}.service", encoding="utf-8") as file:
             text = file.read()
-        self.assertIn(f"\nExecStart=/usr/local/bin/flexfeed-{name} ", text)
+        program = f"/usr/local/bin/flexfeed-{name.rstrip('@')}"
+        variables = "/etc/flexfeed/gateway-%i.env" if name == "gateway@" else f"-/etc/default/flexfeed-{name}"
+        self.assertIn(f"\nEnvironmentFile={variables}\n", text)
+        self.assertRegex(text, rf"\nExecStart={program}[ \n]")
         if drop_in:
             with open(f"{UNITS}/flexfeed-relay.service.d/capture.conf", encoding="utf-8") as file:
                 text += file.read()
         path = f"{folder}/flexfeed-{name}.service"
         with open(path, "w", encoding="utf-8") as file:
-            file.write(text.replace(f"/usr/local/bin/flexfeed-{name} ", "/bin/true "))
+            file.write(text.replace(program, "/bin/true"))
         return path
 
     def analyze(self, *arguments):
@@ -144,19 +198,21 @@ class Units(unittest.TestCase):
     def test_units_are_sound(self):
         """No complaint at all; and a unit with a mistake has one."""
         with tempfile.TemporaryDirectory() as folder:
-            for name in PROGRAMS:
+            for name in UNITS_OF:
                 path = self.unit(folder, name)
-                code, told = self.analyze("verify", "--man=no", path)
+                # Of a template, one unit is looked at.
+                shown = path.replace("@.", "@office.")
+                code, told = self.analyze("verify", "--man=no", shown)
                 ours = [line for line in told.splitlines() if "flexfeed" in line]
                 self.assertEqual((code, ours), (0, []), told)
             with open(path, "a", encoding="utf-8") as file:
                 file.write("[Service]\nProtectSysten=strict\n")
-            self.assertIn("ProtectSysten", self.analyze("verify", "--man=no", path)[1])
+            self.assertIn("ProtectSysten", self.analyze("verify", "--man=no", shown)[1])
 
     def test_units_give_little_away(self):
         """The exposure that systemd makes out, with the drop-in, too."""
         with tempfile.TemporaryDirectory() as folder:
-            for name, drop_in in [*[(name, False) for name in PROGRAMS], ("relay", True)]:
+            for name, drop_in in [*[(name, False) for name in UNITS_OF], ("relay", True)]:
                 path = self.unit(folder, name, drop_in)
                 _, told = self.analyze("security", "--offline=true", path)
                 level = float(re.search(r"exposure level .*: ([\d.]+)", told).group(1))
@@ -172,6 +228,8 @@ class Units(unittest.TestCase):
             for program, name in (("systemd-sysusers", "sysusers"), ("systemd-tmpfiles", "tmpfiles")):
                 path = shutil.which(program)
                 if not path:
+                    if os.environ.get("FLEXFEED_REQUIRE_PEERS"):
+                        self.fail(f"{program} is not here: apt-get install systemd")
                     self.skipTest(f"{program} is not here")
                 more = ["--create"] if name == "tmpfiles" else []
                 command = [path, *more, f"--root={root}", f"{UNITS}/flexfeed.{name}.conf"]
@@ -186,9 +244,9 @@ class Units(unittest.TestCase):
     def test_nothing_is_left_out(self):
         """Each unit has settings, and each file of the folder has a test here."""
         names = {os.path.basename(path) for path in glob.glob(f"{UNITS}/*.service")}
-        self.assertEqual(names, {f"flexfeed-{name}.service" for name in PROGRAMS})
+        self.assertEqual(names, {f"flexfeed-{name}.service" for name in UNITS_OF})
         names = {os.path.basename(path) for path in glob.glob(f"{UNITS}/config/*")}
-        self.assertEqual(names, {f"{name}.toml" for name in PROGRAMS})
+        self.assertEqual(names, {*(f"{name}.toml" for name in PROGRAMS), "gateway-example.env"})
 
 
 if __name__ == "__main__":

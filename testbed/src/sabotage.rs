@@ -1,6 +1,6 @@
 //! Breaks one promise at a time and demands that the scenario which claims it notices.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use crate::binaries::Binaries;
 use crate::scenario::{
@@ -11,8 +11,9 @@ use crate::scenario::{
     links_fail_in_turn, loss_is_repaired, nat_rebinding, older_receivers_are_served,
     relay_beside_the_source, relays_fail_in_turn, relays_fail_to_copies,
     the_console_tells_the_truth, three_behind_one_address, translations_change,
-    tunnels_end_and_are_limited, who_forges_and_floods_gets_nothing,
+    tunnels_end_and_are_limited, who_forges_and_floods_gets_nothing, works_with_others,
 };
+use crate::tunnel::Peer;
 
 /// A scenario, a promise that it claims to watch, and what it must say when that is broken.
 struct Claim {
@@ -27,7 +28,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 28] = [
+const CLAIMS: [Claim; 29] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         sabotage: Sabotage::DedupeOff,
@@ -183,6 +184,15 @@ const CLAIMS: [Claim; 28] = [
         name: "u: translations change",
         scenario: translations_change,
         reasons: &["tunnels at relay 1", "on amt"],
+    },
+    Claim {
+        sabotage: Sabotage::NonceOther,
+        name: "v: programs of others",
+        scenario: |sabotage| {
+            ensure!(works_with_others(sabotage)?, "{}", Peer::remedy());
+            Ok(())
+        },
+        reasons: &["our relay and their gateway"],
     },
     // This build is its own earlier version here: what the sabotage breaks is only in the one that is started as the newer.
     Claim {

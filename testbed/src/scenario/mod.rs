@@ -100,6 +100,8 @@ pub enum Sabotage {
     CapacityOff,
     /// The relay obeys every Teardown.
     TeardownUnchecked,
+    /// The relay answers with another nonce than the gateway's.
+    NonceOther,
     /// The relay lets the network fragment what it sends.
     FragmentOuter,
     /// The source's multicast goes where it could be heard, although a relay beside it is all that needs it: a setting, not a switch.
@@ -108,7 +110,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// Every one.
-    pub const ALL: [Sabotage; 19] = [
+    pub const ALL: [Sabotage; 20] = [
         Sabotage::DedupeOff,
         Sabotage::CursorFirst,
         Sabotage::RepairOff,
@@ -126,6 +128,7 @@ impl Sabotage {
         Sabotage::ExpiryOff,
         Sabotage::CapacityOff,
         Sabotage::TeardownUnchecked,
+        Sabotage::NonceOther,
         Sabotage::FragmentOuter,
         Sabotage::FlowLeaves,
     ];
@@ -150,6 +153,7 @@ impl Sabotage {
             Sabotage::ExpiryOff => "expiry-off",
             Sabotage::CapacityOff => "capacity-off",
             Sabotage::TeardownUnchecked => "teardown-unchecked",
+            Sabotage::NonceOther => "nonce-other",
             Sabotage::FragmentOuter => "fragment-outer",
             Sabotage::FlowLeaves => "flow-leaves",
         }
@@ -176,6 +180,7 @@ impl Sabotage {
             | Sabotage::ExpiryOff
             | Sabotage::CapacityOff
             | Sabotage::TeardownUnchecked
+            | Sabotage::NonceOther
             | Sabotage::FragmentOuter => Side::Relay,
         };
         its == side
