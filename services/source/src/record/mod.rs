@@ -21,7 +21,6 @@ mod tests;
 mod writer;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use store::{Fence, Records, SourceInfo};
 use tokio::sync::{mpsc, watch};
@@ -38,9 +37,6 @@ pub use outbox::KINDS;
 use outbox::Outbox;
 use recorder::Recorder;
 use writer::Writer;
-
-/// At the end, what waits to be written may take this long.
-const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// What is needed to write down what happens.
 pub struct Parts {
@@ -83,9 +79,9 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
     let writing = tokio::spawn(writer.run(last.clone()));
     Recorder::new(parts, outbox, losses).run(stop).await;
     last.cancel();
-    // A panic of either is told by the panic hook. A store that hangs does not hold up the end.
-    let both = async { tokio::join!(writing, keeping) };
-    let _ = tokio::time::timeout(LAST_WORDS, both).await;
+    // A panic of either is told by the panic hook. Both have a bound, so that a store that hangs does not
+    // hold up the end; and neither is left behind, where it would keep the store from being closed.
+    let _ = tokio::join!(writing, keeping);
 }
 
 /// The leases that this process has, or had last and nobody else took, as far as it knows: whether

@@ -106,12 +106,13 @@ impl Recorder {
                 () = stop.cancelled() => break,
                 Ok(()) = samples.changed() => {
                     let sample = samples.borrow_and_update().clone();
-                    self.look(sample).await;
+                    self.look(sample, &stop).await;
                 }
                 Ok(()) = latest.changed() => {
                     sleep(TOGETHER).await;
                     latest.borrow_and_update();
-                    self.lead().await;
+                    // It asks the store, which may hang; what follows does not.
+                    stop.run_until_cancelled(self.lead()).await;
                     self.follow().await;
                 }
                 Ok(()) = self.losses.changed() => self.lose("another source has taken over"),
@@ -323,8 +324,8 @@ impl Recorder {
     }
 
     /// Looks at everything.
-    async fn look(&mut self, sample: Sample) {
-        self.lead().await;
+    async fn look(&mut self, sample: Sample, stop: &CancellationToken) {
+        stop.run_until_cancelled(self.lead()).await;
         self.follow().await;
         let Some(status) = sample.status else { return };
         let now_ms = clock::now_ms();
@@ -346,7 +347,7 @@ impl Recorder {
         }
         self.count(&status, now_ms);
         self.show_relays(now_ms);
-        self.know_receivers().await;
+        stop.run_until_cancelled(self.know_receivers()).await;
     }
 
     /// Updates that were published since the last look.

@@ -56,25 +56,33 @@ impl Writer {
         }
     }
 
-    /// Writes until `stop`, and then what waits still, but not for long.
+    /// Writes until `stop`, and then what waits still, but not for long: also what is under way when
+    /// it comes has only that time.
     pub async fn run(mut self, stop: CancellationToken) {
-        let outbox = Arc::clone(&self.outbox);
-        loop {
-            if stop.run_until_cancelled(outbox.rung()).await.is_none() {
-                break;
-            }
-            stop.run_until_cancelled(sleep(TOGETHER)).await;
-            while let Some(batch) = outbox.take() {
-                self.write(batch, &stop).await;
+        let too_late = async {
+            stop.cancelled().await;
+            sleep(LAST).await;
+        };
+        tokio::select! {
+            () = self.write_all(&stop) => {}
+            () = too_late => {
+                warn!("not everything that the console shows was written within {LAST:?}");
             }
         }
-        let last = async {
-            while let Some(batch) = outbox.take() {
-                self.write(batch, &stop).await;
+    }
+
+    /// Writes until `stop`, and then what waits still.
+    async fn write_all(&mut self, stop: &CancellationToken) {
+        let outbox = Arc::clone(&self.outbox);
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = stop.run_until_cancelled(outbox.rung()).await.is_some();
+            if goes_on {
+                stop.run_until_cancelled(sleep(TOGETHER)).await;
             }
-        };
-        if timeout(LAST, last).await.is_err() {
-            warn!("not everything that the console shows was written within {LAST:?}");
+            while let Some(batch) = outbox.take() {
+                self.write(batch, stop).await;
+            }
         }
     }
 

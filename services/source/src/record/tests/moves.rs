@@ -159,3 +159,27 @@ async fn a_restart_and_another_source_go_on_with_the_history() {
     assert_eq!((moves.len(), moves[0].to.as_str()), (2, "amt"));
     third.end().await;
 }
+
+/// The end waits for a store that hangs as long as for what waits to be written, and no longer, also
+/// when a write was under way; and nothing of it is left behind, where it would hold a connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_hangs_does_not_hold_up_the_end() {
+    let site = Site::new().await;
+    let source = site.source(1).await;
+    source.made.connect(0);
+    source.made.step(0, "multicast", "joined");
+    site.until("the first", async |site| site.moves().await.len() == 1)
+        .await;
+    site.records.set(Fault::Hang);
+    let writes = site.records.writes.load(Ordering::SeqCst);
+    source.made.step(0, "unicast", "ack-timeout");
+    site.until("a write is under way", async |site| {
+        site.records.writes.load(Ordering::SeqCst) > writes
+    })
+    .await;
+    let began = std::time::Instant::now();
+    source.end().await;
+    // One write alone may take 10 s otherwise.
+    assert!(began.elapsed() < std::time::Duration::from_secs(6));
+    assert_eq!(Arc::strong_count(&site.records), 1, "it is still in use");
+}
