@@ -7,6 +7,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use flexicast_tokio::receiver::{Event, Verify};
+use flexicast_tokio::source::Source;
 use flexicast_tokio::{Rung, Via};
 use site::{Site, any_port};
 
@@ -292,4 +293,52 @@ async fn who_is_far_behind_has_a_share_of_the_unicast_rate() {
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(24), "{took:?}");
     assert!(late.disconnected.is_empty(), "{:?}", late.disconnected);
+}
+
+/// The source's thread gets no processor for longer than a member may be silent, while updates are on their way: what members answered meanwhile is read
+/// before they are judged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_was_away_itself_blames_nobody() {
+    let site = Site::new();
+    let mut config = site.config(any_port());
+    config.fall_back = Duration::from_secs(2);
+    config.heartbeat = Duration::from_secs(3);
+    let store = site.store.clone();
+    let (ready, told) = tokio::sync::oneshot::channel();
+    let (stall, mut stalls) = tokio::sync::mpsc::unbounded_channel();
+    let (begun, mut beginnings) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async move {
+            let source = Source::bind(config, store).await.unwrap();
+            let _ = ready.send((source.handle(), source.local_addr()));
+            let stalling = async {
+                while let Some(span) = stalls.recv().await {
+                    let _ = begun.send(());
+                    std::thread::sleep(span);
+                }
+            };
+            let (ended, ()) = tokio::join!(source.run(), stalling);
+            ended.unwrap();
+        });
+    });
+    let (handle, addr) = told.await.unwrap();
+    let mut probe = site.receiver(addr);
+    probe.until_rung(Rung::Multicast).await;
+    for round in 1..=4 {
+        site.publish(&handle, 5).await;
+        // The packets are out, and not all of them can have been answered.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        stall.send(Duration::from_millis(2_500)).unwrap();
+        beginnings.recv().await.unwrap();
+        probe.until_seq(round * 5).await;
+        let status = handle.status().await.unwrap();
+        assert_eq!(status.counters.fall_backs, 0, "round {round}");
+    }
+    drop(stall);
+    probe.handle.shutdown().await;
+    handle.shutdown().await;
 }

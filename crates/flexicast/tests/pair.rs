@@ -468,3 +468,45 @@ fn a_replaced_flow_loses_nothing_and_closes_no_connection() {
     );
     assert_eq!(lab.source.counters().invalid_acks, 0);
 }
+
+/// All machines stand still, or only the source's does: what was sent meanwhile is heard first. Who is silent after that falls back all the same.
+#[test]
+fn a_source_that_was_away_itself_blames_nobody_at_once() {
+    for seed in 0..10 {
+        for is_excused in [true, false] {
+            let mut lab = joined(seed, 3);
+            lab.publish(5_000);
+            // On the way, with a packet that nothing will acknowledge.
+            lab.run(2 * MS);
+            lab.nodes[1].acks = false;
+            lab.now += SECOND;
+            if is_excused {
+                lab.source.excuse(lab.now + 100 * MS);
+            }
+            lab.run(90 * MS);
+            let stayed = (0..3).filter(|i| lab.moves(*i).len() == 1).count();
+            assert_eq!(stayed, if is_excused { 3 } else { 0 }, "seed {seed}");
+            lab.run(60 * MS);
+            assert_eq!(
+                lab.moves(1)[1],
+                (Rung::Unicast, Cause::AckTimeout),
+                "seed {seed}: it is silent"
+            );
+        }
+    }
+}
+
+/// A source that never gets round to anything in time would excuse everybody for ever.
+#[test]
+fn a_source_that_is_always_late_blames_in_the_end() {
+    let mut lab = joined(1, 2);
+    lab.nodes[0].acks = false;
+    for _ in 0..10 {
+        lab.publish(500);
+        lab.now += 80 * MS;
+        lab.source.excuse(lab.now + 100 * MS);
+        lab.run(45 * MS);
+    }
+    assert_eq!(lab.moves(0)[1], (Rung::Unicast, Cause::AckTimeout));
+    assert_eq!(lab.moves(1).len(), 1, "the other one is heard");
+}

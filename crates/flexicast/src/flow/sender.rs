@@ -189,6 +189,8 @@ pub struct FlowSender {
     probe_until: Option<Instant>,
     /// When the members' timers are looked at next. Never later than the earliest of them, so that nothing is done per packet and member.
     check_at: Option<Instant>,
+    /// They are not looked at before, since nobody could be heard for a while; until they have been.
+    excused: Option<Instant>,
     pub(super) events: VecDeque<FlowEvent>,
     pub(super) stats: FlowStats,
     /// The stream ranges of the packet in the making.
@@ -239,6 +241,7 @@ impl FlowSender {
             waiting: false,
             probe_until: None,
             check_at: None,
+            excused: None,
             events: VecDeque::new(),
             stats: FlowStats {
                 epochs: 1,
@@ -444,6 +447,21 @@ impl FlowSender {
         self.check_at = [self.check_at, at].into_iter().flatten().min();
     }
 
+    /// When the members' timers are looked at next.
+    fn check_due(&self) -> Option<Instant> {
+        let at = self.check_at?;
+        Some(self.excused.map_or(at, |until| at.max(until)))
+    }
+
+    /// No member is blamed for its silence before `until`: the source itself was away, and what members have sent meanwhile is still to be read. An excuse that
+    /// has put the look at them off is not followed by another one before that look: a source that is always late blames in the end.
+    pub fn excuse(&mut self, until: Instant) {
+        let counts = |(at, until): (Instant, Instant)| at <= until;
+        if !self.check_at.zip(self.excused).is_some_and(counts) {
+            self.excused = Some(until);
+        }
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<FlowEvent> {
         self.events.pop_front()
@@ -492,7 +510,7 @@ impl FlowSender {
                 .map(|at| at.max(self.bucket.ready_at(now)))
         };
         let switch = self.epochs.next.as_ref().map(|(_, by)| *by);
-        [send_at, self.check_at, switch, self.blocked_until()]
+        [send_at, self.check_due(), switch, self.blocked_until()]
             .into_iter()
             .flatten()
             .min()
@@ -506,10 +524,10 @@ impl FlowSender {
         }
         self.switch_if_due(now);
         self.drop_blocking(now);
-        if self.check_at.is_none_or(|at| at > now) {
+        if self.check_due().is_none_or(|at| at > now) {
             return;
         }
-        self.check_at = None;
+        (self.check_at, self.excused) = (None, None);
         self.waiting = false;
         let (mut next, mut pto) = (None, MIN_TAIL_PROBE);
         let mut gone = Vec::new();

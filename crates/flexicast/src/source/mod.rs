@@ -477,6 +477,14 @@ impl Source {
         channels.chain(others).min()
     }
 
+    /// Blames no receiver for its silence on a flow before `until`: for callers that were themselves away, so that what receivers have sent meanwhile is still to
+    /// be read or under way. A second call counts only after the receivers have been looked at again.
+    pub fn excuse(&mut self, until: Instant) {
+        for flow in self.channels.iter_mut().filter_map(|c| c.flow.as_mut()) {
+            flow.excuse(until);
+        }
+    }
+
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         for c in 0..self.channels.len() {

@@ -49,6 +49,10 @@ const ANSWERS: usize = 256;
 const BATCHES: usize = 8;
 /// What those who catch up have together of the rate of all unicast paths, as one part of so many: the others want what is new, and the processor some rest.
 const CATCH_UP_PART: u64 = 2;
+/// Who wakes up so much later than intended was away itself: its machine stood still, or was busy with something else.
+const LATE: Duration = Duration::from_millis(50);
+/// What receivers get then, to be heard again: several acknowledgement delays.
+const EXCUSED: Duration = Duration::from_millis(100);
 /// After so many sessions the flow gets its turn again.
 const FLOW_EVERY: usize = 8;
 
@@ -189,10 +193,7 @@ impl Engine {
                 .min();
             let wake = wake.unwrap_or(now + Duration::from_secs(60));
             tokio::select! {
-                ready = self.socket.readable() => {
-                    ready.map_err(Error::io("the QUIC socket failed"))?;
-                    self.receive(&mut batch, &mut buffer)?;
-                }
+                ready = self.socket.readable() => ready.map_err(Error::io("the QUIC socket failed"))?,
                 (channel, seq, encoded) = next_update(&mut self.places, &mut self.turn, &self.core) => self.publish(channel, seq, encoded),
                 command = self.inbox.recv() => match command {
                     None | Some(Command::Shutdown) => return self.say_goodbye(&mut buffer).await,
@@ -201,6 +202,12 @@ impl Engine {
                 Some(answer) = self.answers.1.recv() => self.answer(answer),
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
+            let woke = Instant::now();
+            if woke.saturating_duration_since(wake) > LATE {
+                self.core.excuse(woke + EXCUSED);
+            }
+            // Which branch was taken is chance. What has come is read before anybody is blamed for being silent.
+            self.receive(&mut batch, &mut buffer)?;
             self.drive(&mut buffer).await?;
             if self.has_drained(Instant::now()) {
                 return self.say_goodbye(&mut buffer).await;
