@@ -16,6 +16,7 @@ mod value;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPool};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
@@ -28,6 +29,9 @@ use crate::StoreError;
 use crate::location::Location;
 use crate::watch::Bell;
 use session::Link;
+
+/// Connections to a server are not waited for longer, when they are closed.
+const CLOSE: Duration = Duration::from_secs(2);
 
 /// What a statement was meant to do, for the text of its error.
 pub(crate) type Doing = &'static str;
@@ -153,7 +157,10 @@ impl Database {
                 readers.close().await;
                 writer.close().await;
             }
-            Pools::Postgres { pool, .. } => pool.close().await,
+            Pools::Postgres { pool, .. } => {
+                // A connection that is given back is tried out first, and a server that has vanished never answers.
+                let _ = tokio::time::timeout(CLOSE, pool.close()).await;
+            }
         }
     }
 
