@@ -23,7 +23,7 @@ const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
 /// A batch that a store that answers refuses so often is given up.
 const REFUSALS: u32 = 5;
 /// At the end, what waits may take this long.
-const LAST: Duration = Duration::from_secs(2);
+const LAST: Duration = Duration::from_secs(4);
 
 /// Writes batches.
 pub struct Writer {
@@ -36,6 +36,8 @@ pub struct Writer {
     /// Of this process, and of its batches.
     run: Uuid,
     number: u64,
+    /// Rows of the batch that is being written.
+    under_way: [usize; 6],
 }
 
 impl Writer {
@@ -53,6 +55,7 @@ impl Writer {
             lost,
             run: Uuid::new_v4(),
             number: 0,
+            under_way: [0; 6],
         }
     }
 
@@ -67,6 +70,10 @@ impl Writer {
             () = self.write_all(&stop) => {}
             () = too_late => {
                 warn!("not everything that the console shows was written within {LAST:?}");
+                self.outbox.lose(self.under_way);
+                while let Some(batch) = self.outbox.take() {
+                    self.outbox.lose(counts(&batch));
+                }
             }
         }
     }
@@ -94,10 +101,16 @@ impl Writer {
             run: self.run,
             number: self.number,
         });
+        self.under_way = counts(&batch);
+        self.try_to_write(&batch, stop).await;
+        self.under_way = [0; 6];
+    }
+
+    async fn try_to_write(&mut self, batch: &Batch, stop: &CancellationToken) {
         let (mut again, mut refusals, mut since) = (AGAIN, 0, None);
         loop {
             let began = Instant::now();
-            let written = timeout(PATIENCE, self.records.write(&batch)).await;
+            let written = timeout(PATIENCE, self.records.write(batch)).await;
             self.metrics.took(began.elapsed());
             let failure = match written {
                 Ok(Ok(_)) => break,
@@ -106,7 +119,7 @@ impl Writer {
             };
             self.metrics.failed();
             if failure.is_fenced() {
-                self.outbox.lose(counts(&batch));
+                self.outbox.lose(counts(batch));
                 self.lost.send_modify(|lost| *lost += 1);
                 return;
             }
@@ -115,7 +128,7 @@ impl Writer {
             }
             if refusals >= REFUSALS {
                 warn!("records for the console are given up: {failure}");
-                self.outbox.lose(counts(&batch));
+                self.outbox.lose(counts(batch));
                 return;
             }
             if since.is_none() {
@@ -126,7 +139,7 @@ impl Writer {
                 );
             }
             if stop.is_cancelled() {
-                self.outbox.lose(counts(&batch));
+                self.outbox.lose(counts(batch));
                 return;
             }
             stop.run_until_cancelled(sleep(again)).await;
@@ -136,7 +149,7 @@ impl Writer {
             let seconds = since.elapsed().as_secs();
             info!("records for the console are written again, after {seconds} s");
         }
-        self.metrics.written(counts(&batch));
+        self.metrics.written(counts(batch));
     }
 }
 

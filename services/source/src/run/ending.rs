@@ -18,7 +18,7 @@ use crate::http::{self, Pages};
 
 /// The time for a shutdown in good order, beside what receivers get to catch up. What is not done by
 /// then is left: the store is durable at every moment, and receivers notice a closed port.
-const SHUTDOWN: Duration = Duration::from_secs(8);
+const SHUTDOWN: Duration = Duration::from_secs(12);
 
 /// What runs.
 pub(super) struct Parts {

@@ -89,7 +89,8 @@ async fn a_database_that_hangs_pauses_and_recovers() {
     assert!(url.contains(&behind), "{url}");
     let url = url.replace(&behind, &format!(":{}/", pipe.address.port()));
     let mut command = source(folder.path(), &feed);
-    command.args(["--database-url", &url]);
+    // A long time for receivers, which need none of it: what the end waits for in vain, it waits for to the test's own limit.
+    command.args(["--database-url", &url, "--drain-time", "60s"]);
     let mut running = Running::start(command);
     let mut receiver = Listening::start(configuration(folder.path()));
     receiver.update(3).await;
