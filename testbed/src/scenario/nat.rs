@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::checks::{check_all_by_flow, check_moves, check_outputs};
-use super::plan::Place;
+use super::plan::{FALL_BACK_MS, Place};
 use super::{PATIENCE, Plan, Sabotage, Stage};
 use crate::lab::Rebinding;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
 /// How long nothing passes a router that changes its translations: longer than flow data may stay unacknowledged, so that copies on the way are surely lost.
-const OUTAGE: Duration = Duration::from_millis(700);
+const OUTAGE: Duration = Duration::from_millis(FALL_BACK_MS as u64 + 500);
 
 /// j: one receiver behind a router gets everything by unicast and one by copies of the flow; each is seen from another port, then from another address, while
 /// updates flow. Both go on, nothing is lost or repeated, and a native member notices nothing.

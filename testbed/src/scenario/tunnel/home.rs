@@ -7,13 +7,13 @@ use anyhow::{Context, Result, ensure};
 
 use crate::lab::{Multicast, Rebinding};
 use crate::scenario::checks::{check_all_by_flow, check_moves, check_outputs};
-use crate::scenario::plan::{Place, Plan, SeatPlan};
+use crate::scenario::plan::{FALL_BACK_MS, Place, Plan, SeatPlan};
 use crate::scenario::{PATIENCE, Sabotage, Stage};
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
 /// Longer than flow data may stay unacknowledged.
-const OUTAGE: Duration = Duration::from_millis(700);
+const OUTAGE: Duration = Duration::from_millis(FALL_BACK_MS as u64 + 500);
 
 /// Three receivers behind one translated address beyond the border, and relays.
 fn plan(name: &'static str, relays: u8, sabotage: Option<Sabotage>) -> Plan {
