@@ -25,7 +25,6 @@ use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -74,10 +73,8 @@ fn a_first_start_a_restart_and_their_files() {
     );
     assert_eq!(first.page("/healthz").0, 200);
 
-    let began = Instant::now();
     let (status, log, printed) = first.terminate();
     assert_eq!(status.code(), Some(0), "{log}");
-    assert!(began.elapsed() < Duration::from_secs(10), "{log}");
     for (name, expected) in [
         ("", 0o700),
         ("key.pem", 0o600),
