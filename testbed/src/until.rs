@@ -1,6 +1,6 @@
 //! Programs that run until they have what they need, or until they are told to end: so that nobody has to guess how long that takes.
 
-use std::io::{BufRead, BufReader, Lines, Read};
+use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,9 +32,8 @@ impl Until {
         let until = Until::after(time);
         let closed = Arc::clone(&until.closed);
         std::thread::spawn(move || {
-            let mut input = std::io::stdin().lock();
             // Whatever is said there means nothing, and an error is an end.
-            while matches!(input.read(&mut [0; 64]), Ok(1..)) {}
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
             closed.store(true, Ordering::Relaxed);
         });
         until
@@ -99,12 +98,17 @@ impl Talker {
         Ok(())
     }
 
+    /// Tells it to end, and does not wait.
+    pub fn close(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
     /// Ends it, and returns the lines that were not read yet.
     ///
     /// # Errors
     /// When it fails.
     pub fn told(mut self) -> Result<Vec<String>> {
-        drop(self.child.stdin.take());
+        self.close();
         let lines = self.lines.collect::<std::io::Result<_>>()?;
         let status = self.child.wait()?;
         ensure!(status.success(), "it ended with {status}");

@@ -100,6 +100,7 @@ impl Bench {
             .collect();
         joined(&mut counters);
         self.send(group);
+        counters.iter_mut().for_each(Talker::close);
         counters.into_iter().map(answer).collect()
     }
 
