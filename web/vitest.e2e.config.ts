@@ -5,7 +5,9 @@ export default defineConfig({
     include: ["e2e/**/*.test.ts"],
     environment: "node",
     fileParallelism: false,
-    testTimeout: 60_000,
+    testTimeout: 120_000,
+    // The default is one second, which a busy machine may take for anything.
+    expect: { poll: { timeout: 30_000, interval: 100 } },
     hookTimeout: 120_000,
     globalSetup: "./e2e/build.ts",
   },

@@ -52,7 +52,7 @@ def wait(what, look, seconds=60.0):
             found = look()
             if found:
                 return found
-        except (OSError, ValueError, KeyError, Failed) as error:
+        except (OSError, ValueError, KeyError, Failed, subprocess.TimeoutExpired) as error:
             last = error
         if time.monotonic() > end:
             raise TooLate(f"within {seconds:g} s not: {what}" + (f" ({last})" if last else ""))
@@ -115,7 +115,7 @@ class Container:
         except TooLate as error:
             raise TooLate(f"{error}; the log ends:\n{self.logs()[-2000:]}") from None
 
-    def wait_ended(self, seconds=30):
+    def wait_ended(self, seconds=90):
         """Waits for its end; returns its exit code."""
         wait(f"{self.name} ends", lambda: self.state()["Status"] == "exited", seconds)
         return self.state()["ExitCode"]

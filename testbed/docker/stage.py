@@ -1,7 +1,9 @@
 """A source with its relay in one Docker network, and receivers in others."""
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import socket
 import tempfile
@@ -15,10 +17,17 @@ CONTAINED = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privi
 
 
 def free_port():
-    """A UDP port that nobody has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        one.bind(("0.0.0.0", 0))
-        return one.getsockname()[1]
+    """A port that nobody has, and that nobody is given who asks for any: those are above 32,767."""
+    while True:
+        port = random.randrange(21_000, 32_000)
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
+            contextlib.suppress(OSError),
+        ):
+            udp.bind(("0.0.0.0", port))
+            tcp.bind(("0.0.0.0", port))
+            return port
 
 
 def fetch(url, timeout=5):
@@ -88,7 +97,7 @@ class Receiver:
         status = json.loads(self.ask("/status.json"))
         return status["channels"][0]["rung"] if status["connected"] else "offline"
 
-    def wait_rung(self, *rungs, seconds=60):
+    def wait_rung(self, *rungs, seconds=120):
         """Waits until it stands on one of these."""
         try:
             return wait(

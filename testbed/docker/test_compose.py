@@ -62,7 +62,7 @@ class Console:
         if self.cookie:
             request.add_header("Cookie", self.cookie)
             request.add_header("X-CSRF-Token", self.csrf or "")
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             if cookie := answer.headers.get("Set-Cookie"):
                 self.cookie = cookie.split(";")[0]
             return json.loads(answer.read() or "null")

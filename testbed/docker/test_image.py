@@ -117,15 +117,14 @@ class Running(unittest.TestCase):
         """The program's own check says so; SIGTERM ends it with 0 in good time."""
         for one in list(self.each()):
             with self.subTest(one.name):
-                wait(f"{one.name} is healthy: {one.state()['Health']['Log'][-1:]}", lambda one=one: self.health(one) == "healthy", 30)
-                begun = time.monotonic()
+                wait(f"{one.name} is healthy: {one.state()['Health']['Log'][-1:]}", lambda one=one: self.health(one) == "healthy", 90)
+                # After 30 s the engine would kill it, which is 137.
                 self.assertEqual(one.stop(), 0, one.logs()[-1000:])
-                self.assertLess(time.monotonic() - begun, 20)
 
     def test_a_check_that_cannot_succeed_fails(self):
         """A receiver that answers nowhere is not healthy: else the test above says nothing."""
         one = self.run_one("receiver", self.LINK, settings=["FLEXFEED_HTTP=off"])
-        wait("it is unhealthy", lambda: self.health(one) == "unhealthy", 30)
+        wait("it is unhealthy", lambda: self.health(one) == "unhealthy", 90)
 
     def test_a_folder_that_is_read_only_is_named(self):
         """Where nothing can be written at all, no other user would help."""

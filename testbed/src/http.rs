@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The longest wait for a connection, and for each read and write.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest wait for a connection, and for each read and write: a busy machine may stand still for some seconds, and what is asked again and again has a bound of its own.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The largest response accepted, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;

@@ -21,5 +21,6 @@ pub mod scenario;
 pub mod status;
 pub mod stream;
 pub mod tunnel;
+pub mod until;
 pub mod urgent;
 pub mod waiting;

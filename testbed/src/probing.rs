@@ -6,9 +6,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use netio::{BindOptions, MulticastSender, RecvBatch};
 
+use crate::until::Until;
 use crate::waiting::pause;
 
-/// Sends numbered datagrams of `size` bytes (4 at least) to a group, from an address or by the default multicast route.
+/// How often it is looked whether to end.
+const SLICE: Duration = Duration::from_millis(20);
+/// What was on the way is still counted so long after the last that came.
+const AFTER: Duration = Duration::from_millis(500);
+
+/// Sends numbered datagrams of `size` bytes (4 at least) to a group, from an address or by the default multicast route; fewer if the end comes first.
 ///
 /// # Errors
 /// When there is no way to the group or a datagram cannot be sent.
@@ -18,12 +24,16 @@ pub fn send_numbered(
     count: u32,
     size: usize,
     interval: Duration,
+    until: &Until,
 ) -> Result<()> {
     with_runtime(async {
         let mut datagram = vec![0; size.max(4)];
         let from = from.map_or_else(|| netio::route_source(group.ip()), Ok)?;
         let sender = MulticastSender::bind(from, 4, false)?;
         for number in 0..count {
+            if until.is_over() {
+                break;
+            }
             for (place, byte) in datagram.iter_mut().zip(number.to_be_bytes()) {
                 *place = byte;
             }
@@ -41,7 +51,8 @@ pub fn send_numbered(
     })
 }
 
-/// Joins a group (from one source, or from any) on an interface and counts the datagrams that arrive within a time; without `join` it only listens on the port.
+/// Joins a group (from one source, or from any) on an interface, says so by `joined`, and counts the datagrams that arrive until the end or, if that is sooner, until
+/// there are `enough`; without `join` it only listens on the port.
 ///
 /// # Errors
 /// When the socket cannot be made or the join is refused.
@@ -50,7 +61,9 @@ pub fn count_arrivals(
     source: Option<IpAddr>,
     interface: IpAddr,
     join: bool,
-    time: Duration,
+    until: &Until,
+    enough: Option<u64>,
+    joined: impl FnOnce(),
 ) -> Result<u64> {
     with_runtime(async {
         let socket = if join {
@@ -61,8 +74,13 @@ pub fn count_arrivals(
             };
             netio::UdpSocket::bind_with(group, options)?
         };
+        joined();
         let mut arrived = 0;
-        receive(&socket, time, |_| arrived += 1).await?;
+        receive(&socket, until, |_| {
+            arrived += 1;
+            enough.is_some_and(|enough| arrived >= enough)
+        })
+        .await?;
         Ok(arrived)
     })
 }
@@ -80,27 +98,40 @@ pub fn record(
     with_runtime(async {
         let socket = netio::join(group, source, Some(interface))?;
         let mut digests = Vec::new();
-        receive(&socket, time, |data| {
+        receive(&socket, &Until::after(time), |data| {
             let digest = ring::digest::digest(&ring::digest::SHA256, data);
             let short = digest.as_ref().iter().take(16);
             digests.push(short.map(|byte| format!("{byte:02x}")).collect());
+            false
         })
         .await?;
         Ok(digests)
     })
 }
 
+/// Receives until the end, or until `each` says that this datagram was the last one wanted. What is there already is read before the end is looked at.
 async fn receive(
     socket: &netio::UdpSocket,
-    time: Duration,
-    mut each: impl FnMut(&[u8]),
+    until: &Until,
+    mut each: impl FnMut(&[u8]) -> bool,
 ) -> Result<()> {
-    let end = tokio::time::Instant::now() + time;
     let mut batch = RecvBatch::new();
-    while let Ok(readable) = tokio::time::timeout_at(end, socket.readable()).await {
-        readable?;
-        match socket.try_recv(&mut batch, |datagram| each(datagram.data)) {
-            Ok(_) => {}
+    let mut enough = false;
+    // The last that came, or the moment of being told to end, whichever is later.
+    let mut told: Option<Instant> = None;
+    while !enough {
+        if told.is_none() && until.is_closed() {
+            told = Some(Instant::now());
+        }
+        let end = told.map_or(until.end(), |told| until.end().min(told + AFTER));
+        let wake = end.min(Instant::now() + SLICE);
+        match tokio::time::timeout_at(wake.into(), socket.readable()).await {
+            Ok(readable) => readable?,
+            Err(_) if Instant::now() >= end => break,
+            Err(_) => continue,
+        }
+        match socket.try_recv(&mut batch, |datagram| enough |= each(datagram.data)) {
+            Ok(_) => told = told.map(|_| Instant::now()),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error).context("receiving"),
         }
@@ -108,16 +139,15 @@ async fn receive(
     Ok(())
 }
 
-/// Answers each datagram with the address that it came from, in words, for a time.
+/// Answers each datagram with the address that it came from, in words, until the end.
 ///
 /// # Errors
 /// When the socket cannot be made.
-pub fn tell_origins(listen: SocketAddr, time: Duration) -> Result<()> {
+pub fn tell_origins(listen: SocketAddr, until: &Until) -> Result<()> {
     let socket = UdpSocket::bind(listen).with_context(|| format!("listening on {listen}"))?;
     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
-    let end = Instant::now() + time;
     let mut buffer = [0; 64];
-    while Instant::now() < end {
+    while !until.is_over() {
         // No answer to one question is no reason to give up the others.
         if let Ok((_, from)) = socket.recv_from(&mut buffer) {
             let _ = socket.send_to(from.to_string().as_bytes(), from);
@@ -130,13 +160,12 @@ pub fn tell_origins(listen: SocketAddr, time: Duration) -> Result<()> {
 ///
 /// # Errors
 /// When the socket cannot be made.
-pub fn ask_origin(to: SocketAddr, time: Duration, mut report: impl FnMut(&str)) -> Result<()> {
+pub fn ask_origin(to: SocketAddr, until: &Until, mut report: impl FnMut(&str)) -> Result<()> {
     let socket = UdpSocket::bind(("0.0.0.0", 0)).context("opening a UDP socket")?;
     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
-    let end = Instant::now() + time;
     let mut buffer = [0; 64];
     let mut last = String::new();
-    while Instant::now() < end {
+    while !until.is_over() {
         // The network may be away for a moment; that is what this watches.
         let _ = socket.send_to(b"?", to);
         if let Ok(length) = socket.recv(&mut buffer) {

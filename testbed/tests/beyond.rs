@@ -13,6 +13,7 @@ use testbed::lab::{Beyond, Families, Lab, Node, Rebinding};
 use testbed::process::Service;
 use testbed::run_dir::RunDir;
 use testbed::tunnel::{Attacked, Flooded, Peer, Seen};
+use testbed::until::Talker;
 use testbed::waiting::{pause, wait_for};
 
 const V4: &str = "232.70.70.1:4434";
@@ -57,6 +58,14 @@ impl Site {
 
     fn probe(&self, node: &Node, args: &[&str]) -> Child {
         started(node.service_command(&self.bins.probe).unwrap(), args)
+    }
+
+    /// The same, until it is told to end.
+    fn talker(&self, node: &Node, args: &[&str]) -> Talker {
+        let mut command = node.service_command(&self.bins.probe).unwrap();
+        command.args(args);
+        command.args(["--until-closed", "--for-ms", "60000"]);
+        Talker::start(command).unwrap()
     }
 
     fn tunnel(&self, node: &Node, args: &[&str]) -> Child {
@@ -131,10 +140,13 @@ fn beyond_the_border_there_is_unicast_and_no_multicast() {
                 node.address6().to_string()
             };
             let args = ["count", "--group", group, "--source", source];
-            site.probe(node, &[&args[..], &["--interface", &interface]].concat())
+            site.talker(node, &[&args[..], &["--interface", &interface]].concat())
         };
-        let (here, there) = (count(&near), count(&far));
-        pause(Duration::from_millis(400));
+        let (mut here, mut there) = (count(&near), count(&far));
+        here.joined().unwrap();
+        there.joined().unwrap();
+        // The kernel tells of a join by a report a few milliseconds later.
+        pause(Duration::from_millis(500));
         let sent = site.probe(
             &site.source,
             &[
@@ -148,13 +160,13 @@ fn beyond_the_border_there_is_unicast_and_no_multicast() {
             ],
         );
         answer(sent);
-        assert_eq!((answer(here).as_str(), answer(there).as_str()), ("50", "0"));
+        assert_eq!(here.told().unwrap(), ["50"]);
+        assert_eq!(there.told().unwrap(), ["0"]);
         if group == V4 {
-            let tell = ["tell", "--listen", to_source, "--for-ms", "1500"];
-            let tell = site.probe(&site.source, &tell);
-            let ask = site.probe(&far, &["ask", "--to", to_source, "--for-ms", "1000"]);
-            assert!(answer(ask).starts_with("10.78.0.20:"));
-            answer(tell);
+            let tell = site.talker(&site.source, &["tell", "--listen", to_source]);
+            let mut ask = site.talker(&far, &["ask", "--to", to_source]);
+            assert!(ask.line().unwrap().starts_with("10.78.0.20:"));
+            tell.told().unwrap();
         }
     }
     site.done();
@@ -167,26 +179,29 @@ fn who_is_behind_one_router_is_seen_with_one_address() {
     let nodes: Vec<Node> = ["n1", "n2"]
         .map(|name| nat.add_node(&mut site.lab, name).unwrap())
         .to_vec();
-    let tell = ["tell", "--listen", "10.77.0.2:7009", "--for-ms", "3500"];
-    let tell = site.probe(&site.source, &tell);
-    let asked: Vec<Child> = nodes
+    let tell = site.talker(&site.source, &["tell", "--listen", "10.77.0.2:7009"]);
+    let mut asked: Vec<Talker> = nodes
         .iter()
-        .map(|node| site.probe(node, &["ask", "--to", "10.77.0.2:7009", "--for-ms", "3000"]))
+        .map(|node| site.talker(node, &["ask", "--to", "10.77.0.2:7009"]))
         .collect();
-    pause(Duration::from_millis(1000));
+    let before: Vec<String> = asked.iter_mut().map(|ask| ask.line().unwrap()).collect();
     let first = nat.outside();
     nat.rebind(Rebinding::Address, Duration::from_millis(100))
         .unwrap();
+    let after: Vec<String> = asked.iter_mut().map(|ask| ask.line().unwrap()).collect();
     let seen: Vec<Vec<SocketAddr>> = asked
         .into_iter()
-        .map(|child| {
-            answer(child)
-                .lines()
+        .zip(before.into_iter().zip(after))
+        .map(|(ask, (before, after))| {
+            let more = ask.told().unwrap();
+            [before, after]
+                .iter()
+                .chain(&more)
                 .map(|one| one.parse().unwrap())
                 .collect()
         })
         .collect();
-    answer(tell);
+    tell.told().unwrap();
     for one in &seen {
         assert_eq!(one.len(), 2, "{seen:?}");
         assert_eq!(

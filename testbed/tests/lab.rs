@@ -9,6 +9,7 @@ use std::time::Duration;
 use testbed::binaries::Binaries;
 use testbed::lab::{Families, Lab, Multicast, Node, Rebinding};
 use testbed::run_dir::RunDir;
+use testbed::until::Talker;
 use testbed::waiting::{pause, wait_for};
 
 const V4: &str = "232.70.70.1:4434";
@@ -64,7 +65,8 @@ impl Bench {
         }
     }
 
-    fn counter(&self, node: &Node, group: &str, join: Join) -> Child {
+    /// Starts to count, until it is told to end.
+    fn counter(&self, node: &Node, group: &str, join: Join) -> Talker {
         let v6 = group == V6;
         let address = |node: &Node| -> IpAddr {
             if v6 {
@@ -75,7 +77,8 @@ impl Bench {
         };
         let mut command = node.service_command(&self.bins.probe).unwrap();
         command
-            .args(["count", "--group", group, "--for-ms", "1500"])
+            .args(["count", "--group", group])
+            .args(["--until-closed", "--for-ms", "60000"])
             .args(["--interface", &node.ip().to_string()]);
         match join {
             Join::Source => command.args(["--source", &address(&self.source).to_string()]),
@@ -84,19 +87,20 @@ impl Bench {
             Join::Any => &mut command,
             Join::Not => command.arg("--no-join"),
         };
-        command.stdout(Stdio::piped()).spawn().unwrap()
+        Talker::start(command).unwrap()
     }
 
     /// What each receiver counts of 100 datagrams when it joins in the given way.
     fn count(&self, group: &str, joins: [Join; 3]) -> Vec<u32> {
-        let counters: Vec<Child> = self
+        let mut counters: Vec<Talker> = self
             .receivers
             .iter()
             .zip(joins)
             .map(|(node, join)| self.counter(node, group, join))
             .collect();
-        pause(Duration::from_millis(500));
+        joined(&mut counters);
         self.send(group);
+        counters.iter_mut().for_each(Talker::close);
         counters.into_iter().map(answer).collect()
     }
 
@@ -112,14 +116,17 @@ impl Bench {
     }
 }
 
-fn answer(child: Child) -> u32 {
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
-    String::from_utf8(output.stdout)
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap()
+/// Until all have joined, and the switch has heard of it.
+fn joined(counters: &mut [Talker]) {
+    for counter in counters {
+        counter.joined().unwrap();
+    }
+    // The kernel tells of a join by a report a few milliseconds later.
+    pause(Duration::from_millis(500));
+}
+
+fn answer(counter: Talker) -> u32 {
+    counter.told().unwrap().concat().parse().unwrap()
 }
 
 /// The switch, not the node, holds a group back: the third node's cable stays quiet.
@@ -208,28 +215,28 @@ fn ipv6_multicast_is_cut_and_lost_by_port_while_unicast_goes_on() {
 
 #[test]
 fn a_router_hides_its_node_and_forgets_its_translations_on_command() {
-    const FOR_MS: &str = "4000";
     let mut bench = Bench::new(Families::V4);
     let (mut nat, node) = bench.lab.add_behind_nat("home", 30, 130).unwrap();
     let first = nat.outside();
     let mut tell = bench.source.service_command(&bench.bins.probe).unwrap();
-    tell.args(["tell", "--listen", "10.77.0.2:7009", "--for-ms", FOR_MS]);
-    let mut tell = tell.spawn().unwrap();
+    tell.args(["tell", "--listen", "10.77.0.2:7009"]);
+    tell.args(["--until-closed", "--for-ms", "60000"]);
+    let tell = Talker::start(tell).unwrap();
     let mut ask = node.service_command(&bench.bins.probe).unwrap();
-    ask.args(["ask", "--to", "10.77.0.2:7009", "--for-ms", FOR_MS]);
-    let ask = ask.stdout(Stdio::piped()).spawn().unwrap();
+    ask.args(["ask", "--to", "10.77.0.2:7009"]);
+    ask.args(["--until-closed", "--for-ms", "60000"]);
+    let mut ask = Talker::start(ask).unwrap();
     let outage = Duration::from_millis(100);
-    pause(Duration::from_millis(1000));
+    let mut told = vec![ask.line().unwrap()];
     nat.rebind(Rebinding::Port, outage).unwrap();
     assert_eq!(nat.outside(), first);
-    pause(Duration::from_millis(1000));
+    told.push(ask.line().unwrap());
     nat.rebind(Rebinding::Address, outage).unwrap();
     let second = nat.outside();
-    let output = ask.wait_with_output().unwrap();
-    assert!(output.status.success());
-    assert!(tell.wait().unwrap().success());
-    let told = String::from_utf8(output.stdout).unwrap();
-    let seen: Vec<std::net::SocketAddr> = told.lines().map(|line| line.parse().unwrap()).collect();
+    told.push(ask.line().unwrap());
+    told.extend(ask.told().unwrap());
+    tell.told().unwrap();
+    let seen: Vec<std::net::SocketAddr> = told.iter().map(|line| line.parse().unwrap()).collect();
     let [before, other_port, other_address] = seen.as_slice() else {
         panic!("seen from outside as {seen:?}")
     };
@@ -285,13 +292,13 @@ fn read(node: &Node, path: &str) -> String {
 fn two_labs_do_not_meet() {
     let one = Bench::new(Families::Dual);
     let two = Bench::new(Families::Dual);
-    let elsewhere = two.counter(&two.receivers[0], V4, Join::Source);
-    let elsewhere6 = two.counter(&two.receivers[0], V6, Join::Source);
+    let mut elsewhere = [V4, V6].map(|group| two.counter(&two.receivers[0], group, Join::Source));
+    joined(&mut elsewhere);
     for group in [V4, V6] {
         let joins = [Join::Source, Join::Not, Join::Not];
         assert_eq!(one.count(group, joins)[0], 100);
     }
-    assert_eq!(answer(elsewhere) + answer(elsewhere6), 0);
+    assert_eq!(elsewhere.map(answer), [0, 0]);
     one.done();
     two.done();
 }

@@ -241,9 +241,18 @@ async fn answers_are_remembered_no_longer_than_they_say() {
     let Some(named) = server() else { return };
     // Short, since at the end it passes in vain.
     let resolver = resolver_with(&named, Duration::from_secs(3));
-    let first = relays(&resolver, "198.51.100.11").await;
+    // A busy name server may need more than one try.
+    let found = async |source| {
+        for _ in 0..10 {
+            if let Ok(found) = resolver.relays(ip(source)).await {
+                return found;
+            }
+        }
+        panic!("nobody answers")
+    };
+    let long = found("198.51.100.3").await;
+    let first = found("198.51.100.11").await;
     assert_eq!(first.candidates, [candidate("203.0.113.11:2268", false)]);
-    let long = relays(&resolver, "198.51.100.3").await;
     // Nobody answers any more.
     drop(named);
     let again = relays(&resolver, "198.51.100.3").await;

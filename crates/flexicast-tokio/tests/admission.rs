@@ -71,7 +71,8 @@ async fn a_copy_of_a_receiver_is_refused_until_the_original_has_died() {
     let begun = Instant::now();
     let mut heir = site.start_receiver(config);
     heir.until_rung(Rung::Multicast).await;
-    assert!(begun.elapsed() < 10 * SECOND, "{:?}", begun.elapsed());
+    // After a refusal it would try again after 30 s.
+    assert!(begun.elapsed() < 25 * SECOND, "{:?}", begun.elapsed());
     assert!(heir.disconnected.is_empty(), "{:?}", heir.disconnected);
     source
         .until("one receiver", |s| s.receivers.len() == 1)
@@ -123,8 +124,8 @@ async fn the_same_program_is_let_in_however_it_comes_back() {
 async fn a_drain_delivers_what_is_published() {
     let site = Site::new();
     let mut config = site.config(any_port());
-    config.rate_bps = 4_000_000;
-    config.channels[0].flow.as_mut().unwrap().rate_bps = 4_000_000;
+    config.rate_bps = 2_000_000;
+    config.channels[0].flow.as_mut().unwrap().rate_bps = 2_000_000;
     let source = site.start(config).await;
     let mut member = site.receiver(source.addr);
     let mut wanted = site.receiver_config(source.addr);
@@ -135,13 +136,13 @@ async fn a_drain_delivers_what_is_published() {
     source
         .until("both are here", |s| s.receivers.len() == 2)
         .await;
-    // About 2 s at this rate.
+    // About 4 s at this rate: the newcomer is there before the end.
     site.publish(&source.handle, 200).await;
     let Running { handle, addr, task } = source;
     let begun = Instant::now();
     let drained = tokio::spawn({
         let handle = handle.clone();
-        async move { handle.drain(15 * SECOND).await }
+        async move { handle.drain(600 * SECOND).await }
     });
     let newcomer = async {
         let mut newcomer = site.receiver(addr);
@@ -157,7 +158,7 @@ async fn a_drain_delivers_what_is_published() {
     drained.await.unwrap();
     task.await.unwrap();
     assert!(
-        begun.elapsed() < 14 * SECOND,
+        begun.elapsed() < 60 * SECOND,
         "{:?}: it ends by itself",
         begun.elapsed()
     );
@@ -182,5 +183,6 @@ async fn a_drain_ends_in_time() {
     source.handle.drain(SECOND / 2).await;
     slow.await.unwrap();
     let took = begun.elapsed();
-    assert!(took >= SECOND / 2 && took < 10 * SECOND, "{took:?}");
+    // The idle timeout would end it after 30 s.
+    assert!(took >= SECOND / 2 && took < 25 * SECOND, "{took:?}");
 }

@@ -37,10 +37,14 @@ async fn idling_costs_nothing_much() {
     member.until_seq(20).await;
     far.until_seq(20).await;
     let idle = async |what: &str| {
-        let before = spent();
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let cost = spent() - before;
-        assert!(cost < Duration::from_secs(1), "{what}: {cost:?} in 2 s");
+        let mut costs: Vec<Duration> = Vec::new();
+        // A timer that spins does so each time.
+        while costs.iter().all(|cost| *cost >= Duration::from_secs(1)) {
+            assert!(costs.len() < 3, "{what}: {costs:?} in 2 s each");
+            let before = spent();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            costs.push(spent() - before);
+        }
     };
     idle("with members").await;
     nat.rebind().await;

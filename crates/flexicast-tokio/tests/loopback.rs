@@ -277,7 +277,7 @@ async fn a_flow_is_withdrawn_replaced_and_carries_messages() {
 async fn who_is_far_behind_has_a_share_of_the_unicast_rate() {
     let site = Site::new();
     let mut config = site.config(any_port());
-    config.rate_bps = 3_000_000;
+    config.rate_bps = 1_000_000;
     config.unicast_rate_bps = Some(200_000_000);
     let source = site.start(config).await;
     site.publish(&source.handle, 4000).await;
@@ -291,7 +291,7 @@ async fn who_is_far_behind_has_a_share_of_the_unicast_rate() {
     let begun = std::time::Instant::now();
     late.until_seq(4000).await;
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(24), "{took:?}");
+    assert!(took < Duration::from_secs(70), "{took:?}");
     assert!(late.disconnected.is_empty(), "{:?}", late.disconnected);
 }
 

@@ -304,16 +304,25 @@ fn a_full_buffer_is_waited_for_once_and_not_for_each_destination() {
         from: None,
     });
     let mut fanout = Fanout::new();
-    fanout.set_patience(Duration::from_millis(5));
+    fanout.set_patience(Duration::from_millis(100));
     let begun = Instant::now();
     let mut lost = 0;
     fanout.send(&port, &[0; 3000], 1000, targets, |_, what| {
-        assert!(matches!(what, Sent::Lost { datagrams: 3, .. }), "{what:?}");
+        assert!(
+            matches!(
+                what,
+                Sent::Lost {
+                    datagrams: 1..=3,
+                    ..
+                }
+            ),
+            "{what:?}"
+        );
         lost += 1;
     });
-    // For each of them it would be five seconds. What had room meanwhile is not lost.
+    // For each of them it would be 100 seconds. What had room meanwhile is not lost.
     assert!(
-        begun.elapsed() < Duration::from_secs(2),
+        begun.elapsed() < Duration::from_secs(20),
         "{:?}",
         begun.elapsed()
     );
@@ -327,12 +336,13 @@ fn an_answer_does_not_wait() {
     }
     let port = full_port();
     let begun = Instant::now();
-    for _ in 0..1000 {
-        // Whether there is room for one now and then is another matter.
-        let _ = port.send(&[0; 1000], at("10.1.0.2:9"), None);
-    }
+    let send = || port.send(&[0; 1000], at("10.1.0.2:9"), None);
+    // Whether there is room for one now and then is another matter; one that waits for it loses none.
+    let lost = (0..1000).filter(|_| send().is_err()).count();
+    assert!(lost > 900, "{lost}");
+    // With 20 ms for each of them it would be more.
     assert!(
-        begun.elapsed() < Duration::from_secs(2),
+        begun.elapsed() < Duration::from_secs(20),
         "{:?}",
         begun.elapsed()
     );

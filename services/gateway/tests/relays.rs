@@ -174,7 +174,7 @@ fn a_name_service_that_does_not_answer_does_not_keep_it_from_ending() {
     assert_eq!(code, Some(0), "{log}");
     // The look-up alone takes half a minute.
     assert!(
-        asked.elapsed() < Duration::from_secs(15),
+        asked.elapsed() < Duration::from_secs(28),
         "{:?}",
         asked.elapsed()
     );

@@ -50,6 +50,9 @@ enum What {
         /// Microseconds between two
         #[arg(long, default_value_t = 10_000)]
         interval_us: u64,
+        /// Milliseconds without an answer after which the others are given up
+        #[arg(long, default_value_t = 1000)]
+        patience_ms: u64,
     },
 }
 
@@ -75,12 +78,14 @@ fn main() -> Result<()> {
             count,
             size,
             interval_us,
+            patience_ms,
         } => {
             let trips = send_trips(Trip {
                 to,
                 count,
                 size,
                 interval: Duration::from_micros(interval_us),
+                patience: Duration::from_millis(patience_ms),
             })?;
             println!("{}", serde_json::to_string(&trips)?);
         }

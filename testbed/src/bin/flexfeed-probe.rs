@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use testbed::until::{JOINED, Until};
 use testbed::{garbage, probing};
 
 /// Datagrams for proving and disturbing.
 #[derive(Debug, Parser)]
 #[command(name = "flexfeed-probe", version)]
 struct Arguments {
+    /// End when standard input is closed, at the latest after the given time (not `record` and `garbage`)
+    #[arg(long, global = true)]
+    until_closed: bool,
     #[command(subcommand)]
     what: What,
 }
@@ -35,7 +39,7 @@ enum What {
         #[arg(long, default_value_t = 5)]
         interval_ms: u64,
     },
-    /// Join a multicast group and print how many datagrams arrived
+    /// Join a multicast group and print how many datagrams arrived; with --until-closed also `joined`, before
     Count {
         /// The group and port
         #[arg(long)]
@@ -49,6 +53,9 @@ enum What {
         /// Do not join: only listen on the port
         #[arg(long)]
         no_join: bool,
+        /// End when so many have come
+        #[arg(long)]
+        enough: Option<u64>,
         /// How long, in milliseconds
         #[arg(long, default_value_t = 1000)]
         for_ms: u64,
@@ -107,7 +114,16 @@ enum What {
 }
 
 fn main() -> Result<()> {
-    match Arguments::parse().what {
+    let arguments = Arguments::parse();
+    let until_closed = arguments.until_closed;
+    let until = |time| {
+        if until_closed {
+            Until::closed_or_after(time)
+        } else {
+            Until::after(time)
+        }
+    };
+    match arguments.what {
         What::Send {
             group,
             from,
@@ -116,17 +132,27 @@ fn main() -> Result<()> {
             interval_ms,
         } => {
             let interval = Duration::from_millis(interval_ms);
-            probing::send_numbered(group, from, count, size, interval)
+            // It ends by its count.
+            let until = until(Duration::from_secs(24 * 3600));
+            probing::send_numbered(group, from, count, size, interval, &until)
         }
         What::Count {
             group,
             source,
             interface,
             no_join,
+            enough,
             for_ms,
         } => {
-            let time = Duration::from_millis(for_ms);
-            let arrived = probing::count_arrivals(group, source, interface, !no_join, time)?;
+            let until = until(Duration::from_millis(for_ms));
+            let joined = || {
+                if until_closed {
+                    println!("{JOINED}");
+                }
+            };
+            let arrived = probing::count_arrivals(
+                group, source, interface, !no_join, &until, enough, joined,
+            )?;
             println!("{arrived}");
             Ok(())
         }
@@ -143,11 +169,11 @@ fn main() -> Result<()> {
             Ok(())
         }
         What::Tell { listen, for_ms } => {
-            probing::tell_origins(listen, Duration::from_millis(for_ms))
+            probing::tell_origins(listen, &until(Duration::from_millis(for_ms)))
         }
         What::Ask { to, for_ms } => {
-            let time = Duration::from_millis(for_ms);
-            probing::ask_origin(to, time, |answer| println!("{answer}"))
+            let until = until(Duration::from_millis(for_ms));
+            probing::ask_origin(to, &until, |answer| println!("{answer}"))
         }
         What::Garbage {
             to,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use testbed::tunnel::{self, Flood, GatewaysPlan, Leave, Wanted, Wave};
+use testbed::until::Until;
 
 /// AMT from outside.
 #[derive(Debug, Parser)]
@@ -16,6 +17,9 @@ struct Arguments {
     relay: Option<SocketAddr>,
     #[command(flatten)]
     wanted: WantedArguments,
+    /// End when standard input is closed, at the latest after the given time (`join` and `forge`)
+    #[arg(long, global = true)]
+    until_closed: bool,
     #[command(subcommand)]
     what: What,
 }
@@ -43,7 +47,10 @@ enum What {
         /// How long, in milliseconds
         #[arg(long, default_value_t = 2000)]
         for_ms: u64,
-        /// The first one leaves after so many milliseconds, and goes on listening
+        /// End when each of them has got so many data messages
+        #[arg(long)]
+        enough: Option<u64>,
+        /// The first one leaves so many milliseconds after its first data message, and goes on listening
         #[arg(long)]
         first_leaves_after_ms: Option<u64>,
         /// How they leave
@@ -92,15 +99,24 @@ fn main() -> Result<()> {
         group: arguments.wanted.group,
     };
     let relay = arguments.relay.context("--relay is missing");
+    let until_closed = arguments.until_closed;
+    let until = |ms| {
+        let time = Duration::from_millis(ms);
+        if until_closed {
+            Until::closed_or_after(time)
+        } else {
+            Until::after(time)
+        }
+    };
     let line = match arguments.what {
         What::Forge { to, for_ms } => {
-            let time = Duration::from_millis(for_ms);
-            serde_json::to_string(&tunnel::forge(wanted, &to, time)?)?
+            serde_json::to_string(&tunnel::forge(wanted, &to, &until(for_ms))?)?
         }
         What::Join {
             count,
             from,
             for_ms,
+            enough,
             first_leaves_after_ms,
             leave,
             again_ms,
@@ -109,7 +125,8 @@ fn main() -> Result<()> {
             from,
             count,
             wanted,
-            time: Duration::from_millis(for_ms),
+            until: until(for_ms),
+            enough,
             first_leaves_after: first_leaves_after_ms.map(Duration::from_millis),
             leave,
             again: Duration::from_millis(again_ms),

@@ -9,9 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::waiting::pause;
 
-/// How long the last answers are waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// What to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Trip {
@@ -23,6 +20,8 @@ pub struct Trip {
     pub size: usize,
     /// Time between two.
     pub interval: Duration,
+    /// How long an answer is waited for after the one before.
+    pub patience: Duration,
 }
 
 /// What came back.
@@ -69,7 +68,7 @@ pub fn send_trips(trip: Trip) -> Result<Trips> {
     let socket = UdpSocket::bind(any)?;
     socket.connect(trip.to)?;
     let reader = socket.try_clone()?;
-    reader.set_read_timeout(Some(PATIENCE))?;
+    reader.set_read_timeout(Some(trip.patience))?;
     let start = Instant::now();
     let listener = std::thread::spawn(move || collect(&reader, start, trip.count));
     let mut datagram = vec![0; trip.size.max(12)];

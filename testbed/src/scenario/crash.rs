@@ -19,8 +19,8 @@ pub fn crashes_lose_nothing_and_repeat_nothing(sabotage: Option<Sabotage>) -> Re
     Stage::play(Plan::new("crash", sabotage), |stage| {
         stage.wait_rung(&ALL, "multicast")?;
         let before = stage.settle()?;
-        stage.set_rate(8.0)?;
-        stage.wait_cursor(&ALL, before + 5)?;
+        stage.set_rate(3.0)?;
+        stage.wait_cursor(&ALL, before + 3)?;
 
         for _ in 0..4 {
             kill_after_cursor(stage.seat_mut("r1")?)?;
@@ -34,7 +34,7 @@ pub fn crashes_lose_nothing_and_repeat_nothing(sabotage: Option<Sabotage>) -> Re
             pause(Duration::from_millis(500));
             stage.restart_source()?;
             let head = stage.source_status_now()?.head;
-            stage.wait_cursor(&ALL, head + 5)?;
+            stage.wait_cursor(&ALL, head + 3)?;
         }
         stage.set_rate(0.0)?;
         stage.settle()?;

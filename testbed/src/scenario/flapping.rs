@@ -20,7 +20,7 @@ pub fn flapping_backs_off(sabotage: Option<Sabotage>) -> Result<()> {
     Stage::play(Plan::new("flapping", sabotage), |stage| {
         stage.wait_rung(&ALL, "multicast")?;
         let before = stage.settle()?;
-        stage.set_rate(10.0)?;
+        stage.set_rate(5.0)?;
         stage.wait_cursor(&ALL, before + 5)?;
         for _ in 0..2 {
             let falls = falls(stage)?;

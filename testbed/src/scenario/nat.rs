@@ -33,8 +33,8 @@ pub fn nat_rebinding(sabotage: Option<Sabotage>) -> Result<()> {
         stage.wait_rung(&["r2"], "replicated")?;
         stage.wait_rung(&["r1"], "unicast")?;
         let before = stage.settle()?;
-        stage.set_rate(10.0)?;
-        stage.wait_cursor(&ALL, before + 10)?;
+        stage.set_rate(5.0)?;
+        stage.wait_cursor(&ALL, before + 5)?;
         check_all_by_flow("r2", &stage.seat("r2")?.deliveries()?, before)?;
 
         for to in [Rebinding::Port, Rebinding::Address, Rebinding::Port] {
@@ -42,7 +42,7 @@ pub fn nat_rebinding(sabotage: Option<Sabotage>) -> Result<()> {
                 let old = seen_from(stage, name)?;
                 let outside = stage.rebind(name, to, OUTAGE)?;
                 let head = stage.source_status_now()?.head;
-                stage.wait_cursor(&ALL, head + 10)?;
+                stage.wait_cursor(&ALL, head + 5)?;
                 let new = seen_from(stage, name)?;
                 ensure!(
                     new != old && new.0 == outside,
@@ -52,7 +52,7 @@ pub fn nat_rebinding(sabotage: Option<Sabotage>) -> Result<()> {
         }
         stage.wait_rung(&["r2"], "replicated")?;
         let returned = stage.source_status_now()?.head;
-        stage.wait_cursor(&ALL, returned + 10)?;
+        stage.wait_cursor(&ALL, returned + 5)?;
         stage.set_rate(0.0)?;
         stage.settle()?;
 

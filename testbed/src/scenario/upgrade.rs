@@ -43,16 +43,16 @@ pub fn older_receivers_are_served(previous: &Path, sabotage: Option<Sabotage>) -
     Stage::play(plan, |stage| {
         stage.wait_rung(&["r1", "r2"], "multicast")?;
         stage.wait_rung(&["r3"], "unicast")?;
-        stage.set_rate(8.0)?;
+        stage.set_rate(3.0)?;
         let head = stage.source_status_now()?.head;
-        stage.wait_cursor(&["r1", "r2", "r3"], head + 10)?;
+        stage.wait_cursor(&["r1", "r2", "r3"], head + 4)?;
         cut_and_mend(stage, "r2")?;
 
         stage.replace_seat("r2")?;
         stage.wait_rung(&["r2"], "multicast")?;
         stage.replace_seat("r3")?;
         let head = stage.source_status_now()?.head;
-        stage.wait_cursor(&["r2", "r3"], head + 10)?;
+        stage.wait_cursor(&["r2", "r3"], head + 4)?;
         finish(stage)
     })
 }
@@ -82,9 +82,9 @@ pub fn an_older_source_is_replaced(
     }
     Stage::play(plan, |stage| {
         stage.wait_rung(&["r1", "r2"], "multicast")?;
-        stage.set_rate(8.0)?;
+        stage.set_rate(3.0)?;
         let head = stage.source_status_now()?.head;
-        stage.wait_cursor(&["r1", "r2", "r3"], head + 10)?;
+        stage.wait_cursor(&["r1", "r2", "r3"], head + 4)?;
         cut_and_mend(stage, "r1")?;
 
         let link = stage.link()?;
@@ -96,7 +96,7 @@ pub fn an_older_source_is_replaced(
             "the source had {before} updates before it was replaced, and {head} after"
         );
         ensure!(stage.link()? == link, "the enrolment link is another one");
-        stage.wait_cursor(&["r1", "r2", "r3"], head + 10)?;
+        stage.wait_cursor(&["r1", "r2", "r3"], head + 4)?;
         stage.wait_rung(&["r1", "r2"], "multicast")?;
         finish(stage)
     })
@@ -107,7 +107,7 @@ fn cut_and_mend(stage: &mut Stage, name: &str) -> Result<()> {
     stage.set_multicast(name, Multicast::Cut)?;
     stage.wait_rung(&[name], "unicast")?;
     let head = stage.source_status_now()?.head;
-    stage.wait_cursor(&[name], head + 5)?;
+    stage.wait_cursor(&[name], head + 3)?;
     stage.set_multicast(name, Multicast::Open)?;
     stage.wait_rung(&[name], "multicast")
 }

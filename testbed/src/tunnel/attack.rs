@@ -37,7 +37,7 @@ pub struct Attacked {
 /// When the relay does not answer, or a socket cannot be opened.
 pub fn attack(relay: SocketAddr, wanted: Wanted, each: Duration) -> Result<Attacked> {
     let open = || Outsider::open(relay, None, wanted);
-    let patience = Duration::from_secs(5);
+    let patience = Duration::from_secs(30);
     let report = wanted.state();
 
     let mut honest = open()?;

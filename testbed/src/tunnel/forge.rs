@@ -1,7 +1,7 @@
 //! Flow packets from somebody who is no relay.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use amt::Message;
 use amt::ip::{Udp, write_udp};
@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::Wanted;
+use crate::until::Until;
 use crate::waiting::pause;
 
 /// Between two rounds.
@@ -21,11 +22,11 @@ pub struct Forged {
     pub sent: u64,
 }
 
-/// Sends Multicast Data of what is wanted, right in every byte, to every address in `to` for a time: a gateway must take it from its relay only.
+/// Sends Multicast Data of what is wanted, right in every byte, to every address in `to` until the end: a gateway must take it from its relay only.
 ///
 /// # Errors
 /// When the source is missing or of another family, or the socket cannot be made; single refused datagrams are no error.
-pub fn forge(wanted: Wanted, to: &[SocketAddr], time: Duration) -> Result<Forged> {
+pub fn forge(wanted: Wanted, to: &[SocketAddr], until: &Until) -> Result<Forged> {
     let source = wanted.source.context("--source is missing")?;
     let udp = Udp {
         from: SocketAddr::new(source, 40_000),
@@ -41,9 +42,8 @@ pub fn forge(wanted: Wanted, to: &[SocketAddr], time: Duration) -> Result<Forged
     let mut bytes = Vec::new();
     Message::Data { packet: &packet }.encode(&mut bytes);
     let socket = UdpSocket::bind("0.0.0.0:0").context("opening a UDP socket")?;
-    let end = Instant::now() + time;
     let mut sent = 0;
-    while Instant::now() < end {
+    while !until.is_over() {
         for to in to {
             let _ = socket.send_to(&bytes, to);
         }

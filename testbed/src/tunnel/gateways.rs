@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Wanted;
 use super::outsider::Outsider;
+use crate::until::Until;
 use crate::waiting::pause;
 
 /// How a gateway ends.
@@ -33,9 +34,11 @@ pub struct GatewaysPlan {
     pub count: u32,
     /// What they join.
     pub wanted: Wanted,
-    /// How long all of it takes.
-    pub time: Duration,
-    /// When the first of them leaves, if it leaves before the others. It listens to the end.
+    /// When all of it ends.
+    pub until: Until,
+    /// It ends sooner when each of them has so many data messages.
+    pub enough: Option<u64>,
+    /// How long after its first data message the first of them leaves, if it leaves before the others. It listens to the end.
     pub first_leaves_after: Option<Duration>,
     /// How the first leaves, and the others at the end.
     pub leave: Leave,
@@ -79,6 +82,7 @@ struct Member {
     outsider: Outsider,
     requests: u32,
     next_request: Instant,
+    served: Option<Instant>,
     left: Option<Instant>,
     after_leaving: u64,
 }
@@ -89,31 +93,38 @@ struct Member {
 /// When a socket cannot be opened.
 pub fn play(plan: &GatewaysPlan) -> Result<Seen> {
     let begun = Instant::now();
-    let end = begun + plan.time;
     let mut members = (0..plan.count)
         .map(|_| {
             Ok(Member {
                 outsider: Outsider::open(plan.relay, plan.from, plan.wanted)?,
                 requests: 0,
                 next_request: begun,
+                served: None,
                 left: None,
                 after_leaving: 0,
             })
         })
         .collect::<Result<Vec<_>>>()?;
-    while Instant::now() < end {
+    loop {
+        // What has come before the end is read before it counts.
+        let over = plan.until.is_over();
         let now = Instant::now();
         for member in &mut members {
             member.turn(plan, now);
         }
         if let Some(after) = plan.first_leaves_after
-            && now >= begun + after
             && let Some(first) = members.first_mut()
+            && first.served.is_some_and(|served| now >= served + after)
         {
             first.leave(plan, now);
         }
+        let enough = |enough| members.iter().all(|member| member.has(enough));
+        if over || plan.enough.is_some_and(enough) {
+            break;
+        }
         pause(Duration::from_millis(2));
     }
+    let end = Instant::now();
     for member in &mut members {
         member.leave(plan, end);
     }
@@ -125,6 +136,9 @@ impl Member {
     fn turn(&mut self, plan: &GatewaysPlan, now: Instant) {
         let before = self.outsider.arrived.data;
         let queried = self.outsider.read();
+        if self.served.is_none() && self.has(1) {
+            self.served = Some(now);
+        }
         if let Some(left) = self.left {
             if now > left + Duration::from_secs(1) {
                 self.after_leaving += self.outsider.arrived.data - before;
@@ -146,6 +160,11 @@ impl Member {
             let wait = self.outsider.answer.map_or(soon, |_| plan.again);
             self.next_request = now + wait;
         }
+    }
+
+    /// Whether so many data messages came, of whole packets or of fragments.
+    fn has(&self, count: u64) -> bool {
+        self.outsider.arrived.data + self.outsider.arrived.fragments >= count
     }
 
     fn leave(&mut self, plan: &GatewaysPlan, now: Instant) {

@@ -22,8 +22,8 @@ async fn names_that_are_not_answered_for_do_not_delay_relays_that_are() {
         let started = Instant::now();
         let found = resolver.relays([198, 51, 100, 7].into()).await.unwrap();
         assert!(
-            started.elapsed() < Duration::from_secs(9),
-            "a third is for one attempt"
+            started.elapsed() < Duration::from_secs(14),
+            "the whole timeout was waited for"
         );
         let candidates: Vec<_> = found
             .candidates
@@ -67,7 +67,8 @@ async fn a_name_server_that_is_silent_costs_no_more_than_the_timeout() {
     let resolver = Resolver::new(&config).unwrap();
     let started = Instant::now();
     let error = resolver.relays([198, 51, 100, 7].into()).await.unwrap_err();
-    assert!(started.elapsed() < Duration::from_secs(2));
+    // With the timeouts that hickory has by itself it would be ten seconds.
+    assert!(started.elapsed() < Duration::from_secs(9));
     let text = error.to_string();
     assert!(text.contains("7.100.51.198.in-addr.arpa."), "{text}");
 }

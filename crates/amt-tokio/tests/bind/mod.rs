@@ -7,6 +7,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The programs' places where a user without administration has no PATH to them.
@@ -29,12 +30,14 @@ impl Drop for Named {
     }
 }
 
-/// A port that is free for UDP and TCP.
+/// A port that is free for UDP and TCP, and that nobody is given who asks for any: those are above 32,767.
 fn free_port() -> u16 {
-    for _ in 0..100 {
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let port = udp.local_addr().unwrap().port();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..1000 {
+        let next = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 21_000 + (next.wrapping_mul(7) % 11_000) as u16;
+        let udp = UdpSocket::bind(("127.0.0.1", port));
+        if udp.is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }

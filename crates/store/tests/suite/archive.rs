@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use store::{
     Applicant, Batch, ChannelSettings, Contents, FeedSettings, GapRecord, GapState, Holder,
@@ -325,6 +325,13 @@ async fn a_backup_is_one_state_while_others_write(site: Site) {
     let mut heads = Vec::new();
     for round in 0..4 {
         tokio::time::sleep(Duration::from_millis(150)).await;
+        if round == 3 {
+            let started = Instant::now();
+            while store.open_channel("lore").await.unwrap().head <= heads[0] {
+                assert!(started.elapsed() < Duration::from_secs(60), "no progress");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
         let file = site.path(&format!("backup{round}"));
         store.backup(&file).await.unwrap();
         let other = Site::sqlite();

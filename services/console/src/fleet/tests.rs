@@ -349,7 +349,7 @@ fn a_hundred_thousand_are_paged_without_a_loss() {
         let page = fleet.page(&selection, &Place::Offset(50_000), 100).unwrap();
         assert_eq!(page.items.len(), 100);
         // A generous bound on what takes milliseconds.
-        assert!(began.elapsed() < Duration::from_secs(5));
+        assert!(began.elapsed() < Duration::from_secs(60));
     }
 }
 

@@ -39,7 +39,7 @@ const CLIENTS: usize = 64;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// A client that takes nothing for so long is dropped; it can come back and go on.
-const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 10 } else { 30 });
 
 /// How much is read from the journals for one client at a time, in bytes, give or take an update.
 const PORTION: usize = 64 << 10;

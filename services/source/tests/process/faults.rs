@@ -69,7 +69,8 @@ async fn a_database_that_goes_away_pauses_and_comes_back() {
     receiver.update(6).await;
     assert_eq!(receiver.seqs, [1, 2, 3, 4, 5, 6]);
     let log = running.log();
-    assert_eq!(log.matches("Receivers stay connected").count(), 1, "{log}");
+    // A database that is slow at first when it is back may be lost a second time.
+    assert!(log.contains("Receivers stay connected"), "{log}");
     assert!(log.contains("the database is back"), "{log}");
     assert!(!log.contains("not published here any more"), "{log}");
 
@@ -223,12 +224,20 @@ async fn the_first_signal_lets_receivers_finish_and_the_second_does_not() {
         command.args(["--rate", rate, "--drain-time", "60s"]);
         command
     };
-    let mut running = Running::start(slow("200k"));
+    let mut running = Running::start(slow("100k"));
     let mut receiver = Listening::start(configuration(folder.path()));
     receiver.update(1).await;
     feed.grow(300);
-    running.until("stored", |running| status(running)["head"] == 301);
-    assert!(!receiver.seqs.contains(&301), "it takes a while");
+    let mut page = Value::Null;
+    running.until("stored", |running| {
+        page = status(running);
+        page["head"] == 301
+    });
+    let cursor = page["receivers"][0]["channels"][0]["cursor"].as_u64();
+    assert!(
+        cursor.is_none_or(|seq| seq < 301),
+        "it takes a while: {page}"
+    );
     running.signal(Signal::TERM);
     receiver.update(301).await;
     let reason = receiver
@@ -243,7 +252,7 @@ async fn the_first_signal_lets_receivers_finish_and_the_second_does_not() {
     assert_eq!(receiver.seqs, (1..=301).collect::<Vec<_>>());
     receiver.handle.shutdown().await;
 
-    let mut running = Running::start(slow("64k"));
+    let mut running = Running::start(slow("32k"));
     let mut behind = configuration(folder.path());
     behind.channels[0].1 = Some(flexicast_tokio::Cursor {
         incarnation: status(&running)["incarnation"]

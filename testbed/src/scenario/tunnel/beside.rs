@@ -1,7 +1,7 @@
 //! A relay in the source's own node: multicast never leaves it.
 
 use std::net::{IpAddr, SocketAddr};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -11,27 +11,28 @@ use crate::lab::{Node, on_path};
 use crate::process::Service;
 use crate::scenario::checks::{check_all_by_flow, check_outputs};
 use crate::scenario::plan::{Place, Plan};
-use crate::scenario::{SSM_GROUP, Sabotage, Stage};
+use crate::scenario::{PATIENCE, SSM_GROUP, Sabotage, Stage};
 use crate::tunnel::Wanted;
+use crate::until::Talker;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
-/// A program that is not ours: joins a group on the loopback interface, and prints the first nine bytes of each datagram that comes within a time.
+/// A program that is not ours: joins a group on the loopback interface, says so, and prints the first nine bytes of each datagram that comes until its standard input is closed.
 const READER: &str = "
-import socket, struct, sys, time
-group, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+import select, socket, struct, sys
+group, port = sys.argv[1], int(sys.argv[2])
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.bind((group, port))
 s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,
              struct.pack('4s4s', socket.inet_aton(group), socket.inet_aton('127.0.0.1')))
-s.settimeout(0.2)
-end = time.monotonic() + seconds
-while time.monotonic() < end:
-    try:
+print('joined', flush=True)
+while True:
+    ready = select.select([s, sys.stdin], [], [])[0]
+    if s in ready:
         print(s.recv(2048)[:9].hex(), flush=True)
-    except socket.timeout:
-        pass
+    else:
+        break
 ";
 
 /// w: a relay in the source's own node, beside it: receivers beyond the border stand on the flow by it, a node on the same switch that has joined the flow hears
@@ -62,23 +63,27 @@ pub fn relay_beside_the_source(sabotage: Option<Sabotage>) -> Result<()> {
         };
         let launch = gateway_launch(&reader, stage.bins(), relay, wanted, None);
         let mut gateway = Service::start(&reader, &launch, &stage.logs())?;
-        let heard = listen(stage, &witness, wanted)?;
-        let python = read_by_python(&reader, group)?;
+        let mut heard = listen(stage, &witness, wanted)?;
+        let mut python = read_by_python(&reader, group)?;
+        heard.joined()?;
+        python.joined()?;
+        stage.wait("the tunnel of flexfeed-gateway", PATIENCE, |stage| {
+            let tunnels = stage.relay(0)?.status()?.gateways.count;
+            Ok((tunnels > 3).then_some(()))
+        })?;
         stage.set_rate(10.0)?;
-        let heard = heard.wait_with_output()?;
-        let heard = String::from_utf8_lossy(&heard.stdout).trim().to_owned();
-        let read = python.wait_with_output()?;
+        stage.wait_cursor(&ALL, before + 30)?;
         stage.set_rate(0.0)?;
         stage.settle()?;
+        let (heard, read) = (heard.told()?, python.told()?);
 
         ensure!(
-            heard == "0",
-            "multicast left the source's node: {heard} datagrams"
+            heard == ["0"],
+            "multicast left the source's node: {heard:?} datagrams"
         );
         let status = stage.source_status_now()?;
         let flow = &status.flow.as_ref().context("the source has no flow")?.id;
-        let read = String::from_utf8_lossy(&read.stdout).into_owned();
-        let of_flow = read.lines().filter(|line| line.get(2..) == Some(flow));
+        let of_flow = read.iter().filter(|line| line.get(2..) == Some(flow));
         ensure!(
             of_flow.count() > 10,
             "the program in Python read {read:?}, and the flow is {flow}; the gateway's log ends:\n{}",
@@ -93,20 +98,19 @@ pub fn relay_beside_the_source(sabotage: Option<Sabotage>) -> Result<()> {
     })
 }
 
-fn listen(stage: &Stage, node: &Node, wanted: Wanted) -> Result<std::process::Child> {
+fn listen(stage: &Stage, node: &Node, wanted: Wanted) -> Result<Talker> {
     let mut command = node.service_command(&stage.bins().probe)?;
     command
         .args(["count", "--group", &wanted.group.to_string()])
         .args(["--interface", &node.ip().to_string()])
-        .args(["--for-ms", "3000"]);
+        .args(["--until-closed", "--for-ms", "600000"]);
     if let Some(source) = wanted.source {
         command.args(["--source", &source.to_string()]);
     }
-    let child = command.stdout(Stdio::piped()).spawn();
-    child.context("starting flexfeed-probe")
+    Talker::start(command)
 }
 
-fn read_by_python(node: &Node, group: SocketAddr) -> Result<std::process::Child> {
+fn read_by_python(node: &Node, group: SocketAddr) -> Result<Talker> {
     // The one of the system: any other may be out of reach for the user that services run as.
     let python = [std::path::PathBuf::from("/usr/bin/python3")]
         .into_iter()
@@ -116,8 +120,6 @@ fn read_by_python(node: &Node, group: SocketAddr) -> Result<std::process::Child>
     let mut command: Command = node.service_command(python)?;
     command
         .args(["-c", READER, &group.ip().to_string()])
-        .args([&group.port().to_string(), "4"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("starting python3")
+        .arg(group.port().to_string());
+    Talker::start(command)
 }

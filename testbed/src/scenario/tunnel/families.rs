@@ -7,12 +7,12 @@ use anyhow::{Context, Result, ensure};
 
 use super::site::{Pending, Site};
 use crate::lab::Families;
-use crate::scenario::{ASM_GROUP, ASM_GROUP6, SSM_GROUP, SSM_GROUP6, Sabotage};
+use crate::scenario::{ASM_GROUP, ASM_GROUP6, PATIENCE, SSM_GROUP, SSM_GROUP6, Sabotage};
 use crate::tunnel::Seen;
 use crate::waiting::pause;
 
-/// How long the gateways listen.
-const TIME: Duration = Duration::from_millis(3500);
+/// How many datagrams everybody has to get.
+const ENOUGH: u64 = 101;
 
 /// q: gateways of one node get a group of each family over a relay of each family, for one source and for any: eight tunnels, of which all with one outer family
 /// share an address. Four of `flexfeed-gateway` send it on to programs that join it there.
@@ -26,13 +26,13 @@ pub fn all_families_and_any_source(sabotage: Option<Sabotage>) -> Result<()> {
         let outer: [IpAddr; 2] = [site.source.address().into(), site.source.address6().into()];
         let mut joined: Vec<(String, Pending<Seen>)> = Vec::new();
         let mut counted: Vec<(String, Pending<u64>)> = Vec::new();
-        let time = TIME.as_millis().to_string();
+        let (enough, time) = (ENOUGH.to_string(), PATIENCE.as_millis().to_string());
         for group in groups {
             for family in outer {
                 let relay = site.relay.address(family);
                 let any_source = group == ASM_GROUP || group == ASM_GROUP6;
                 let wanted = site.wanted(group, any_source)?;
-                let args = ["join", "--for-ms", &time];
+                let args = ["join", "--enough", &enough, "--for-ms", &time];
                 let what = format!("{group} over {relay}");
                 joined.push((what.clone(), site.tunnel(&probes, relay, wanted, &args)?));
                 if !any_source {
@@ -43,26 +43,27 @@ pub fn all_families_and_any_source(sabotage: Option<Sabotage>) -> Result<()> {
                         IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
                         IpAddr::V6(_) => node.address6().into(),
                     };
-                    counted.push((what, site.count(&node, wanted.group, interface, TIME)?));
+                    let count = site.count_to(&node, wanted.group, interface, ENOUGH)?;
+                    counted.push((what, count));
                 }
             }
         }
         let mut senders = Vec::new();
         for group in groups {
-            senders.push(site.send(group, 1180, TIME)?);
+            senders.push(site.send(group, 1180)?);
         }
         for (what, pending) in joined {
             let seen = pending.told()?;
             let one = seen.gateways.first().context("no gateway")?;
             ensure!(
-                one.data > 100 && one.wrong == 0 && one.data == one.distinct,
+                one.data >= ENOUGH && one.wrong == 0 && one.data == one.distinct,
                 "{what}: not everything came once, as it was: {one:?}"
             );
         }
         for (what, pending) in counted {
             let count = pending.told()?;
             ensure!(
-                count > 100,
+                count >= ENOUGH,
                 "{what}: flexfeed-gateway passed on {count} datagrams"
             );
         }

@@ -15,6 +15,9 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 /// Longer than flow data may stay unacknowledged.
 const OUTAGE: Duration = Duration::from_millis(FALL_BACK_MS as u64 + 500);
 
+/// Updates a second while tunnels come and go: how long that takes is not known, and what can be judged is limited (see [`check_outputs`]).
+const RATE: f64 = 3.0;
+
 /// Three receivers behind one translated address beyond the border, and relays.
 fn plan(name: &'static str, relays: u8, sabotage: Option<Sabotage>) -> Plan {
     let mut plan = Plan::new(name, sabotage);
@@ -95,24 +98,24 @@ pub fn relays_fail_in_turn(sabotage: Option<Sabotage>) -> Result<()> {
         let used = usize::from(tunnels(stage, 0)? == 0);
         let other = 1 - used;
         wait_tunnels(stage, used, 3)?;
-        stage.set_rate(10.0)?;
-        stage.wait_cursor(&ALL, before + 10)?;
+        stage.set_rate(RATE)?;
+        stage.wait_cursor(&ALL, before + 4)?;
 
         stage.relay(used)?.kill()?;
         wait_tunnels(stage, other, 3)?;
         stage.wait_rung(&ALL, "amt")?;
         let head = stage.source_status_now()?.head;
-        stage.wait_cursor(&ALL, head + 10)?;
+        stage.wait_cursor(&ALL, head + 4)?;
 
         stage.relay(other)?.kill()?;
         stage.wait_rung(&ALL, "unicast")?;
         let head = stage.source_status_now()?.head;
-        stage.wait_cursor(&ALL, head + 10)?;
+        stage.wait_cursor(&ALL, head + 4)?;
 
         stage.restart_relay(used)?;
         stage.wait_rung(&ALL, "amt")?;
         let returned = stage.source_status_now()?.head;
-        stage.wait_cursor(&ALL, returned + 10)?;
+        stage.wait_cursor(&ALL, returned + 4)?;
         stage.set_rate(0.0)?;
         stage.settle()?;
         check_outputs(stage, &ALL)
@@ -130,13 +133,13 @@ pub fn a_deaf_relay_is_left(sabotage: Option<Sabotage>) -> Result<()> {
         let before = stage.settle()?;
         let used = usize::from(tunnels(stage, 0)? == 0);
         wait_tunnels(stage, used, 3)?;
-        stage.set_rate(10.0)?;
-        stage.wait_cursor(&ALL, before + 10)?;
+        stage.set_rate(RATE)?;
+        stage.wait_cursor(&ALL, before + 4)?;
         stage.set_relay_multicast(used, Multicast::Cut)?;
         wait_tunnels(stage, 1 - used, 3)?;
         stage.wait_rung(&ALL, "amt")?;
         let head = stage.source_status_now()?.head;
-        stage.wait_cursor(&ALL, head + 10)?;
+        stage.wait_cursor(&ALL, head + 4)?;
         stage.set_rate(0.0)?;
         stage.settle()?;
         check_outputs(stage, &ALL)
@@ -155,15 +158,15 @@ pub fn a_draining_relay_costs_nothing(sabotage: Option<Sabotage>) -> Result<()> 
         let before = stage.settle()?;
         let used = usize::from(tunnels(stage, 0)? == 0);
         wait_tunnels(stage, used, 3)?;
-        stage.set_rate(10.0)?;
-        stage.wait_cursor(&ALL, before + 10)?;
+        stage.set_rate(RATE)?;
+        stage.wait_cursor(&ALL, before + 4)?;
         let mut leaving = stage.relay(used)?.dismiss()?;
         leaving.signal_end()?;
         wait_tunnels(stage, 1 - used, 3)?;
         let ended = leaving.wait_end(PATIENCE)?;
         ensure!(ended.success(), "the draining relay ended with {ended}");
         let head = stage.source_status_now()?.head;
-        stage.wait_cursor(&ALL, head + 10)?;
+        stage.wait_cursor(&ALL, head + 4)?;
         stage.set_rate(0.0)?;
         stage.settle()?;
         let status = stage.source_status_now()?;
@@ -186,17 +189,17 @@ pub fn relays_fail_to_copies(sabotage: Option<Sabotage>) -> Result<()> {
     Stage::play(plan, |stage| {
         stage.wait_rung(&ALL, "amt")?;
         let before = stage.settle()?;
-        stage.set_rate(10.0)?;
-        stage.wait_cursor(&ALL, before + 10)?;
+        stage.set_rate(RATE)?;
+        stage.wait_cursor(&ALL, before + 4)?;
         let begun = moves_so_far(stage)?;
         stage.relay(0)?.kill()?;
         stage.wait_rung(&ALL, "replicated")?;
         let head = stage.source_status_now()?.head;
-        stage.wait_cursor(&ALL, head + 10)?;
+        stage.wait_cursor(&ALL, head + 4)?;
         stage.restart_relay(0)?;
         stage.wait_rung(&ALL, "amt")?;
         let returned = stage.source_status_now()?.head;
-        stage.wait_cursor(&ALL, returned + 10)?;
+        stage.wait_cursor(&ALL, returned + 4)?;
         stage.set_rate(0.0)?;
         stage.settle()?;
         let status = stage.source_status_now()?;
@@ -236,12 +239,12 @@ pub fn translations_change(sabotage: Option<Sabotage>) -> Result<()> {
     Stage::play(plan, |stage| {
         stage.wait_rung(&ALL, "amt")?;
         let before = stage.settle()?;
-        stage.set_rate(10.0)?;
-        stage.wait_cursor(&ALL, before + 10)?;
+        stage.set_rate(RATE)?;
+        stage.wait_cursor(&ALL, before + 4)?;
         for to in [Rebinding::Port, Rebinding::Address] {
             let outside = stage.rebind_home(to, OUTAGE)?;
             let head = stage.source_status_now()?.head;
-            stage.wait_cursor(&ALL, head + 10)?;
+            stage.wait_cursor(&ALL, head + 4)?;
             stage.wait_rung(&ALL, "amt")?;
             wait_tunnels(stage, 0, 3)?;
             stage.wait("the new address at the source", PATIENCE, |stage| {
@@ -254,7 +257,7 @@ pub fn translations_change(sabotage: Option<Sabotage>) -> Result<()> {
             })?;
         }
         let returned = stage.source_status_now()?.head;
-        stage.wait_cursor(&ALL, returned + 10)?;
+        stage.wait_cursor(&ALL, returned + 4)?;
         stage.set_rate(0.0)?;
         stage.settle()?;
         for name in ALL {

@@ -1,10 +1,8 @@
 //! How tunnels end, and what happens when there are as many as there may be.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 
-use super::site::Site;
+use super::site::{Pending, Site};
 use crate::lab::{Families, Node};
 use crate::scenario::{PATIENCE, SSM_GROUP, Sabotage};
 use crate::tunnel::Seen;
@@ -26,9 +24,9 @@ pub fn tunnels_end_and_are_limited(sabotage: Option<Sabotage>) -> Result<()> {
     Site::play("limits", Families::V4, &relay, sabotage, |site| {
         let mut nat = site.beyond.add_nat(&mut site.lab, "nat", 10, 110)?;
         let home = nat.add_node(&mut site.lab, "home")?;
-        let mut sender = site.send(SSM_GROUP, 100, Duration::from_secs(18))?;
+        let mut sender = site.send(SSM_GROUP, 100)?;
 
-        for (leave, listens) in [("teardown", 3000), ("update", 3000), ("vanish", 5500)] {
+        for (leave, listens) in [("teardown", 4000), ("update", 4000), ("vanish", 5500)] {
             let seen = join(
                 site,
                 &home,
@@ -56,51 +54,48 @@ pub fn tunnels_end_and_are_limited(sabotage: Option<Sabotage>) -> Result<()> {
             none_left(site)?;
         }
 
-        let full = site.tunnel::<Seen>(
-            &home,
-            site.relay.address(site.source.ip()),
-            site.wanted(SSM_GROUP, false)?,
-            &[
-                "join",
-                "--count",
-                "3",
-                "--for-ms",
-                "5000",
-                "--first-leaves-after-ms",
-                "3000",
-            ],
-        )?;
+        // They stay until they are asked what they got.
+        let stay = |count: &str| -> Result<Pending<Seen>> {
+            let args = ["join", "--until-closed", "--for-ms", "600000"];
+            let relay = site.relay.address(site.source.ip());
+            let wanted = site.wanted(SSM_GROUP, false)?;
+            site.tunnel(
+                &home,
+                relay,
+                wanted,
+                &[&args[..], &["--count", count]].concat(),
+            )
+        };
+        let (first, others) = (stay("1")?, stay("2")?);
         wait_for("three gateways", PATIENCE, || {
             Ok((site.relay.status()?.gateways.count == 3).then_some(()))
         })?;
-        let seen = join(site, &home, 2, 1000, &[])?;
+        let seen = join(site, &home, 2, 2500, &[])?;
         for late in &seen.gateways {
             ensure!(
                 late.limited > 0 && late.data == 0,
                 "a relay that is full took another gateway: {late:?}"
             );
         }
-        // One of the three has left by now, or soon will have.
+        let first = first.told()?;
         wait_for("a place that is free", PATIENCE, || {
             Ok((site.relay.status()?.gateways.count < 3).then_some(()))
         })?;
-        let seen = join(site, &home, 1, 1500, &[])?;
+        let seen = join(site, &home, 1, 30_000, &["--enough", "50"])?;
         let late = seen.gateways.first().context("no gateway")?;
         ensure!(
             late.data > 0,
             "there was a place, and it was not given: {late:?}"
         );
-        let full = full.told()?;
-        let [first, others @ ..] = full.gateways.as_slice() else {
-            anyhow::bail!("no gateways")
-        };
-        for one in others {
+        let others = others.told()?;
+        let last = first.gateways.first().and_then(|one| one.last);
+        let last = last.context("the gateway that left first got nothing")?;
+        for one in &others.gateways {
             ensure!(
-                one.data > first.data + 20 && one.limited == 0,
-                "a gateway that the full relay had was not served on: {full:?}"
+                one.last.is_some_and(|number| number > last + 20) && one.limited == 0,
+                "a gateway that the full relay had was not served on: {first:?}, {others:?}"
             );
         }
-        sender.kill()?;
         sender.wait()?;
         Ok(())
     })

@@ -15,7 +15,7 @@ use crate::lab::{Beyond, Families, Lab, Node};
 use crate::process::{Launch, Service};
 use crate::run_dir::RunDir;
 use crate::scenario::plan::switch;
-use crate::scenario::{Sabotage, checks};
+use crate::scenario::{PATIENCE, Sabotage, checks};
 use crate::tunnel::Wanted;
 
 /// The two networks and what runs in them.
@@ -147,20 +147,21 @@ impl Site {
         })
     }
 
-    /// Sends numbered datagrams of so many bytes to a group, every 5 ms, for a time.
+    /// Sends numbered datagrams of so many bytes to a group, every 5 ms, until it is waited for.
     ///
     /// # Errors
     /// When the program cannot be started.
-    pub fn send(&self, group: &str, size: usize, time: Duration) -> Result<Child> {
-        let count = (time.as_millis() / 5).to_string();
+    pub fn send(&self, group: &str, size: usize) -> Result<Child> {
+        let count = u32::MAX.to_string();
         let mut command = self.source.service_command(&self.bins.probe)?;
         command
             .args(["send", "--group", group, "--interval-ms", "5"])
-            .args(["--count", &count, "--size", &size.to_string()]);
+            .args(["--count", &count, "--size", &size.to_string()])
+            .arg("--until-closed");
         spawn(command)
     }
 
-    /// Starts something that speaks AMT from a node.
+    /// Starts something that speaks AMT from a node. With `--until-closed` it ends when it has to tell.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -186,7 +187,7 @@ impl Site {
         })
     }
 
-    /// Counts the datagrams of a group on a node's loopback interface, or on the interface with an address.
+    /// Counts the datagrams of a group on a node's loopback interface, or on the interface with an address, for a time.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -197,11 +198,38 @@ impl Site {
         interface: IpAddr,
         time: Duration,
     ) -> Result<Pending<u64>> {
+        let time = time.as_millis().to_string();
+        self.count_with(node, group, interface, &["--for-ms", &time])
+    }
+
+    /// The same until there are so many. If they do not come, it tells how many came within [`PATIENCE`].
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn count_to(
+        &self,
+        node: &Node,
+        group: SocketAddr,
+        interface: IpAddr,
+        enough: u64,
+    ) -> Result<Pending<u64>> {
+        let (enough, time) = (enough.to_string(), PATIENCE.as_millis().to_string());
+        let args = ["--enough", &enough, "--for-ms", &time];
+        self.count_with(node, group, interface, &args)
+    }
+
+    fn count_with(
+        &self,
+        node: &Node,
+        group: SocketAddr,
+        interface: IpAddr,
+        args: &[&str],
+    ) -> Result<Pending<u64>> {
         let mut command = node.service_command(&self.bins.probe)?;
         command
             .args(["count", "--group", &group.to_string()])
             .args(["--interface", &interface.to_string()])
-            .args(["--for-ms", &time.as_millis().to_string()]);
+            .args(args);
         Ok(Pending {
             child: spawn(command)?,
             what: format!("counting in {}", node.name()),
@@ -270,6 +298,7 @@ pub(super) fn gateway_launch(
 
 fn spawn(mut command: Command) -> Result<Child> {
     command
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
