@@ -137,17 +137,5 @@ class Running(unittest.TestCase):
         self.assertIn("mounted read-only", one.logs())
 
 
-class Hold(unittest.TestCase):
-    """What holds the network that source and relay share."""
-
-    def test_it_ends_when_told_to(self):
-        """And not before."""
-        one = Container.run("hold", image("relay"), "hold", options=[*CONTAINED, "--no-healthcheck"])
-        self.addCleanup(one.remove)
-        time.sleep(0.5)
-        self.assertTrue(one.state()["Running"])
-        self.assertEqual(one.stop(), 0)
-
-
 if __name__ == "__main__":
     unittest.main()
