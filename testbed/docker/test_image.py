@@ -27,7 +27,7 @@ def files(name):
     try:
         whole = subprocess.run(["docker", "export", made], capture_output=True, check=True).stdout
     finally:
-        docker("rm", made)
+        docker("rm", "-v", made)
     with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
         return {one.name: one for one in tar.getmembers()}
 
