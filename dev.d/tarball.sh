@@ -116,8 +116,9 @@ test_tarball() {
 	(cd "$root/testbed/packaging" && FLEXFEED_TARBALL="$(readlink -f "$file")" PYTHONDONTWRITEBYTECODE=1 python3 -m unittest -v test_tarball)
 }
 
-# test_units: the units for systemd and the examples of settings, with the programs that are built; and that all is of one version.
+# test_units: the units for systemd and the examples of settings, with the programs that are built; that all is of one version; and
+# that the images can be built of their context.
 test_units() {
 	step 'Testing units for systemd and examples of settings'
-	(cd "$root/testbed/packaging" && FLEXFEED_BIN_DIR="$target/debug" PYTHONDONTWRITEBYTECODE=1 python3 -m unittest test_units test_versions)
+	(cd "$root/testbed/packaging" && FLEXFEED_BIN_DIR="$target/debug" PYTHONDONTWRITEBYTECODE=1 python3 -m unittest test_units test_versions test_context)
 }

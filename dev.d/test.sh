@@ -457,6 +457,23 @@ dev simulate --help
 ends 0
 says './dev simulate'
 
+# --- without an earlier version there is nothing to try this one with: that is said, and fails where everything has to be tested
+machine
+# shellcheck disable=SC2086 # a list
+install $all_build $all_network $all_database
+rust 1.94.0
+dev test-upgrade
+ends 0
+says '!!! SKIPPED: there is no earlier version'
+called_not cargo
+FLEXFEED_REQUIRE_PEERS=1
+export FLEXFEED_REQUIRE_PEERS
+dev test-upgrade
+unset FLEXFEED_REQUIRE_PEERS
+ends 2
+says 'clone with history'
+says_not 'SKIPPED'
+
 # --- fuzz runs a target with a nightly compiler, or with one that is told to do as one, and says what it found
 rust 1.94.0
 stand_in cargo 'echo "cargo bootstrap=${RUSTC_BOOTSTRAP:-} toolchain=${RUSTUP_TOOLCHAIN:-} $*"'

@@ -66,11 +66,18 @@ class Container:
         self.name = name
 
     @classmethod
-    def run(cls, name, image_name, *command, options=()):
-        """Starts one. Its name is the run's and `name`."""
+    def create(cls, name, image_name, *command, options=()):
+        """Makes one that does not run yet. Its name is the run's and `name`."""
         full = f"{RUN}-{name}"
-        docker("run", "-d", "--name", full, *options, image_name, *command)
+        docker("create", "--name", full, *options, image_name, *command)
         return cls(full)
+
+    @classmethod
+    def run(cls, name, image_name, *command, options=()):
+        """Makes one and starts it."""
+        made = cls.create(name, image_name, *command, options=options)
+        made.start()
+        return made
 
     def state(self):
         """Whether and how it runs."""

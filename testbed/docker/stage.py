@@ -1,4 +1,4 @@
-"""A source with its relay in one Docker network, and receivers in others."""
+"""A source and its relay, each in its container, in one Docker network, and receivers in others."""
 
 import contextlib
 import json
@@ -144,7 +144,7 @@ class Receiver:
 class Stage:
     """Source, relay, feed and networks; everything goes at the end of the `with`. What `fails` is not wondered at."""
 
-    def __init__(self, relay=True, ttl=0, source_options=(), second=None, fails=False):
+    def __init__(self, relay=True, source_options=(), second=None, fails=False):
         self.fails = fails
         self.folders = []
         self.feed = Feed()
@@ -153,34 +153,27 @@ class Stage:
         self.far = Network("far")
         self.home = Network("home")
         port, relay_port = free_port(), free_port()
-        self.edge = Container.run(
-            "edge",
-            image("relay"),
-            "hold",
-            options=[*CONTAINED, "--no-healthcheck", "--network", self.far.name]
-            + ["-p", f"{port}:4433/udp", "-p", f"{relay_port}:2268/udp"],
-        )
-        # A second network of the edge, in which the flow is sent.
-        flow = []
-        if second:
-            network, at = second
-            docker("network", "connect", "--ip", at, network.name, self.edge.name)
-            flow = ["--flow-source", at]
+        flow = ["--flow-source", second[1]] if second else []
         # Receivers reach this machine by the gateway of their network, and it hands on what comes to the ports.
         public = f"{self.home.gateway}:{port}"
-        shared = [*CONTAINED, "--network", f"container:{self.edge.name}"]
-        self.source = Container.run(
+        placed = [*CONTAINED, "--network", self.far.name]
+        self.relay = Container(f"{RUN}-relay")
+        self.source = Container.create(
             "source",
             image("source"),
             *["--feed", f"http://{self.far.gateway}:{self.feed.port}/feed.atom"],
             *["--allow-private-feed", "--poll-interval", "500ms", "--public-address", public],
-            *["--multicast-ttl", str(ttl), *flow, *source_options],
-            *["--relay", f"{self.home.gateway}:{relay_port}=127.0.0.1"],
-            options=[*shared, "-v", f"{RUN}-source:/data"],
+            *["--multicast-ttl", "1", *flow, *source_options],
+            *["--relay", f"{self.home.gateway}:{relay_port}={self.relay.name}"],
+            options=[*placed, "-p", f"{port}:4433/udp", "-v", f"{RUN}-source:/data"],
         )
-        self.relay = Container(f"{RUN}-relay")
+        # A second network of the source, in which the flow is sent.
+        if second:
+            network, at = second
+            docker("network", "connect", "--ip", at, network.name, self.source.name)
+        self.source.start()
         if relay:
-            self.relay = Container.run("relay", image("relay"), options=shared)
+            Container.run("relay", image("relay"), options=[*placed, "-p", f"{relay_port}:2268/udp"])
         wait("an enrolment link", lambda: self.link())
 
     def __enter__(self):
@@ -190,7 +183,7 @@ class Stage:
         self.feed.close()
         if kind and os.environ.get("FLEXFEED_KEEP_RUNS"):
             return
-        for one in [*[r.container for r in self.receivers], self.relay, self.source, self.edge]:
+        for one in [*[r.container for r in self.receivers], self.relay, self.source]:
             if kind and not self.fails:
                 print(f"--- {one.name}, the end of its log:\n{one.logs()[-1500:]}")
             one.remove()

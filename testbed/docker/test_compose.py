@@ -1,5 +1,6 @@
 """docker-compose.yml: one command brings everything up, with each of the two kinds of Compose that is here."""
 
+import contextlib
 import json
 import os
 import re
@@ -16,7 +17,9 @@ from stage import fetch, free_port
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 # Compose 1.29 takes no /dev/null for that; without it, the .env of whoever runs the tests would count.
 EMPTY = tempfile.NamedTemporaryFile(prefix=f"{RUN}-", suffix=".env")
-SERVICES = {"postgres", "edge", "source", "relay", "console", "enrol", "receiver-a", "receiver-b"}
+# Stops the engine and starts it again: a line for a shell, from whoever has started it.
+RESTART_ENGINE = os.environ.get("FLEXFEED_RESTART_ENGINE")
+SERVICES = {"postgres", "source", "relay", "console", "enrol", "receiver-a", "receiver-b"}
 
 
 def kinds():
@@ -41,6 +44,12 @@ def base():
     """The base of our images, on which that of PostgreSQL is made as well."""
     local = docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "flexfeed-base").split()
     return local[0] if local else "debian:bookworm-slim"
+
+
+def document(name, section):
+    """A section of a document."""
+    with open(f"{ROOT}/docs/{name}", encoding="utf-8") as file:
+        return file.read().split(f"\n## {section}\n")[1].split("\n## ")[0]
 
 
 class Console:
@@ -136,8 +145,19 @@ class Project:
         if kind:
             print(self.compose("ps", "-a", check=False))
             print(self.compose("logs", "--tail", "15", check=False))
-        self.compose("down", "-v", "--timeout", "10", check=False)
+        # As the documents say it.
+        line = re.search(r"^    docker compose (.* down -v)$", document("install.md", "Docker Compose"), re.M)
+        self.compose(*line.group(1).split(), "--timeout", "10", check=False)
         self.feed.close()
+        if not kind and (left := self.left()):
+            raise AssertionError(f"`{line.group(1)}` has left behind: {left}")
+
+    def left(self):
+        """What there is of it."""
+        ours = ["--filter", f"label=com.docker.compose.project={RUN}", "--format"]
+        listed = [docker("ps", "-a", *ours, "{{.Names}}")]
+        listed += [docker(kind, "ls", *ours, "{{.Name}}") for kind in ("volume", "network")]
+        return " ".join(listed).split()
 
     def setup_link(self):
         """What the console's log says."""
@@ -156,6 +176,12 @@ class Project:
     def entries(self, port):
         """What a receiver serves."""
         return fetch(f"http://127.0.0.1:{port}/feeds/lore.atom")
+
+
+def rung(port):
+    """Where a receiver says that it stands."""
+    status = json.loads(fetch(f"http://127.0.0.1:{port}/status.json"))
+    return status["connected"] and status["channels"][0]["rung"]
 
 
 def has_all(project, port):
@@ -185,6 +211,16 @@ class Written(unittest.TestCase):
         with open(f"{ROOT}/.env.example", encoding="utf-8") as file:
             explained = dict(re.findall(r"^#(\w+)=(.*)$", file.read(), re.M))
         self.assertEqual(explained, used)
+
+    def test_logs_have_an_end(self):
+        """Those of every service, whatever else it has in common with others."""
+        self.assertTrue(KINDS, "there is no Compose here: apt-get install docker-compose")
+        for kind, command in KINDS.items():
+            with self.subTest(kind):
+                plain = [*command, "--env-file", EMPTY.name, "-f", f"{ROOT}/docker-compose.yml", "--profile", "monitoring", "config"]
+                read = subprocess.run(plain, capture_output=True, text=True, check=True).stdout
+                bounded = re.findall(r"^    logging:\n      driver: local$", read, re.M)
+                self.assertEqual(len(bounded), len(SERVICES | {"prometheus", "grafana"}), read)
 
     def test_mounted_files_are_there(self):
         """Docker would make folders in the place of those that are not."""
@@ -219,14 +255,16 @@ class Up(unittest.TestCase):
             self.assertEqual(states["news"], "challenged")
             self.assertIn(states["lore"], ("ok", "not-modified"))
             wait("all entries at both", lambda: all(has_all(project, p) for p in (project.a, project.b)))
-            self.with_the_line_of_the_dashboard(project, console)
-            self.killed_in_turn(project, console)
+            with self.line_of_the_dashboard(project, console) as outside:
+                self.killed_in_turn(project, console, outside)
+                self.restarted_in_any_order(project, console, outside)
             # Another `up` changes nothing, and makes no other link.
             before = self.tokens(console)
             project.compose("up", "-d")
             self.assertEqual(self.tokens(console), before)
             self.assertFalse(project.container("prometheus").name, "a service of a profile that nobody asked for runs")
             self.restored(project)
+            self.key_changed(project)
 
     def states(self, console):
         """How the feed of each channel is."""
@@ -236,8 +274,10 @@ class Up(unittest.TestCase):
         """How many tokens there are."""
         return len(console.get("/api/v1/enrolments")["items"])
 
-    def with_the_line_of_the_dashboard(self, project, console):
-        """What the page "add a receiver" shows is run as it is, but for the name, the port and the volume."""
+    @contextlib.contextmanager
+    def line_of_the_dashboard(self, project, console):
+        """What the page "add a receiver" shows is run as it is, but for the name, the port and the volume. It is in Docker's own
+        network, outside of those of the file. Gives its port."""
         made = console.post("/api/v1/enrolments", {"label": "test", "channels": [], "limit": 1, "expires_ms": None})
         line = shlex.split(made["docker_run"])
         port = free_port()
@@ -249,41 +289,105 @@ class Up(unittest.TestCase):
         try:
             wait("its entries", lambda: has_all(project, port))
             wait("it is on amt in the dashboard", lambda: console.rungs().get("by-line") == "amt", 90)
+            yield port
         finally:
             docker("rm", "-f", name)
             docker("volume", "rm", f"{RUN}-feeds")
 
-    def killed_in_turn(self, project, console):
+    def all_is_well(self, project, console, outside, after):
+        """New entries come to all three receivers, and then all are on amt, by what they and the dashboard say. Who has what came
+        afterwards does not say any more what was before."""
+        project.feed.add(30)
+        ports = (project.a, project.b, outside)
+        wait(f"all entries at all three after {after}", lambda: all(has_all(project, port) for port in ports), 120)
+        wait(f"all three on amt after {after}", lambda: all(rung(port) == "amt" for port in ports), 120)
+        wait(
+            f"all three on amt in the dashboard after {after}",
+            lambda: [console.rungs().get(name) for name in ("receiver-a", "receiver-b", "by-line")] == ["amt"] * 3,
+            60,
+        )
+
+    def killed_in_turn(self, project, console, outside):
         """Source and relay die and are started again: everything is as before, and nothing is missing."""
         for service in ("source", "relay"):
             one = project.container(service)
             one.kill()
             project.feed.add(30)
             one.start()
-            wait("all entries at both", lambda: all(has_all(project, p) for p in (project.a, project.b)))
-        wait(
-            "both receivers on amt again",
-            lambda: [console.rungs().get(f"receiver-{n}") for n in "ab"] == ["amt"] * 2,
-            120,
-        )
+            self.all_is_well(project, console, outside, f"the end of the {service}")
+
+    def restarted_in_any_order(self, project, console, outside):
+        """Each of the two stands for itself: whichever comes first, and whatever address it then has, they find each other again."""
+        both = [project.container("source").name, project.container("relay").name]
+        docker("restart", "-t", "30", both[0])
+        self.all_is_well(project, console, outside, "a restart of the source")
+        docker("restart", "-t", "30", both[1])
+        self.all_is_well(project, console, outside, "a restart of the relay")
+        for order in (both, both[::-1]):
+            docker("stop", "-t", "30", *both)
+            docker("start", *order)
+            self.all_is_well(project, console, outside, "a restart of both")
+        if RESTART_ENGINE:
+            # As after a restart of the machine: all at once, and nobody looks who needs whom.
+            subprocess.run(RESTART_ENGINE, shell=True, check=True, timeout=120)
+            wait("the engine answers", lambda: docker("version"))
+            self.all_is_well(project, console, outside, "a restart of the engine")
 
     def restored(self, project):
-        """The database is lost and comes back from a backup, by the lines of docs/install.md: the same receivers go on."""
-        with open(f"{ROOT}/docs/install.md", encoding="utf-8") as file:
-            lines = re.findall(r"^    docker compose (.*)$", file.read().split("\n## Backup and restore\n")[1], re.M)
-        backup, stop, drop, create, restore, up = lines[:6]
-        # Compose 2 asks for a terminal where there is none.
-        for line in (backup, stop, drop, create):
-            project.compose(*shlex.split(line.replace("exec ", "exec -T ", 1)))
-        project.compose(*shlex.split(restore.replace("run ", "run -T ", 1)))
-        project.compose(*shlex.split(up))
-        listing = ("exec", "-T", "source", "/usr/bin/flexfeed-source", "receiver", "list")
+        """The database is lost, and then its volume, and comes back from a backup, by the lines of docs/install.md: the same
+        receivers go on."""
+        lines = re.findall(r"^    docker (.*)$", document("install.md", "Backup and restore"), re.M)
+        backup, _, *lost = lines
+        database, volume = lost[:5], lost[5:10]
+        self.follow(project, [backup])
+        for lines in (database, volume):
+            self.follow(project, lines)
+            listing = ("exec", "-T", "source", "/usr/bin/flexfeed-source", "receiver", "list")
 
-        def known():
-            told = project.compose(*listing, check=False)
-            return "receiver-a" in told and "receiver-b" in told
+            def known(listing=listing):
+                told = project.compose(*listing, check=False)
+                return "receiver-a" in told and "receiver-b" in told
 
-        wait("the receivers are known as before", known)
+            wait("the receivers are known as before", known)
+            project.feed.add(30)
+            wait("new entries at both", lambda: all(has_all(project, p) for p in (project.a, project.b)), 120)
+
+    def follow(self, project, lines):
+        """Does as the lines of a document say."""
+        for line in lines:
+            if line.startswith("volume rm "):
+                docker("volume", "rm", line.removeprefix("volume rm ").strip('"').replace('$(basename "$PWD")', RUN))
+                continue
+            # Compose 2 asks for a terminal where there is none.
+            line = re.sub(r"^(exec|run) ", r"\1 -T ", line.removeprefix("compose "))
+            project.compose(*shlex.split(line))
+
+    def key_changed(self, project):
+        """The source gets another key by the lines of docs/operations.md, and starts with it: receivers that knew of it go on."""
+        lines = re.findall(r"^    (.*)$", document("operations.md", "Certificates and pins"), re.M)
+        with tempfile.TemporaryDirectory() as folder:
+
+            def shell(line):
+                line = line.replace("docker compose", '"$@"')
+                command = [*project.command, "--env-file", EMPTY.name, "-f", f"{ROOT}/docker-compose.yml"]
+                environment = {**os.environ, **project.settings}
+                done = subprocess.run(
+                    ["sh", "-euc", line, "sh", *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+                )
+                self.assertEqual(done.returncode, 0, f"{line}: {done.stdout}{done.stderr}")
+                return done.stdout
+
+            made = [line for line in lines if line.startswith("openssl ")]
+            project.settings["NEXT_PIN"] = "sha256:" + [shell(line) for line in made][-1].strip()
+            announced = lines.index("docker compose up -d")
+            for line in lines[announced : announced + 2]:
+                shell(line)
+            wait("both are connected", lambda: all(rung(port) for port in (project.a, project.b)), 90)
+            for line in lines[announced + 2 : announced + 4]:
+                shell(line)
+        source = project.container("source")
+        source.wait_for("has another key")
+        docker("restart", "-t", "30", source.name)
         project.feed.add(30)
         wait("new entries at both", lambda: all(has_all(project, p) for p in (project.a, project.b)), 120)
 

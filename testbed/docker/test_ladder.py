@@ -95,8 +95,8 @@ class Found(unittest.TestCase):
     def test_multicast_in_the_network_of_the_source_and_of_the_host(self):
         """In the source's own network, and on the host's, which is on all its bridges, the flow comes as it is. In another
         network it does not: the test above."""
-        with Stage(relay=False, ttl=1) as stage:
-            address = stage.edge.address(stage.far.name)
+        with Stage(relay=False) as stage:
+            address = stage.source.address(stage.far.name)
             inside = stage.receiver("inside", network=stage.far, link=stage.link(address))
             settings = [f"FLEXFEED_INTERFACE={stage.far.gateway}", f"FLEXFEED_HTTP=127.0.0.1:{free_port()}"]
             host = stage.receiver(
@@ -119,7 +119,7 @@ class Found(unittest.TestCase):
             segment = "10.213.91"
             options = ["-d", "macvlan", "-o", f"parent={parent}", "--subnet", f"{segment}.0/24"]
             network = Network("macvlan", *options)
-            with Stage(relay=False, ttl=1, second=(network, f"{segment}.2")) as stage:
+            with Stage(relay=False, second=(network, f"{segment}.2")) as stage:
                 # The host itself cannot reach what is on such a network: the receiver has a second one for its answers.
                 link = stage.link(f"{segment}.2")
                 receiver = stage.receiver(

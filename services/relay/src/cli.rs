@@ -34,13 +34,6 @@ Exit codes:
 
 In the live view, q or Ctrl-C ends it, and the arrow keys scroll. NO_COLOR is respected.";
 
-const HOLD_HELP: &str = "\
-Does nothing until it is told to end (SIGTERM, SIGINT).
-
-Where a source and a relay share the network of a container, as in docker-compose.yml, that container
-is one that does nothing else: a source or relay that starts again finds the network as it was, and
-the other one does not lose it.";
-
 const CHECK_HELP: &str = "\
 Takes all options of 'run', and reads the environment and the file as it does.
 
@@ -62,8 +55,6 @@ pub enum Request {
         /// Live, on the terminal.
         watch: bool,
     },
-    /// To hold the network that other containers share.
-    Hold,
     /// To ask a running relay whether it is well.
     Health {
         /// Where it answers.
@@ -94,7 +85,6 @@ pub fn parse(
             json: wants_json(given),
             watch: given.get_flag("watch"),
         },
-        Some(("hold", _)) => Request::Hold,
         Some((health::NAME, given)) => Request::Health {
             line: TABLE.line_layer(given),
             wish: health::Wish::of(given),
@@ -143,11 +133,6 @@ pub fn command() -> Command {
                 ),
         )
         .subcommand(health::command(looking()))
-        .subcommand(
-            Command::new("hold")
-                .about("Does nothing until it is told to end")
-                .long_about(HOLD_HELP),
-        )
         .subcommand(TABLE.config_command(CHECK_HELP))
 }
 
@@ -195,8 +180,6 @@ mod tests {
         assert!(read(&["health", "--mtu", "1280"]).is_err());
         let check = read(&["config", "check", "--mtu", "1280", "--json"]).unwrap();
         assert!(matches!(check, Request::ConfigCheck { json: true, .. }));
-        assert!(matches!(read(&["hold"]), Ok(Request::Hold)));
-        assert!(read(&["hold", "--mtu", "1280"]).is_err());
         assert!(read(&["config"]).is_err());
         assert!(read(&["nonsense"]).is_err());
     }

@@ -35,15 +35,7 @@ fn main() -> ExitCode {
             check_settings(load(line, &environment), json, check::text, check::as_json)
         }
         Request::Status { line, json, watch } => show_status(line, &environment, json, watch),
-        Request::Hold => hold(),
         Request::Health { line, wish } => health::run(WHOM, http_address(line, &environment), wish),
-    }
-}
-
-fn hold() -> ExitCode {
-    match run::hold() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => complain(FAILURE, &format!("{error:#}")),
     }
 }
 

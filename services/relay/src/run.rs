@@ -9,7 +9,6 @@ use anyhow::Context;
 use netio::direct::UdpPort;
 use service::listen;
 use service::signals::{self, Manners};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -35,25 +34,6 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
     let result = runtime.block_on(serve(settings));
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
-}
-
-/// Does nothing until it is told to stop.
-///
-/// # Errors
-/// If the system gives no signals.
-pub fn hold() -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        Ok(())
-    })
 }
 
 /// What tests may break; nothing in ordinary builds.
