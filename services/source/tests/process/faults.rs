@@ -252,7 +252,7 @@ async fn the_first_signal_lets_receivers_finish_and_the_second_does_not() {
     assert_eq!(receiver.seqs, (1..=301).collect::<Vec<_>>());
     receiver.handle.shutdown().await;
 
-    let mut running = Running::start(slow("32k"));
+    let mut running = Running::start(slow("64k"));
     let mut behind = configuration(folder.path());
     behind.channels[0].1 = Some(flexicast_tokio::Cursor {
         incarnation: status(&running)["incarnation"]
