@@ -549,6 +549,12 @@ export async function startMock(options = {}) {
       clients.clear();
       for (const topic of topics.values()) topic.clients.clear();
     },
+    /** Cuts every open stream and knows none of them any more, as after a restart. */
+    restart() {
+      topics.clear();
+      for (const client of clients) client.response.destroy();
+      clients.clear();
+    },
     /** Answers no call any more, or again. */
     refuse(value) {
       refusing = value;
