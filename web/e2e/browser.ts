@@ -44,7 +44,7 @@ export function addresses(mock: Mock): string[] {
   return [
     "/", "/?show=table&range=24h", "/receivers", "/moves", "/channels", "/channels/lore", "/relays", "/feeds", "/updates",
     "/settings/add", "/settings/source", "/settings/users", "/settings/tokens", "/settings/audit", "/settings/password", "/nowhere",
-    ...(receiver ? [`/receivers/${receiver.id}`] : []),
+    ...(receiver ? [`/receivers/${receiver.id}`, `/receivers/${receiver.id}?show=table`] : []),
     ...(update ? [`/updates/${update.channel}/${update.seq}`] : []),
   ];
 }

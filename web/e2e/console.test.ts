@@ -275,8 +275,9 @@ describe("live", () => {
     // Green would say that all is well now.
     const colour = await page.getByTestId("verdict").locator(".verdict").evaluate((element) => getComputedStyle(element).color);
     expect(colour).toBe(await page.locator("h3.soft").first().evaluate((element) => getComputedStyle(element).color));
-    for (const address of ["/receivers", "/channels", "/relays"]) {
+    for (const [address, heading] of [["/receivers", "Receivers"], ["/channels", "Channels"], ["/relays", "Relays"]] as const) {
       await page.evaluate((to) => document.querySelector<HTMLAnchorElement>(`nav a[href="${to}"]`)!.click(), address);
+      await page.getByRole("heading", { name: heading, exact: true, level: 1 }).waitFor();
       await page.locator("main").getByRole("status").getByText("how it is now is not known").waitFor();
     }
     expect(await overflow(page)).toBeLessThanOrEqual(0);

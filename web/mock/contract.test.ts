@@ -129,6 +129,36 @@ describe.skipIf(!document)("the stand-in keeps to the contract", () => {
     expect(faults(texts.delta, { $ref: "#/components/schemas/Update" }, "delta").slice(0, 8)).toEqual([]);
   });
 
+  it("sends whoever comes back only what they missed, and nothing if that is nothing", async () => {
+    const own = await startMock({ receivers: 3, signedIn: true, tickMs: 100_000 });
+    const read = async (id: string | null) => {
+      const response = await fetch(`${own.url}/api/v1/events`, { headers: id ? { "last-event-id": id } : {} });
+      const reader = response.body!.getReader();
+      let text = "";
+      // What is there at once; nothing else would come for 100 s.
+      const quiet = new Promise<null>((resolve) => setTimeout(() => resolve(null), 300));
+      for (;;) {
+        const piece = await Promise.race([reader.read(), quiet]);
+        if (!piece || piece.done) break;
+        text += new TextDecoder().decode(piece.value);
+      }
+      await reader.cancel();
+      return { text, id: /[^]*^id: (.*)$/m.exec(text)?.[1] ?? id };
+    };
+    const first = await read(null);
+    expect(first.text).toContain("event: snapshot");
+    const again = await read(first.id);
+    expect(again.text).toBe("retry: 2000\n\n");
+    const victim = own.world.receivers[0]!;
+    own.live({ changed: [victim], moves: [own.world.move(victim, "unicast", "heartbeat-lost")] });
+    const later = await read(first.id);
+    expect(later.text).toContain("event: delta");
+    expect(later.text).not.toContain("event: snapshot");
+    expect((await read("of-another-run-1-1")).text).toContain("event: snapshot");
+    expect((await fetch(`${own.url}/api/v1/events?rung=foo&limit=5`)).status).toBe(400);
+    await own.close();
+  });
+
   it("would notice", () => {
     const schema: Schema = { type: "object", required: ["a"], properties: { a: { type: ["integer", "null"] } } };
     expect(faults({ a: 1 }, schema, "x")).toEqual([]);

@@ -6,9 +6,12 @@ import { createServer } from "node:http";
 import path from "node:path";
 import { World } from "./world.mjs";
 
+const FILTERS = ["q", "rung", "channel", "tag", "connected", "cause", "behind", "revoked", "sort", "order", "cursor", "offset", "limit"];
+
 /** The console refuses what it does not know. */
 const QUERIES = {
-  receivers: ["q", "rung", "channel", "tag", "connected", "cause", "behind", "revoked", "sort", "order", "cursor", "offset", "limit", "format"],
+  events: [...FILTERS, "receiver"],
+  receivers: [...FILTERS, "format"],
   moves: ["receiver", "channel", "cause", "rung", "from_ms", "to_ms", "cursor", "limit", "format"],
   samples: ["channel", "from_ms", "to_ms", "points"],
   updates: ["channel", "before", "cursor", "limit", "format"],
@@ -34,6 +37,11 @@ const SORTS = {
   enrolled: (r) => r.enrolled_ms ?? 0,
 };
 
+/** So many events are kept for those who come back. */
+const RING = 64;
+/** So long after the last one of them. */
+const IDLE_MS = 60_000;
+
 class Refusal extends Error {
   constructor(status, title, detail, more = {}) {
     super(title);
@@ -41,14 +49,27 @@ class Refusal extends Error {
   }
 }
 
+function refuseUnknown(query, known) {
+  for (const key of query.keys()) if (!known.includes(key)) throw new Refusal(400, "The request cannot be understood", `there is no parameter ${key}`);
+  for (const [key, values] of [["rung", WORST], ["sort", Object.keys(SORTS)], ["order", ["asc", "desc"]], ["connected", ["true", "false"]], ["behind", ["true", "false"]], ["revoked", ["true", "false"]]]) {
+    const value = query.get(key);
+    if (known.includes(key) && value !== null && !values.includes(value)) throw new Refusal(400, "The request cannot be understood", `${key}: unknown variant ${value}`);
+  }
+}
+
+/** The same, but for the times in it. */
+const likeness = (overview) => JSON.stringify(overview, (key, value) => (["as_of_ms", "at_ms", "seen_ms", "worst_lag_ms"].includes(key) ? undefined : value));
+
+/** Receivers that were removed are a list of their own. */
+const listOf = (world, query) => (query.get("revoked") === "true" ? world.removed : world.receivers);
+
 function filterReceivers(world, query) {
   const q = (query.get("q") ?? "").toLowerCase();
   const wanted = ["rung", "channel", "tag", "cause"].map((key) => [key, query.get(key)]);
   const [rung, channel, tag, cause] = wanted.map(([, value]) => value);
   const connected = query.get("connected");
-  let rows = world.receivers;
-  const revoked = query.get("revoked") === "true";
-  if (q || rung || channel || tag || cause || connected !== null || query.get("behind") === "true" || revoked) {
+  let rows = listOf(world, query);
+  if (q || rung || channel || tag || cause || connected !== null || query.get("behind") === "true") {
     rows = rows.filter(
       (r) =>
         (!q || r.name.toLowerCase().includes(q) || (r.label ?? "").toLowerCase().includes(q) || r.id.startsWith(q) || (r.address ?? "").includes(q)) &&
@@ -57,12 +78,10 @@ function filterReceivers(world, query) {
         (!tag || r.tags.includes(tag)) &&
         (!cause || r.cause === cause) &&
         (connected === null || String(r.connected) === connected) &&
-        (query.get("behind") !== "true" || r.behind_updates > 0) &&
-        r.revoked === revoked,
+        (query.get("behind") !== "true" || r.behind_updates > 0),
     );
   }
   const key = SORTS[query.get("sort") ?? "name"];
-  if (!key) throw new Refusal(422, "That cannot be sorted by", `There is no column ${query.get("sort")}.`);
   const order = query.get("order") === "desc" ? -1 : 1;
   const keyed = rows.map((row) => [key(row), row]);
   keyed.sort(([a, ra], [b, rb]) => (a < b ? -order : a > b ? order : ra.id < rb.id ? -1 : 1));
@@ -74,7 +93,7 @@ function receiverPage(world, query, standard) {
   const limit = Math.min(500, Number(query.get("limit") ?? standard));
   const offset = Number(query.get("cursor") ?? query.get("offset") ?? 0);
   const items = rows.slice(offset, offset + limit);
-  return { items, next_cursor: offset + limit < rows.length ? String(offset + limit) : null, total: world.receivers.length, filtered: rows.length, unknown_since_ms: null };
+  return { items, next_cursor: offset + limit < rows.length ? String(offset + limit) : null, total: listOf(world, query).length, filtered: rows.length, unknown_since_ms: null };
 }
 
 function paged(list, query, standard = 50) {
@@ -102,7 +121,10 @@ export async function startMock(options = {}) {
   let setupToken = setup ? "one-time-token" : null;
   if (setup) world.users = [];
   let refusing = false;
-  let eventNumber = 0;
+  const run = randomBytes(8).toString("hex");
+  const topics = new Map();
+  let topicNumber = 0;
+  let overviewSent = likeness(world.overview());
   const feedsSent = new Map(world.feeds.map((feed) => [feed.id, JSON.stringify(feed)]));
 
   function userOf(request) {
@@ -150,7 +172,7 @@ export async function startMock(options = {}) {
     }
     const known = parts.length === 1 || parts[1] === "export" ? QUERIES[parts[0]] : null;
     if (method === "GET" && known) {
-      for (const key of query.keys()) if (!known.includes(key)) throw new Refusal(400, "The request cannot be understood", `there is no parameter ${key}`);
+      refuseUnknown(query, known);
     }
     if (route === "POST setup") {
       if (!setupToken || body.token !== setupToken) throw new Refusal(403, "This setup link does not work", "It was used already, or is not the newest one. The console prints a new one at its start while there is no user.");
@@ -168,7 +190,7 @@ export async function startMock(options = {}) {
     const session = userOf(request);
     if (!session) throw new Refusal(401, "You are not signed in", "Sign in to go on.", { setup_needed: setupToken !== null });
     const { user } = session;
-    if (method !== "GET" && request.headers["x-csrf-token"] !== session.csrf) throw new Refusal(403, "That did not come from this page", "The request lacks its token. Load the page again.");
+    if (method !== "GET" && request.headers["x-csrf-token"] !== session.csrf) throw new Refusal(403, "The request seems to come from another site", "send the `csrf` of GET /api/v1/session as the header X-CSRF-Token", { type: "urn:flexfeed:problem:cross-site" });
     switch (route) {
       case "GET session":
         return respond(200, { user: { name: user.name, role: user.role }, csrf: session.csrf });
@@ -193,7 +215,7 @@ export async function startMock(options = {}) {
       case "GET receivers": {
         if (!parts[1]) return respond(200, receiverPage(world, query, 100));
         if (parts[1] === "export") return exportRows(filterReceivers(world, query), query, respond);
-        const receiver = find(world.receivers, parts[1], "receiver");
+        const receiver = find([...world.receivers, ...world.removed], parts[1], "receiver");
         if (parts[2] === "moves") return respond(200, paged(world.moves.filter((move) => move.receiver === receiver.id), query));
         if (parts[2] === "sessions") return respond(200, paged(world.sessionsOf(receiver.id), query));
         return respond(200, receiver);
@@ -223,11 +245,14 @@ export async function startMock(options = {}) {
       }
       case "DELETE receivers": {
         need(user);
-        const receiver = find(world.receivers, parts[1], "receiver");
+        const receiver = find([...world.receivers, ...world.removed], parts[1], "receiver");
         world.receivers = world.receivers.filter((one) => one !== receiver);
+        world.removed = world.removed.filter((one) => one !== receiver);
         world.byId.delete(receiver.id);
+        // Until it is forgotten it is known, and refused.
+        if (query.get("forget") !== "true") world.removed.push(Object.assign(receiver, { revoked: true, connected: false }));
         note(user, "receiver.remove", receiver.name, { forget: query.get("forget") === "true" });
-        live({ changed: [], moves: [], gone: [receiver.id] });
+        live({ changed: [], moves: [] });
         return respond(204, null);
       }
       case "GET channels": {
@@ -383,47 +408,80 @@ export async function startMock(options = {}) {
     return respond(200, text, { "content-type": "text/csv; charset=utf-8", "content-disposition": "attachment; filename=export.csv" });
   }
 
-  // The stream: a snapshot, then what changes.
-  function send(client, type, data) {
-    client.response.write(`id: ${eventNumber}\nevent: ${type}\ndata: ${JSON.stringify(data)}\n\n`);
+  // The stream: a snapshot, then what changes. As in the console, whoever comes back goes on behind the last
+  // event that it had, and is sent no event if there was none since.
+  function topicOf(query) {
+    const key = query.toString();
+    let topic = topics.get(key);
+    if (!topic) {
+      topic = { number: (topicNumber += 1), idleSince: 0, query, last: 0, ring: [], clients: new Set(), shown: null };
+      topic.shown = pageOf(topic);
+      topics.set(key, topic);
+    }
+    return topic;
   }
 
-  function pageOf(client) {
-    const { query } = client;
+  function pageOf({ query }) {
     if (query.get("receiver")) {
       const one = world.byId.get(query.get("receiver"));
-      return { items: one ? [one] : [], next_cursor: null, total: world.receivers.length, filtered: one ? 1 : 0, unknown_since_ms: null };
+      const items = one ? [one] : [];
+      return { items, next_cursor: null, total: world.receivers.length, filtered: items.length, unknown_since_ms: null };
     }
     return query.get("limit") && query.get("limit") !== "0" ? receiverPage(world, query, 100) : null;
   }
 
+  const eventOf = (topic, type, data) => `id: ${run}-${topic.number}-${topic.last}\nevent: ${type}\ndata: ${JSON.stringify(data)}\n\n`;
+
   function stream(request, url, response) {
     if (!userOf(request)) throw new Refusal(401, "You are not signed in", "Sign in to go on.");
+    refuseUnknown(url.searchParams, QUERIES.events);
     response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store" });
-    const client = { response, query: url.searchParams };
-    const page = pageOf(client);
-    client.shown = new Set(page?.items.map((one) => one.id));
-    client.filtered = page?.filtered;
-    send(client, "snapshot", { overview: world.overview(), receivers: page });
+    response.write("retry: 2000\n\n");
+    const topic = topicOf(url.searchParams);
+    const [, number, event] = /^(\d+)-(\d+)$/.exec((request.headers["last-event-id"] ?? "").replace(`${run}-`, "")) ?? [];
+    const missed = Number(number) === topic.number ? topic.last - Number(event) : Infinity;
+    if (missed <= topic.ring.length) for (const text of topic.ring.slice(topic.ring.length - missed)) response.write(text);
+    else response.write(eventOf(topic, "snapshot", { overview: world.overview(), receivers: pageOf(topic) }));
+    const client = { response, topic };
     clients.add(client);
-    request.on("close", () => clients.delete(client));
+    topic.clients.add(client);
+    request.on("close", () => {
+      clients.delete(client);
+      topic.clients.delete(client);
+      topic.idleSince = Date.now();
+    });
   }
 
-  function live({ changed, moves, gone = [] }) {
-    eventNumber += 1;
+  function live({ changed, moves }) {
     const overview = world.overview();
+    const isOther = likeness(overview) !== overviewSent;
+    overviewSent = likeness(overview);
     const feeds = world.feeds.filter((feed) => feedsSent.get(feed.id) !== JSON.stringify(feed));
     for (const feed of feeds) feedsSent.set(feed.id, JSON.stringify(feed));
     const feedsGone = [...feedsSent.keys()].filter((id) => !world.feeds.some((feed) => feed.id === id));
     for (const id of feedsGone) feedsSent.delete(id);
-    const ids = new Map(changed.map((one) => [one.id, one]));
-    for (const client of clients) {
-      const isList = client.shown.size > 0;
-      const delta = {
-        overview, moves, feeds, feeds_gone: feedsGone, relays: null, order: null, receivers: [...client.shown].map((id) => ids.get(id)).filter(Boolean),
-        gone: gone.filter((id) => client.shown.has(id)), total: isList ? world.receivers.length : null, filtered: isList ? (client.filtered ?? null) : null,
-      };
-      send(client, "delta", delta);
+    const ids = new Set(changed.map((one) => one.id));
+    for (const [key, topic] of topics) {
+      if (!topic.clients.size && Date.now() - topic.idleSince > IDLE_MS) {
+        topics.delete(key);
+        continue;
+      }
+      const { shown } = topic;
+      const now = pageOf(topic);
+      topic.shown = now;
+      const before = shown?.items.map((one) => one.id) ?? [];
+      const present = now?.items.map((one) => one.id) ?? [];
+      const receivers = (now?.items ?? []).filter((one) => ids.has(one.id) || !before.includes(one.id));
+      const gone = before.filter((id) => !present.includes(id));
+      const order = before.join() === present.join() ? null : present;
+      const counts = shown?.total !== now?.total || shown?.filtered !== now?.filtered;
+      if (!isOther && !moves.length && !feeds.length && !feedsGone.length && !receivers.length && !gone.length && !order && !counts) continue;
+      const delta = { overview: isOther ? overview : null, moves, feeds, feeds_gone: feedsGone, relays: null, order, receivers, gone, total: now?.total ?? null, filtered: now?.filtered ?? null };
+      topic.last += 1;
+      const text = eventOf(topic, "delta", delta);
+      topic.ring.push(text);
+      if (topic.ring.length > RING) topic.ring.shift();
+      for (const client of topic.clients) client.response.write(text);
     }
   }
 
@@ -472,7 +530,7 @@ export async function startMock(options = {}) {
 
   const ticking = setInterval(() => live(world.tick()), tickMs);
   const beating = setInterval(() => {
-    for (const client of clients) client.response.write(": here\n\n");
+    for (const client of clients) client.response.write(": alive\n\n");
   }, 15_000);
   await new Promise((resolve) => server.listen(port, "127.0.0.1", resolve));
   const { port: taken } = server.address();
@@ -487,6 +545,13 @@ export async function startMock(options = {}) {
     live,
     /** Cuts every open stream. */
     dropStreams() {
+      for (const client of clients) client.response.destroy();
+      clients.clear();
+      for (const topic of topics.values()) topic.clients.clear();
+    },
+    /** Cuts every open stream and knows none of them any more, as after a restart. */
+    restart() {
+      topics.clear();
       for (const client of clients) client.response.destroy();
       clients.clear();
     },

@@ -49,6 +49,7 @@ export class World {
     this.heads = { lore: empty ? 0 : 481_204, news: empty ? 0 : 9_114 };
     this.keySequence = { lore: 41, news: 7 };
     this.receivers = [];
+    this.removed = [];
     this.byId = new Map();
     this.moves = [];
     this.sessions = new Map();
@@ -464,7 +465,7 @@ export class World {
 
   sessionsOf(id) {
     if (!this.sessions.has(id)) {
-      const receiver = this.byId.get(id);
+      const receiver = this.byId.get(id) ?? this.removed.find((one) => one.id === id);
       const list = [];
       let end = receiver.connected ? null : receiver.seen_ms;
       let begin = receiver.connected ? receiver.seen_ms : end - 3_000_000 - Math.floor(this.random() * 80_000_000);

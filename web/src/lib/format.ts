@@ -103,11 +103,6 @@ export function shortMoment(at: Maybe, now = Date.now()): string {
   return same ? shortTime.format(date) : `${day.format(date)} ${shortTime.format(date)}`;
 }
 
-/** Time of day with seconds. */
-export function clock(at: Maybe): string {
-  return known(at) ? clockTime.format(new Date(at)) : UNKNOWN;
-}
-
 /** Date, time and zone, for tooltips. */
 export function full(at: Maybe): string {
   return known(at) ? fullTime.format(new Date(at)) : "not known";

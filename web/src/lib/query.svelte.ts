@@ -20,6 +20,9 @@ export function load<T>(key: () => string | null, get: (signal: AbortSignal) => 
   let busy = $state(true);
   let round = $state(0);
   let lastKey: string | null = null;
+  let askedAt = 0;
+  // Only another time sets the clock anew, and not whatever it was worked out from.
+  const wait = $derived(every?.() ?? null);
 
   $effect(() => {
     const now = key();
@@ -31,6 +34,7 @@ export function load<T>(key: () => string | null, get: (signal: AbortSignal) => 
       problem = null;
     }
     busy = true;
+    askedAt = Date.now();
     get(abort.signal)
       .then((answer) => {
         if (abort.signal.aborted) return;
@@ -47,8 +51,10 @@ export function load<T>(key: () => string | null, get: (signal: AbortSignal) => 
   });
 
   $effect(() => {
-    const ms = every?.() ?? null;
+    const ms = wait;
     if (ms === null) return;
+    // Nobody looked for longer than that: what is shown is old.
+    if (askedAt && Date.now() - askedAt > ms) untrack(() => (round += 1));
     const timer = setInterval(() => {
       if (!document.hidden) round += 1;
     }, ms);

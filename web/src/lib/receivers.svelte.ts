@@ -19,8 +19,13 @@ export type Filters = Record<string, string | null>;
  * comes by the stream and replaces rows where they are; nothing jumps under the hand.
  */
 export class ReceiverRows {
+  /** So many rows the table has. */
   filtered = $state(0);
+  /** As many fit the filters by the last word of the stream, of so many. */
+  fitting = $state(0);
   total = $state(0);
+  /** Rows that stand in the table although they are not in this part of the list any more, and since when: nothing new comes of them. */
+  left = $state.raw<ReadonlyMap<string, number>>(new Map());
   problem = $state.raw<Problem | null>(null);
   loaded = $state(false);
   /** Grows with each change of what the rows hold. */
@@ -59,7 +64,7 @@ export class ReceiverRows {
     this.filters = filters;
     this.forget();
     this.loaded = false;
-    this.filtered = 0;
+    this.filtered = this.fitting = 0;
     this.problem = null;
     this.wanted = [0];
     this.ask();
@@ -102,7 +107,34 @@ export class ReceiverRows {
     this.abort = new AbortController();
     this.cache.clear();
     this.asked.clear();
+    this.left = new Map();
     this.version += 1;
+  }
+
+  /** This page is of now: of those who left, only rows of other pages are still there. */
+  private stay(fresh: number): void {
+    if (!this.left.size) return;
+    const old = new Set<string>();
+    this.cache.each((row, index) => {
+      if (Math.floor(index / PAGE_ROWS) !== fresh) old.add(row.id);
+    });
+    this.left = new Map([...this.left].filter(([id]) => old.has(id)));
+  }
+
+  private returned(rows: readonly Receiver[]): void {
+    if (rows.some((row) => this.left.has(row.id))) {
+      const here = new Set(rows.map((row) => row.id));
+      this.left = new Map([...this.left].filter(([id]) => !here.has(id)));
+    }
+  }
+
+  /** These rows are not what is watched any more. */
+  private leave(isGone: (row: Receiver, index: number) => boolean): void {
+    const left = new Map(this.left);
+    this.cache.each((row, index) => {
+      if (!left.has(row.id) && isGone(row, index)) left.set(row.id, Date.now() + live.skewMs);
+    });
+    if (left.size > this.left.size) this.left = left;
   }
 
   private ask(): void {
@@ -116,9 +148,10 @@ export class ReceiverRows {
       const answer = await api.receivers({ ...this.filters, offset: page * PAGE_ROWS, limit: PAGE_ROWS }, signal);
       if (signal.aborted) return;
       // What lies out of sight may be elsewhere by now.
-      if (anew && answer.filtered !== this.filtered) this.cache.clear();
+      if (anew && (answer.filtered !== this.filtered || this.left.size)) this.cache.keep(this.wanted);
       this.cache.put(page, answer.items);
-      this.filtered = answer.filtered;
+      this.stay(page);
+      this.filtered = this.fitting = answer.filtered;
       this.total = answer.total;
       this.loaded = true;
       this.problem = null;
@@ -135,12 +168,20 @@ export class ReceiverRows {
     // By steps, so that a little scrolling asks for nothing new.
     const offset = Math.max(0, Math.floor((first - 10) / 25) * 25);
     const limit = Math.min(500, Math.ceil((rows + 35) / 25) * 25);
-    live.follow(queryText({ ...this.filters, offset: offset || null, limit }), ({ rows: changed, total, filtered }) => {
+    live.follow(queryText({ ...this.filters, offset: offset || null, limit }), ({ rows: changed, gone, whole, total, filtered }) => {
       const byId = new Map(changed.map((row) => [row.id, row]));
+      this.returned(changed);
+      if (whole) this.leave((row, index) => index >= offset && index < offset + limit && !byId.has(row.id));
+      else if (gone.length) {
+        const ids = new Set(gone);
+        this.leave((row) => ids.has(row.id));
+      }
       if (byId.size && this.cache.update((row) => byId.get(row.id) ?? row)) this.version += 1;
       if (!this.loaded || total === null || filtered === null) return;
       // Somebody new, or somebody gone: soon, but not each second, and not under the hand.
-      const isOther = total !== this.total || filtered !== this.filtered;
+      const isOther = total !== this.total || filtered !== this.filtered || this.left.size > 0;
+      this.fitting = filtered;
+      this.total = total;
       if (isOther && (!this.filtered || (!this.busyHand() && Date.now() - this.refreshedAt > ANEW_MS))) this.refresh();
     });
   }

@@ -9,10 +9,11 @@ export interface Stretch {
 
 /**
  * On which rung a receiver stood when, from its moves and where it stands now. Before the oldest
- * known move it stood where that one says that it came from.
+ * known move it stood where that one says that it came from. Nothing is said of the time before `known`,
+ * if there is one: there may have been moves that are not among these.
  */
-export function stretches(moves: readonly Move[], now: { rung: string; cause: string | null; since_ms: number | null }, from: number, to: number, enrolled: number | null): Stretch[] {
-  const begin = Math.max(from, enrolled ?? from);
+export function stretches(moves: readonly Move[], now: { rung: string; cause: string | null; since_ms: number | null }, from: number, to: number, enrolled: number | null, known: number | null = null): Stretch[] {
+  const begin = Math.max(from, enrolled ?? from, known ?? from);
   if (begin >= to) return [];
   const sorted = [...moves].sort((a, b) => a.at_ms - b.at_ms || a.id - b.id);
   const marks: { at: number; rung: string; cause: string | null }[] = [];
@@ -20,7 +21,7 @@ export function stretches(moves: readonly Move[], now: { rung: string; cause: st
   if (first) marks.push({ at: -Infinity, rung: first.from, cause: null });
   for (const move of sorted) marks.push({ at: move.at_ms, rung: move.to, cause: move.cause });
   const last = marks[marks.length - 1];
-  if (!last) marks.push({ at: -Infinity, rung: now.rung, cause: now.cause });
+  if (!last) marks.push({ at: now.since_ms ?? -Infinity, rung: now.rung, cause: now.cause });
   else if (last.rung !== now.rung) marks.push({ at: now.since_ms ?? to, rung: now.rung, cause: now.cause });
   const list: Stretch[] = [];
   marks.forEach((mark, at) => {

@@ -89,6 +89,16 @@ export class PageCache<T> {
     return isOther;
   }
 
+  /** Lets all other pages go. */
+  keep(pages: readonly number[]): void {
+    for (const page of [...this.pages.keys()]) if (!pages.includes(page)) this.pages.delete(page);
+  }
+
+  /** Every row that is there, with its place in the list. */
+  each(look: (row: T, index: number) => void): void {
+    for (const [page, rows] of this.pages) rows.forEach((row, at) => look(row, page * this.size + at));
+  }
+
   clear(): void {
     this.pages.clear();
   }

@@ -248,8 +248,21 @@ export function verdict(now: {
     : { tone: "warn", word: "Nearly", sentence };
 }
 
+/** What a receiver is called: its label, or the name by which it enrolled, or its id where that is empty. */
+export function nameOf(one: { id: string; name: string; label: string | null }): string {
+  return one.label?.trim() || one.name.trim() || one.id;
+}
+
+/** What is typed before it is removed: what it is called, or the beginning of its id where that cannot be typed as it is shown. */
+export function typedName(one: { id: string; name: string; label: string | null }): string {
+  const shown = (one.label?.trim() || one.name).replace(/\s+/gu, " ").trim();
+  return shown.length <= 40 && /^[\p{L}\p{M}\p{N}\p{P}\p{S} ]+$/u.test(shown) ? shown : one.id.slice(0, 8);
+}
+
 /** What the actions of the audit log are; whether they were done, or refused, stands beside them. */
 export const ACTIONS: Readonly<Record<string, string>> = {
+  setup: "set up the first operator",
+  "setup.link": "make a setup link",
   "session.create": "sign in",
   "session.end": "sign out",
   "session.password": "change own password",
@@ -262,10 +275,13 @@ export const ACTIONS: Readonly<Record<string, string>> = {
   "receiver.disconnect": "disconnect a receiver",
   "receiver.remove": "remove a receiver",
   "channel.create": "create a channel",
+  "channel.edit": "change a channel",
+  "channel.remove": "remove a channel",
   "channel.rekey": "rekey a channel",
   "feed.add": "add a feed",
   "feed.edit": "change a feed",
   "feed.remove": "remove a feed",
+  "feed.import": "import feeds",
   "feed.refresh": "poll a feed",
   "feed.test": "try a feed",
   "enrolment.create": "make an enrolment link",

@@ -4,6 +4,7 @@ import type { Move } from "../lib/api/types";
 import { columns, rangeOf, stacked, tickWords } from "../lib/chart";
 import { match, queryText } from "../lib/router.svelte";
 import { isTyping, KeyReader } from "../lib/shortcuts";
+import { askAgainMs, isUnderWay } from "../lib/progress";
 import { skew } from "../lib/skew";
 import { stretches } from "../lib/timeline";
 
@@ -83,10 +84,35 @@ describe("the timeline", () => {
     expect(stretches([], { rung: "amt", cause: null, since_ms: null }, 0, 100, 40)).toEqual([{ rung: "amt", from: 40, to: 100, cause: null }]);
     expect(stretches([], { rung: "amt", cause: null, since_ms: null }, 0, 100, 200)).toEqual([]);
   });
+  it("says nothing of what nobody saw", () => {
+    // No move is known: it stands there since then, and before that is another matter.
+    expect(stretches([], { rung: "amt", cause: "joined", since_ms: 70 }, 0, 100, null)).toEqual([{ rung: "amt", from: 70, to: 100, cause: "joined" }]);
+    // There are more moves than these before the oldest of them.
+    const list = stretches([move(2, 50, "unicast", "multicast"), move(1, 20, "multicast", "unicast")], { rung: "multicast", cause: "joined", since_ms: 50 }, 0, 100, null, 20);
+    expect(list.map(({ rung, from, to }) => [rung, from, to])).toEqual([["unicast", 20, 50], ["multicast", 50, 100]]);
+  });
   it("ends where the receiver stands now, even if the last move is missing", () => {
     const list = stretches([move(1, 20, "multicast", "unicast")], { rung: "amt", cause: "joined", since_ms: 80 }, 0, 100, null);
     expect(list.map((one) => one.rung)).toEqual(["multicast", "unicast", "amt"]);
     expect(list[2]?.from).toBe(80);
+  });
+});
+
+describe("how far an update has come", () => {
+  const update = (age: number, delivered: number | null) => ({ published_ms: 10_000_000 - age, progress: delivered === null ? null : { expected: 10, delivered, half_ms: null, p99_ms: null, all_ms: null } });
+  it("is asked for as long as it may become another", () => {
+    const now = 10_000_000;
+    expect(isUnderWay(update(2000, 3), now)).toBe(true);
+    // Not written yet, and never kept.
+    expect(isUnderWay(update(2000, null), now)).toBe(true);
+    expect(isUnderWay(update(120_000, null), now)).toBe(false);
+    expect(isUnderWay(update(2000, 10), now)).toBe(false);
+    // One that never came back: the source follows it for an hour.
+    expect(isUnderWay(update(3_500_000, 9), now)).toBe(true);
+    expect(isUnderWay(update(3_700_000, 9), now)).toBe(false);
+    expect(askAgainMs([update(2000, 10), update(3000, 3)], now)).toBe(3000);
+    expect(askAgainMs([update(120_000, 9)], now)).toBe(10_000);
+    expect(askAgainMs([update(2000, 10), update(3_700_000, 9)], now)).toBeNull();
   });
 });
 

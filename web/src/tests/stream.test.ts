@@ -50,7 +50,7 @@ interface Call {
   aborted: () => boolean;
 }
 
-function harness(answer?: (call: number) => Response | Promise<Response> | null) {
+function harness(answer?: (call: number) => Response | Promise<Response> | null, other: string | null = null) {
   const calls: Call[] = [];
   const states: StreamState[] = [];
   const events: string[] = [];
@@ -59,6 +59,7 @@ function harness(answer?: (call: number) => Response | Promise<Response> | null)
     onEvent: (event) => events.push(`${event.type} ${event.data}`),
     onState: (state) => states.push(state),
     onSignedOut: () => (signedOut += 1),
+    onRefused: () => other,
     random: () => 0.5,
     silenceMs: 40_000,
     fetch: (async (url: string, init: RequestInit) => {
@@ -88,7 +89,30 @@ describe("the stream", () => {
   beforeEach(() => void vi.useFakeTimers());
   afterEach(() => void vi.useRealTimers());
 
-  it("is live with the first event, and begins again behind the last one", async () => {
+  it("is live with the first bytes, whatever they are: whoever missed nothing is sent no event", async () => {
+    const { stream, calls, states, events } = harness();
+    stream.open("/events");
+    await settle();
+    expect(states.at(-1)?.kind).toBe("connecting");
+    calls[0]?.send("retry: 2000\n\n");
+    await settle();
+    expect(states.at(-1)?.kind).toBe("live");
+    expect(events).toEqual([]);
+    // A server that hangs up each time before an event is asked ever more rarely all the same.
+    calls[0]?.end();
+    await settle();
+    expect(states.at(-1)).toMatchObject({ kind: "waiting", tries: 1 });
+    await vi.advanceTimersByTimeAsync(2000);
+    calls[1]?.send("retry: 2000\n\n");
+    await settle();
+    expect(states.at(-1)?.kind).toBe("live");
+    calls[1]?.end();
+    await settle();
+    expect(states.at(-1)).toMatchObject({ kind: "waiting", tries: 2 });
+    stream.close();
+  });
+
+  it("begins again behind the last event", async () => {
     const { stream, calls, states, events } = harness();
     stream.open("/events");
     await settle();
@@ -167,6 +191,51 @@ describe("the stream", () => {
     expect(signedOut()).toBe(1);
     await vi.advanceTimersByTimeAsync(600_000);
     expect(calls.length).toBe(1);
+    stream.close();
+  });
+
+  it("is opened at the same address again by whoever signs in", async () => {
+    let isIn = false;
+    const { stream, calls } = harness(() => (isIn ? null : new Response("", { status: 401 })));
+    stream.open("/events");
+    await settle();
+    isIn = true;
+    stream.open("/events");
+    await settle();
+    expect(calls.length).toBe(2);
+    stream.close();
+  });
+
+  it("forgets with its end that it was paused", async () => {
+    const { stream, calls } = harness();
+    stream.open("/events");
+    await settle();
+    stream.pause();
+    stream.close();
+    stream.open("/events");
+    await settle();
+    expect(calls.length).toBe(2);
+    stream.close();
+  });
+
+  it("follows another address where what it asks for is never understood", async () => {
+    const { stream, calls, states } = harness((call) => (call === 0 ? new Response("", { status: 400 }) : null), "/events");
+    stream.open("/events?rung=foo");
+    await settle();
+    expect(calls.map((one) => one.url)).toEqual(["/events?rung=foo", "/events"]);
+    calls[1]?.send("retry: 2000\n\n");
+    await settle();
+    expect(states.map((one) => one.kind)).not.toContain("waiting");
+    expect(states.at(-1)?.kind).toBe("live");
+    stream.close();
+  });
+
+  it("does not ask on and on where there is no other address", async () => {
+    const { stream, calls, states } = harness(() => new Response("", { status: 400 }), "/events");
+    stream.open("/events");
+    await settle();
+    expect(calls.length).toBe(1);
+    expect(states.at(-1)?.kind).toBe("waiting");
     stream.close();
   });
 

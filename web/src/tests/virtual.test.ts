@@ -54,6 +54,17 @@ describe("the cache of pages", () => {
     expect(cache.row(31)).toBeUndefined();
   });
 
+  it("tells each row with its place, and lets all pages go but some", () => {
+    const cache = new PageCache<string>(2, 3);
+    cache.put(0, ["a", "b"]);
+    cache.put(2, ["e"]);
+    const seen: string[] = [];
+    cache.each((row, index) => seen.push(`${index}${row}`));
+    expect(seen).toEqual(["0a", "1b", "4e"]);
+    cache.keep([2, 7]);
+    expect([cache.has(0), cache.has(2), cache.has(7)]).toEqual([false, true, false]);
+  });
+
   it("replaces rows in place and says whether there was one", () => {
     const cache = new PageCache<{ id: number; n: number }>(2, 3);
     const first = { id: 1, n: 0 };

@@ -4,7 +4,7 @@ import createClient, { type Middleware } from "openapi-fetch";
 import { queryText } from "../router.svelte";
 import { session } from "../session.svelte";
 import { skew } from "../skew";
-import { problemOfStatus, readProblem } from "./problem";
+import { asProblem, Problem, problemOfStatus, readProblem } from "./problem";
 import type { operations, paths } from "./schema";
 import type { Role, Scope } from "./types";
 
@@ -12,7 +12,30 @@ type Strict<Name extends keyof operations> = NonNullable<operations[Name]["param
 /** The parameters of a call, each of which may be missing. */
 type QueryOf<Name extends keyof operations> = { [Key in keyof Strict<Name>]?: Strict<Name>[Key] | null };
 
-const client = createClient<paths>({ credentials: "same-origin", cache: "no-store", fetch: (request) => fetch(request) });
+const CROSS_SITE = "urn:flexfeed:problem:cross-site";
+
+/**
+ * Sends a request. In another tab somebody may have signed out and in again: the cookie is another one then,
+ * and the secret of this page old. It is asked for anew, and what was asked for in the same person's name is
+ * asked for again.
+ */
+async function send(request: Request): Promise<Response> {
+  const again = request.method === "GET" ? null : request.clone();
+  const response = await fetch(request);
+  const before = session.value;
+  if (!again || !before || response.status !== 403) return response;
+  if ((await readProblem(response.clone())).type !== CROSS_SITE) return response;
+  await renewSession();
+  const now = session.value;
+  if (!now || now.csrf === before.csrf) return response;
+  if (now.user.name !== before.user.name) {
+    throw new Problem(409, `${now.user.name} is signed in now`, `It was done in another tab; you were ${before.user.name} here. Nothing was changed. Do it again if you want it in this name.`);
+  }
+  again.headers.set("x-csrf-token", now.csrf ?? "");
+  return fetch(again);
+}
+
+const client = createClient<paths>({ credentials: "same-origin", cache: "no-store", fetch: send });
 
 const manners: Middleware = {
   onRequest({ request }) {
@@ -27,7 +50,7 @@ const manners: Middleware = {
     throw problem;
   },
   onError({ error }) {
-    if (error instanceof DOMException && error.name === "AbortError") return error;
+    if (error instanceof Problem || (error instanceof DOMException && error.name === "AbortError")) return error;
     return problemOfStatus(0);
   },
 };
@@ -106,6 +129,16 @@ export const api = {
   drain: () => answer(client.POST("/api/v1/source/drain")),
   command: (id: number) => answer(client.GET("/api/v1/commands/{id}", { params: { path: { id } } })),
 };
+
+/** Asks who is signed in now: in another tab it may have become somebody else. */
+export async function renewSession(): Promise<void> {
+  try {
+    const now = await api.session();
+    if (session.value && JSON.stringify(now) !== JSON.stringify(session.value)) session.begin(now);
+  } catch (error) {
+    if (asProblem(error).status === 401) session.lost();
+  }
+}
 
 /** The address of an export with the filters of a table. */
 export function exportLink(path: string, format: "csv" | "json", query: Record<string, string | null>): string {

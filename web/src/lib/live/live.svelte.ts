@@ -8,6 +8,7 @@ const HIDDEN_GRACE_MS = 3000;
 /** Other filters, or another part of the table: wait until the hand rests. */
 const QUERY_REST_MS = 350;
 const KEPT_MOVES = 200;
+const EVENTS = "/api/v1/events";
 
 /** A connection that is back within two seconds was never worth a word. */
 const PATIENCE_MS = 2000;
@@ -58,6 +59,8 @@ class Live {
   heardAt = $state(0);
   /** Seconds of this computer's clock, ticking only while somebody looks. */
   now = $state(Date.now());
+  /** When the day of now began: what is said of times before it has its date, also on a screen that stays on over midnight. */
+  today = $derived(new Date(this.now).setHours(0, 0, 0, 0));
   /** The console's clock minus this computer's. */
   get skewMs(): number {
     return skew.ms;
@@ -69,6 +72,7 @@ class Live {
 
   private listener: ReceiverListener | null = null;
   private query = "";
+  private isRunning = false;
   private queryTimer: ReturnType<typeof setTimeout> | null = null;
   private hiddenTimer: ReturnType<typeof setTimeout> | null = null;
   private lostTimer: ReturnType<typeof setTimeout> | null = null;
@@ -76,6 +80,8 @@ class Live {
   private readonly stream = new EventStream({
     onState: (state) => this.notice(state),
     onSignedOut: () => session.lost(),
+    // The page says what is wrong with its filters; all else goes on.
+    onRefused: () => (this.query ? EVENTS : null),
     onAnswer: (response) => skew.read(response),
     onEvent: (event) => {
       if (event.type !== "snapshot" && event.type !== "delta") return;
@@ -91,6 +97,7 @@ class Live {
   });
 
   start(): void {
+    this.isRunning = true;
     document.addEventListener("visibilitychange", this.onVisibility);
     window.addEventListener("online", this.onOnline);
     this.startTicking();
@@ -102,6 +109,12 @@ class Live {
     document.removeEventListener("visibilitychange", this.onVisibility);
     window.removeEventListener("online", this.onOnline);
     this.stopTicking();
+    for (const timer of [this.queryTimer, this.hiddenTimer]) if (timer) clearTimeout(timer);
+    this.queryTimer = this.hiddenTimer = null;
+    // Nobody is signed in: nothing that a page asked for is followed on.
+    this.isRunning = false;
+    this.query = "";
+    this.listener = null;
     this.stream.close();
     this.overview = null;
     this.moves = [];
@@ -115,7 +128,7 @@ class Live {
     if (query === this.query) return;
     this.query = query;
     if (this.queryTimer) clearTimeout(this.queryTimer);
-    this.queryTimer = setTimeout(() => this.openStream(), QUERY_REST_MS);
+    this.queryTimer = this.isRunning ? setTimeout(() => this.openStream(), QUERY_REST_MS) : null;
   }
 
   retryNow(): void {
@@ -134,13 +147,15 @@ class Live {
   }
 
   private openStream(): void {
-    this.stream.open("/api/v1/events" + (this.query ? `?${this.query}` : ""));
+    this.stream.open(EVENTS + (this.query ? `?${this.query}` : ""));
   }
 
   private begin(message: Snapshot): void {
     this.heardAt = Date.now();
     this.overview = message.overview;
-    this.moves = merge(message.overview.moves, this.moves);
+    const known = new Set(this.moves.map((move) => move.id));
+    // With none of the old ones among them there is a hole between, and nobody would see it.
+    this.moves = merge(message.overview.moves, message.overview.moves.some((move) => known.has(move.id)) ? this.moves : []);
     this.feeds = new Map();
     this.relays = null;
     this.snapshots += 1;

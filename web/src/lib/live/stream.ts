@@ -15,6 +15,8 @@ export interface StreamOptions {
   onAnswer?(response: Response): void;
   /** The server says that nobody is signed in. */
   onSignedOut(): void;
+  /** What is asked for cannot be understood, and never will be: another address to follow, if there is one. */
+  onRefused?(): string | null;
   fetch?: typeof fetch;
   now?: () => number;
   random?: () => number;
@@ -50,6 +52,7 @@ export class EventStream {
     this.options = {
       fetch: (input, init) => fetch(input, init),
       onAnswer: () => undefined,
+      onRefused: () => null,
       now: () => Date.now(),
       random: Math.random,
       firstDelayMs: 1000,
@@ -71,6 +74,8 @@ export class EventStream {
   close(): void {
     this.url = null;
     this.lastId = null;
+    // Whoever opens it again looks.
+    this.isPaused = false;
     this.stop();
     this.options.onState({ kind: "off" });
   }
@@ -142,8 +147,16 @@ export class EventStream {
       if (this.abort !== abort) return;
       this.options.onAnswer(response);
       if (response.status === 401) {
+        // The same address is asked for anew when somebody has signed in.
+        this.url = null;
+        this.lastId = null;
         this.stop();
         this.options.onSignedOut();
+        return;
+      }
+      const other = response.status === 400 || response.status === 422 ? this.options.onRefused() : null;
+      if (other !== null && other !== url) {
+        this.open(other);
         return;
       }
       const type = response.headers.get("content-type") ?? "";
@@ -171,17 +184,19 @@ export class EventStream {
       const { done, value } = await reader.read();
       if (done || this.abort !== abort) return;
       this.listenForSilence(abort);
+      // Whoever comes back and missed nothing is sent no event until something changes.
+      if (!isLive) {
+        isLive = true;
+        this.options.onState({ kind: "live" });
+        if (this.abort !== abort) return;
+      }
       const events = parser.push(decoder.decode(value, { stream: true }));
       if (parser.retryMs !== null) this.serverWait = Math.min(parser.retryMs, 60_000);
       for (const event of events) {
         if (this.abort !== abort) return;
         this.lastId = event.id;
-        if (!isLive) {
-          // Only an event shows that the stream works; until then a refusing server is backed off from.
-          isLive = true;
-          this.tries = 0;
-          this.options.onState({ kind: "live" });
-        }
+        // Only an event shows that the stream works; until then a server that hangs up is backed off from.
+        this.tries = 0;
         this.options.onEvent(event);
       }
     }

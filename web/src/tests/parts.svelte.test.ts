@@ -1,0 +1,69 @@
+import { flushSync, mount, unmount } from "svelte";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { live } from "../lib/live/live.svelte";
+import { load } from "../lib/query.svelte";
+import Moment from "../parts/Moment.svelte";
+
+describe("a moment", () => {
+  it("has its date when the day is over, without being drawn anew", () => {
+    const evening = new Date(2026, 10, 20, 23, 58, 1).getTime();
+    live.now = evening + 30_000;
+    const holder = document.createElement("p");
+    const made = mount(Moment, { target: holder, props: { at: evening } });
+    flushSync();
+    expect(holder.textContent).toBe("23:58:01");
+    live.now = evening + 3 * 60_000;
+    flushSync();
+    expect(holder.textContent).toBe("20 Nov 23:58");
+    void unmount(made);
+  });
+});
+
+describe("what is loaded again by itself", () => {
+  beforeEach(() => void vi.useFakeTimers());
+  afterEach(() => void vi.useRealTimers());
+
+  function loaded() {
+    let ms = $state<number | null>(60_000);
+    let reason = $state(0);
+    let asked = 0;
+    const stop = $effect.root(() => {
+      load(
+        () => "x",
+        () => Promise.resolve((asked += 1)),
+        () => (reason >= 0 ? ms : null),
+      );
+    });
+    flushSync();
+    return { stop, asked: () => asked, wait: (value: number | null) => flushSync(() => (ms = value)), because: (value: number) => flushSync(() => (reason = value)) };
+  }
+
+  it("is loaded at once where nobody looked for longer than that", async () => {
+    const { stop, asked, wait } = loaded();
+    expect(asked()).toBe(1);
+    wait(null);
+    await vi.advanceTimersByTimeAsync(600_000);
+    expect(asked()).toBe(1);
+    wait(60_000);
+    await vi.advanceTimersByTimeAsync(0);
+    flushSync();
+    expect(asked()).toBe(2);
+    // A short look elsewhere is no reason.
+    wait(null);
+    await vi.advanceTimersByTimeAsync(5000);
+    wait(60_000);
+    flushSync();
+    expect(asked()).toBe(2);
+    stop();
+  });
+
+  it("does not wait anew whenever something else changes", async () => {
+    const { stop, asked, because } = loaded();
+    await vi.advanceTimersByTimeAsync(40_000);
+    because(1);
+    await vi.advanceTimersByTimeAsync(21_000);
+    flushSync();
+    expect(asked()).toBe(2);
+    stop();
+  });
+});
