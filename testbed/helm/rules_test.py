@@ -50,7 +50,7 @@ class Rights(unittest.TestCase):
             accounts = {one["metadata"]["name"] for one in objects if one["kind"] == "ServiceAccount"}
             for name, _, spec in pods(objects):
                 self.assertFalse(spec["automountServiceAccountToken"], name)
-                self.assertEqual(spec["enableServiceLinks"], name.endswith("-test"), name)
+                self.assertFalse(spec["enableServiceLinks"], name)
                 self.assertIn(spec["serviceAccountName"], accounts, name)
 
     def test_memory_is_bounded_and_cpu_is_not(self):
@@ -119,6 +119,9 @@ class Notes(unittest.TestCase):
         self.assertIn("kubectl label node NODE flexfeed.org/relay=true", nodes)
         small = notes("-f", str(CHART / "ci" / "sqlite.yaml"))
         self.assertIn("is at https://console.example.org", small)
+        node = notes(*given("source.hostNetwork=true", "database.mode=sqlite", "console.httpLocal=true", "console.httpPort=9000"))
+        self.assertIn("\n\n  kubectl -n feeds port-forward pod/flexfeed-source-0 9470:9000 ", node)
+        self.assertIn("\n\n  kubectl -n feeds port-forward service/flexfeed-console 9470:80 ", said)
         self.assertIn("logs flexfeed-source-0 -c source", small)
 
     def test_traps_are_warned_about(self):
@@ -145,6 +148,7 @@ class Notes(unittest.TestCase):
         # Where nobody else reaches them, there is nothing to warn of.
         local = ["source.hostNetwork=true", "source.httpLocal=true", "relay.httpLocal=true"]
         self.assertNotIn("on all addresses", notes(*given(*local)))
+        self.assertNotIn("on all addresses", notes(*given(*local, "database.mode=sqlite", "console.httpLocal=true")))
 
     def test_the_receivers_page_is_where_the_notes_say(self):
         receiver = ["receiver.enabled=true", "receiver.existingSecret=l", "receiver.httpPort=9000"]

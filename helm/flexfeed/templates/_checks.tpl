@@ -23,7 +23,7 @@ source source.enabled source.replicas source.retention source.hostNetwork source
 source.service source.service.type source.service.port source.service.relayPort source.service.externalTrafficPolicy
 source.persistence source.persistence.enabled source.persistence.size source.terminationGracePeriodSeconds source.podDisruptionBudget
 relay relay.enabled relay.mode relay.udpPorts relay.capture relay.httpPort relay.httpLocal
-console console.enabled console.replicas console.service console.service.type console.service.port
+console console.enabled console.replicas console.httpPort console.httpLocal console.service console.service.type console.service.port
 console.ingress console.ingress.enabled console.httpRoute console.httpRoute.enabled console.httpRoute.tls console.podDisruptionBudget
 receiver receiver.enabled receiver.kind receiver.linkKey receiver.hostNetwork receiver.httpPort receiver.httpLocal
 receiver.service receiver.service.enabled receiver.service.port receiver.persistence receiver.persistence.enabled receiver.persistence.size

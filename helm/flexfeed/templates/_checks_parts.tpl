@@ -61,9 +61,9 @@ source.existingConfigSecret: several sources each tell of the relay beside them,
 {{- end }}
 {{- $ports := list (int $source.httpPort) }}
 {{- if include "flexfeed.sidecar" . }}{{ $ports = append $ports (int .Values.relay.httpPort) }}{{ end }}
-{{- if include "flexfeed.consoleInside" . }}{{ $ports = append $ports 9470 }}{{ end }}
+{{- if include "flexfeed.consoleInside" . }}{{ $ports = append $ports (int .Values.console.httpPort) }}{{ end }}
 {{- if ne (len $ports) (len (uniq $ports)) }}
-source.httpPort: source, relay and console of one pod need ports of their own; source.httpPort is {{ int $source.httpPort }}, relay.httpPort {{ int .Values.relay.httpPort }}, the console's 9470
+source.httpPort: source, relay and console of one pod need ports of their own; source.httpPort is {{ int $source.httpPort }}, relay.httpPort {{ int .Values.relay.httpPort }}, console.httpPort {{ int .Values.console.httpPort }}
 {{- end }}
 {{- if and $source.httpLocal (not $source.hostNetwork) }}
 source.httpLocal: it is for source.hostNetwork only: in a network of its own nobody could ask the pod how it is
@@ -150,6 +150,16 @@ console.ingress.host: name the host that people type
 {{- end }}
 {{- if and $console.httpRoute.enabled (not $console.httpRoute.parentRefs) }}
 console.httpRoute.parentRefs: name the Gateway
+{{- end }}
+{{- if and $console.enabled $console.httpLocal }}
+{{- if not (and (include "flexfeed.consoleInside" .) .Values.source.hostNetwork) }}
+console.httpLocal: it is for a console in the network of a node only (database.mode sqlite with source.hostNetwork): in a network of its own nobody could reach it
+{{- end }}
+{{- range list "ingress" "httpRoute" }}
+{{- if (index $console .).enabled }}
+console.{{ . }}.enabled: console.httpLocal=true leaves out the Service that it would lead to
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if include "flexfeed.consoleInside" . }}
 {{- if gt (int $console.replicas) 1 }}

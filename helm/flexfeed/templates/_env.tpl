@@ -33,7 +33,7 @@
 {{- include "flexfeed.databaseVariables" . }}
 {{- if include "flexfeed.consoleInside" . }}
 - name: FLEXFEED_CONSOLE
-  value: {{ printf "%s:9470" $address | quote }}
+  value: {{ include "flexfeed.listen" (list $address .Values.console.httpPort .Values.console.httpLocal) | quote }}
 {{- include "flexfeed.consoleVariables" . }}
 {{- end }}
 {{- $relays := "" }}
@@ -102,7 +102,7 @@
 
 {{- define "flexfeed.consoleEnv" -}}
 - name: FLEXFEED_CONSOLE_LISTEN
-  value: ":9470"
+  value: {{ printf ":%d" (int .Values.console.httpPort) | quote }}
 {{ include "flexfeed.logVariables" (list . "FLEXFEED_CONSOLE_") }}
 {{- include "flexfeed.databaseVariables" . }}
 {{- include "flexfeed.consoleVariables" . }}
