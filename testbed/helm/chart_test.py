@@ -184,12 +184,9 @@ class Reach(unittest.TestCase):
         self.assertEqual(found["source"]["FLEXFEED_HTTP"], "127.0.0.1:18090")
         self.assertEqual(found["relay"]["FLEXFEED_RELAY_HTTP"], "127.0.0.1:18091")
         self.assertEqual(found["receiver"]["FLEXFEED_HTTP"], "127.0.0.1:18080")
-        self.assertNotIn("Service/flexfeed-receiver", kinds(objects))
-        spec = find(objects, "Service", "flexfeed-source-pods")["spec"]
-        self.assertNotIn("ports", spec)
-        self.assertEqual(spec["clusterIP"], "None", "with an address, Kubernetes wants ports")
-        monitors = [one for one in kinds(objects) if one.startswith("ServiceMonitor/")]
-        self.assertEqual(monitors, ["ServiceMonitor/flexfeed-console"])
+        self.assertEqual(found["source"]["FLEXFEED_CONSOLE"], "127.0.0.1:19470")
+        left = [one for one in kinds(objects) if one.startswith(("Service/", "ServiceMonitor/"))]
+        self.assertEqual(left, ["Service/flexfeed-source"], "what receivers reach by UDP")
         nodes = rendered("-f", CHART / "ci" / "relay-daemonset.yaml", "--set", "relay.httpLocal=true")
         self.assertNotIn("Service/flexfeed-relay", kinds(nodes))
         for path in SCENARIOS:
