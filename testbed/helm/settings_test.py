@@ -178,8 +178,26 @@ class Settings(unittest.TestCase):
     def test_relays_of_others_are_named_in_the_settings(self):
         told = settings(rendered(*given("relay.enabled=false", "source.settings.amt_relay=r.example")))
         self.assertEqual(told["amt_relay"], "r.example")
-        several = rendered("-f", CHART / "ci" / "standby-nodeport.yaml", "--set", "source.settings.amt_relay=r.example")
-        self.assertNotIn("FLEXFEED_AMT_RELAY", variables(container(find(several, "StatefulSet", "flexfeed-source"), "source")))
+        # They come behind those of the release, of which receivers are told all the same.
+        further = ["publicAddress=a.example", "source.settings.amt_relay=r.example"]
+        self.assertEqual(settings(rendered(*given(*further)))["amt_relay"], "a.example:2268=127.0.0.1:2268,r.example")
+        told = settings(rendered(*given("relay.addresses={b.example}", "source.settings.amt_relay={r.example,s.example}")))
+        self.assertEqual(told["amt_relay"], "b.example=127.0.0.1:2268,r.example,s.example")
+        told = settings(rendered(*given("relay.mode=daemonset", "relay.addresses={a,b}", "source.settings.amt_relay=r")))
+        self.assertEqual(told["amt_relay"], "a|b,r")
+        objects = scenario("standby", "--set", "source.settings.amt_relay=r.example")
+        self.assertEqual(settings(objects, 1)["amt_relay"], "192.0.2.2:2268=127.0.0.1:2268,r.example")
+
+        def by_node(*pairs):
+            objects = scenario("standby-nodeport", *given(*pairs))
+            return variables(container(find(objects, "StatefulSet", "flexfeed-source"), "source")).get("FLEXFEED_AMT_RELAY")
+
+        self.assertEqual(by_node("source.settings.amt_relay=r.example"), "$(HOST_IP):30268=127.0.0.1:2268,r.example")
+        # Who names the one beside the source, or says that there is none, says it all.
+        for said in ("r.example|a.example:2268=127.0.0.1:2268", "a.example=localhost", "a.example=[::1]:2268", ""):
+            told = settings(rendered(*given("publicAddress=a.example"), "--set-string", f"source.settings.amt_relay={said}"))
+            self.assertEqual(told["amt_relay"], said)
+        self.assertIsNone(by_node("source.settings.amt_relay=n.example=127.0.0.1:2268"))
 
     def test_settings_of_relay_console_and_database(self):
         relay = find(scenario("relay-daemonset"), "DaemonSet", "flexfeed-relay")

@@ -3,7 +3,7 @@ with what to do. What is switched off is not looked at. */}}
 {{- define "flexfeed.checks" -}}
 {{- $wrong := include "flexfeed.wrongNulls" . -}}
 {{- if not (trim $wrong) -}}
-{{- range list "Names" "Labels" "Database" "Source" "SourceService" "Relay" "Console" "Receiver" "Settings" -}}
+{{- range list "Names" "Labels" "Database" "Source" "SourceService" "Relay" "Groups" "Console" "Receiver" "Settings" -}}
 {{- $wrong = printf "%s\n%s" $wrong (include (printf "flexfeed.wrong%s" .) $) -}}
 {{- end -}}
 {{- end -}}

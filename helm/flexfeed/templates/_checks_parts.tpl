@@ -94,6 +94,9 @@ source.service.{{ . }}: each of several sources has a Service of its own, which 
 {{- if and $service.relayNodePort (not $sidecar) }}
 source.service.relayNodePort: there is no relay beside the source: leave it out
 {{- end }}
+{{- if and (gt (int .Values.source.replicas) 1) (eq $service.type "NodePort") (eq $service.externalTrafficPolicy "Cluster") }}
+source.service.externalTrafficPolicy: with several sources and type NodePort, a node's port has to lead to the node's own source and relay: set it to Local
+{{- end }}
 {{- range list "loadBalancerClass" "loadBalancerIPs" "loadBalancerSourceRanges" }}
 {{- if and (index $service .) (ne $service.type "LoadBalancer") }}
 source.service.{{ . }}: type {{ $service.type }} has no load balancer: set source.service.type=LoadBalancer, or leave it out
@@ -109,8 +112,8 @@ source.service.loadBalancerIPs: there are more addresses than sources ({{ int .V
 {{- $relay := .Values.relay }}
 {{- $count := len (default list $relay.addresses) }}
 {{- $replicas := int .Values.source.replicas }}
-{{- if and $count .Values.source.enabled (hasKey (default dict .Values.source.settings) "amt_relay") }}
-relay.addresses: source.settings.amt_relay says it all: leave one of them out
+{{- if and $count .Values.source.enabled (include "flexfeed.relaysSaid" .) }}
+relay.addresses: source.settings.amt_relay says it all (it is empty, or names the relay beside the source as well): leave one of them out
 {{- end }}
 {{- if and $count (not $relay.enabled) }}
 relay.addresses: relay.enabled=false leaves them out: name relays that are not of this release in source.settings.amt_relay
@@ -134,6 +137,24 @@ relay.httpLocal: it is for the network of nodes only (source.hostNetwork, or rel
 {{- end }}
 {{- else if and $count (eq $relay.mode "daemonset") (not .Values.source.enabled) }}
 relay.addresses: this release has no source that would tell receivers of them: name them in the settings of the source that is elsewhere (amt_relay)
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Ports of groups that relays which receive by ordinary sockets would never hear. */}}
+{{- define "flexfeed.wrongGroups" -}}
+{{- $relay := .Values.relay }}
+{{- $source := .Values.source }}
+{{- if and $relay.enabled $source.enabled (not $source.existingConfigSecret) (or (eq $relay.mode "sidecar") (not $relay.capture)) }}
+{{- $ports := list }}
+{{- range $relay.udpPorts }}{{ $ports = append $ports (int .) }}{{ end }}
+{{- range $channel := $source.channels }}
+{{- /* Those without groups of their own have the source's. */}}
+{{- range default (list "232.70.70.1:4434") $channel.groups }}
+{{- if not (has (regexFind "[0-9]+$" . | int) $ports) }}
+relay.udpPorts: the relay would not hear {{ . }} of the channel {{ $channel.name }}: name port {{ regexFind "[0-9]+$" . }} as well
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}
