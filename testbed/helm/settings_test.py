@@ -6,7 +6,7 @@ import tomllib
 import unittest
 
 import yaml
-from chart import CHART, SCENARIOS, container, find, given, kinds, pods, refused, rendered, scenario, variables
+from chart import ROOT, SCENARIOS, container, find, given, kinds, pods, refused, rendered, scenario, variables
 
 PIN = "sha256:" + "A" * 43
 
@@ -115,6 +115,35 @@ class Settings(unittest.TestCase):
                 self.assertEqual(path, f"{mount['mountPath']}/{volume['items'][0]['path']}")
                 wanted = ("flexfeed-database", "DATABASE_URL") if name == "default" else ("flexfeed-db", "url")
                 self.assertEqual((volume["secretName"], volume["items"][0]["key"]), wanted)
+
+    def test_an_external_databases_secret_leaves_the_bundled_ones_alone(self):
+        objects = rendered(*given("database.mode=external", "database.url=postgres://u:p@h/d"))
+        self.assertNotIn("Secret/flexfeed-database", kinds(objects), "it has the one password that opens the bundled database's volume")
+        data = find(objects, "Secret", "flexfeed-database-url")["data"]
+        self.assertEqual({key: base64.b64decode(value) for key, value in data.items()}, {"DATABASE_URL": b"postgres://u:p@h/d"})
+        for kind, name in (("StatefulSet", "flexfeed-source"), ("Deployment", "flexfeed-console")):
+            volumes = find(objects, kind, name)["spec"]["template"]["spec"]["volumes"]
+            self.assertEqual(next(one for one in volumes if one["name"] == "database")["secret"]["secretName"], "flexfeed-database-url")
+
+    def test_who_vouches_for_the_database_is_told(self):
+        page = (ROOT / "docs" / "kubernetes.md").read_text()
+        objects = scenario("external-database")
+        for kind, name in (("StatefulSet", "flexfeed-source"), ("Deployment", "flexfeed-console")):
+            spec = find(objects, kind, name)["spec"]["template"]["spec"]
+            volume = next(one for one in spec["volumes"] if one["name"] == "database")["secret"]
+            self.assertEqual(volume["items"], [{"key": "url", "path": "url"}, {"key": "root.pem", "path": "ca.crt"}])
+            mount = next(one for one in spec["containers"][0]["volumeMounts"] if one["name"] == "database")
+            self.assertTrue(f"sslrootcert={mount['mountPath']}/ca.crt" in page, "the page says another place")
+        plain = find(scenario("default"), "StatefulSet", "flexfeed-source")["spec"]["template"]["spec"]["volumes"]
+        self.assertEqual(len(next(one for one in plain if one["name"] == "database")["secret"]["items"]), 1)
+
+    def test_multicast_leaves_where_it_is_to_leave(self):
+        for pairs, ttl in [
+            ([], "0"), (["source.hostNetwork=true"], "64"), (["relay.mode=daemonset"], "64"),
+            (["source.hostNetwork=true", "source.multicastTtl=0"], "0"), (["relay.mode=daemonset", "relay.enabled=false"], "0"),
+        ]:  # fmt: skip
+            with self.subTest(pairs):
+                self.assertEqual(settings(rendered(*given(*pairs)))["multicast_ttl"], ttl)
 
     def test_the_bundled_database_and_its_url_have_one_password(self):
         data = find(scenario("default"), "Secret", "flexfeed-database")["data"]

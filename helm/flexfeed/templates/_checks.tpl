@@ -62,6 +62,18 @@ fullnameOverride: names of Services begin with a letter, and those of this relea
 {{- if not (or $values.source.enabled $values.console.enabled $values.receiver.enabled (and $values.relay.enabled (eq $values.relay.mode "daemonset"))) }}
 nothing is enabled: set source.enabled, console.enabled, receiver.enabled, or relay.enabled with relay.mode daemonset
 {{- end }}
+{{- if $values.image.tag }}
+{{- $programs := list }}
+{{- if $values.source.enabled }}{{ $programs = append $programs "source" }}{{ end }}
+{{- if and $values.relay.enabled (or $values.source.enabled (eq $values.relay.mode "daemonset")) }}{{ $programs = append $programs "relay" }}{{ end }}
+{{- if include "flexfeed.consoleApart" . }}{{ $programs = append $programs "console" }}{{ end }}
+{{- if $values.receiver.enabled }}{{ $programs = append $programs "receiver" }}{{ end }}
+{{- $tagged := false }}
+{{- range $programs }}{{ if not (index $values.image.digests .) }}{{ $tagged = true }}{{ end }}{{ end }}
+{{- if and $programs (not $tagged) }}
+image.tag: every program has a digest, which wins: give other digests, or leave one of them out
+{{- end }}
+{{- end }}
 {{- if and $values.serviceAccount.annotations (not $values.serviceAccount.create) }}
 serviceAccount.annotations: serviceAccount.create=false makes no ServiceAccount to put them at: annotate your own
 {{- end }}

@@ -15,6 +15,12 @@ database.url: mode {{ $database.mode }} does not use it: set database.mode=exter
 {{- if and $database.existingSecret $sqlite }}
 database.existingSecret: mode sqlite does not use it: set database.mode to external or bundled, or leave the Secret out
 {{- end }}
+{{- if and $database.caKey (or (ne $database.mode "external") (not $database.existingSecret)) }}
+database.caKey: it is a key of database.existingSecret with database.mode external: set these, or leave it out
+{{- end }}
+{{- if and $database.caKey (eq $database.caKey $database.urlKey) }}
+database.caKey: URL and certificate need keys of their own: choose another than database.urlKey
+{{- end }}
 {{- if and $database.bundled.password (ne $database.mode "bundled") }}
 database.bundled.password: mode {{ $database.mode }} does not use it: leave it out
 {{- end }}
