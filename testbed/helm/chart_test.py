@@ -152,18 +152,22 @@ class Reach(unittest.TestCase):
     def test_ports_of_pages_follow_the_values(self):
         objects = rendered(
             *given("source.httpPort=9001", "relay.httpPort=9002", "receiver.httpPort=9003", "receiver.enabled=true"),
-            *given("receiver.existingSecret=l"),
+            *given("receiver.existingSecret=l", "console.httpPort=9004"),
         )
         for kind, name, one, variable, port in (
             ("StatefulSet", "flexfeed-source", "source", "FLEXFEED_HTTP", "0.0.0.0:9001"),
             ("StatefulSet", "flexfeed-source", "relay", "FLEXFEED_RELAY_HTTP", ":9002"),
             ("StatefulSet", "flexfeed-receiver", "receiver", "FLEXFEED_HTTP", ":9003"),
+            ("Deployment", "flexfeed-console", "console", "FLEXFEED_CONSOLE_LISTEN", ":9004"),
         ):
             holder = container(find(objects, kind, name), one)
             self.assertEqual(variables(holder)[variable], port)
             self.assertIn(int(port.split(":")[1]), [entry["containerPort"] for entry in holder["ports"]])
         ports = [entry["port"] for entry in find(objects, "Service", "flexfeed-source-pods")["spec"]["ports"]]
         self.assertEqual(ports, [9001, 9002])
+        inside = container(find(scenario("sqlite", "--set", "console.httpPort=9004"), "StatefulSet", "flexfeed-source"), "source")
+        self.assertEqual(variables(inside)["FLEXFEED_CONSOLE"], "0.0.0.0:9004")
+        self.assertIn({"name": "console", "containerPort": 9004, "protocol": "TCP"}, inside["ports"])
         nodes = rendered("-f", CHART / "ci" / "relay-daemonset.yaml", "--set", "relay.httpPort=9002")
         relay = container(find(nodes, "DaemonSet", "flexfeed-relay"), "relay")
         self.assertEqual(relay["ports"][1], {"name": "relay-http", "containerPort": 9002, "hostPort": 9002, "protocol": "TCP"})
@@ -180,12 +184,9 @@ class Reach(unittest.TestCase):
         self.assertEqual(found["source"]["FLEXFEED_HTTP"], "127.0.0.1:18090")
         self.assertEqual(found["relay"]["FLEXFEED_RELAY_HTTP"], "127.0.0.1:18091")
         self.assertEqual(found["receiver"]["FLEXFEED_HTTP"], "127.0.0.1:18080")
-        self.assertNotIn("Service/flexfeed-receiver", kinds(objects))
-        spec = find(objects, "Service", "flexfeed-source-pods")["spec"]
-        self.assertNotIn("ports", spec)
-        self.assertEqual(spec["clusterIP"], "None", "with an address, Kubernetes wants ports")
-        monitors = [one for one in kinds(objects) if one.startswith("ServiceMonitor/")]
-        self.assertEqual(monitors, ["ServiceMonitor/flexfeed-console"])
+        self.assertEqual(found["source"]["FLEXFEED_CONSOLE"], "127.0.0.1:19470")
+        left = [one for one in kinds(objects) if one.startswith(("Service/", "ServiceMonitor/"))]
+        self.assertEqual(left, ["Service/flexfeed-source"], "what receivers reach by UDP")
         nodes = rendered("-f", CHART / "ci" / "relay-daemonset.yaml", "--set", "relay.httpLocal=true")
         self.assertNotIn("Service/flexfeed-relay", kinds(nodes))
         for path in SCENARIOS:
@@ -193,6 +194,37 @@ class Reach(unittest.TestCase):
                 for _, _, spec in pods(rendered("-f", path)):
                     for one in spec["containers"]:
                         self.assertNotIn("host", one.get("readinessProbe", {}).get("httpGet", {}), path.name)
+
+    def test_services_stay_of_their_kind_whatever_else_changes(self):
+        # Kubernetes refuses to take a Service's address away, and gives one that was made without one none later.
+        node = ["source.hostNetwork=true", "receiver.enabled=true", "receiver.existingSecret=l", "receiver.hostNetwork=true"]
+        local = ["source.httpLocal=true", "relay.httpLocal=true", "receiver.httpLocal=true"]
+        releases = [rendered("-f", path) for path in SCENARIOS]
+        releases += [rendered(*given(*node)), rendered(*given(*node, *local)), rendered(*given(*node, "receiver.service.enabled=false"))]
+        for objects in releases:
+            for service in (one for one in objects if one["kind"] == "Service"):
+                self.assertNotIn("clusterIP", service["spec"], service["metadata"]["name"])
+                self.assertTrue(service["spec"]["ports"], service["metadata"]["name"])
+        for name, kind in (("flexfeed-source", "StatefulSet"), ("flexfeed-receiver", "StatefulSet")):
+            fixed = {find(objects, kind, name)["spec"]["serviceName"] for objects in releases[len(SCENARIOS):]}
+            self.assertEqual(len(fixed), 1, f"{name}: it cannot change either: {fixed}")
+
+    def test_services_of_many_pods_lead_to_those_that_answer(self):
+        def asked(objects, kind, name, part):
+            return container(find(objects, kind, name), part)["readinessProbe"]["httpGet"]["path"]
+
+        # An address counts before its image is there and while it ends, unless readiness counts; and pages are there without the database, files without the source.
+        apart = scenario("external-database")
+        self.assertFalse(find(apart, "Service", "flexfeed-console")["spec"].get("publishNotReadyAddresses", False))
+        self.assertEqual(asked(apart, "Deployment", "flexfeed-console", "console"), "/healthz")
+        each = scenario("receiver-daemonset")
+        self.assertFalse(find(each, "Service", "flexfeed-receiver")["spec"].get("publishNotReadyAddresses", False))
+        self.assertEqual(asked(each, "DaemonSet", "flexfeed-receiver", "receiver"), "/healthz")
+        # The only pod answers whatever it counts as.
+        self.assertTrue(find(scenario("sqlite"), "Service", "flexfeed-console")["spec"]["publishNotReadyAddresses"])
+        one = scenario("receiver")
+        self.assertTrue(find(one, "Service", "flexfeed-receiver")["spec"]["publishNotReadyAddresses"])
+        self.assertEqual(asked(one, "StatefulSet", "flexfeed-receiver", "receiver"), "/readyz")
 
     def test_receivers_keep_their_addresses_and_a_source_without_database(self):
         service = find(scenario("default"), "Service", "flexfeed-source")["spec"]
@@ -247,10 +279,9 @@ class Reach(unittest.TestCase):
             }
             self.assertEqual({one["name"] for pod in asked for one in pod["spec"]["containers"]}, programs - {"postgres"}, path.name)
             for one in (one for pod in asked for one in pod["spec"]["containers"]):
-                variable, port = re.fullmatch(r"\[?\$\((\w+)_SERVICE_HOST\)\]?:(\d+)", one["command"][-1]).groups()
-                service = next(spec for name, spec in services.items() if name.upper().replace("-", "_") == variable)
-                self.assertNotIn("clusterIP", service, "a headless Service has no such variable")
-                self.assertIn(int(port), [entry["port"] for entry in service["ports"]])
+                self.assertEqual(one["command"][-2], "--at", "only this takes a Service's name")
+                name, port = re.fullmatch(r"([-a-z0-9]+):(\d+)", one["command"][-1]).groups()
+                self.assertIn(int(port), [entry["port"] for entry in services[name]["ports"]])
 
     def test_the_console_is_found_by_ingress_and_route(self):
         ingress = find(scenario("sqlite"), "Ingress", "flexfeed-console")["spec"]

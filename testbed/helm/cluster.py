@@ -1,6 +1,7 @@
 """The chart on a real cluster: installed, tried, upgraded, rolled back and removed, while a receiver outside misses nothing.
 
-Three installations are played: `plain` (PostgreSQL bundled), `small` (SQLite, everything in one pod) and `standby` (two sources).
+Four installations are played: `plain` (PostgreSQL bundled), `small` (SQLite, everything in one pod), `nodes` (relays on a node) and
+`standby` (two sources).
 
 ./dev test-kube --help has the options. Each claim has its own stage, and `--sabotage` breaks one after the other: the stage
 that it belongs to has to fail then.
@@ -12,6 +13,7 @@ import subprocess
 import sys
 
 from kube import Failed, run, say
+from nodes import Nodes
 from single import Single
 from small import Small
 from standby import Standby
@@ -30,8 +32,13 @@ SABOTAGE = {
     "loses-volumes": ("leaves", {}, "loses-volumes"),
     # Of two sources: see standby.py.
     "strange-relay": ("takes_over", {}, "strange-relay"),
+    # Of relays on nodes: see nodes.py.
+    "no-right": ("installs", {"relay": {"capture": False}}, ""),
+    "no-relay-page": ("answers", {"relay": {"httpLocal": True}}, ""),
 }
 OF_TWO = ("strange-relay",)
+# Which installation a name plays or breaks; all others are those of one source.
+KINDS = {"small": Small, "nodes": Nodes, "no-right": Nodes, "no-relay-page": Nodes, "standby": Standby} | dict.fromkeys(OF_TWO, Standby)
 
 
 def arguments():
@@ -51,7 +58,7 @@ def arguments():
     parser.add_argument("--volumes", metavar="FOLDER", help="makes volumes in this folder of the node, for clusters that make none")
     parser.add_argument("--balancers", nargs=2, metavar="ADDRESS", help="tries a standby, too, with these as addresses of load balancers (as root)")
     parser.add_argument("--sabotage", nargs="*", metavar="NAME", help=f"breaks these on purpose, or all: {', '.join(SABOTAGE)}")
-    parser.add_argument("--plays", nargs="*", default=["plain", "small", "standby"], help="which installations; by default plain, small and standby")
+    parser.add_argument("--plays", nargs="*", default=["plain", "small", "nodes", "standby"], help="which installations; by default all four")
     parser.add_argument("--only", nargs="*", metavar="STAGE", help="plays these stages alone, beside the first ones")
     parser.add_argument("--keep", action="store_true", help="leaves everything as it is in the end")
     return parser.parse_args()
@@ -60,7 +67,7 @@ def arguments():
 def play(options, name, over=None, trick="", last=None):
     """Plays all stages, or until the stage `last`. Returns the stage that failed and why, or nothing."""
     # What is broken is not waited for as long as what has to work.
-    kind = Standby if name in ("standby", *OF_TWO) else Small if name == "small" else Single
+    kind = KINDS.get(name, Single)
     stage = kind(options, name, over, trick, "90s" if last else "4m")
     # Those that the others stand on.
     needed = {"installs", "climbs", *(options.only or ()), *([last] if last else ())}

@@ -1,5 +1,6 @@
 """What docs/kubernetes.md shows: its values and commands are rendered, its objects validated. They need no cluster."""
 
+import base64
 import pathlib
 import re
 import shlex
@@ -63,6 +64,13 @@ class Page(unittest.TestCase):
         for one in found:
             for version in VERSIONS:
                 kubernetes_validate.validate(one, version, strict=True)
+
+    def test_a_password_of_ones_own_is_where_the_chart_looks_for_it(self):
+        words = next(one for one in commands() if "flexfeed-own" in one)
+        said = dict(one.removeprefix("--from-literal=").split("=", 1) for one in words if one.startswith("--from-literal="))
+        objects = rendered("--set", f"database.bundled.password={said['password']}")
+        made = next(one for one in objects if one["kind"] == "Secret" and one["metadata"]["name"] == "flexfeed-database")["data"]
+        self.assertEqual(said, {key: base64.b64decode(value).decode() for key, value in made.items()})
 
     def test_the_backup_has_what_the_chart_makes(self):
         job = next(yaml.safe_load(one) for one in blocks("yaml") if "kind: CronJob" in one)["spec"]["jobTemplate"]["spec"]["template"]

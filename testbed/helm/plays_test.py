@@ -7,7 +7,8 @@ import tempfile
 import unittest
 
 from chart import find, rendered
-from cluster import OF_TWO, SABOTAGE
+from cluster import KINDS, SABOTAGE
+from nodes import LABEL, Nodes
 from single import Single
 from small import Small
 from standby import Standby
@@ -22,8 +23,8 @@ class Plays(unittest.TestCase):
     """All of them: what is broken has to show on the cluster, not as a value that is refused."""
 
     def test_their_values_are_taken(self):
-        plays = [(Single, {}, ""), (Small, {}, ""), (Standby, {}, "")]
-        plays += [(Standby if name in OF_TWO else Single, over, trick) for name, (_, over, trick) in SABOTAGE.items()]
+        plays = [(Single, {}, ""), (Small, {}, ""), (Nodes, {}, ""), (Standby, {}, "")]
+        plays += [(KINDS.get(name, Single), over, trick) for name, (_, over, trick) in SABOTAGE.items()]
         for kind, over, trick in plays:
             with self.subTest(f"{kind.__name__} {over} {trick}"), tempfile.TemporaryDirectory() as folder:
                 play = kind(OPTIONS, "values", over, trick)
@@ -32,11 +33,16 @@ class Plays(unittest.TestCase):
                     path.write_text(json.dumps(play.values()))
                 finally:
                     play.feed.close()
-                find(rendered("-f", path), "StatefulSet", "flexfeed-source")
+                objects = rendered("-f", path)
+                if kind is Nodes:
+                    spec = find(objects, "DaemonSet", "flexfeed-relay")["spec"]["template"]["spec"]
+                    self.assertEqual(spec["nodeSelector"], {LABEL: "true"})
+                else:
+                    find(objects, "StatefulSet", "flexfeed-source")
 
     def test_what_is_broken_belongs_to_a_stage(self):
         for name, (stage, _, _) in SABOTAGE.items():
-            kind = Standby if name in OF_TWO else Single
+            kind = KINDS.get(name, Single)
             self.assertIn(stage, [one.__name__ for one in kind.STAGES], name)
 
 

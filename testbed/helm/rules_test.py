@@ -1,6 +1,12 @@
 """Tests of the chart: what pods may do, what is monitored and what is said. They need no cluster."""
 
+import json
+import os
+import pathlib
 import re
+import shutil
+import subprocess
+import tempfile
 import unittest
 
 import yaml
@@ -50,7 +56,7 @@ class Rights(unittest.TestCase):
             accounts = {one["metadata"]["name"] for one in objects if one["kind"] == "ServiceAccount"}
             for name, _, spec in pods(objects):
                 self.assertFalse(spec["automountServiceAccountToken"], name)
-                self.assertEqual(spec["enableServiceLinks"], name.endswith("-test"), name)
+                self.assertFalse(spec["enableServiceLinks"], name)
                 self.assertIn(spec["serviceAccountName"], accounts, name)
 
     def test_memory_is_bounded_and_cpu_is_not(self):
@@ -75,7 +81,9 @@ class Monitoring(unittest.TestCase):
             )
         objects = scenario("everything")
         rule = find(objects, "PrometheusRule", "flexfeed-feeds")
-        self.assertEqual(rule["spec"], yaml.safe_load((ROOT / "deploy/prometheus/flexfeed.rules.yml").read_text()))
+        *groups, gone = rule["spec"]["groups"]
+        self.assertEqual({"groups": groups}, yaml.safe_load((ROOT / "deploy/prometheus/flexfeed.rules.yml").read_text()))
+        self.assertEqual(gone["name"], "flexfeed-gone-flexfeed-feeds")
         self.assertEqual(rule["metadata"]["labels"]["release"], "prometheus")
         board = find(objects, "ConfigMap", "flexfeed-feeds-dashboard")
         self.assertEqual(board["data"]["flexfeed.json"].strip(), (ROOT / "deploy/grafana/flexfeed.json").read_text().strip())
@@ -100,6 +108,86 @@ class Monitoring(unittest.TestCase):
         self.assertLessEqual(set(re.findall(r'job="([^"]*)"', alerts)) - {"flexfeed-gateway"}, jobs)
 
 
+    def test_parts_that_are_gone_are_noticed(self):
+        def gone(*arguments):
+            groups = find(rendered(*arguments), "PrometheusRule", "flexfeed")["spec"]["groups"]
+            return next((one for one in groups if one["name"] == "flexfeed-gone-flexfeed"), {"rules": []})
+
+        def names(*arguments):
+            return sorted(one["alert"] for one in gone(*arguments)["rules"])
+
+        both = given("prometheusRule.enabled=true", "serviceMonitor.enabled=true")
+        self.assertEqual(names(*both), ["FlexfeedConsoleGone", "FlexfeedRelayGone", "FlexfeedSourceGone"])
+        self.assertEqual(names("--set", "prometheusRule.enabled=true"), [], "nothing gives those labels")
+        self.assertEqual(names(*both, "-f", CHART / "ci" / "nodes-network.yaml"), [], "nothing of it can be read")
+        self.assertEqual(names(*both, "-f", CHART / "ci" / "relay-only.yaml"), ["FlexfeedRelayGone"])
+        self.assertEqual(names(*both, "-f", CHART / "ci" / "receiver-daemonset.yaml"), ["FlexfeedReceiverGone"])
+        # What they look for is what the ServiceMonitors give: the job, and the Service that has the port.
+        for scenario_here in ("default", "relay-only", "receiver-daemonset", "sqlite"):
+            objects = rendered(*both, "-f", CHART / "ci" / f"{scenario_here}.yaml")
+            given_here = set()
+            for monitor in (one for one in objects if one["kind"] == "ServiceMonitor"):
+                chosen = monitor["spec"]["selector"]["matchLabels"]
+                for end in monitor["spec"]["endpoints"]:
+                    for service in (one for one in objects if one["kind"] == "Service" and chosen.items() <= one["metadata"]["labels"].items()):
+                        if end["port"] in [port["name"] for port in service["spec"]["ports"]]:
+                            given_here.add((end["relabelings"][0]["replacement"], "feeds", service["metadata"]["name"]))
+            rules = gone(*both, "-f", CHART / "ci" / f"{scenario_here}.yaml")["rules"]
+            looked_for = {re.fullmatch(r'absent\(up\{job="(.*)", namespace="(.*)", service="(.*)"\} == 1\)', one["expr"]).groups() for one in rules}
+            self.assertEqual(looked_for, given_here, scenario_here)
+
+    @unittest.skipUnless(shutil.which("promtool") or os.environ.get("FLEXFEED_REQUIRE_PEERS"), "there is no promtool")
+    def test_they_fire_when_they_should(self):
+        rule = find(rendered(*given("prometheusRule.enabled=true", "serviceMonitor.enabled=true")), "PrometheusRule", "flexfeed")
+        there = 'up{job="flexfeed-source", namespace="feeds", service="flexfeed-source-pods", instance="%s"}'
+        # One there all the time; gone after 10 minutes; there and down, as each time another pod; that of another release only.
+        lives = [
+            ([there % "a:8090"], ["1x30"], []),
+            ([there % "a:8090"], ["1x10 stale"], ["FlexfeedSourceGone"]),
+            ([there % "a:8090", there % "b:8090"], ["0x9 stale", "_x10 0x20"], ["FlexfeedSourceDown", "FlexfeedSourceGone"]),
+            ([(there % "a:8090").replace("flexfeed-source-pods", "other-source-pods")], ["1x30"], ["FlexfeedSourceGone"]),
+        ]
+        tests = []
+        for series, values, wanted in lives:
+            tests.append({
+                "interval": "1m",
+                "input_series": [{"series": one, "values": value} for one, value in zip(series, values, strict=True)],
+                "promql_expr_test": [{
+                    "expr": 'count by (alertname) (ALERTS{alertname=~"FlexfeedSource(Gone|Down)", alertstate="firing"})',
+                    "eval_time": "25m",
+                    "exp_samples": [{"labels": f'{{alertname="{one}"}}', "value": 1} for one in wanted],
+                }],
+            })  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            place = pathlib.Path(folder)
+            (place / "rules.yml").write_text(json.dumps(rule["spec"]))
+            (place / "test.yml").write_text(json.dumps({"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": tests}))
+            done = subprocess.run(["promtool", "test", "rules", "test.yml"], cwd=place, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_runbooks_are_where_they_are_said_to_be(self):
+        def links(*pairs):
+            rule = find(rendered(*given("prometheusRule.enabled=true", "serviceMonitor.enabled=true", *pairs)), "PrometheusRule", "flexfeed")
+            return {one["annotations"]["runbook_url"] for group in rule["spec"]["groups"] for one in group["rules"]}
+
+        pages = {(ROOT / "docs" / one.removeprefix("https://flexfeed.example/docs/").split("#")[0]) for one in links()}
+        self.assertTrue(all(one.is_file() for one in pages), pages)
+        heading = "### " + next(one for one in links() if "kubernetes.md" in one).split("#")[1].replace("-", " ").capitalize()
+        self.assertIn(heading, (ROOT / "docs/kubernetes.md").read_text().splitlines())
+        for given_here in ("https://wiki.example.org/flexfeed", "https://wiki.example.org/flexfeed/"):
+            moved = {one.replace("https://flexfeed.example/docs/", "https://wiki.example.org/flexfeed/") for one in links()}
+            self.assertEqual(links(f"prometheusRule.runbooks={given_here}"), moved)
+
+    def test_who_cannot_be_found_is_not_looked_for(self):
+        receiver = given("serviceMonitor.enabled=true", "receiver.enabled=true", "receiver.existingSecret=l", "receiver.service.enabled=false")
+        for kind in ("DaemonSet", "StatefulSet"):
+            objects = rendered(*receiver, "--set", f"receiver.kind={kind}")
+            for monitor in (one for one in objects if one["kind"] == "ServiceMonitor"):
+                chosen = monitor["spec"]["selector"]["matchLabels"].items()
+                found = [one for one in objects if one["kind"] == "Service" and chosen <= one["metadata"]["labels"].items()]
+                self.assertTrue(found, f"{kind}: {monitor['metadata']['name']} selects nothing")
+
+
 class Notes(unittest.TestCase):
     """What is said after an install."""
 
@@ -119,6 +207,9 @@ class Notes(unittest.TestCase):
         self.assertIn("kubectl label node NODE flexfeed.org/relay=true", nodes)
         small = notes("-f", str(CHART / "ci" / "sqlite.yaml"))
         self.assertIn("is at https://console.example.org", small)
+        node = notes(*given("source.hostNetwork=true", "database.mode=sqlite", "console.httpLocal=true", "console.httpPort=9000"))
+        self.assertIn("\n\n  kubectl -n feeds port-forward pod/flexfeed-source-0 9470:9000 ", node)
+        self.assertIn("\n\n  kubectl -n feeds port-forward service/flexfeed-console 9470:80 ", said)
         self.assertIn("logs flexfeed-source-0 -c source", small)
 
     def test_traps_are_warned_about(self):
@@ -139,12 +230,18 @@ class Notes(unittest.TestCase):
             (["relay.mode=daemonset"], "at TCP port 8091 (relay.httpLocal)"),
             (["source.hostNetwork=true"], "at TCP port 8090 (source.httpLocal); the relay at TCP port 8091"),
             (["source.resources=null"], "source.resources has no limits"),
+            (["database.mode=sqlite", "source.hostNetwork=true"], "the console at TCP port 9470 (console.httpLocal)"),
+            (
+                ["receiver.enabled=true", "receiver.existingSecret=l", "receiver.service.enabled=false", "serviceMonitor.enabled=true"],
+                "receiver.service.enabled=false: there is no Service",
+            ),
         ]:
             with self.subTest(pairs):
                 self.assertIn(words, notes(*given(*pairs)))
         # Where nobody else reaches them, there is nothing to warn of.
         local = ["source.hostNetwork=true", "source.httpLocal=true", "relay.httpLocal=true"]
         self.assertNotIn("on all addresses", notes(*given(*local)))
+        self.assertNotIn("on all addresses", notes(*given(*local, "database.mode=sqlite", "console.httpLocal=true")))
 
     def test_the_receivers_page_is_where_the_notes_say(self):
         receiver = ["receiver.enabled=true", "receiver.existingSecret=l", "receiver.httpPort=9000"]

@@ -6,7 +6,7 @@ import tomllib
 import unittest
 
 import yaml
-from chart import CHART, SCENARIOS, container, find, given, kinds, pods, refused, rendered, scenario, variables
+from chart import ROOT, SCENARIOS, container, find, given, kinds, pods, refused, rendered, scenario, variables
 
 PIN = "sha256:" + "A" * 43
 
@@ -116,6 +116,35 @@ class Settings(unittest.TestCase):
                 wanted = ("flexfeed-database", "DATABASE_URL") if name == "default" else ("flexfeed-db", "url")
                 self.assertEqual((volume["secretName"], volume["items"][0]["key"]), wanted)
 
+    def test_an_external_databases_secret_leaves_the_bundled_ones_alone(self):
+        objects = rendered(*given("database.mode=external", "database.url=postgres://u:p@h/d"))
+        self.assertNotIn("Secret/flexfeed-database", kinds(objects), "it has the one password that opens the bundled database's volume")
+        data = find(objects, "Secret", "flexfeed-database-url")["data"]
+        self.assertEqual({key: base64.b64decode(value) for key, value in data.items()}, {"DATABASE_URL": b"postgres://u:p@h/d"})
+        for kind, name in (("StatefulSet", "flexfeed-source"), ("Deployment", "flexfeed-console")):
+            volumes = find(objects, kind, name)["spec"]["template"]["spec"]["volumes"]
+            self.assertEqual(next(one for one in volumes if one["name"] == "database")["secret"]["secretName"], "flexfeed-database-url")
+
+    def test_who_vouches_for_the_database_is_told(self):
+        page = (ROOT / "docs" / "kubernetes.md").read_text()
+        objects = scenario("external-database")
+        for kind, name in (("StatefulSet", "flexfeed-source"), ("Deployment", "flexfeed-console")):
+            spec = find(objects, kind, name)["spec"]["template"]["spec"]
+            volume = next(one for one in spec["volumes"] if one["name"] == "database")["secret"]
+            self.assertEqual(volume["items"], [{"key": "url", "path": "url"}, {"key": "root.pem", "path": "ca.crt"}])
+            mount = next(one for one in spec["containers"][0]["volumeMounts"] if one["name"] == "database")
+            self.assertTrue(f"sslrootcert={mount['mountPath']}/ca.crt" in page, "the page says another place")
+        plain = find(scenario("default"), "StatefulSet", "flexfeed-source")["spec"]["template"]["spec"]["volumes"]
+        self.assertEqual(len(next(one for one in plain if one["name"] == "database")["secret"]["items"]), 1)
+
+    def test_multicast_leaves_where_it_is_to_leave(self):
+        for pairs, ttl in [
+            ([], "0"), (["source.hostNetwork=true"], "64"), (["relay.mode=daemonset"], "64"),
+            (["source.hostNetwork=true", "source.multicastTtl=0"], "0"), (["relay.mode=daemonset", "relay.enabled=false"], "0"),
+        ]:  # fmt: skip
+            with self.subTest(pairs):
+                self.assertEqual(settings(rendered(*given(*pairs)))["multicast_ttl"], ttl)
+
     def test_the_bundled_database_and_its_url_have_one_password(self):
         data = find(scenario("default"), "Secret", "flexfeed-database")["data"]
         text = {key: base64.b64decode(value).decode() for key, value in data.items()}
@@ -178,8 +207,26 @@ class Settings(unittest.TestCase):
     def test_relays_of_others_are_named_in_the_settings(self):
         told = settings(rendered(*given("relay.enabled=false", "source.settings.amt_relay=r.example")))
         self.assertEqual(told["amt_relay"], "r.example")
-        several = rendered("-f", CHART / "ci" / "standby-nodeport.yaml", "--set", "source.settings.amt_relay=r.example")
-        self.assertNotIn("FLEXFEED_AMT_RELAY", variables(container(find(several, "StatefulSet", "flexfeed-source"), "source")))
+        # They come behind those of the release, of which receivers are told all the same.
+        further = ["publicAddress=a.example", "source.settings.amt_relay=r.example"]
+        self.assertEqual(settings(rendered(*given(*further)))["amt_relay"], "a.example:2268=127.0.0.1:2268,r.example")
+        told = settings(rendered(*given("relay.addresses={b.example}", "source.settings.amt_relay={r.example,s.example}")))
+        self.assertEqual(told["amt_relay"], "b.example=127.0.0.1:2268,r.example,s.example")
+        told = settings(rendered(*given("relay.mode=daemonset", "relay.addresses={a,b}", "source.settings.amt_relay=r")))
+        self.assertEqual(told["amt_relay"], "a|b,r")
+        objects = scenario("standby", "--set", "source.settings.amt_relay=r.example")
+        self.assertEqual(settings(objects, 1)["amt_relay"], "192.0.2.2:2268=127.0.0.1:2268,r.example")
+
+        def by_node(*pairs):
+            objects = scenario("standby-nodeport", *given(*pairs))
+            return variables(container(find(objects, "StatefulSet", "flexfeed-source"), "source")).get("FLEXFEED_AMT_RELAY")
+
+        self.assertEqual(by_node("source.settings.amt_relay=r.example"), "$(HOST_IP):30268=127.0.0.1:2268,r.example")
+        # Who names the one beside the source, or says that there is none, says it all.
+        for said in ("r.example|a.example:2268=127.0.0.1:2268", "a.example=localhost", "a.example=[::1]:2268", ""):
+            told = settings(rendered(*given("publicAddress=a.example"), "--set-string", f"source.settings.amt_relay={said}"))
+            self.assertEqual(told["amt_relay"], said)
+        self.assertIsNone(by_node("source.settings.amt_relay=n.example=127.0.0.1:2268"))
 
     def test_settings_of_relay_console_and_database(self):
         relay = find(scenario("relay-daemonset"), "DaemonSet", "flexfeed-relay")

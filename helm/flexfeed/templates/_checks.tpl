@@ -3,7 +3,7 @@ with what to do. What is switched off is not looked at. */}}
 {{- define "flexfeed.checks" -}}
 {{- $wrong := include "flexfeed.wrongNulls" . -}}
 {{- if not (trim $wrong) -}}
-{{- range list "Names" "Labels" "Database" "Source" "SourceService" "Relay" "Console" "Receiver" "Settings" -}}
+{{- range list "Names" "Labels" "Database" "Source" "SourceService" "Relay" "Groups" "Console" "Receiver" "Settings" -}}
 {{- $wrong = printf "%s\n%s" $wrong (include (printf "flexfeed.wrong%s" .) $) -}}
 {{- end -}}
 {{- end -}}
@@ -23,7 +23,7 @@ source source.enabled source.replicas source.retention source.hostNetwork source
 source.service source.service.type source.service.port source.service.relayPort source.service.externalTrafficPolicy
 source.persistence source.persistence.enabled source.persistence.size source.terminationGracePeriodSeconds source.podDisruptionBudget
 relay relay.enabled relay.mode relay.udpPorts relay.capture relay.httpPort relay.httpLocal
-console console.enabled console.replicas console.service console.service.type console.service.port
+console console.enabled console.replicas console.httpPort console.httpLocal console.service console.service.type console.service.port
 console.ingress console.ingress.enabled console.httpRoute console.httpRoute.enabled console.httpRoute.tls console.podDisruptionBudget
 receiver receiver.enabled receiver.kind receiver.linkKey receiver.hostNetwork receiver.httpPort receiver.httpLocal
 receiver.service receiver.service.enabled receiver.service.port receiver.persistence receiver.persistence.enabled receiver.persistence.size
@@ -61,6 +61,18 @@ fullnameOverride: names of Services begin with a letter, and those of this relea
 {{- $values := .Values }}
 {{- if not (or $values.source.enabled $values.console.enabled $values.receiver.enabled (and $values.relay.enabled (eq $values.relay.mode "daemonset"))) }}
 nothing is enabled: set source.enabled, console.enabled, receiver.enabled, or relay.enabled with relay.mode daemonset
+{{- end }}
+{{- if $values.image.tag }}
+{{- $programs := list }}
+{{- if $values.source.enabled }}{{ $programs = append $programs "source" }}{{ end }}
+{{- if and $values.relay.enabled (or $values.source.enabled (eq $values.relay.mode "daemonset")) }}{{ $programs = append $programs "relay" }}{{ end }}
+{{- if include "flexfeed.consoleApart" . }}{{ $programs = append $programs "console" }}{{ end }}
+{{- if $values.receiver.enabled }}{{ $programs = append $programs "receiver" }}{{ end }}
+{{- $tagged := false }}
+{{- range $programs }}{{ if not (index $values.image.digests .) }}{{ $tagged = true }}{{ end }}{{ end }}
+{{- if and $programs (not $tagged) }}
+image.tag: every program has a digest, which wins: give other digests, or leave one of them out
+{{- end }}
 {{- end }}
 {{- if and $values.serviceAccount.annotations (not $values.serviceAccount.create) }}
 serviceAccount.annotations: serviceAccount.create=false makes no ServiceAccount to put them at: annotate your own

@@ -15,6 +15,12 @@ database.url: mode {{ $database.mode }} does not use it: set database.mode=exter
 {{- if and $database.existingSecret $sqlite }}
 database.existingSecret: mode sqlite does not use it: set database.mode to external or bundled, or leave the Secret out
 {{- end }}
+{{- if and $database.caKey (or (ne $database.mode "external") (not $database.existingSecret)) }}
+database.caKey: it is a key of database.existingSecret with database.mode external: set these, or leave it out
+{{- end }}
+{{- if and $database.caKey (eq $database.caKey $database.urlKey) }}
+database.caKey: URL and certificate need keys of their own: choose another than database.urlKey
+{{- end }}
 {{- if and $database.bundled.password (ne $database.mode "bundled") }}
 database.bundled.password: mode {{ $database.mode }} does not use it: leave it out
 {{- end }}
@@ -61,9 +67,9 @@ source.existingConfigSecret: several sources each tell of the relay beside them,
 {{- end }}
 {{- $ports := list (int $source.httpPort) }}
 {{- if include "flexfeed.sidecar" . }}{{ $ports = append $ports (int .Values.relay.httpPort) }}{{ end }}
-{{- if include "flexfeed.consoleInside" . }}{{ $ports = append $ports 9470 }}{{ end }}
+{{- if include "flexfeed.consoleInside" . }}{{ $ports = append $ports (int .Values.console.httpPort) }}{{ end }}
 {{- if ne (len $ports) (len (uniq $ports)) }}
-source.httpPort: source, relay and console of one pod need ports of their own; source.httpPort is {{ int $source.httpPort }}, relay.httpPort {{ int .Values.relay.httpPort }}, the console's 9470
+source.httpPort: source, relay and console of one pod need ports of their own; source.httpPort is {{ int $source.httpPort }}, relay.httpPort {{ int .Values.relay.httpPort }}, console.httpPort {{ int .Values.console.httpPort }}
 {{- end }}
 {{- if and $source.httpLocal (not $source.hostNetwork) }}
 source.httpLocal: it is for source.hostNetwork only: in a network of its own nobody could ask the pod how it is
@@ -94,6 +100,9 @@ source.service.{{ . }}: each of several sources has a Service of its own, which 
 {{- if and $service.relayNodePort (not $sidecar) }}
 source.service.relayNodePort: there is no relay beside the source: leave it out
 {{- end }}
+{{- if and (gt (int .Values.source.replicas) 1) (eq $service.type "NodePort") (eq $service.externalTrafficPolicy "Cluster") }}
+source.service.externalTrafficPolicy: with several sources and type NodePort, a node's port has to lead to the node's own source and relay: set it to Local
+{{- end }}
 {{- range list "loadBalancerClass" "loadBalancerIPs" "loadBalancerSourceRanges" }}
 {{- if and (index $service .) (ne $service.type "LoadBalancer") }}
 source.service.{{ . }}: type {{ $service.type }} has no load balancer: set source.service.type=LoadBalancer, or leave it out
@@ -109,8 +118,8 @@ source.service.loadBalancerIPs: there are more addresses than sources ({{ int .V
 {{- $relay := .Values.relay }}
 {{- $count := len (default list $relay.addresses) }}
 {{- $replicas := int .Values.source.replicas }}
-{{- if and $count .Values.source.enabled (hasKey (default dict .Values.source.settings) "amt_relay") }}
-relay.addresses: source.settings.amt_relay says it all: leave one of them out
+{{- if and $count .Values.source.enabled (include "flexfeed.relaysSaid" .) }}
+relay.addresses: source.settings.amt_relay says it all (it is empty, or names the relay beside the source as well): leave one of them out
 {{- end }}
 {{- if and $count (not $relay.enabled) }}
 relay.addresses: relay.enabled=false leaves them out: name relays that are not of this release in source.settings.amt_relay
@@ -138,6 +147,24 @@ relay.addresses: this release has no source that would tell receivers of them: n
 {{- end }}
 {{- end -}}
 
+{{/* Ports of groups that relays which receive by ordinary sockets would never hear. */}}
+{{- define "flexfeed.wrongGroups" -}}
+{{- $relay := .Values.relay }}
+{{- $source := .Values.source }}
+{{- if and $relay.enabled $source.enabled (not $source.existingConfigSecret) (or (eq $relay.mode "sidecar") (not $relay.capture)) }}
+{{- $ports := list }}
+{{- range $relay.udpPorts }}{{ $ports = append $ports (int .) }}{{ end }}
+{{- range $channel := $source.channels }}
+{{- /* Those without groups of their own have the source's. */}}
+{{- range default (list "232.70.70.1:4434") $channel.groups }}
+{{- if not (has (regexFind "[0-9]+$" . | int) $ports) }}
+relay.udpPorts: the relay would not hear {{ . }} of the channel {{ $channel.name }}: name port {{ regexFind "[0-9]+$" . }} as well
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "flexfeed.wrongConsole" -}}
 {{- $console := .Values.console }}
 {{- range list "ingress" "httpRoute" }}
@@ -150,6 +177,16 @@ console.ingress.host: name the host that people type
 {{- end }}
 {{- if and $console.httpRoute.enabled (not $console.httpRoute.parentRefs) }}
 console.httpRoute.parentRefs: name the Gateway
+{{- end }}
+{{- if and $console.enabled $console.httpLocal }}
+{{- if not (and (include "flexfeed.consoleInside" .) .Values.source.hostNetwork) }}
+console.httpLocal: it is for a console in the network of a node only (database.mode sqlite with source.hostNetwork): in a network of its own nobody could reach it
+{{- end }}
+{{- range list "ingress" "httpRoute" }}
+{{- if (index $console .).enabled }}
+console.{{ . }}.enabled: console.httpLocal=true leaves out the Service that it would lead to
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if include "flexfeed.consoleInside" . }}
 {{- if gt (int $console.replicas) 1 }}

@@ -14,6 +14,11 @@
 {{- if and .Values.console.enabled (ne .Values.database.mode "sqlite") }}yes{{ end -}}
 {{- end -}}
 
+{{/* Whether the cluster reaches it by a Service. */}}
+{{- define "flexfeed.consoleReached" -}}
+{{- if or (include "flexfeed.consoleApart" .) (and (include "flexfeed.consoleInside" .) (not .Values.console.httpLocal)) }}yes{{ end -}}
+{{- end -}}
+
 {{/* The address that people type, as far as it is known. */}}
 {{- define "flexfeed.consoleUrl" -}}
 {{- $console := .Values.console -}}

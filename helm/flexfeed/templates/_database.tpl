@@ -8,8 +8,10 @@
 {{- if and (include "flexfeed.needsDatabase" .) (eq .Values.database.mode "bundled") }}yes{{ end -}}
 {{- end -}}
 
+{{/* An external database's has a name of its own, so that the bundled one's stays as it is, with the one password that opens the volume. */}}
 {{- define "flexfeed.databaseSecret" -}}
-{{- default (printf "%s-database" (include "flexfeed.fullname" .)) .Values.database.existingSecret -}}
+{{- $made := printf "%s-database%s" (include "flexfeed.fullname" .) (ternary "-url" "" (eq .Values.database.mode "external")) -}}
+{{- default $made .Values.database.existingSecret -}}
 {{- end -}}
 
 {{/* The variables of a program that opens the database. An empty DATABASE_URL counts as none, whatever the image says. */}}
@@ -39,6 +41,10 @@
     items:
       - key: {{ .Values.database.urlKey }}
         path: url
+      {{- with .Values.database.caKey }}
+      - key: {{ . }}
+        path: ca.crt
+      {{- end }}
 {{- end }}
 {{- end -}}
 

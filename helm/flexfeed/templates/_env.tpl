@@ -33,19 +33,19 @@
 {{- include "flexfeed.databaseVariables" . }}
 {{- if include "flexfeed.consoleInside" . }}
 - name: FLEXFEED_CONSOLE
-  value: {{ printf "%s:9470" $address | quote }}
+  value: {{ include "flexfeed.listen" (list $address .Values.console.httpPort .Values.console.httpLocal) | quote }}
 {{- include "flexfeed.consoleVariables" . }}
 {{- end }}
 {{- $relays := "" }}
 {{- if and (gt (int $source.replicas) 1) (include "flexfeed.sidecar" .) (eq $source.service.type "NodePort") (not .Values.relay.addresses) }}
-{{- if not (hasKey (default dict $source.settings) "amt_relay") }}
+{{- if not (include "flexfeed.relaysSaid" .) }}
 # Receivers reach the relay beside this source at its own node only.
 - name: HOST_IP
   valueFrom:
     fieldRef:
       fieldPath: status.hostIP
 {{- $port := required "receivers have to know the relay's port: set source.service.relayNodePort, or relay.addresses" $source.service.relayNodePort }}
-{{- $relays = printf "$(HOST_IP):%d=127.0.0.1:2268" (int $port) }}
+{{- $relays = include "flexfeed.withFurtherRelays" (list . (printf "$(HOST_IP):%d=127.0.0.1:2268" (int $port))) }}
 {{- end }}
 {{- else if $source.existingConfigSecret }}
 {{- $relays = include "flexfeed.relays" (list . 0) }}
@@ -102,7 +102,7 @@
 
 {{- define "flexfeed.consoleEnv" -}}
 - name: FLEXFEED_CONSOLE_LISTEN
-  value: ":9470"
+  value: {{ printf ":%d" (int .Values.console.httpPort) | quote }}
 {{ include "flexfeed.logVariables" (list . "FLEXFEED_CONSOLE_") }}
 {{- include "flexfeed.databaseVariables" . }}
 {{- include "flexfeed.consoleVariables" . }}

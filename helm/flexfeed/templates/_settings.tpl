@@ -7,7 +7,7 @@ source:
   http: "see source.httpPort and source.httpLocal"
   data: "it is the folder /data, see source.persistence"
   database_url: "see database"
-  console: "see console.enabled and database.mode"
+  console: "see console.enabled, database.mode, console.httpPort and console.httpLocal"
   console_public_url: "see console.publicUrl"
   console_trusted_proxy: "see console.trustedProxies"
   holder_name: "it is the pod's name"
@@ -35,7 +35,7 @@ relay:
   log_format: "see log.format"
   log_level: "see log.level"
 console:
-  listen: "it is port 9470 of the pod, see console.service.port"
+  listen: "see console.httpPort and console.service.port"
   database_url: "see database"
   database_url_file: "see database"
   public_url: "see console.publicUrl"

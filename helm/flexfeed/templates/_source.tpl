@@ -48,7 +48,21 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The relays that the replica's receivers are told of: (list $ number) */}}
+{{/* Whether source.settings.amt_relay says all relays that receivers are told of: it names the one in the source's pod, or none at all. */}}
+{{- define "flexfeed.relaysSaid" -}}
+{{- $settings := default dict .Values.source.settings -}}
+{{- if hasKey $settings "amt_relay" -}}
+{{- if regexMatch "^$|=(127\\.|localhost|\\[::1\\])" (include "flexfeed.text" $settings.amt_relay) }}yes{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The relays of this release, and those of source.settings.amt_relay behind them: (list $ "those of this release") */}}
+{{- define "flexfeed.withFurtherRelays" -}}
+{{- $settings := default dict (index . 0).Values.source.settings -}}
+{{ index . 1 }}{{ if hasKey $settings "amt_relay" }},{{ include "flexfeed.text" $settings.amt_relay }}{{ end -}}
+{{- end -}}
+
+{{/* The relays of this release that the replica's receivers are told of: (list $ number) */}}
 {{- define "flexfeed.relays" -}}
 {{- $top := index . 0 -}}
 {{- $number := index . 1 -}}
@@ -76,7 +90,7 @@
 {{- $given := .Values.source.multicastTtl -}}
 {{- if not (or (kindIs "invalid" $given) (eq (toString $given) "")) -}}
 {{- include "flexfeed.text" $given -}}
-{{- else if and .Values.relay.enabled (eq .Values.relay.mode "daemonset") -}}
+{{- else if or .Values.source.hostNetwork (and .Values.relay.enabled (eq .Values.relay.mode "daemonset")) -}}
 64
 {{- else -}}
 0
@@ -101,7 +115,6 @@
 {{- $source := $values.source -}}
 {{- $keys := dict "multicast_ttl" (include "flexfeed.multicastTtl" $top) -}}
 {{- with include "flexfeed.publicAddress" $top }}{{ $_ := set $keys "public_address" . }}{{ end -}}
-{{- with include "flexfeed.relays" . }}{{ $_ := set $keys "amt_relay" . }}{{ end -}}
 {{- with $source.contact }}{{ $_ := set $keys "contact" . }}{{ end -}}
 {{- with $source.retention }}{{ $_ := set $keys "retention" . }}{{ end -}}
 {{- with $source.retentionAge }}{{ $_ := set $keys "retention_age" . }}{{ end -}}
@@ -111,6 +124,9 @@
 {{- $_ := set $keys "key" "/etc/flexfeed/tls/tls.key" -}}
 {{- end -}}
 {{- range $key, $value := $source.settings }}{{ $_ := set $keys $key $value }}{{ end -}}
+{{- if not (include "flexfeed.relaysSaid" $top) -}}
+{{- with include "flexfeed.relays" . }}{{ $_ := set $keys "amt_relay" (include "flexfeed.withFurtherRelays" (list $top .)) }}{{ end -}}
+{{- end -}}
 {{- range $key := keys $keys | sortAlpha -}}
 {{ $key }} = {{ include "flexfeed.toml" (index $keys $key) }}
 {{ end -}}
