@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import tarfile
-import time
 import unittest
 import zlib
 
