@@ -23,7 +23,7 @@ macro_rules! select_feeds {
         sql!(
             "SELECT c.name, f.url, f.address, f.local, f.min_interval, f.max_interval, f.title,
                  f.origin, f.active, f.etag, f.last_modified, f.moved_to, f.gone_at, f.last_poll,
-                 f.state, f.detail, f.poll_interval, f.paused
+                 f.state, f.detail, f.poll_interval, f.paused, f.next_poll
              FROM feeds f JOIN channels c ON c.id = f.channel_id " $where
         )
     };
@@ -41,6 +41,7 @@ fn read_row(session: &Session, row: &Row) -> Result<FeedRow, StoreError> {
     let state: Option<String> = session.get(row, 14)?;
     let detail: Option<String> = session.get(row, 15)?;
     let interval_ms: Option<i64> = session.get(row, 16)?;
+    let next_ms: Option<i64> = session.get(row, 18)?;
     Ok(FeedRow {
         channel: session.get(row, 0)?,
         settings: FeedSettings {
@@ -62,6 +63,7 @@ fn read_row(session: &Session, row: &Row) -> Result<FeedRow, StoreError> {
             state: state.unwrap_or_default(),
             detail: detail.unwrap_or_default(),
             interval_ms,
+            next_ms,
             moved_to: moved_to.clone(),
             gone: gone_ms.is_some(),
         }),
@@ -242,7 +244,7 @@ impl SqlStore {
                 sql!(
                     "UPDATE feeds SET last_poll = $2, state = $3, detail = $4, poll_interval = $5,
                          moved_to = COALESCE($6, moved_to),
-                         gone_at = CASE WHEN $7 THEN COALESCE(gone_at, $2) END
+                         gone_at = CASE WHEN $7 THEN COALESCE(gone_at, $2) END, next_poll = $8
                      WHERE id = $1"
                 ),
                 values![
@@ -253,6 +255,7 @@ impl SqlStore {
                     poll.interval_ms,
                     moved_to,
                     poll.gone,
+                    poll.next_ms,
                 ],
             )
             .await?;

@@ -227,6 +227,7 @@ async fn polls_tell_intervals_moves_and_ends(site: Site) {
         state: "ok".to_owned(),
         detail: "3 entries".to_owned(),
         interval_ms: Some(60_000),
+        next_ms: Some(3_605_000),
         moved_to: Some("https://example.net/1".to_owned()),
         gone: false,
     };
@@ -238,6 +239,7 @@ async fn polls_tell_intervals_moves_and_ends(site: Site) {
 
     let gone = PollRecord {
         at_ms: 6000,
+        next_ms: None,
         moved_to: None,
         gone: true,
         ..poll.clone()
@@ -250,6 +252,7 @@ async fn polls_tell_intervals_moves_and_ends(site: Site) {
     store.record_poll("lore", url, &later).await.unwrap();
     let row = store.feed("lore", url).await.unwrap().unwrap();
     assert_eq!(row.gone_ms, Some(6000), "since the first time");
+    assert_eq!(row.last_poll.unwrap().next_ms, None, "there is none");
     assert_eq!(row.moved_to, poll.moved_to, "what is not told stays");
     let row = store.put_feed("lore", &feed(url)).await.unwrap();
     assert_eq!(row.gone_ms, None, "who puts it again wants it polled");

@@ -68,7 +68,7 @@ pub struct Feed {
     /// console).
     #[schema(pattern = "^(flags|managed)$")]
     pub origin: String,
-    /// What was seen last instead of a feed; null if nothing was.
+    /// The last change of its state, and what was seen then; null if none is known.
     pub seen: Option<FeedSight>,
 }
 
@@ -119,11 +119,13 @@ impl Feed {
         let poll = row.last_poll.as_ref();
         let key = (row.channel.clone(), settings.url.clone());
         let last = board.seen.get(&key);
-        let next = match (poll, row.interval_ms, row.paused, row.gone_ms) {
-            (Some(poll), Some(interval), false, None) => Some(poll.at_ms.saturating_add(interval)),
-            _ => None,
-        };
+        let due = poll.filter(|_| !row.paused && row.gone_ms.is_none());
         let state = state_of(row);
+        // Of those that are well, the source does not tell whether there is something new.
+        let told = match state {
+            "not-modified" => "ok",
+            other => other,
+        };
         Self {
             id: id_of(&row.channel, &settings.url),
             channel: row.channel.clone(),
@@ -132,10 +134,10 @@ impl Feed {
             state: state.to_owned(),
             detail: poll.map_or_else(String::new, |poll| poll.detail.clone()),
             since_ms: last
-                .filter(|last| last.state == state)
+                .filter(|last| last.state == told)
                 .map(|last| last.at_ms),
             last_poll_ms: poll.map(|poll| poll.at_ms),
-            next_poll_ms: next,
+            next_poll_ms: due.and_then(|poll| poll.next_ms),
             interval_ms: row.interval_ms,
             min_interval_ms: settings.min_interval_ms,
             max_interval_ms: settings.max_interval_ms,
