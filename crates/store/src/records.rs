@@ -195,6 +195,13 @@ pub trait Records: Send + Sync {
         outcome: Result<&str, &str>,
     ) -> Result<bool, StoreError>;
 
+    /// Writes down, in the audit log, too, which commands have expired: for whoever is there while no
+    /// source is. Returns how many.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn expire_commands(&self) -> Result<u64, StoreError>;
+
     /// A command, and what became of it.
     ///
     /// # Errors
