@@ -14,6 +14,7 @@ on_both! {
     strangers_are_noted_where_they_come_in,
     what_became_of_a_command_is_noted,
     what_nobody_carries_out_is_noted,
+    who_and_what_was_made_can_be_told_by_their_numbers,
 }
 
 /// The lines of an action, the newest first.
@@ -321,4 +322,33 @@ async fn what_nobody_carries_out_is_noted(place: bench::Place) {
     };
     assert_eq!(line["outcome"], "no source took it within a minute");
     assert_eq!(line["actor"], "ann");
+}
+
+/// Their numbers are all that later lines say of them, and names are not unique for ever.
+async fn who_and_what_was_made_can_be_told_by_their_numbers(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let token = json!({"name": "backup", "scopes": ["read"]});
+    let path = "/api/v1/api-tokens";
+    let made = [
+        operator.post(path, &token).await.json(),
+        operator.post(path, &token).await.json(),
+    ];
+    let found = lines(&operator, "api-token.create").await;
+    for (made, line) in made.iter().zip(found.iter().rev()) {
+        assert_eq!(line["detail"]["token_id"], made["id"]);
+        assert_eq!(line["detail"]["scopes"], json!(["read"]));
+    }
+    let user = json!({"name": "ann", "password": bench::PASSWORD, "role": "viewer"});
+    let path = "/api/v1/users";
+    let ann = operator.post(path, &user).await.json();
+    operator.post(path, &user).await.is_problem(409, "conflict");
+    let found = lines(&operator, "user.add").await;
+    assert_eq!(found[1]["detail"]["user_id"], ann["id"]);
+    assert_eq!(found[0]["detail"]["user_id"], json!(null));
+    let own = format!("{path}/{}", ann["id"]);
+    operator.patch(&own, &json!({"role": "operator"})).await;
+    let found = lines(&operator, "user.edit").await;
+    assert_eq!(found[0]["detail"]["name"], "ann");
+    assert_eq!(found[0]["target"], ann["id"].to_string());
 }
