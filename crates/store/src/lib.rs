@@ -33,13 +33,13 @@ pub use error::StoreError;
 pub use mark::{Adopted, HeadMark, Renewal};
 pub use model::{
     ApiTokenRow, Applicant, AuditFilter, AuditRow, Batch, Changes, Channel, ChannelRow,
-    ChannelSettings, ChooseSettings, Command, CommandState, Draft, EncodeUpdate, FeedEvent,
-    FeedHour, FeedRow, FeedSettings, Fence, GapRecord, GapState, Hash, Holder, Identity, Kind,
-    Lease, LeaseRow, Leased, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand, NewToken,
-    NewUser, NewWebSession, Origin, PollRecord, ProgressRow, PulseRow, ReceiverEdit, ReceiverRow,
-    RelayRow, Retention, Role, SampleRow, SessionRow, Setup, SourceInfo, Stamp, StateRow,
-    StoredUpdate, TokenRow, UpdateItem, UserChange, UserEdit, UserRow, Validators, Verdict,
-    WebSession,
+    ChannelSettings, ChooseSettings, Command, CommandState, Draft, EncodeUpdate, FeedEdit,
+    FeedEvent, FeedHour, FeedRow, FeedSettings, Fence, GapRecord, GapState, Hash, Holder, Identity,
+    Kind, Lease, LeaseRow, Leased, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand,
+    NewToken, NewUser, NewWebSession, Origin, PollRecord, ProgressRow, PulseRow, ReceiverEdit,
+    ReceiverRow, RelayRow, Retention, Role, SampleRow, SessionRow, Setup, SourceInfo, Stamp,
+    StateRow, StoredUpdate, TokenRow, UpdateItem, UserChange, UserEdit, UserRow, Validators,
+    Verdict, WebSession,
 };
 pub use records::Records;
 pub use watch::{Topic, Watch};
@@ -241,6 +241,29 @@ pub trait Store: Send + Sync {
     /// The channel does not exist, a text is too long, or the database fails.
     async fn put_feed(&self, channel: &str, settings: &FeedSettings)
     -> Result<FeedRow, StoreError>;
+
+    /// Adds a feed, unless it is there already: `None`. Of several who add the same at once, one does. One
+    /// that was removed is there again, as it is said now; what is known of its entries stays.
+    ///
+    /// # Errors
+    /// The channel does not exist, a text is too long, or the database fails.
+    async fn add_feed(
+        &self,
+        channel: &str,
+        settings: &FeedSettings,
+    ) -> Result<Option<FeedRow>, StoreError>;
+
+    /// Changes what is set about a feed that is there and [managed](Origin::Managed), and nothing else of
+    /// it, whoever changes that meanwhile. Returns it as it is then; `None` if there is no such feed.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    async fn edit_feed(
+        &self,
+        channel: &str,
+        url: &str,
+        edit: &FeedEdit,
+    ) -> Result<Option<FeedRow>, StoreError>;
 
     /// Says whether a feed is to be polled: inactive is removed, for its updates keep their numbers.
     /// Returns whether there is such a feed.

@@ -232,7 +232,8 @@ pub trait Records: Send + Sync {
     /// The database fails.
     async fn held(&self) -> Result<Vec<Uuid>, StoreError>;
 
-    /// Says whether a feed is not to be polled for the time being. Returns whether there is such a feed.
+    /// Says whether a feed is not to be polled for the time being. Returns whether there is such a feed,
+    /// and it was not removed.
     ///
     /// # Errors
     /// The channel does not exist, or the database fails.

@@ -53,6 +53,17 @@ pub struct FeedSettings {
     pub origin: Origin,
 }
 
+/// What an operator changes about a feed; `None` leaves it as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeedEdit {
+    /// What people call it; empty for nothing.
+    pub title: Option<String>,
+    /// The shortest time between two polls.
+    pub min_interval_ms: Option<i64>,
+    /// The longest time between two polls.
+    pub max_interval_ms: Option<i64>,
+}
+
 /// A feed with everything that is set and recorded about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedRow {

@@ -4,7 +4,9 @@ use super::update::{MAX_KEY, feed_row};
 use super::{SqlStore, cut, grow_version, to_i64};
 use crate::StoreError;
 use crate::database::{Row, Session, sql, values};
-use crate::model::{FeedRow, FeedSettings, GapRecord, GapState, Origin, PollRecord, Validators};
+use crate::model::{
+    FeedEdit, FeedRow, FeedSettings, GapRecord, GapState, Origin, PollRecord, Validators,
+};
 
 /// Longest text kept of a poll's state, and of other texts, in bytes: a server's words may be in
 /// them.
@@ -110,6 +112,11 @@ fn check_length(what: &'static str, text: &str, limit: usize) -> Result<(), Stor
     Ok(())
 }
 
+fn check_lengths(settings: &FeedSettings) -> Result<(), StoreError> {
+    check_length("the URL of a feed", &settings.url, MAX_KEY)?;
+    check_length("the address of a feed", &settings.address, MAX_ADDRESS)
+}
+
 impl SqlStore {
     pub(super) async fn list_feeds(
         &self,
@@ -150,8 +157,7 @@ impl SqlStore {
         channel: &str,
         settings: &FeedSettings,
     ) -> Result<FeedRow, StoreError> {
-        check_length("the URL of a feed", &settings.url, MAX_KEY)?;
-        check_length("the address of a feed", &settings.address, MAX_ADDRESS)?;
+        check_lengths(settings)?;
         let mut session = self.database.write("set up a feed").await?;
         let channel_id = channel_id(&mut session, channel).await?;
         if let Some(before) = find(&mut session, channel, &settings.url).await?
@@ -191,6 +197,80 @@ impl SqlStore {
         Ok(feed)
     }
 
+    /// One statement decides whether it is there: whoever looks first is overtaken.
+    pub(super) async fn insert_feed(
+        &self,
+        channel: &str,
+        settings: &FeedSettings,
+    ) -> Result<Option<FeedRow>, StoreError> {
+        check_lengths(settings)?;
+        let mut session = self.database.write("add a feed").await?;
+        let channel_id = channel_id(&mut session, channel).await?;
+        let title = settings.title.as_deref().map(|title| cut(title, MAX_TEXT));
+        let added = session
+            .row(
+                sql!(
+                    "INSERT INTO feeds (channel_id, url, address, local, min_interval, max_interval,
+                         title, origin)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+                     ON CONFLICT (channel_id, url) DO UPDATE SET address = excluded.address,
+                         local = excluded.local, min_interval = excluded.min_interval,
+                         max_interval = excluded.max_interval, title = excluded.title,
+                         origin = excluded.origin, active = TRUE, gone_at = NULL, paused = FALSE
+                     WHERE NOT feeds.active RETURNING id"
+                ),
+                values![
+                    channel_id,
+                    &settings.url,
+                    &settings.address,
+                    settings.local,
+                    settings.min_interval_ms,
+                    settings.max_interval_ms,
+                    title,
+                    settings.origin.as_str(),
+                ],
+            )
+            .await?;
+        if added.is_none() {
+            session.rollback().await?;
+            return Ok(None);
+        }
+        let feed = find(&mut session, channel, &settings.url).await?;
+        grow_version(&mut session).await?;
+        session.commit().await?;
+        Ok(feed)
+    }
+
+    pub(super) async fn change_feed(
+        &self,
+        channel: &str,
+        url: &str,
+        edit: &FeedEdit,
+    ) -> Result<Option<FeedRow>, StoreError> {
+        let mut session = self.database.write("change a feed").await?;
+        let id = channel_id(&mut session, channel).await?;
+        let title = edit.title.as_deref().map(|title| cut(title, MAX_TEXT));
+        let found = session
+            .execute(
+                sql!(
+                    "UPDATE feeds SET title = NULLIF(COALESCE($3, title), ''),
+                         min_interval = COALESCE($4, min_interval),
+                         max_interval = COALESCE($5, max_interval)
+                     WHERE channel_id = $1 AND url = $2 AND active AND origin = 'managed'"
+                ),
+                values![id, url, title, edit.min_interval_ms, edit.max_interval_ms],
+            )
+            .await?;
+        if found == 0 {
+            session.rollback().await?;
+            return Ok(None);
+        }
+        let feed = find(&mut session, channel, url).await?;
+        grow_version(&mut session).await?;
+        session.commit().await?;
+        Ok(feed)
+    }
+
     pub(super) async fn switch_feed(
         &self,
         channel: &str,
@@ -220,7 +300,7 @@ impl SqlStore {
         let id = channel_id(&mut session, channel).await?;
         let found = session
             .execute(
-                sql!("UPDATE feeds SET paused = $3 WHERE channel_id = $1 AND url = $2"),
+                sql!("UPDATE feeds SET paused = $3 WHERE channel_id = $1 AND url = $2 AND active"),
                 values![id, url, paused],
             )
             .await?;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::http::StatusCode;
 use store::{
     Applicant, BackupReport, Channel, ChannelRow, ChannelSettings, ChooseSettings, Draft,
-    EncodeUpdate, FeedRow, FeedSettings, GapRecord, Hash, Holder, Lease, Leased, NewToken,
-    ReceiverRow, Retention, StoredUpdate, TokenRow, Verdict,
+    EncodeUpdate, FeedEdit, FeedRow, FeedSettings, GapRecord, Hash, Holder, Lease, Leased,
+    NewToken, ReceiverRow, Retention, StoredUpdate, TokenRow, Verdict,
 };
 
 use super::feed_server::{Post, post};
@@ -121,6 +121,21 @@ impl Store for Faulty {
         settings: &FeedSettings,
     ) -> Result<FeedRow, StoreError> {
         self.inner.put_feed(channel, settings).await
+    }
+    async fn add_feed(
+        &self,
+        channel: &str,
+        settings: &FeedSettings,
+    ) -> Result<Option<FeedRow>, StoreError> {
+        self.inner.add_feed(channel, settings).await
+    }
+    async fn edit_feed(
+        &self,
+        channel: &str,
+        url: &str,
+        edit: &FeedEdit,
+    ) -> Result<Option<FeedRow>, StoreError> {
+        self.inner.edit_feed(channel, url, edit).await
     }
     async fn set_feed_active(
         &self,

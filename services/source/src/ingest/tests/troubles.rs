@@ -119,7 +119,10 @@ async fn a_server_that_asks_to_be_left_alone_is() {
     assert_eq!(server.requests(), 1);
     // Who looks into the database knows it, too.
     let row = recorded(&*store, &server, |poll| poll.next_ms.is_some()).await;
-    assert_eq!(row.next_ms, status.next_poll_ms.and_then(|ms| i64::try_from(ms).ok()));
+    assert_eq!(
+        row.next_ms,
+        status.next_poll_ms.and_then(|ms| i64::try_from(ms).ok())
+    );
     life.end().await;
 }
 
