@@ -1,5 +1,6 @@
 //! Moves and connections, when the database fails, and when sources follow one another.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use store::StateRow;
