@@ -20,7 +20,7 @@ mod sql;
 mod watch;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,6 +106,15 @@ pub async fn open_file_all(path: &Path) -> Result<Opened, StoreError> {
 /// [`StoreError::Url`] if it does not; the text repeats nothing that may be a password.
 pub fn check_url(database_url: &str) -> Result<(), StoreError> {
     location::Location::parse(database_url).map(|_| ())
+}
+
+/// The file of the SQLite database that `database_url` names; `None` if it names a server.
+#[must_use]
+pub fn database_file(database_url: &str) -> Option<PathBuf> {
+    match location::Location::parse(database_url) {
+        Ok(location::Location::Sqlite(file)) => Some(file.path),
+        _ => None,
+    }
 }
 
 /// Opens the SQLite store in the file `path`: [`open`] for a path that may hold any character.
@@ -464,11 +473,11 @@ pub trait Store: Send + Sync {
     /// The database fails.
     async fn add_token(&self, token: &NewToken) -> Result<TokenRow, StoreError>;
 
-    /// Whether the token with this SHA-256 hash is there, and neither revoked nor too old.
+    /// The token with this SHA-256 hash, if it is there, and neither revoked nor too old.
     ///
     /// # Errors
     /// The database fails.
-    async fn token_valid(&self, hash: &Hash) -> Result<bool, StoreError>;
+    async fn valid_token(&self, hash: &Hash) -> Result<Option<TokenRow>, StoreError>;
 
     /// All tokens, in the order in which they were added.
     ///

@@ -309,8 +309,8 @@ impl Store for SqlStore {
         self.write_token(token).await
     }
 
-    async fn token_valid(&self, hash: &Hash) -> Result<bool, StoreError> {
-        self.is_token(hash).await
+    async fn valid_token(&self, hash: &Hash) -> Result<Option<TokenRow>, StoreError> {
+        self.find_valid_token(hash).await
     }
 
     async fn tokens(&self) -> Result<Vec<TokenRow>, StoreError> {

@@ -152,11 +152,11 @@ async fn a_feed_says_since_when_it_is_so_and_when_it_is_polled_next(place: bench
     );
     assert_eq!(failing["since_ms"], json!(null));
     // An older source does not say when.
-    let unknown = record(&PollRecord {
+    let older = PollRecord {
         next_ms: None,
         ..poll("error")
-    });
-    assert_eq!(unknown.await["next_poll_ms"], json!(null));
+    };
+    assert_eq!(record(&older).await["next_poll_ms"], json!(null));
     // It is well since then, whether there is something new at the moment or not.
     let event = FeedEvent {
         channel: "lore".to_owned(),

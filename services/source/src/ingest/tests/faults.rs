@@ -279,8 +279,8 @@ impl Store for Faulty {
     async fn add_token(&self, token: &NewToken) -> Result<TokenRow, StoreError> {
         self.inner.add_token(token).await
     }
-    async fn token_valid(&self, hash: &Hash) -> Result<bool, StoreError> {
-        self.inner.token_valid(hash).await
+    async fn valid_token(&self, hash: &Hash) -> Result<Option<TokenRow>, StoreError> {
+        self.inner.valid_token(hash).await
     }
     async fn tokens(&self) -> Result<Vec<TokenRow>, StoreError> {
         self.inner.tokens().await
