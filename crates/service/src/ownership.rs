@@ -76,19 +76,57 @@ pub fn remedy(folder: &Path, path: &Path, problem: &io::Error) -> String {
     }
 }
 
-fn advice(folder: &Path, (uid, gid): (u32, u32), found: Option<Found>) -> String {
+/// What to do about a file at `path` that this process may not read: the end of a sentence.
+#[must_use]
+pub fn remedy_to_read(path: &Path) -> String {
+    let own = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    reading_advice(path, own, Found::nearest(path))
+}
+
+fn reading_advice(path: &Path, (uid, gid): (u32, u32), found: Option<Found>) -> String {
+    let text = whose((uid, gid), found.as_ref());
+    let shown = path.display();
+    let mut ways = vec![format!("give it to this user (chown {uid}:{gid} {shown})")];
+    match found {
+        Some(found) if found.owner == uid => {
+            let what = if found.is_folder { "u+rx" } else { "u+r" };
+            let at = found.at.display();
+            ways.insert(0, format!("let its owner read it (chmod {what} {at})"));
+        }
+        // Nobody is to become root for that.
+        Some(Found { owner, group, .. }) if owner != ROOT => ways.push(format!(
+            "run as its owner (in a container: docker run --user {owner}:{group} …, with a data folder \
+             of that user's)"
+        )),
+        _ => {}
+    }
+    format!("{text}: {}", ways.join(", or "))
+}
+
+/// Who this process is, and whose that is which it found.
+fn whose((uid, gid): (u32, u32), found: Option<&Found>) -> String {
     let mut text = format!("this process runs as uid {uid}, gid {gid}");
+    if let Some(found) = found {
+        let (at, owner, group, mode) = (found.at.display(), found.owner, found.group, found.mode);
+        text.push_str(&format!(
+            ", and {at} belongs to {owner}:{group} with mode {mode:04o}"
+        ));
+    }
+    text
+}
+
+fn advice(folder: &Path, (uid, gid): (u32, u32), found: Option<Found>) -> String {
+    let text = whose((uid, gid), found.as_ref());
     let mut ways = vec![format!(
         "give the folder to this user (chown -R {uid}:{gid} {}; in a container, what is mounted \
          there)",
         folder.display()
     )];
     if let Some(found) = found {
-        let at = found.at.display();
-        let (owner, group, mode) = (found.owner, found.group, found.mode);
-        text.push_str(&format!(
-            ", and {at} belongs to {owner}:{group} with mode {mode:04o}"
-        ));
+        let (at, owner, group) = (found.at.display(), found.owner, found.group);
         let first = found.lacks().map(|what| format!("chmod {what} {at}"));
         if owner != uid {
             let first = first.map(|first| format!("after {first}, "));
@@ -158,6 +196,36 @@ mod tests {
             text.contains("--user 0:1 ") && !text.contains("chmod"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn who_may_not_read_is_told_what_would_help() {
+        let told = |at: &str, is_folder, owner, mode| {
+            let found = Found {
+                at: at.into(),
+                owner,
+                group: owner,
+                mode,
+                is_folder,
+            };
+            reading_advice(Path::new("/home/link"), (65532, 65532), Some(found))
+        };
+        let text = told("/home/link", false, 1000, 0o600);
+        assert!(
+            text.contains("/home/link belongs to 1000:1000 with mode 0600"),
+            "{text}"
+        );
+        assert!(text.contains("chown 65532:65532 /home/link"), "{text}");
+        assert!(text.contains("docker run --user 1000:1000 "), "{text}");
+        let text = told("/home/link", false, 0, 0o600);
+        assert!(text.contains("chown 65532:65532 /home/link"), "{text}");
+        assert!(!text.contains("--user"), "{text}");
+        let text = told("/home/link", false, 65532, 0o200);
+        assert!(text.contains("chmod u+r /home/link"), "{text}");
+        let text = told("/home", true, 65532, 0o600);
+        assert!(text.contains("chmod u+rx /home)"), "{text}");
+        let unknown = reading_advice(Path::new("link"), (1, 2), None);
+        assert!(unknown.contains("chown 1:2 link"), "{unknown}");
     }
 
     #[test]

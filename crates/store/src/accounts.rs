@@ -65,11 +65,12 @@ pub trait Accounts: Send + Sync {
     /// A text is empty or too long, or the database fails.
     async fn finish_setup(&self, hash: &Hash, user: &NewUser) -> Result<Setup, StoreError>;
 
-    /// Signs a browser in. Of each user's, the last 50 stay.
+    /// Signs a browser in, if its user is still let in by the password that was given. Returns whether
+    /// that is so. Of each user's, the last 50 stay.
     ///
     /// # Errors
-    /// There is no such user, or the database fails.
-    async fn add_web_session(&self, session: &NewWebSession) -> Result<(), StoreError>;
+    /// A text is too long, or the database fails.
+    async fn add_web_session(&self, session: &NewWebSession) -> Result<bool, StoreError>;
 
     /// The browser with this cookie, if it is signed in, was busy within the time `idle`, and its user
     /// is not kept out. That it was busy now is noted, at most once a minute.

@@ -20,7 +20,7 @@ mod sql;
 mod watch;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,13 +33,13 @@ pub use error::StoreError;
 pub use mark::{Adopted, HeadMark, Renewal};
 pub use model::{
     ApiTokenRow, Applicant, AuditFilter, AuditRow, Batch, Changes, Channel, ChannelRow,
-    ChannelSettings, ChooseSettings, Command, CommandState, Draft, EncodeUpdate, FeedEvent,
-    FeedHour, FeedRow, FeedSettings, Fence, GapRecord, GapState, Hash, Holder, Identity, Kind,
-    Lease, LeaseRow, Leased, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand, NewToken,
-    NewUser, NewWebSession, Origin, PollRecord, ProgressRow, PulseRow, ReceiverEdit, ReceiverRow,
-    RelayRow, Retention, Role, SampleRow, SessionRow, Setup, SourceInfo, Stamp, StateRow,
-    StoredUpdate, TokenRow, UpdateItem, UserChange, UserEdit, UserRow, Validators, Verdict,
-    WebSession,
+    ChannelSettings, ChooseSettings, Command, CommandState, Draft, EncodeUpdate, FeedEdit,
+    FeedEvent, FeedHour, FeedRow, FeedSettings, Fence, GapRecord, GapState, Hash, Holder, Identity,
+    Kind, Lease, LeaseRow, Leased, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand,
+    NewToken, NewUser, NewWebSession, Origin, PollRecord, ProgressRow, PulseRow, ReceiverEdit,
+    ReceiverRow, RelayRow, Retention, Role, SampleRow, SessionRow, Setup, SourceInfo, Stamp,
+    StateRow, StoredUpdate, TokenRow, UpdateItem, UserChange, UserEdit, UserRow, Validators,
+    Verdict, WebSession,
 };
 pub use records::Records;
 pub use watch::{Topic, Watch};
@@ -106,6 +106,15 @@ pub async fn open_file_all(path: &Path) -> Result<Opened, StoreError> {
 /// [`StoreError::Url`] if it does not; the text repeats nothing that may be a password.
 pub fn check_url(database_url: &str) -> Result<(), StoreError> {
     location::Location::parse(database_url).map(|_| ())
+}
+
+/// The file of the SQLite database that `database_url` names; `None` if it names a server.
+#[must_use]
+pub fn database_file(database_url: &str) -> Option<PathBuf> {
+    match location::Location::parse(database_url) {
+        Ok(location::Location::Sqlite(file)) => Some(file.path),
+        _ => None,
+    }
 }
 
 /// Opens the SQLite store in the file `path`: [`open`] for a path that may hold any character.
@@ -241,6 +250,29 @@ pub trait Store: Send + Sync {
     /// The channel does not exist, a text is too long, or the database fails.
     async fn put_feed(&self, channel: &str, settings: &FeedSettings)
     -> Result<FeedRow, StoreError>;
+
+    /// Adds a feed, unless it is there already: `None`. Of several who add the same at once, one does. One
+    /// that was removed is there again, as it is said now; what is known of its entries stays.
+    ///
+    /// # Errors
+    /// The channel does not exist, a text is too long, or the database fails.
+    async fn add_feed(
+        &self,
+        channel: &str,
+        settings: &FeedSettings,
+    ) -> Result<Option<FeedRow>, StoreError>;
+
+    /// Changes what is set about a feed that is there and [managed](Origin::Managed), and nothing else of
+    /// it, whoever changes that meanwhile. Returns it as it is then; `None` if there is no such feed.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    async fn edit_feed(
+        &self,
+        channel: &str,
+        url: &str,
+        edit: &FeedEdit,
+    ) -> Result<Option<FeedRow>, StoreError>;
 
     /// Says whether a feed is to be polled: inactive is removed, for its updates keep their numbers.
     /// Returns whether there is such a feed.
@@ -441,11 +473,11 @@ pub trait Store: Send + Sync {
     /// The database fails.
     async fn add_token(&self, token: &NewToken) -> Result<TokenRow, StoreError>;
 
-    /// Whether the token with this SHA-256 hash is there, and neither revoked nor too old.
+    /// The token with this SHA-256 hash, if it is there, and neither revoked nor too old.
     ///
     /// # Errors
     /// The database fails.
-    async fn token_valid(&self, hash: &Hash) -> Result<bool, StoreError>;
+    async fn valid_token(&self, hash: &Hash) -> Result<Option<TokenRow>, StoreError>;
 
     /// All tokens, in the order in which they were added.
     ///

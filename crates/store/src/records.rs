@@ -195,6 +195,13 @@ pub trait Records: Send + Sync {
         outcome: Result<&str, &str>,
     ) -> Result<bool, StoreError>;
 
+    /// Writes down, in the audit log, too, which commands have expired: for whoever is there while no
+    /// source is. Returns how many.
+    ///
+    /// # Errors
+    /// The database fails.
+    async fn expire_commands(&self) -> Result<u64, StoreError>;
+
     /// A command, and what became of it.
     ///
     /// # Errors
@@ -225,7 +232,8 @@ pub trait Records: Send + Sync {
     /// The database fails.
     async fn held(&self) -> Result<Vec<Uuid>, StoreError>;
 
-    /// Says whether a feed is not to be polled for the time being. Returns whether there is such a feed.
+    /// Says whether a feed is not to be polled for the time being. Returns whether there is such a feed,
+    /// and it was not removed.
     ///
     /// # Errors
     /// The channel does not exist, or the database fails.

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::site::{Parts, Site};
 use crate::{http, live, setup};
 
 /// What is of no use any more is forgotten so often.
 const TRIM: Duration = Duration::from_secs(3_600);
+
+/// What nobody carried out is noted so often. A source does that, too, but where none is nobody else would.
+const EXPIRE: Duration = Duration::from_secs(60);
 
 /// A console that follows its database.
 pub struct Console {
@@ -29,6 +32,7 @@ pub fn mount(parts: Parts) -> Console {
     tasks.spawn(live::follow(Arc::clone(&site)));
     tasks.spawn(live::tell(Arc::clone(&site)));
     tasks.spawn(trim(Arc::clone(&site)));
+    tasks.spawn(expire(Arc::clone(&site)));
     Console { site, tasks }
 }
 
@@ -97,4 +101,19 @@ async fn trim(site: Arc<Site>) {
         }
     };
     stop.run_until_cancelled(trimming).await;
+}
+
+/// Notes in the audit log what no source carried out in time.
+async fn expire(site: Arc<Site>) {
+    let stop = site.stop.clone();
+    let expiring = async {
+        loop {
+            if let Err(error) = site.records.expire_commands().await {
+                // That the database does not answer is told by who follows it.
+                debug!("which commands have expired is noted later: {error}");
+            }
+            tokio::time::sleep(EXPIRE).await;
+        }
+    };
+    stop.run_until_cancelled(expiring).await;
 }

@@ -128,6 +128,8 @@ pub struct NewWebSession {
     pub hash: Hash,
     /// Whose it is.
     pub user_id: i64,
+    /// The stored hash that the password was compared with.
+    pub password: String,
     /// What its requests have to bring along.
     pub csrf: Vec<u8>,
     /// For how many milliseconds it is good, however busy it is.

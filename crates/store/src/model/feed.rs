@@ -22,8 +22,11 @@ pub struct PollRecord {
     pub state: String,
     /// The outcome in a sentence; cut to 1,024 bytes.
     pub detail: String,
-    /// The time from this poll to the next one.
+    /// The ordinary time between two polls at present.
     pub interval_ms: Option<i64>,
+    /// When the next one is due: later than the ordinary time says while polls fail, or where the
+    /// server asks for it. `None` if there is none.
+    pub next_ms: Option<i64>,
     /// The feed's new address, if its server said that it moved for good. `None` leaves what was
     /// recorded before.
     pub moved_to: Option<String>,
@@ -50,6 +53,17 @@ pub struct FeedSettings {
     pub origin: Origin,
 }
 
+/// What an operator changes about a feed; `None` leaves it as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeedEdit {
+    /// What people call it; empty for nothing.
+    pub title: Option<String>,
+    /// The shortest time between two polls.
+    pub min_interval_ms: Option<i64>,
+    /// The longest time between two polls.
+    pub max_interval_ms: Option<i64>,
+}
+
 /// A feed with everything that is set and recorded about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedRow {
@@ -67,7 +81,7 @@ pub struct FeedRow {
     pub gone_ms: Option<i64>,
     /// The last poll, if one was recorded.
     pub last_poll: Option<PollRecord>,
-    /// The time from the last poll to the next one.
+    /// The ordinary time between two polls at present.
     pub interval_ms: Option<i64>,
     /// Whether it is not to be polled for the time being.
     pub paused: bool,

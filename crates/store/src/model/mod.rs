@@ -16,7 +16,7 @@ pub use account::{
 pub use channel::{Channel, ChannelRow, ChannelSettings, ChooseSettings, Origin, Retention};
 pub use command::{Command, CommandState, NewCommand};
 pub use enrolment::{Applicant, NewToken, ReceiverRow, TokenRow, Verdict};
-pub use feed::{FeedRow, FeedSettings, GapRecord, GapState, PollRecord, Validators};
+pub use feed::{FeedEdit, FeedRow, FeedSettings, GapRecord, GapState, PollRecord, Validators};
 pub use lease::{Holder, Lease, LeaseRow, Leased};
 pub use record::{
     Batch, Changes, FeedEvent, FeedHour, Fence, MoveFilter, MoveRow, ProgressRow, PulseRow,

@@ -85,18 +85,21 @@ impl SqlStore {
         Ok(row)
     }
 
-    pub(super) async fn is_token(&self, hash: &Hash) -> Result<bool, StoreError> {
+    pub(super) async fn find_valid_token(
+        &self,
+        hash: &Hash,
+    ) -> Result<Option<TokenRow>, StoreError> {
         let mut session = self.database.read("look up a token").await?;
         let row = session
             .row(
-                sql!(
-                    "SELECT id FROM tokens WHERE hash = $1 AND revoked_at IS NULL
+                select_tokens!(
+                    "WHERE hash = $1 AND revoked_at IS NULL
                          AND (expires_at IS NULL OR expires_at > " NOW ")"
                 ),
                 values![hash],
             )
             .await?;
-        Ok(row.is_some())
+        row.map(|row| read_token(&session, &row)).transpose()
     }
 
     pub(super) async fn list_tokens(&self) -> Result<Vec<TokenRow>, StoreError> {

@@ -4,7 +4,9 @@ use super::update::{MAX_KEY, feed_row};
 use super::{SqlStore, cut, grow_version, to_i64};
 use crate::StoreError;
 use crate::database::{Row, Session, sql, values};
-use crate::model::{FeedRow, FeedSettings, GapRecord, GapState, Origin, PollRecord, Validators};
+use crate::model::{
+    FeedEdit, FeedRow, FeedSettings, GapRecord, GapState, Origin, PollRecord, Validators,
+};
 
 /// Longest text kept of a poll's state, and of other texts, in bytes: a server's words may be in
 /// them.
@@ -23,7 +25,7 @@ macro_rules! select_feeds {
         sql!(
             "SELECT c.name, f.url, f.address, f.local, f.min_interval, f.max_interval, f.title,
                  f.origin, f.active, f.etag, f.last_modified, f.moved_to, f.gone_at, f.last_poll,
-                 f.state, f.detail, f.poll_interval, f.paused
+                 f.state, f.detail, f.poll_interval, f.paused, f.next_poll
              FROM feeds f JOIN channels c ON c.id = f.channel_id " $where
         )
     };
@@ -41,6 +43,7 @@ fn read_row(session: &Session, row: &Row) -> Result<FeedRow, StoreError> {
     let state: Option<String> = session.get(row, 14)?;
     let detail: Option<String> = session.get(row, 15)?;
     let interval_ms: Option<i64> = session.get(row, 16)?;
+    let next_ms: Option<i64> = session.get(row, 18)?;
     Ok(FeedRow {
         channel: session.get(row, 0)?,
         settings: FeedSettings {
@@ -62,6 +65,7 @@ fn read_row(session: &Session, row: &Row) -> Result<FeedRow, StoreError> {
             state: state.unwrap_or_default(),
             detail: detail.unwrap_or_default(),
             interval_ms,
+            next_ms,
             moved_to: moved_to.clone(),
             gone: gone_ms.is_some(),
         }),
@@ -108,6 +112,11 @@ fn check_length(what: &'static str, text: &str, limit: usize) -> Result<(), Stor
     Ok(())
 }
 
+fn check_lengths(settings: &FeedSettings) -> Result<(), StoreError> {
+    check_length("the URL of a feed", &settings.url, MAX_KEY)?;
+    check_length("the address of a feed", &settings.address, MAX_ADDRESS)
+}
+
 impl SqlStore {
     pub(super) async fn list_feeds(
         &self,
@@ -148,8 +157,7 @@ impl SqlStore {
         channel: &str,
         settings: &FeedSettings,
     ) -> Result<FeedRow, StoreError> {
-        check_length("the URL of a feed", &settings.url, MAX_KEY)?;
-        check_length("the address of a feed", &settings.address, MAX_ADDRESS)?;
+        check_lengths(settings)?;
         let mut session = self.database.write("set up a feed").await?;
         let channel_id = channel_id(&mut session, channel).await?;
         if let Some(before) = find(&mut session, channel, &settings.url).await?
@@ -189,6 +197,80 @@ impl SqlStore {
         Ok(feed)
     }
 
+    /// One statement decides whether it is there: whoever looks first is overtaken.
+    pub(super) async fn insert_feed(
+        &self,
+        channel: &str,
+        settings: &FeedSettings,
+    ) -> Result<Option<FeedRow>, StoreError> {
+        check_lengths(settings)?;
+        let mut session = self.database.write("add a feed").await?;
+        let channel_id = channel_id(&mut session, channel).await?;
+        let title = settings.title.as_deref().map(|title| cut(title, MAX_TEXT));
+        let added = session
+            .row(
+                sql!(
+                    "INSERT INTO feeds (channel_id, url, address, local, min_interval, max_interval,
+                         title, origin)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+                     ON CONFLICT (channel_id, url) DO UPDATE SET address = excluded.address,
+                         local = excluded.local, min_interval = excluded.min_interval,
+                         max_interval = excluded.max_interval, title = excluded.title,
+                         origin = excluded.origin, active = TRUE, gone_at = NULL, paused = FALSE
+                     WHERE NOT feeds.active RETURNING id"
+                ),
+                values![
+                    channel_id,
+                    &settings.url,
+                    &settings.address,
+                    settings.local,
+                    settings.min_interval_ms,
+                    settings.max_interval_ms,
+                    title,
+                    settings.origin.as_str(),
+                ],
+            )
+            .await?;
+        if added.is_none() {
+            session.rollback().await?;
+            return Ok(None);
+        }
+        let feed = find(&mut session, channel, &settings.url).await?;
+        grow_version(&mut session).await?;
+        session.commit().await?;
+        Ok(feed)
+    }
+
+    pub(super) async fn change_feed(
+        &self,
+        channel: &str,
+        url: &str,
+        edit: &FeedEdit,
+    ) -> Result<Option<FeedRow>, StoreError> {
+        let mut session = self.database.write("change a feed").await?;
+        let id = channel_id(&mut session, channel).await?;
+        let title = edit.title.as_deref().map(|title| cut(title, MAX_TEXT));
+        let found = session
+            .execute(
+                sql!(
+                    "UPDATE feeds SET title = NULLIF(COALESCE($3, title), ''),
+                         min_interval = COALESCE($4, min_interval),
+                         max_interval = COALESCE($5, max_interval)
+                     WHERE channel_id = $1 AND url = $2 AND active AND origin = 'managed'"
+                ),
+                values![id, url, title, edit.min_interval_ms, edit.max_interval_ms],
+            )
+            .await?;
+        if found == 0 {
+            session.rollback().await?;
+            return Ok(None);
+        }
+        let feed = find(&mut session, channel, url).await?;
+        grow_version(&mut session).await?;
+        session.commit().await?;
+        Ok(feed)
+    }
+
     pub(super) async fn switch_feed(
         &self,
         channel: &str,
@@ -218,7 +300,7 @@ impl SqlStore {
         let id = channel_id(&mut session, channel).await?;
         let found = session
             .execute(
-                sql!("UPDATE feeds SET paused = $3 WHERE channel_id = $1 AND url = $2"),
+                sql!("UPDATE feeds SET paused = $3 WHERE channel_id = $1 AND url = $2 AND active"),
                 values![id, url, paused],
             )
             .await?;
@@ -242,7 +324,7 @@ impl SqlStore {
                 sql!(
                     "UPDATE feeds SET last_poll = $2, state = $3, detail = $4, poll_interval = $5,
                          moved_to = COALESCE($6, moved_to),
-                         gone_at = CASE WHEN $7 THEN COALESCE(gone_at, $2) END
+                         gone_at = CASE WHEN $7 THEN COALESCE(gone_at, $2) END, next_poll = $8
                      WHERE id = $1"
                 ),
                 values![
@@ -253,6 +335,7 @@ impl SqlStore {
                     poll.interval_ms,
                     moved_to,
                     poll.gone,
+                    poll.next_ms,
                 ],
             )
             .await?;

@@ -23,9 +23,9 @@ use uuid::Uuid;
 use crate::database::{Database, Session, sql, values};
 use crate::location::Location;
 use crate::model::{
-    Applicant, Channel, ChannelRow, ChannelSettings, ChooseSettings, Draft, EncodeUpdate, FeedRow,
-    FeedSettings, GapRecord, Hash, Holder, Lease, Leased, NewToken, PollRecord, ReceiverRow,
-    Retention, StoredUpdate, TokenRow, Validators, Verdict,
+    Applicant, Channel, ChannelRow, ChannelSettings, ChooseSettings, Draft, EncodeUpdate, FeedEdit,
+    FeedRow, FeedSettings, GapRecord, Hash, Holder, Lease, Leased, NewToken, PollRecord,
+    ReceiverRow, Retention, StoredUpdate, TokenRow, Validators, Verdict,
 };
 use crate::watch::News;
 use crate::{BackupReport, Store, StoreError, archive};
@@ -156,6 +156,23 @@ impl Store for SqlStore {
         settings: &FeedSettings,
     ) -> Result<FeedRow, StoreError> {
         self.set_feed(channel, settings).await
+    }
+
+    async fn add_feed(
+        &self,
+        channel: &str,
+        settings: &FeedSettings,
+    ) -> Result<Option<FeedRow>, StoreError> {
+        self.insert_feed(channel, settings).await
+    }
+
+    async fn edit_feed(
+        &self,
+        channel: &str,
+        url: &str,
+        edit: &FeedEdit,
+    ) -> Result<Option<FeedRow>, StoreError> {
+        self.change_feed(channel, url, edit).await
     }
 
     async fn set_feed_active(
@@ -292,8 +309,8 @@ impl Store for SqlStore {
         self.write_token(token).await
     }
 
-    async fn token_valid(&self, hash: &Hash) -> Result<bool, StoreError> {
-        self.is_token(hash).await
+    async fn valid_token(&self, hash: &Hash) -> Result<Option<TokenRow>, StoreError> {
+        self.find_valid_token(hash).await
     }
 
     async fn tokens(&self) -> Result<Vec<TokenRow>, StoreError> {

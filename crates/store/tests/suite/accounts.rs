@@ -40,10 +40,11 @@ async fn add(opened: &Opened, name: &str, role: Role) -> UserRow {
     }
 }
 
-fn browser(hash: u8, user_id: i64) -> NewWebSession {
+fn browser(hash: u8, user: &UserRow) -> NewWebSession {
     NewWebSession {
         hash: [hash; 32],
-        user_id,
+        user_id: user.id,
+        password: format!("$argon2id${}", user.name),
         csrf: vec![hash; 16],
         ttl_ms: 3_600_000,
         address: "192.0.2.1".to_owned(),
@@ -218,7 +219,7 @@ async fn browsers_sign_in_and_out(site: Site) {
     let opened = site.open_all().await;
     let accounts = &opened.accounts;
     let ann = add(&opened, "ann", Role::Operator).await;
-    accounts.add_web_session(&browser(1, ann.id)).await.unwrap();
+    assert!(accounts.add_web_session(&browser(1, &ann)).await.unwrap());
     let found = accounts.web_session(&[1; 32], IDLE).await.unwrap().unwrap();
     assert_eq!((&found.user, &found.csrf), (&ann, &vec![1; 16]));
     assert!(found.agent.len() <= 255 && found.agent.starts_with("Browser\u{fffd}B"));
@@ -253,15 +254,19 @@ async fn browsers_sign_in_and_out(site: Site) {
     raw.run("UPDATE web_sessions SET expires_at = seen_at - 1")
         .await;
     assert_eq!(accounts.web_session(&[1; 32], IDLE).await.unwrap(), None);
-    accounts.add_web_session(&browser(3, ann.id)).await.unwrap();
+    assert!(accounts.add_web_session(&browser(3, &ann)).await.unwrap());
     assert!(accounts.end_web_session(&[3; 32]).await.unwrap());
     assert!(!accounts.end_web_session(&[3; 32]).await.unwrap());
     assert_eq!(accounts.web_session(&[3; 32], IDLE).await.unwrap(), None);
-    let nobody = accounts.add_web_session(&browser(4, 999)).await;
-    assert!(matches!(nobody, Err(StoreError::UnknownUser { .. })));
+    let nobody = UserRow {
+        id: 999,
+        ..ann.clone()
+    };
+    let nobody = accounts.add_web_session(&browser(4, &nobody)).await;
+    assert!(!nobody.unwrap());
     // The last 50 stay.
     for n in 10..=69 {
-        accounts.add_web_session(&browser(n, ann.id)).await.unwrap();
+        assert!(accounts.add_web_session(&browser(n, &ann)).await.unwrap());
         raw.run("UPDATE web_sessions SET seen_at = seen_at - 5")
             .await;
     }
@@ -304,7 +309,13 @@ async fn browsers_are_signed_out_with_their_user(site: Site) {
     ];
     accounts.add_api_token(&program(9, bob.id)).await.unwrap();
     for (n, edit) in (1..).zip(&edits) {
-        accounts.add_web_session(&browser(n, bob.id)).await.unwrap();
+        let before = [browser(1, &bob).password, "$argon2id$new".to_owned()];
+        let given = |password: &str| NewWebSession {
+            password: password.to_owned(),
+            ..browser(n, &bob)
+        };
+        let present = &before[usize::from(n) - 1];
+        assert!(accounts.add_web_session(&given(present)).await.unwrap());
         assert!(
             accounts
                 .web_session(&[n; 32], IDLE)
@@ -314,9 +325,22 @@ async fn browsers_are_signed_out_with_their_user(site: Site) {
         );
         accounts.edit_user(bob.id, edit).await.unwrap();
         assert_eq!(accounts.web_session(&[n; 32], IDLE).await.unwrap(), None);
+        // Whoever was looked at meanwhile comes too late.
+        assert!(!accounts.add_web_session(&given(present)).await.unwrap());
+        assert_eq!(accounts.web_session(&[n; 32], IDLE).await.unwrap(), None);
     }
     // Kept out, also if somebody still had the cookie's row, and so are their programs.
-    accounts.add_web_session(&browser(5, bob.id)).await.unwrap();
+    let mut raw = Raw::to(&site.url).await;
+    raw.run("UPDATE users SET disabled_at = NULL WHERE name = 'bob'")
+        .await;
+    let again = NewWebSession {
+        password: "$argon2id$new".to_owned(),
+        ..browser(5, &bob)
+    };
+    assert!(accounts.add_web_session(&again).await.unwrap());
+    raw.run("UPDATE users SET disabled_at = 1 WHERE name = 'bob'")
+        .await;
+    raw.close().await;
     assert_eq!(accounts.web_session(&[5; 32], IDLE).await.unwrap(), None);
     assert_eq!(accounts.api_token(&[9; 32]).await.unwrap(), None);
     let back = UserEdit {
@@ -449,7 +473,7 @@ async fn what_is_over_is_forgotten(site: Site) {
     let accounts = &opened.accounts;
     let ann = add(&opened, "ann", Role::Operator).await;
     for n in 1..=2 {
-        accounts.add_web_session(&browser(n, ann.id)).await.unwrap();
+        assert!(accounts.add_web_session(&browser(n, &ann)).await.unwrap());
         accounts.add_api_token(&program(n, ann.id)).await.unwrap();
         accounts.record_audit(&NewAudit::default()).await.unwrap();
     }

@@ -59,6 +59,7 @@ async fn full(site: &Site) -> Arc<dyn Store> {
         state: "gone".to_owned(),
         detail: "410".to_owned(),
         interval_ms: Some(3),
+        next_ms: None,
         moved_to: Some("https://example.net/2".to_owned()),
         gone: true,
     };

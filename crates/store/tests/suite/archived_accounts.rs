@@ -56,14 +56,15 @@ async fn accounts_come_back_and_signed_in_browsers_do_not(site: Site) {
     accounts.revoke_api_token(first).await.unwrap();
     let browser = NewWebSession {
         hash: [7; 32],
-        user_id: bob,
+        user_id: users[1].id,
+        password: "$argon2id$ann".to_owned(),
         csrf: vec![1],
         ttl_ms: 1_000_000,
         address: String::new(),
         agent: String::new(),
     };
     accounts.edit_user(bob, &out).await.unwrap();
-    accounts.add_web_session(&browser).await.unwrap();
+    assert!(accounts.add_web_session(&browser).await.unwrap());
     for n in 0..700 {
         let line = NewAudit {
             actor: "ann".to_owned(),

@@ -16,6 +16,7 @@ on_both! {
     two_takers_get_each_command_once,
     only_who_has_the_lease_takes_commands,
     commands_that_nobody_takes_expire,
+    commands_expire_also_where_no_source_is,
     the_queue_has_an_end,
 }
 
@@ -262,6 +263,27 @@ async fn commands_that_nobody_takes_expire(site: Site) {
         ]
     );
     assert_eq!(found[1].detail, format!("{{\"command_id\":{old}}}"));
+}
+
+async fn commands_expire_also_where_no_source_is(site: Site) {
+    let opened = site.open_all().await;
+    let records = &opened.records;
+    assert_eq!(records.expire_commands().await.unwrap(), 0);
+    let old = records.ask(&command("old")).await.unwrap();
+    let young = records.ask(&command("young")).await.unwrap();
+    let mut raw = Raw::to(&site.url).await;
+    raw.run(&format!(
+        "UPDATE commands SET asked_at = asked_at - 61000 WHERE id = {old}"
+    ))
+    .await;
+    raw.close().await;
+    assert_eq!(records.expire_commands().await.unwrap(), 1);
+    assert_eq!(records.expire_commands().await.unwrap(), 0, "once");
+    let found = ended(&opened, "ann").await;
+    let said: Vec<_> = found.iter().map(|line| &*line.outcome).collect();
+    assert_eq!(said, ["no source took it within a minute"]);
+    let waiting = records.command(young).await.unwrap().unwrap();
+    assert_eq!(waiting.state, CommandState::Queued);
 }
 
 async fn the_queue_has_an_end(site: Site) {

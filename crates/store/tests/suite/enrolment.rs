@@ -87,7 +87,7 @@ async fn a_token_ends_by_use_by_time_and_by_revocation(site: Site) {
     let young = store.add_token(&future).await.unwrap();
     assert_eq!(young.expires_ms, future.expires_ms);
     assert_eq!(admit(applicant(3, 2, 3)).await, Verdict::Expired);
-    assert!(!store.token_valid(&[2; 32]).await.unwrap());
+    assert_eq!(store.valid_token(&[2; 32]).await.unwrap(), None);
     assert_eq!(admit(applicant(3, 3, 3)).await, ENROLLED);
 
     assert!(store.revoke_token(young.id).await.unwrap());

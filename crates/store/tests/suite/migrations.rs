@@ -8,8 +8,8 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, SqliteConnection};
 use store::{
-    Applicant, Batch, ChannelSettings, GapState, ReceiverEdit, Store, StoreError, Validators,
-    Verdict,
+    Applicant, Batch, ChannelSettings, GapState, PollRecord, ReceiverEdit, Store, StoreError,
+    Validators, Verdict,
 };
 use uuid::Uuid;
 
@@ -19,6 +19,7 @@ on_both! {
     a_database_of_version_1_is_brought_up_to_date_with_what_is_in_it,
     a_database_of_version_2_is_brought_up_to_date_with_what_is_in_it,
     a_database_of_version_3_is_brought_up_to_date_with_what_is_in_it,
+    a_database_of_version_4_is_brought_up_to_date_with_what_is_in_it,
     many_open_a_new_database_at_once,
     many_open_an_old_database_at_once,
     a_newer_database_is_refused_and_left_alone,
@@ -135,7 +136,10 @@ async fn is_version_1_brought_up_to_date(store: &Arc<dyn Store>) {
     assert_eq!(feed.validators, validators);
     let poll = feed.last_poll.clone().unwrap();
     assert_eq!((poll.at_ms, poll.detail.as_str()), (2000, "2 entries"));
-    assert_eq!((poll.interval_ms, poll.gone), (None, false));
+    assert_eq!(
+        (poll.interval_ms, poll.next_ms, poll.gone),
+        (None, None, false)
+    );
     let updates = store.updates("lore", 1, 9, 999).await.unwrap();
     let bytes: Vec<_> = updates.iter().map(|u| (u.seq, u.encoded[0])).collect();
     assert_eq!(bytes, [(1, 1), (2, 1), (3, 2)]);
@@ -283,6 +287,33 @@ async fn a_database_of_version_3_is_brought_up_to_date_with_what_is_in_it(site: 
     );
 }
 
+/// As version 3, and what came with version 4: a feed that rests, and somebody who may use the console.
+async fn a_database_of_version_4_is_brought_up_to_date_with_what_is_in_it(site: Site) {
+    version_1(&site).await;
+    let mut raw = Raw::to(&site.url).await;
+    raw.migrate_to(4).await;
+    raw.run(
+        "UPDATE feeds SET paused = TRUE;
+         INSERT INTO users (name, role, created_at) VALUES ('olga', 'operator', 1011);",
+    )
+    .await;
+    raw.close().await;
+    let opened = site.open_all().await;
+    is_version_1_brought_up_to_date(&opened.store).await;
+    let users = opened.accounts.users().await.unwrap();
+    assert_eq!((users.len(), users[0].name.as_str()), (1, "olga"));
+    let row = opened.store.feed("lore", URL).await.unwrap().unwrap();
+    assert!(row.paused);
+    let poll = PollRecord {
+        at_ms: 3000,
+        next_ms: Some(3_600_000),
+        ..row.last_poll.unwrap()
+    };
+    opened.store.record_poll("lore", URL, &poll).await.unwrap();
+    let row = opened.store.feed("lore", URL).await.unwrap().unwrap();
+    assert_eq!(row.last_poll, Some(poll));
+}
+
 async fn open_many(site: &Site) -> Vec<Arc<dyn Store>> {
     let opening: Vec<_> = (0..8)
         .map(|_| {
@@ -327,7 +358,9 @@ async fn a_newer_database_is_refused_and_left_alone(site: Site) {
         "{error:?}"
     );
     assert!(error.to_string().contains("upgrade the program"), "{error}");
-    assert_eq!(raw.count("SELECT COUNT(*) FROM _sqlx_migrations").await, 5);
+    let known = i64::try_from(SQLITE.iter().count()).unwrap();
+    let count = raw.count("SELECT COUNT(*) FROM _sqlx_migrations").await;
+    assert_eq!(count, known + 1);
     assert_eq!(raw.count("SELECT COUNT(*) FROM channels").await, 1);
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use store::{
-    ChannelRow, ChannelSettings, FeedSettings, GapRecord, GapState, Origin, PollRecord, Retention,
-    StoreError,
+    ChannelRow, ChannelSettings, FeedEdit, FeedSettings, GapRecord, GapState, Origin, PollRecord,
+    Retention, StoreError,
 };
 
 use crate::site::{Site, URL, draft, drafts, encode, etag, on_both, token};
@@ -14,6 +14,8 @@ on_both! {
     a_channel_is_made_changed_switched_off_and_removed,
     a_channel_is_added_once,
     a_feed_is_made_changed_and_switched_off_and_keeps_what_it_knows,
+    a_feed_is_added_once,
+    a_feed_is_changed_by_several_and_not_brought_back,
     polls_tell_intervals_moves_and_ends,
     gaps_are_recorded_and_change,
     the_version_grows_with_what_matters_and_nothing_else,
@@ -218,6 +220,108 @@ async fn a_feed_is_made_changed_and_switched_off_and_keeps_what_it_knows(site: S
     assert!(store.put_feed("nope", &one).await.is_err());
 }
 
+async fn a_feed_is_added_once(site: Site) {
+    let store = site.lore().await;
+    let url = "https://example.org/1";
+    // Of several at once one does, and what it says stays.
+    let tries: Vec<_> = (0..8)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            let settings = FeedSettings {
+                title: Some(format!("try {n}")),
+                ..feed(url)
+            };
+            tokio::spawn(async move { store.add_feed("lore", &settings).await.unwrap() })
+        })
+        .collect();
+    let mut added = Vec::new();
+    for one in tries {
+        added.extend(one.await.unwrap());
+    }
+    assert_eq!(added.len(), 1);
+    let row = store.feed("lore", url).await.unwrap().unwrap();
+    assert_eq!(row, added[0]);
+    assert!(row.active && !row.paused);
+    // One that was removed is there again, as a new one, and with what is known of it.
+    let validators = Some(&etag("1"));
+    let drafts = [draft("a", 1)];
+    let stored = store.append("lore", url, None, &drafts, validators, &encode);
+    stored.await.unwrap();
+    let records = site.open_all().await.records;
+    assert!(records.set_feed_paused("lore", url, true).await.unwrap());
+    let gone = PollRecord {
+        at_ms: 6000,
+        gone: true,
+        ..PollRecord::default()
+    };
+    store.record_poll("lore", url, &gone).await.unwrap();
+    assert_eq!(store.add_feed("lore", &feed(url)).await.unwrap(), None);
+    assert!(store.set_feed_active("lore", url, false).await.unwrap());
+    assert!(!records.set_feed_paused("lore", url, true).await.unwrap());
+    let version = store.version().await.unwrap();
+    let again = store.add_feed("lore", &feed(url)).await.unwrap().unwrap();
+    assert!(store.version().await.unwrap() > version);
+    assert_eq!((again.settings, again.active), (feed(url), true));
+    assert_eq!((again.gone_ms, again.paused), (None, false));
+    assert_eq!(again.validators, etag("1"));
+    let error = store.add_feed("nope", &feed(url)).await.unwrap_err();
+    assert!(
+        matches!(error, StoreError::UnknownChannel { .. }),
+        "{error}"
+    );
+    let long = format!("https://example.org/{}", "x".repeat(2048));
+    let error = store.add_feed("lore", &feed(&long)).await.unwrap_err();
+    assert!(matches!(error, StoreError::TooLong { .. }), "{error}");
+}
+
+async fn a_feed_is_changed_by_several_and_not_brought_back(site: Site) {
+    let store = site.lore().await;
+    let url = "https://example.org/1";
+    let one = FeedSettings {
+        origin: Origin::Managed,
+        ..feed(url)
+    };
+    store.put_feed("lore", &one).await.unwrap();
+    let title = FeedEdit {
+        title: Some("Other".to_owned()),
+        ..FeedEdit::default()
+    };
+    let times = FeedEdit {
+        min_interval_ms: Some(5_000),
+        max_interval_ms: Some(6_000),
+        ..FeedEdit::default()
+    };
+    let edit = async |edit: &FeedEdit| store.edit_feed("lore", url, edit).await.unwrap();
+    let (first, second) = tokio::join!(edit(&title), edit(&times));
+    assert!(first.is_some() && second.is_some());
+    let changed = FeedSettings {
+        title: Some("Other".to_owned()),
+        min_interval_ms: Some(5_000),
+        max_interval_ms: Some(6_000),
+        ..one.clone()
+    };
+    let row = store.feed("lore", url).await.unwrap().unwrap();
+    assert_eq!(row.settings, changed);
+    let version = store.version().await.unwrap();
+    let none = FeedEdit {
+        title: Some(String::new()),
+        ..FeedEdit::default()
+    };
+    assert_eq!(edit(&none).await.unwrap().settings.title, None);
+    assert!(store.version().await.unwrap() > version);
+    // Whoever removes it has the last word, and what is given by flags is changed there.
+    assert!(store.set_feed_active("lore", url, false).await.unwrap());
+    assert_eq!(edit(&title).await, None);
+    assert!(!store.feed("lore", url).await.unwrap().unwrap().active);
+    let flags = FeedSettings {
+        origin: Origin::Flags,
+        ..one
+    };
+    store.put_feed("lore", &flags).await.unwrap();
+    assert_eq!(edit(&title).await, None);
+    assert!(store.edit_feed("nope", url, &title).await.is_err());
+}
+
 async fn polls_tell_intervals_moves_and_ends(site: Site) {
     let store = site.lore().await;
     let url = "https://example.org/1";
@@ -227,6 +331,7 @@ async fn polls_tell_intervals_moves_and_ends(site: Site) {
         state: "ok".to_owned(),
         detail: "3 entries".to_owned(),
         interval_ms: Some(60_000),
+        next_ms: Some(3_605_000),
         moved_to: Some("https://example.net/1".to_owned()),
         gone: false,
     };
@@ -238,6 +343,7 @@ async fn polls_tell_intervals_moves_and_ends(site: Site) {
 
     let gone = PollRecord {
         at_ms: 6000,
+        next_ms: None,
         moved_to: None,
         gone: true,
         ..poll.clone()
@@ -250,6 +356,7 @@ async fn polls_tell_intervals_moves_and_ends(site: Site) {
     store.record_poll("lore", url, &later).await.unwrap();
     let row = store.feed("lore", url).await.unwrap().unwrap();
     assert_eq!(row.gone_ms, Some(6000), "since the first time");
+    assert_eq!(row.last_poll.unwrap().next_ms, None, "there is none");
     assert_eq!(row.moved_to, poll.moved_to, "what is not told stays");
     let row = store.put_feed("lore", &feed(url)).await.unwrap();
     assert_eq!(row.gone_ms, None, "who puts it again wants it polled");

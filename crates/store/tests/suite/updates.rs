@@ -172,8 +172,9 @@ async fn reopening_keeps_everything_and_channels_are_apart(site: Site) {
     assert_eq!(reopened.incarnation, lore.incarnation);
     assert_eq!(reopened.head, 1);
     assert_eq!(store.open_channel("news").await.unwrap().head, 1);
-    assert!(store.token_valid(&[5; 32]).await.unwrap());
-    assert!(!store.token_valid(&[6; 32]).await.unwrap());
+    let valid = store.valid_token(&[5; 32]).await.unwrap();
+    assert_eq!(valid, store.tokens().await.unwrap().pop());
+    assert_eq!(store.valid_token(&[6; 32]).await.unwrap(), None);
 
     let elsewhere = site.another();
     let other = elsewhere.lore().await;

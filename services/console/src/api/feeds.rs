@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::{FeedEvent, FeedRow, FeedSettings, NewCommand, Origin};
+use store::{FeedEdit, FeedEvent, FeedRow, FeedSettings, NewCommand, Origin};
 use url::Url;
 use utoipa::{IntoParams, ToSchema};
 
@@ -68,7 +68,7 @@ pub struct Feed {
     /// console).
     #[schema(pattern = "^(flags|managed)$")]
     pub origin: String,
-    /// What was seen last instead of a feed; null if nothing was.
+    /// The last change of its state, and what was seen then; null if none is known.
     pub seen: Option<FeedSight>,
 }
 
@@ -119,11 +119,13 @@ impl Feed {
         let poll = row.last_poll.as_ref();
         let key = (row.channel.clone(), settings.url.clone());
         let last = board.seen.get(&key);
-        let next = match (poll, row.interval_ms, row.paused, row.gone_ms) {
-            (Some(poll), Some(interval), false, None) => Some(poll.at_ms.saturating_add(interval)),
-            _ => None,
-        };
+        let due = poll.filter(|_| !row.paused && row.gone_ms.is_none());
         let state = state_of(row);
+        // Of those that are well, the source does not tell whether there is something new.
+        let told = match state {
+            "not-modified" => "ok",
+            other => other,
+        };
         Self {
             id: id_of(&row.channel, &settings.url),
             channel: row.channel.clone(),
@@ -132,10 +134,10 @@ impl Feed {
             state: state.to_owned(),
             detail: poll.map_or_else(String::new, |poll| poll.detail.clone()),
             since_ms: last
-                .filter(|last| last.state == state)
+                .filter(|last| last.state == told)
                 .map(|last| last.at_ms),
             last_poll_ms: poll.map(|poll| poll.at_ms),
-            next_poll_ms: next,
+            next_poll_ms: due.and_then(|poll| poll.next_ms),
             interval_ms: row.interval_ms,
             min_interval_ms: settings.min_interval_ms,
             max_interval_ms: settings.max_interval_ms,
@@ -203,7 +205,11 @@ pub(super) async fn find(site: &Site, id: &str) -> Result<FeedRow, Problem> {
     let rows = site.store.feeds(None).await?;
     rows.into_iter()
         .find(|row| row.active && id_of(&row.channel, &row.settings.url) == id)
-        .ok_or_else(|| Problem::not_found("there is no feed of that id"))
+        .ok_or_else(unknown)
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("there is no feed of that id")
 }
 
 /// One feed
@@ -279,10 +285,13 @@ async fn add(site: &Site, new: &NewFeed) -> Result<FeedRow, Problem> {
         let what = format!("there is no channel {:?}", new.channel);
         return Err(Problem::invalid("channel", what));
     }
+    let there = || {
+        let what = format!("channel {:?} has this feed already", new.channel);
+        Problem::conflict(what).of_field("url")
+    };
     let known = site.store.feed(&new.channel, &url).await?;
     if known.is_some_and(|row| row.active) {
-        let what = format!("channel {:?} has this feed already", new.channel);
-        return Err(Problem::conflict(what).of_field("url"));
+        return Err(there());
     }
     super::feed_test::check_name(site, &address).await?;
     let settings = FeedSettings {
@@ -294,7 +303,8 @@ async fn add(site: &Site, new: &NewFeed) -> Result<FeedRow, Problem> {
         title,
         origin: Origin::Managed,
     };
-    Ok(site.store.put_feed(&new.channel, &settings).await?)
+    let added = site.store.add_feed(&new.channel, &settings).await?;
+    added.ok_or_else(there)
 }
 
 /// A feed's address as it is shown, and as it is fetched from.
@@ -405,13 +415,24 @@ async fn edit(site: &Site, mut row: FeedRow, patch: &FeedPatch) -> Result<FeedRo
     }
     if settings != row.settings {
         managed(&row)?;
-        let paused = row.paused;
-        row = site.store.put_feed(&row.channel, &settings).await?;
-        row.paused = paused;
+        // It may have been changed or removed since it was read: only what is given is written.
+        let edit = FeedEdit {
+            title: patch
+                .title
+                .as_ref()
+                .map(|_| settings.title.unwrap_or_default()),
+            min_interval_ms: patch.min_interval_ms,
+            max_interval_ms: patch.max_interval_ms,
+        };
+        let (channel, url) = (&row.channel, &row.settings.url);
+        let changed = site.store.edit_feed(channel, url, &edit).await?;
+        row = changed.ok_or_else(unknown)?;
     }
     if let Some(paused) = patch.paused {
         let (channel, url) = (&row.channel, &row.settings.url);
-        site.records.set_feed_paused(channel, url, paused).await?;
+        if !site.records.set_feed_paused(channel, url, paused).await? {
+            return Err(unknown());
+        }
         row.paused = paused;
     }
     Ok(row)
@@ -485,7 +506,90 @@ pub async fn refresh_feed(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use futures_util::future::join_all;
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+    use crate::config::SiteSettings;
+    use crate::site::Parts;
+
+    const URL: &str = "https://example.org/feed";
+
+    /// A console of which nobody asks anything, with a channel; and where its database is.
+    async fn site() -> (tempfile::TempDir, Site) {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/console.db", folder.path().display());
+        let opened = store::open_all(&url).await.unwrap();
+        opened.store.open_channel("lore").await.unwrap();
+        let site = Site::new(Parts {
+            store: opened.store,
+            records: opened.records,
+            accounts: opened.accounts,
+            settings: SiteSettings::default(),
+            stop: CancellationToken::new(),
+        });
+        (folder, site)
+    }
+
+    fn new(title: &str) -> NewFeed {
+        NewFeed {
+            channel: "lore".to_owned(),
+            url: URL.to_owned(),
+            title: Some(title.to_owned()),
+            ..NewFeed::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn of_those_who_add_a_feed_at_once_one_does() {
+        let (_folder, site) = site().await;
+        let all: Vec<NewFeed> = (0..8).map(|n| new(&format!("title {n}"))).collect();
+        let done = join_all(all.iter().map(|new| add(&site, new))).await;
+        let (added, others): (Vec<_>, Vec<_>) = done.into_iter().partition(Result::is_ok);
+        assert_eq!(added.len(), 1);
+        let codes = others.into_iter().map(|done| done.unwrap_err().status);
+        assert!(codes.eq([409; 7]));
+        let row = site.store.feed("lore", URL).await.unwrap().unwrap();
+        assert_eq!(added.into_iter().next().unwrap().unwrap(), row);
+    }
+
+    /// Between reading and writing, others change and remove it.
+    #[tokio::test]
+    async fn who_changes_a_feed_undoes_nothing_of_others() {
+        let (_folder, site) = site().await;
+        let row = add(&site, &new("One")).await.unwrap();
+        let title = FeedPatch {
+            title: Some("Other".to_owned()),
+            ..FeedPatch::default()
+        };
+        let shortest = FeedPatch {
+            min_interval_ms: Some(7_000),
+            ..FeedPatch::default()
+        };
+        let pause = FeedPatch {
+            paused: Some(true),
+            ..FeedPatch::default()
+        };
+        for patch in [&title, &shortest] {
+            edit(&site, row.clone(), patch).await.unwrap();
+        }
+        let now = site.store.feed("lore", URL).await.unwrap().unwrap();
+        assert_eq!(now.settings.title.as_deref(), Some("Other"));
+        assert_eq!(now.settings.min_interval_ms, Some(7_000));
+        let off = site.store.set_feed_active("lore", URL, false).await;
+        assert!(off.unwrap());
+        for patch in [&title, &pause] {
+            let late = FeedPatch {
+                title: patch.title.as_ref().map(|_| "Late".to_owned()),
+                ..patch.clone()
+            };
+            let done = edit(&site, row.clone(), &late).await;
+            assert_eq!(done.unwrap_err().status, 404);
+        }
+        let now = site.store.feed("lore", URL).await.unwrap().unwrap();
+        assert!(!now.active && !now.paused);
+        assert_eq!(now.settings.title.as_deref(), Some("Other"));
+    }
 
     #[test]
     fn addresses_are_shown_without_their_passwords() {

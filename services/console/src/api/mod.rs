@@ -27,6 +27,7 @@ pub mod tokens;
 pub mod updates;
 pub mod users;
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -143,7 +144,7 @@ fn limit(given: Option<usize>, default: usize, most: usize) -> Result<usize, Pro
 }
 
 /// A cursor of a list that goes by numbers.
-fn number_cursor(given: Option<&str>) -> Result<Option<i64>, Problem> {
+fn number_cursor<N: FromStr>(given: Option<&str>) -> Result<Option<N>, Problem> {
     given.map(|cursor| cursor.parse()).transpose().map_err(|_| {
         Problem::malformed("cursor is not one of this list; begin without it").of_field("cursor")
     })

@@ -18,6 +18,10 @@ use crate::site::Site;
 /// So many moves are part of the overview.
 const MOVES: usize = 20;
 
+/// Whoever watches is told so often that nothing has changed, in milliseconds: how old what they see is
+/// is a part of it.
+const STILL_MS: u64 = 15_000;
+
 /// All that an operator asks first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Overview {
@@ -224,11 +228,11 @@ impl Overview {
         }
     }
 
-    /// Whether it says the same at another time.
+    /// Whether it says the same, at about the same time.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         // Without a copy of everything that is in it.
         let Self {
-            as_of_ms: _,
+            as_of_ms,
             database_ok,
             unknown_since_ms,
             source,
@@ -249,7 +253,12 @@ impl Overview {
             };
             *a == b
         };
-        *database_ok == other.database_ok
+        let same_time = match (as_of_ms, other.as_of_ms) {
+            (Some(one), Some(other)) => one.abs_diff(other) < STILL_MS,
+            (one, other) => *one == other,
+        };
+        same_time
+            && *database_ok == other.database_ok
             && *unknown_since_ms == other.unknown_since_ms
             && *source == same_source
             && *receivers == other.receivers

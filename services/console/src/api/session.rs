@@ -153,46 +153,56 @@ pub async fn sign_in(
         Some((user, stored)) => (Some(user), stored),
         None => (None, None),
     };
-    let fits = site.passwords.is(given.password, stored).await?;
+    let fits = site.passwords.is(given.password, stored.clone()).await?;
     let user = user.filter(|user| fits && user.disabled_ms.is_none());
-    let Some(user) = user else {
+    let answer = match user.zip(stored) {
+        Some((user, stored)) => begin(&site, &user, stored, &visitor).await?,
+        None => None,
+    };
+    let Some(answer) = answer else {
         site.metrics.sign_in("refused");
         note(&site, audit("refused")).await;
         return Err(Problem::refused("the name or the password is not right"));
     };
     site.limits.signed_in(&given.name, address);
-    let answer = begin(&site, &user, &visitor).await?;
     site.metrics.sign_in("ok");
     note(&site, audit("ok")).await;
     Ok(answer)
 }
 
-/// Begins a session.
+/// Begins a session, unless the password is another one by now, or its user is kept out: to look at it takes
+/// a while.
 async fn begin(
     site: &Site,
     user: &UserRow,
+    password: String,
     visitor: &Visitor,
-) -> Result<(HeaderMap, Json<SignedIn>), Problem> {
+) -> Result<Option<(HeaderMap, Json<SignedIn>)>, Problem> {
     let value = secret::new_secret()?;
     let csrf = secret::random()?;
     let ttl = MOST_SESSION;
-    site.accounts
+    let is_in = site
+        .accounts
         .add_web_session(&NewWebSession {
             hash: secret::hash(&value).ok_or_else(Problem::internal)?,
             user_id: user.id,
+            password,
             csrf: csrf.to_vec(),
             ttl_ms: i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX),
             address: visitor.client.ip.to_string(),
             agent: visitor.agent.clone(),
         })
         .await?;
+    if !is_in {
+        return Ok(None);
+    }
     let secure = site.is_secure(&visitor.client);
     let headers = with_cookie(&cookie::set(&value, secure, ttl.as_secs()))?;
     let signed_in = SignedIn {
         user: SessionUser::of(user),
         csrf: Some(secret::encode(&csrf)),
     };
-    Ok((headers, Json(signed_in)))
+    Ok(Some((headers, Json(signed_in))))
 }
 
 fn with_cookie(cookie: &str) -> Result<HeaderMap, Problem> {
@@ -279,12 +289,16 @@ pub async fn setup(
         .as_ref()
         .map_or_else(Problem::to_string, |_| "ok".to_owned());
     note(&site, audit(outcome)).await;
-    let (headers, signed_in) = begin(&site, &done?, &visitor).await?;
+    let (user, stored) = done?;
+    let (headers, signed_in) = begin(&site, &user, stored, &visitor)
+        .await?
+        .ok_or_else(|| Problem::refused("the first operator was changed meanwhile: sign in"))?;
     Ok((StatusCode::CREATED, headers, signed_in))
 }
 
-/// Makes the first operator, if that is still to be done and the link is the right one.
-async fn first_operator(site: &Site, given: FirstOperator) -> Result<UserRow, Problem> {
+/// Makes the first operator, if that is still to be done and the link is the right one; with the hash of
+/// the password.
+async fn first_operator(site: &Site, given: FirstOperator) -> Result<(UserRow, String), Problem> {
     let closed = || {
         Problem::conflict(
             "somebody is set up already: sign in, or add people with `flexfeed-console user add`",
@@ -307,12 +321,12 @@ async fn first_operator(site: &Site, given: FirstOperator) -> Result<UserRow, Pr
     let stored = site.passwords.hash(given.password).await?;
     let user = NewUser {
         name,
-        password: Some(stored),
+        password: Some(stored.clone()),
         role: Role::Operator,
         identity: None,
     };
     match site.accounts.finish_setup(&hash, &user).await? {
-        Setup::Done(user) => Ok(user),
+        Setup::Done(user) => Ok((user, stored)),
         Setup::WrongLink => Err(wrong()),
         Setup::Closed => Err(closed()),
     }

@@ -131,7 +131,11 @@ pub async fn create_api_token(
         .may_do(&site, Scope::Admin, "api-token.create", &new.name)
         .await?;
     let done = create(&site, &caller, &new).await;
-    let detail = serde_json::to_value(&new).unwrap_or_default();
+    let mut detail = serde_json::to_value(&new).unwrap_or_default();
+    if let (Ok(made), Some(members)) = (&done, detail.as_object_mut()) {
+        // What the log says of it later goes by its number.
+        members.insert("token_id".to_owned(), made.row.id.into());
+    }
     caller
         .note(&site, "api-token.create", &new.name, detail, &done)
         .await;

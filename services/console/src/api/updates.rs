@@ -141,8 +141,7 @@ pub async fn updates(
 ) -> Result<Json<Updates>, Problem> {
     caller.may(Scope::Read)?;
     let limit = super::limit(query.limit, 50, MOST)?;
-    let cursor = super::number_cursor(query.cursor.as_deref())?;
-    let cursor = cursor.and_then(|seq| u64::try_from(seq).ok());
+    let cursor: Option<u64> = super::number_cursor(query.cursor.as_deref())?;
     let before = cursor.or(query.before);
     if before.is_some_and(|before| i64::try_from(before).is_err()) {
         return Err(Problem::malformed("there is no such seq").of_field("before"));

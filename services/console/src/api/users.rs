@@ -145,9 +145,10 @@ pub async fn add_user(
     may_make_people(&site, &caller, "user.add", &new.name).await?;
     let (name, role) = (new.name.clone(), new.role);
     let done = add(&site, new).await;
-    caller
-        .note(&site, "user.add", name, json!({"role": role}), &done)
-        .await;
+    // What the log says of them later goes by their number.
+    let id = done.as_ref().ok().map(|row| row.id);
+    let detail = json!({"role": role, "user_id": id});
+    caller.note(&site, "user.add", name, detail, &done).await;
     done.map(|row| (StatusCode::CREATED, Json(User::of(row, &caller))))
 }
 
@@ -217,12 +218,13 @@ pub async fn edit_user(
     Body(patch): Body<UserPatch>,
 ) -> Result<Json<User>, Problem> {
     may_make_people(&site, &caller, "user.edit", &id.to_string()).await?;
-    let detail = json!({
+    let mut detail = json!({
         "role": patch.role,
         "disabled": patch.disabled,
         "password": patch.password.as_ref().map(|_| "changed"),
     });
     let done = edit(&site, id, patch).await;
+    detail["name"] = json!(done.as_ref().ok().map(|row| &row.name));
     caller
         .note(&site, "user.edit", id.to_string(), detail, &done)
         .await;

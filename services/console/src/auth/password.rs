@@ -107,6 +107,20 @@ impl Passwords {
         Ok(fits && known)
     }
 
+    /// Nobody has a turn as long as this is held.
+    #[cfg(test)]
+    pub(crate) async fn all_turns(&self) -> tokio::sync::OwnedSemaphorePermit {
+        let all = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
+        let turns = Arc::clone(&self.turns).acquire_many_owned(all).await;
+        turns.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// How many have a turn or wait for one.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

@@ -27,6 +27,10 @@ pub use query::{Filter, Order, Selection, Sort};
 pub use rung::Rung;
 pub use view::{Receiver, ReceiverChannel};
 
+/// Receivers that are not known yet, of which more is. They are few: a row that somebody had in hand when
+/// its turn was is read with the next change.
+const STRANGERS: usize = 1_000;
+
 /// One receiver with everything known of it.
 #[derive(Debug)]
 struct Entry {
@@ -43,6 +47,8 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Fleet {
     entries: HashMap<Uuid, Entry>,
+    /// How those get their channels who are not known yet.
+    strangers: HashMap<Uuid, Vec<State>>,
     heads: HashMap<Arc<str>, u64>,
     /// Channels of which there are states.
     named: HashSet<Arc<str>>,
@@ -94,20 +100,30 @@ impl Fleet {
                 entry.text = text;
             }
             None => {
+                let id = facts.id;
                 let entry = Entry {
                     states: Vec::new(),
                     key,
                     text,
                     facts,
                 };
-                self.entries.insert(entry.facts.id, entry);
+                self.entries.insert(id, entry);
+                for state in self.strangers.remove(&id).unwrap_or_default() {
+                    self.put_state(id, state);
+                }
             }
         }
     }
 
-    /// Takes in how a receiver gets a channel. Returns whether the receiver is known.
+    /// Takes in how a receiver gets a channel. Returns whether the receiver is known; if not, it is kept for
+    /// when it is.
     pub fn put_state(&mut self, id: Uuid, state: State) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else {
+            if self.strangers.len() < STRANGERS || self.strangers.contains_key(&id) {
+                let states = self.strangers.entry(id).or_default();
+                states.retain(|known| known.channel != state.channel);
+                states.push(state);
+            }
             return false;
         };
         self.version += 1;
@@ -130,6 +146,7 @@ impl Fleet {
 
     /// Forgets a receiver.
     pub fn remove(&mut self, id: Uuid) {
+        self.strangers.remove(&id);
         if self.entries.remove(&id).is_some() {
             self.version += 1;
         }

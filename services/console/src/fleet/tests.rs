@@ -108,6 +108,32 @@ fn who_is_not_connected_falls_behind_with_the_channel() {
     assert_eq!(fleet.receiver(id(1)).unwrap().behind_updates, Some(2));
 }
 
+/// What is written of a receiver may be read before the receiver itself.
+#[test]
+fn what_comes_before_a_receiver_is_kept_for_it() {
+    let mut fleet = fleet(0);
+    assert!(!fleet.put_state(id(1), state("lore", Rung::Unicast, 2)));
+    assert!(!fleet.put_state(id(1), state("lore", Rung::Amt, 3)));
+    assert!(!fleet.put_state(id(2), state("lore", Rung::Amt, 3)));
+    assert!(fleet.receiver(id(1)).is_none());
+    fleet.put_receiver(facts(1));
+    let shown = fleet.receiver(id(1)).unwrap();
+    assert_eq!((shown.rung, shown.behind_updates), (Rung::Amt, Some(3)));
+    // It is taken once, goes with who is forgotten, and has an end.
+    fleet.remove(id(1));
+    fleet.put_receiver(facts(1));
+    assert!(fleet.receiver(id(1)).unwrap().channels.is_empty());
+    fleet.remove(id(2));
+    fleet.put_receiver(facts(2));
+    assert!(fleet.receiver(id(2)).unwrap().channels.is_empty());
+    for number in 10..2_000 {
+        fleet.put_state(id(number), state("lore", Rung::Amt, 3));
+    }
+    assert_eq!(fleet.strangers.len(), STRANGERS);
+    fleet.clear();
+    assert!(fleet.strangers.is_empty());
+}
+
 #[test]
 fn who_is_away_is_not_behind() {
     let mut fleet = fleet(0);

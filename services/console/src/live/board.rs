@@ -121,11 +121,14 @@ impl Board {
             .collect();
         self.seen
             .retain(|(channel, url), _| there.contains(&(&**channel, &**url)));
-        if channels == self.channels && feeds == self.feeds {
+        // Those of a channel that was removed may come, or be read, after it was.
+        let before = self.pulses.len();
+        self.pulses.retain(|name, _| names.contains(&**name));
+        let are_fewer = self.pulses.len() < before;
+        if channels == self.channels && feeds == self.feeds && !are_fewer {
             return;
         }
         self.version += 1;
-        self.pulses.retain(|name, _| names.contains(&**name));
         self.channels = channels;
         self.feeds = feeds;
     }
@@ -218,5 +221,38 @@ mod tests {
         assert_eq!(board.seen.len(), 3);
         board.take_settings(vec![channel("news")], feeds());
         assert!(board.seen.is_empty(), "their channel is gone");
+    }
+
+    #[test]
+    fn totals_of_a_channel_go_with_it_also_where_they_come_late() {
+        let totals = |name: &str| Changes {
+            pulses: vec![PulseRow {
+                channel: name.to_owned(),
+                lag_updates: 812,
+                ..PulseRow::default()
+            }],
+            ..Changes::default()
+        };
+        let mut board = Board::default();
+        let known = |board: &Board| board.pulses.keys().cloned().collect::<Vec<_>>();
+        // What is read at the start, of a channel that was the only one.
+        board.take(&mut totals("old"), true);
+        let version = board.version;
+        board.take_settings(Vec::new(), Vec::new());
+        assert!(known(&board).is_empty());
+        assert!(board.version > version, "whoever watches is told");
+        // What its source wrote last, after the settings were read.
+        board.take_settings(vec![channel("lore")], Vec::new());
+        board.take(&mut totals("lore"), false);
+        board.take(&mut totals("old"), false);
+        board.take_settings(vec![channel("lore")], Vec::new());
+        assert_eq!(known(&board), ["lore"]);
+        let version = board.version;
+        board.take_settings(vec![channel("lore")], Vec::new());
+        assert_eq!(board.version, version, "nothing has changed");
+        // And after everything was read anew.
+        board.take(&mut totals("old"), true);
+        board.take_settings(vec![channel("lore")], Vec::new());
+        assert!(known(&board).is_empty());
     }
 }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::hub::{Hub, TopicKey, tell_all};
 use crate::api::events::Update;
+use crate::api::overview::Overview;
 use crate::config::SiteSettings;
 use crate::fleet::{Page, Place, Selection};
 use crate::site::{Parts, Site};
@@ -46,10 +47,8 @@ fn what_is_shown_is_found_out_while_others_begin() {
     assert_eq!(hub.topics(), 3);
 }
 
-/// Between two topics, everything else has its turn.
-#[tokio::test]
-async fn requests_go_on_while_it_is_told() {
-    const TOPICS: usize = 50;
+/// A console of which nobody asks anything, and where its database is.
+async fn empty() -> (tempfile::TempDir, Site) {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/console.db", folder.path().display());
     let opened = store::open_all(&url).await.unwrap();
@@ -60,6 +59,31 @@ async fn requests_go_on_while_it_is_told() {
         settings: SiteSettings::default(),
         stop: CancellationToken::new(),
     });
+    (folder, site)
+}
+
+/// Else a page that nothing happens on would say for hours how it was when something did.
+#[tokio::test]
+async fn that_nothing_has_changed_is_told_at_times() {
+    let (_folder, site) = empty().await;
+    let overview = site.overview();
+    let at = |ms: Option<i64>| Overview {
+        as_of_ms: ms,
+        ..overview.clone()
+    };
+    let told = at(Some(1_000_000));
+    assert!(told.is_like(&at(Some(1_014_000))), "not each second");
+    assert!(!told.is_like(&at(Some(1_015_000))));
+    assert!(!told.is_like(&at(Some(900_000))), "the clock was set back");
+    assert!(!at(None).is_like(&told), "now something is known");
+    assert!(at(None).is_like(&at(None)));
+}
+
+/// Between two topics, everything else has its turn.
+#[tokio::test]
+async fn requests_go_on_while_it_is_told() {
+    const TOPICS: usize = 50;
+    let (_folder, site) = empty().await;
     let topics: Vec<_> = (0..TOPICS)
         .zip(0..)
         .map(|(n, user)| site.hub.begin(key(n), user, Page::default).unwrap())

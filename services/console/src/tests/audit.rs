@@ -1,7 +1,8 @@
 //! The audit log: what fails is in it, and what became of what was asked.
 
 use serde_json::{Value, json};
-use store::{Fence, Holder, Leased};
+use sqlx::{Connection, PgConnection, SqliteConnection};
+use store::{Fence, Holder, Leased, NewCommand};
 
 use super::*;
 use crate::api::actions::action_of;
@@ -12,6 +13,8 @@ on_both! {
     what_is_not_there_or_cannot_be_is_noted,
     strangers_are_noted_where_they_come_in,
     what_became_of_a_command_is_noted,
+    what_nobody_carries_out_is_noted,
+    who_and_what_was_made_can_be_told_by_their_numbers,
 }
 
 /// The lines of an action, the newest first.
@@ -283,4 +286,69 @@ async fn what_became_of_a_command_is_noted(place: bench::Place) {
             }
         }
     }
+}
+
+/// Runs a statement on a database, whoever else uses it.
+async fn run(url: &str, sql: &'static str) {
+    if url.starts_with("postgres") {
+        let mut raw = PgConnection::connect(url).await.unwrap();
+        sqlx::query(sql).execute(&mut raw).await.unwrap();
+    } else {
+        let mut raw = SqliteConnection::connect(url).await.unwrap();
+        sqlx::query(sql).execute(&mut raw).await.unwrap();
+    }
+}
+
+/// There is no source that would, and nobody asks for anything else.
+async fn what_nobody_carries_out_is_noted(place: bench::Place) {
+    let opened = store::open_all(&place.url).await.unwrap();
+    let asked = NewCommand {
+        kind: "drain".to_owned(),
+        asked_by: "ann".to_owned(),
+        ..NewCommand::default()
+    };
+    opened.records.ask(&asked).await.unwrap();
+    let sql = "UPDATE commands SET asked_at = asked_at - 61000";
+    run(&place.url, sql).await;
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let began = std::time::Instant::now();
+    let line = loop {
+        if let Some(line) = lines(&operator, "source.drain").await.first() {
+            break line.clone();
+        }
+        assert!(began.elapsed().as_secs() < 30, "nobody notes it");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    assert_eq!(line["outcome"], "no source took it within a minute");
+    assert_eq!(line["actor"], "ann");
+}
+
+/// Their numbers are all that later lines say of them, and names are not unique for ever.
+async fn who_and_what_was_made_can_be_told_by_their_numbers(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let token = json!({"name": "backup", "scopes": ["read"]});
+    let path = "/api/v1/api-tokens";
+    let made = [
+        operator.post(path, &token).await.json(),
+        operator.post(path, &token).await.json(),
+    ];
+    let found = lines(&operator, "api-token.create").await;
+    for (made, line) in made.iter().zip(found.iter().rev()) {
+        assert_eq!(line["detail"]["token_id"], made["id"]);
+        assert_eq!(line["detail"]["scopes"], json!(["read"]));
+    }
+    let user = json!({"name": "ann", "password": bench::PASSWORD, "role": "viewer"});
+    let path = "/api/v1/users";
+    let ann = operator.post(path, &user).await.json();
+    operator.post(path, &user).await.is_problem(409, "conflict");
+    let found = lines(&operator, "user.add").await;
+    assert_eq!(found[1]["detail"]["user_id"], ann["id"]);
+    assert_eq!(found[0]["detail"]["user_id"], json!(null));
+    let own = format!("{path}/{}", ann["id"]);
+    operator.patch(&own, &json!({"role": "operator"})).await;
+    let found = lines(&operator, "user.edit").await;
+    assert_eq!(found[0]["detail"]["name"], "ann");
+    assert_eq!(found[0]["target"], ann["id"].to_string());
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 
 use serde_json::json;
+use store::{Batch, FeedEvent, PollRecord};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -32,6 +33,7 @@ pub(crate) fn lookup(
 
 on_both! {
     feeds_come_and_go,
+    a_feed_says_since_when_it_is_so_and_when_it_is_polled_next,
     private_networks_are_not_reached,
     names_of_private_networks_are_refused_at_once,
 }
@@ -119,6 +121,68 @@ async fn feeds_come_and_go(place: bench::Place) {
     let audit = operator.get("/api/v1/audit").await;
     assert!(!audit.body.contains("sesame"));
     assert!(audit.body.contains("feed.remove"));
+}
+
+async fn a_feed_says_since_when_it_is_so_and_when_it_is_polled_next(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    bench.populate().await;
+    let url = "https://example.org/f";
+    let body = json!({"channel": "lore", "url": url});
+    let made = operator.post("/api/v1/feeds", &body).await.json();
+    let own = format!("/api/v1/feeds/{}", made["id"].as_str().unwrap());
+    assert_eq!(made["next_poll_ms"], json!(null));
+    let poll = |state: &str| PollRecord {
+        at_ms: 1_000_000,
+        state: state.to_owned(),
+        interval_ms: Some(20_000),
+        next_ms: Some(1_900_000),
+        ..PollRecord::default()
+    };
+    let record = async |poll: &PollRecord| {
+        let done = bench.opened.store.record_poll("lore", url, poll).await;
+        done.unwrap();
+        operator.get(&own).await.json()
+    };
+    // While it fails, it is left alone for longer than it ordinarily is.
+    let failing = record(&poll("error")).await;
+    assert_eq!(
+        (&failing["interval_ms"], &failing["next_poll_ms"]),
+        (&json!(20_000), &json!(1_900_000))
+    );
+    assert_eq!(failing["since_ms"], json!(null));
+    // An older source does not say when.
+    let older = PollRecord {
+        next_ms: None,
+        ..poll("error")
+    };
+    assert_eq!(record(&older).await["next_poll_ms"], json!(null));
+    // It is well since then, whether there is something new at the moment or not.
+    let event = FeedEvent {
+        channel: "lore".to_owned(),
+        url: url.to_owned(),
+        at_ms: 900_000,
+        state: "ok".to_owned(),
+        ..FeedEvent::default()
+    };
+    bench
+        .write(Batch {
+            feed_events: vec![event],
+            ..Batch::default()
+        })
+        .await;
+    bench.until(|site| !site.board().seen.is_empty()).await;
+    for state in ["ok", "not-modified"] {
+        let well = record(&poll(state)).await;
+        assert_eq!(
+            (&well["state"], &well["since_ms"]),
+            (&json!(state), &json!(900_000))
+        );
+    }
+    let failing = record(&poll("challenged")).await;
+    assert_eq!(failing["since_ms"], json!(null), "nobody has said it yet");
+    let paused = operator.patch(&own, &json!({"paused": true})).await.json();
+    assert_eq!(paused["next_poll_ms"], json!(null));
 }
 
 async fn private_networks_are_not_reached(place: bench::Place) {

@@ -379,6 +379,10 @@ async fn updates_are_shown_with_how_far_they_got(place: bench::Place) {
         .json();
     assert_eq!(rest["items"].as_array().unwrap().len(), 3);
     assert!(rest["next_cursor"].is_null());
+    for none in ["-5", "x", "18446744073709551615"] {
+        let path = format!("/api/v1/updates?channel=lore&cursor={none}");
+        operator.get(&path).await.is_problem(400, "malformed");
+    }
     let one = operator.get("/api/v1/updates/lore/5").await.json();
     assert_eq!(one["content_type"], "html");
     assert_eq!(one["content"], "<script>alert(1)</script>");

@@ -1,7 +1,7 @@
 //! Signing in and out, the first operator, people.
 
 use serde_json::json;
-use store::Role;
+use store::{Role, UserEdit};
 use url::Url;
 
 use super::bench::PASSWORD;
@@ -12,6 +12,7 @@ use crate::setup;
 on_both! {
     the_first_operator_comes_by_the_link,
     a_session_begins_and_ends,
+    a_new_password_is_in_time_for_who_signs_in_with_the_old_one,
     guesses_run_out,
     tries_to_set_up_are_noted,
     people_come_and_go,
@@ -124,6 +125,34 @@ async fn a_session_begins_and_ends(place: bench::Place) {
             .await
             .is_problem(401, "signed-out");
     }
+}
+
+/// Looking at a password takes a while, and longer where many sign in.
+async fn a_new_password_is_in_time_for_who_signs_in_with_the_old_one(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    let vera = bench.add_user("vera", Role::Viewer).await;
+    let accounts = &bench.opened.accounts;
+    let (_, old) = accounts.user("vera").await.unwrap().unwrap();
+    // All places are taken until the password is another one.
+    let turns = bench.site.passwords.all_turns().await;
+    let nobody = bench.nobody();
+    let signing_in = tokio::spawn(async move {
+        let body = json!({"name": "vera", "password": PASSWORD});
+        nobody.post("/api/v1/session", &body).await
+    });
+    let site = &bench.site;
+    bench.until(|_| site.passwords.waiting() > 0).await;
+    let edit = UserEdit {
+        password: Some(crate::auth::password::hash("another good one").unwrap()),
+        ..UserEdit::default()
+    };
+    accounts.edit_user(vera, &edit).await.unwrap();
+    drop(turns);
+    let answer = signing_in.await.unwrap();
+    answer.is_problem(401, "refused");
+    assert_eq!(answer.header("set-cookie"), "");
+    let (_, new) = accounts.user("vera").await.unwrap().unwrap();
+    assert_ne!(old, new);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,12 @@
 //! From layers to settings.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use flexicast_tokio::receiver::{Relays, Verify};
+use service::ownership;
 use service::settings::{Environment, Layer, Layers, Origin, Problems, Taker, Value};
 use service::values::{count, size};
 
@@ -278,13 +279,23 @@ fn link(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Link> {
     }
 }
 
+/// What to say about a link file that cannot be read. The source makes it for its owner only, who often is
+/// somebody else than the one that the receiver runs as.
+fn unreadable(error: &FileError) -> String {
+    let mut text = format!("{error}; it should hold the enrolment link");
+    if error.source.kind() == io::ErrorKind::PermissionDenied {
+        text.push_str(&format!("; {}", ownership::remedy_to_read(&error.path)));
+    }
+    text
+}
+
 /// The first line that is neither empty nor a comment.
 fn read_link(path: &Path) -> Result<String, String> {
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(MAX_LINK_FILE + 1).read_to_end(&mut bytes))
         .map_err(FileError::of("read the link file", path))
-        .map_err(|error| format!("{error}; it should hold the enrolment link"))?;
+        .map_err(|error| unreadable(&error))?;
     let no_text = || format!("{} is no file with an enrolment link", path.display());
     if bytes.len() as u64 > MAX_LINK_FILE {
         return Err(no_text());
@@ -302,4 +313,32 @@ fn machine_name() -> String {
         .ok()
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| NAMELESS.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_read_the_link_is_told_what_would_help() {
+        let path = Path::new("/home/link");
+        let said = |kind: io::ErrorKind| {
+            let error = FileError::of("read the link file", path)(kind.into());
+            unreadable(&error)
+        };
+        let text = said(io::ErrorKind::PermissionDenied);
+        assert!(
+            text.contains("cannot read the link file /home/link"),
+            "{text}"
+        );
+        assert!(
+            text.contains("runs as uid ") && text.contains("chown "),
+            "{text}"
+        );
+        let text = said(io::ErrorKind::NotFound);
+        assert!(
+            text.ends_with("it should hold the enrolment link"),
+            "{text}"
+        );
+    }
 }

@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 use store::{Contents, Progress, RestoreReport, Store, StoreError};
 
-use super::database::FILE;
 use super::progress::with_progress;
 use super::text::count;
 use super::{Answer, Failure, when};
 use crate::config::Config;
+use crate::data::DATABASE;
 
 /// The folder's files hold secrets.
 const FOLDER_MODE: u32 = 0o700;
@@ -85,7 +85,7 @@ async fn fill(
                     folder.display()
                 ))
             })?;
-            store::restore_file(&folder.join(FILE), file, tell).await
+            store::restore_file(&folder.join(DATABASE), file, tell).await
         }
     };
     Ok(restored?)

@@ -98,8 +98,9 @@ pub struct NewToken {
     /// Admits to this channel only; may be repeated [default: all channels]
     #[arg(id = "to-channel", long = "channel", value_name = "NAME", value_parser = parse::channel)]
     pub channels: Vec<String>,
-    /// Puts the link into this file, for its owner only, instead of showing it; nothing is made if
-    /// a link is there that still says the same and whose token still admits somebody
+    /// Puts the link into this file, for its owner only, instead of showing it; no token is made if
+    /// a link is there whose token still admits to these channels: only what else it says is brought
+    /// up to date
     #[arg(long, value_name = "FILE")]
     pub link_file: Option<PathBuf>,
 }

@@ -6,9 +6,7 @@ use super::audit::Note;
 use super::progress::with_progress;
 use super::{Answer, Failure};
 use crate::config::Config;
-
-/// The file in the data folder, where no database is named.
-pub(super) const FILE: &str = "flexfeed.db";
+use crate::data::DATABASE;
 
 /// Opens the database, does something, notes what came of it if there is a `note`, and closes it.
 pub(super) async fn with_database<F>(
@@ -35,10 +33,10 @@ async fn open(config: &Config) -> Result<Opened, Failure> {
     let open = async {
         match &config.database_url {
             Some(url) => store::open_all(url).await,
-            None => store::open_file_all(&config.data.join(FILE)).await,
+            None => store::open_file_all(&config.data.join(DATABASE)).await,
         }
     };
-    let path = config.data.join(FILE);
+    let path = config.data.join(DATABASE);
     if config.database_url.is_none() && !path.exists() {
         return Err(Failure::other(format_args!(
             "there is no database in {}: name the source's data folder with --data, or its database \

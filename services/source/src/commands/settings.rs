@@ -8,6 +8,7 @@ use super::text::wrap;
 use super::when;
 use super::{Answer, Failure};
 use crate::config::{ChannelSettings, Config, Intervals, Place, Resolved, Shown};
+use crate::data::DATABASE;
 
 const COLUMNS: [Column; 3] = [words("SETTING", 12), words("VALUE", 20), words("FROM", 20)];
 
@@ -99,7 +100,7 @@ fn plan(config: &Config) -> String {
     let mut text = String::from("\n`run` would serve receivers on UDP ");
     let database = match &config.database_url {
         Some(_) => "the database that is given".to_owned(),
-        None => format!("{}/flexfeed.db", config.data.display()),
+        None => config.data.join(DATABASE).display().to_string(),
     };
     text.push_str(&format!(
         "{}, with {database}, and\nthe status pages on http://{}.\n",

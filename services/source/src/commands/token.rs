@@ -1,5 +1,6 @@
 //! `token …`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use data_encoding::BASE64URL_NOPAD;
@@ -66,9 +67,20 @@ async fn create(config: &Config, store: &dyn Store, new: &NewToken) -> Result<An
     let whereabouts = link::whereabouts(config)?;
     let with = |token: &str| link::link(token, &whereabouts.address, &whereabouts.pins, channels);
     if let Some(file) = &new.link_file
-        && let Some(link) = still_good(store, file, with).await?
+        && let Some((token, kept)) = still_good(store, file, new).await?
     {
-        let text = format!("{} has a link that is still good.", file.display());
+        let link = with(&token);
+        let shown = file.display();
+        let text = if link == kept {
+            format!("{shown} has a link that is still good.")
+        } else {
+            check_length(&link)?;
+            link::keep(file, &link)?;
+            format!(
+                "{shown} has a link whose token is still good; it was brought up to date. Receivers \
+                 that are admitted need it only where they are started with it again."
+            )
+        };
         let json = json!({"token": null, "link": link, "run": run_line(&link), "file": file});
         return Ok(Answer {
             changes_nothing: true,
@@ -77,12 +89,7 @@ async fn create(config: &Config, store: &dyn Store, new: &NewToken) -> Result<An
     }
     let token = BASE64URL_NOPAD.encode(&data::random()?);
     let link = with(&token);
-    if link.len() > MAX_LINK {
-        return Err(Failure::other(format_args!(
-            "the link would be longer than the {MAX_LINK} bytes that receivers read: name fewer \
-             channels with --channel"
-        )));
-    }
+    check_length(&link)?;
     let row = store
         .add_token(&store::NewToken {
             hash: token_hash(token.as_bytes()),
@@ -117,17 +124,30 @@ fn run_line(link: &str) -> String {
     format!("flexfeed-receiver '{link}'")
 }
 
-/// The link in a file, if it is what would be made now, but for the token, and that is good.
+fn check_length(link: &str) -> Result<(), Failure> {
+    if link.len() > MAX_LINK {
+        return Err(Failure::other(format_args!(
+            "the link would be longer than the {MAX_LINK} bytes that receivers read: name fewer \
+             channels with --channel"
+        )));
+    }
+    Ok(())
+}
+
+/// The token and the link in a file, if that token is still good and admits to the channels that are asked
+/// for. What else the link says may be another address, pin or list of all channels by now.
 async fn still_good(
     store: &dyn Store,
     file: &Path,
-    with: impl Fn(&str) -> String,
-) -> Result<Option<String>, Failure> {
+    new: &NewToken,
+) -> Result<Option<(String, String)>, Failure> {
     let Some((token, link)) = link::kept(file)? else {
         return Ok(None);
     };
-    let good = link == with(&token) && store.token_valid(&token_hash(token.as_bytes())).await?;
-    Ok(good.then_some(link))
+    let valid = store.valid_token(&token_hash(token.as_bytes())).await?;
+    let names = |channels: &[String]| channels.iter().cloned().collect::<BTreeSet<_>>();
+    let good = valid.is_some_and(|row| names(&row.channels) == names(&new.channels));
+    Ok(good.then_some((token, link)))
 }
 
 /// Whom it admits, in words.

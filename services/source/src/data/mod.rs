@@ -24,6 +24,9 @@ pub(crate) const PRIVATE: u32 = 0o600;
 /// For files that anybody may read who can enter the folder.
 pub(crate) const PUBLIC: u32 = 0o644;
 
+/// The database, where no other one is named.
+pub const DATABASE: &str = "flexfeed.db";
+
 /// A file of this kind is at most this long, in bytes; a longer one is something else.
 const MAX_FILE: u64 = 1 << 20;
 

@@ -15,7 +15,8 @@ use super::document::{Before, Document};
 use super::storing::Taken;
 use super::{Ended, FeedState, History, Ingest, PollReport, hooks, now_ms};
 
-/// An unchanged state of the feed is recorded in the store this often: each time is a write to disk.
+/// An unchanged state of the feed is recorded in the store this often: each time is a write to disk. One
+/// that holds for longer is recorded in any case, for whoever asks when the next poll is.
 const RECORD_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Entries that cannot be read are named in the log up to this many at a time.
@@ -341,6 +342,7 @@ impl Ingest {
         self.report(at_ms, state, &detail);
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let interval = ms(self.schedule.interval());
+        let next = (!gone).then(|| at_ms.saturating_add(ms(pause)));
         let pending = self.pending.entries();
         self.status.send_modify(|status| {
             status.state = state;
@@ -349,7 +351,7 @@ impl Ingest {
             if state.is_good() {
                 status.last_success_ms = Some(at_ms);
             }
-            status.next_poll_ms = (!gone).then(|| at_ms.saturating_add(ms(pause)));
+            status.next_poll_ms = next;
             status.interval_ms = Some(interval);
             status.pending = pending;
             if let Some(to) = &self.moving {
@@ -359,6 +361,7 @@ impl Ingest {
         let due = self.recorded.is_none_or(|(at, recorded)| {
             recorded.is_good() != state.is_good() || at.elapsed() >= RECORD_INTERVAL
         });
+        let due = due || pause >= RECORD_INTERVAL;
         let news = due || self.moving.is_some() || gone;
         if !news || self.storing.fails() {
             return false;
@@ -368,6 +371,7 @@ impl Ingest {
             state: state.word().to_owned(),
             detail,
             interval_ms: i64::try_from(interval).ok(),
+            next_ms: next.and_then(|next| i64::try_from(next).ok()),
             moved_to: self.moving.clone(),
             gone,
         };

@@ -10,6 +10,7 @@ mod clock;
 mod commands;
 mod feeds;
 mod fleet;
+mod hour;
 mod keeping;
 mod outbox;
 mod parts;

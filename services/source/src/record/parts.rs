@@ -7,9 +7,11 @@ use std::time::Duration;
 use store::{FeedEvent, Fence, Records, StateRow, StoreError};
 use thiserror::Error;
 use tokio::time::{Instant, timeout};
+use tracing::debug;
 use uuid::Uuid;
 
 use super::clock;
+use super::hour::LastHour;
 
 /// Rows in one part, at most and at least: after a part that took too long, the next one is smaller.
 const MOST: usize = 1_000;
@@ -62,6 +64,8 @@ pub struct TakingUp {
     states: Vec<StateRow>,
     are_states_whole: bool,
     events: Vec<FeedEvent>,
+    /// By channel.
+    hours: BTreeMap<String, LastHour>,
 }
 
 impl TakingUp {
@@ -73,6 +77,7 @@ impl TakingUp {
             states: Vec::new(),
             are_states_whole: false,
             events: Vec::new(),
+            hours: BTreeMap::new(),
         }
     }
 
@@ -110,17 +115,36 @@ impl TakingUp {
             let is_last = part.len() < rows;
             self.events.extend(part);
             if is_last {
-                return Ok(true);
+                break;
             }
             if begun.elapsed() >= LOOK {
                 return Ok(false);
             }
         }
+        for Fence { channel, .. } in &self.fences {
+            if self.hours.contains_key(channel) {
+                continue;
+            }
+            let asked = LastHour::read(records, channel, clock::now_ms());
+            let hour = match timeout(PATIENCE, asked).await {
+                Ok(Ok(hour)) => hour,
+                // Nothing else waits for a number that is right again in an hour.
+                failed => {
+                    debug!("it is not known how much of {channel} was published: {failed:?}");
+                    LastHour::default()
+                }
+            };
+            self.hours.insert(channel.clone(), hour);
+            if begun.elapsed() >= LOOK {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// Where everybody stood, and how feeds were, the oldest first.
-    pub fn taken(self) -> (Vec<StateRow>, Vec<FeedEvent>) {
-        (self.states, self.events)
+    /// Where everybody stood, how feeds were, the oldest first, and how much was published of each channel.
+    pub fn taken(self) -> (Vec<StateRow>, Vec<FeedEvent>, BTreeMap<String, LastHour>) {
+        (self.states, self.events, self.hours)
     }
 }
 

@@ -70,7 +70,7 @@ impl Progress {
             *self = Self::new(&self.channel, head, now_ms);
             return;
         }
-        // More than are followed are not even counted.
+        // More than are followed are not even looked at.
         let first = (self.head + 1).max(head.saturating_sub(FOLLOWED as u64 - 1));
         if first > self.head + 1 {
             self.open.clear();
@@ -141,14 +141,6 @@ impl Progress {
             open.map_or(begun_ms, |open| open.row.published_ms)
         };
         u64::try_from(now_ms.saturating_sub(since_ms)).unwrap_or(0)
-    }
-
-    /// How many were published since `from_ms`, of those that are followed.
-    pub fn since(&self, from_ms: i64) -> u64 {
-        let newest = self.open.iter().rev();
-        newest
-            .take_while(|open| open.row.published_ms >= from_ms)
-            .count() as u64
     }
 }
 

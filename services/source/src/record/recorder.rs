@@ -14,10 +14,11 @@ use uuid::Uuid;
 
 use super::feeds::Feeds;
 use super::fleet::Fleet;
+use super::hour::LastHour;
 use super::outbox::Outbox;
 use super::parts::{Knowing, TakingUp};
 use super::progress::Progress;
-use super::tallies::{Look, Tallies, an_hour_before};
+use super::tallies::{Look, Tallies};
 use super::{Parts, clock, fences};
 use crate::http::Sample;
 use crate::run::board::Phase;
@@ -57,6 +58,8 @@ pub struct Recorder {
     /// Connections that last, by the transport's numbers.
     sessions: BTreeMap<u64, SessionRow>,
     progress: BTreeMap<String, Progress>,
+    /// How many updates were published, by channel.
+    hours: BTreeMap<String, LastHour>,
     tallies: Tallies,
     feeds: Feeds,
     relays: BTreeMap<String, RelayView>,
@@ -85,6 +88,7 @@ impl Recorder {
             fleet: Fleet::default(),
             sessions: BTreeMap::new(),
             progress: BTreeMap::new(),
+            hours: BTreeMap::new(),
             tallies: Tallies::default(),
             feeds: Feeds::default(),
             relays: BTreeMap::new(),
@@ -116,7 +120,9 @@ impl Recorder {
                     self.follow().await;
                 }
                 Ok(()) = self.losses.changed() => self.lose("another source has taken over"),
-                Some(poll) = self.parts.polls.recv() => {
+                // As long as it is not said by which lease it is written, it stays where it is: there is
+                // a bound to that, and what finds no room is counted.
+                Some(poll) = self.parts.polls.recv(), if !self.is_beginning() => {
                     if !self.held.is_empty() {
                         self.feeds.polled(poll, &self.outbox);
                     }
@@ -134,6 +140,7 @@ impl Recorder {
         self.outbox.clear();
         self.held.clear();
         self.taking = None;
+        self.hours.clear();
         self.fleet.forget_written();
         self.pulsed.clear();
         self.relays.clear();
@@ -158,6 +165,8 @@ impl Recorder {
             return;
         }
         self.again = None;
+        let is_held = |name: &String| held.iter().any(|fence| fence.channel == *name);
+        self.hours.retain(|name, _| is_held(name));
         self.held.clone_from(&held);
         self.outbox.set_fences(held);
         self.say_info();
@@ -185,9 +194,12 @@ impl Recorder {
             }
         }
         self.fleet.forget_written();
-        let (states, events) = taking.taken();
+        let (states, events, hours) = taking.taken();
         self.fleet.know(states);
         self.feeds.know(events);
+        for (channel, hour) in hours {
+            self.hours.entry(channel).or_default().merge(hour);
+        }
         for session in self.sessions.values() {
             self.outbox.session(session.clone());
         }
@@ -196,9 +208,14 @@ impl Recorder {
         true
     }
 
+    /// Whether it will be recorded here, and is not yet.
+    fn is_beginning(&self) -> bool {
+        self.held.is_empty() && !fences(&self.parts.board).is_empty()
+    }
+
     /// Takes what has happened since the last time.
     async fn follow(&mut self) {
-        if self.held.is_empty() && !fences(&self.parts.board).is_empty() {
+        if self.is_beginning() {
             // The transport keeps it until it can be said by which lease it is written.
             return;
         }
@@ -359,6 +376,8 @@ impl Recorder {
             let new = || Progress::new(name, head, now_ms);
             let progress = self.progress.entry(name.clone()).or_insert_with(new);
             if head != progress.head() {
+                let hour = self.hours.entry(name.clone()).or_default();
+                hour.add(head.saturating_sub(progress.head()), now_ms);
                 progress.published(head, self.fleet.connected_to(name), now_ms);
             }
         }
@@ -397,7 +416,7 @@ impl Recorder {
                 head: channel.head,
                 bytes: channel.bytes,
             };
-            let hour = progress.since(an_hour_before(now_ms));
+            let hour = self.hours.get(name).map_or(0, |hour| hour.count(now_ms));
             let pulse = look.pulse(channel, hour, now_ms);
             let now = Instant::now();
             let is_news = self.pulsed.get(name).is_none_or(|(at, known)| {

@@ -10,8 +10,6 @@ use super::fleet::Tally;
 /// The step that is written; the store makes the larger ones.
 const STEP_MS: i64 = SampleRow::STEPS[0];
 
-const HOUR_MS: i64 = 3_600_000;
-
 /// What was counted of a channel, or of all together.
 #[derive(Debug, Default)]
 struct Counting {
@@ -71,11 +69,6 @@ impl Look {
             change: 0,
         }
     }
-}
-
-/// Since when updates count for those of the last hour.
-pub fn an_hour_before(now_ms: i64) -> i64 {
-    now_ms - HOUR_MS
 }
 
 impl Tallies {

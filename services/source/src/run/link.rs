@@ -43,7 +43,7 @@ impl Link {
         };
         let hash = token.hash();
         let mut is_revoked = false;
-        if !store.token_valid(&hash).await? {
+        if store.valid_token(&hash).await?.is_none() {
             // Before the link is written: one that is there works, unless somebody has revoked it.
             let row = store
                 .add_token(&NewToken {

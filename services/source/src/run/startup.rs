@@ -1,6 +1,7 @@
 //! What happens before anything is served: the database is there, and knows what was asked for.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -14,7 +15,7 @@ use tracing::{info, warn};
 
 use super::service;
 use crate::config::{self, Config};
-use crate::data::DataFolder;
+use crate::data::{DATABASE, DataFolder};
 
 /// A database that is not there yet is waited for at most so long: containers start in any order.
 const WAIT: Duration = Duration::from_secs(120);
@@ -32,10 +33,18 @@ const SAY: Duration = Duration::from_secs(10);
 pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<Opened> {
     let began = Instant::now();
     let mut said: Option<Instant> = None;
+    if let Some(path) = unused(config, folder) {
+        let path = path.display();
+        warn!(
+            "{path} is not used: another database is given to this source. Commands to which it is not \
+             given, too, take this one, and backups of it look as good as any: put it away, with what \
+             begins with its name (mv {path}* ELSEWHERE/)"
+        );
+    }
     loop {
         let opened = match &config.database_url {
             Some(url) => store::open_all(url).await,
-            None => store::open_file_all(&folder.file("flexfeed.db")).await,
+            None => store::open_file_all(&folder.file(DATABASE)).await,
         };
         let error = match opened {
             Ok(opened) => {
@@ -58,6 +67,15 @@ pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<O
         }
         sleep(AGAIN).await;
     }
+}
+
+/// The database in the data folder, if there is one and this source uses another.
+fn unused(config: &Config, folder: &DataFolder) -> Option<PathBuf> {
+    let url = config.database_url.as_deref()?;
+    let path = folder.file(DATABASE);
+    let there = path.canonicalize().ok()?;
+    let used = store::database_file(url).and_then(|file| file.canonicalize().ok());
+    (used != Some(there)).then_some(path)
 }
 
 /// For so long nobody else can take a channel that is being changed.

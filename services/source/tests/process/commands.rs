@@ -40,7 +40,44 @@ fn everything(site: &Site) {
     // And without a source.
     assert!(names(&site.json(&["channel", "list"])["channels"]).contains(&"news"));
     site.json(&["token", "create", "--label", "later"]);
+    links_in_files(site);
     what_is_changed_is_noted(site);
+}
+
+/// A token is made once: what else its link says changes with the source.
+fn links_in_files(site: &Site) {
+    let file = site.file("kept-link");
+    let create = |more: &[&str]| {
+        let keep = ["token", "create", "--link-file", file.to_str().unwrap()];
+        site.json(&[&keep, more].concat())
+    };
+    let count = || {
+        let list = site.json(&["token", "list"]);
+        list["tokens"].as_array().unwrap().len()
+    };
+    let token = |made: &Value| {
+        let link = made["link"].as_str().unwrap();
+        link.split(['/', '@']).nth(2).unwrap().to_owned()
+    };
+    let made = create(&[]);
+    assert!(made["token"]["id"].is_i64());
+    let before = count();
+    site.json(&["channel", "add", "kept", "--groups", ""]);
+    let pin = "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    let changed = create(&["--next-pin", pin]);
+    assert!(changed["token"].is_null(), "{changed}");
+    assert_eq!(token(&changed), token(&made));
+    let link = changed["link"].as_str().unwrap();
+    assert!(link.contains(pin) && link.contains("ch=kept"), "{link}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), link);
+    assert_eq!(count(), before, "the same token");
+    // One that admits to other channels is another one.
+    let other = create(&["--channel", "lore"]);
+    assert_eq!(other["token"]["channels"], json!(["lore"]));
+    let all = create(&[]);
+    assert_eq!(all["token"]["channels"], json!([]));
+    assert_eq!(count(), before + 2);
+    site.json(&["channel", "remove", "kept", "--yes"]);
 }
 
 fn what_is_changed_is_noted(site: &Site) {

@@ -148,6 +148,35 @@ fn a_new_database_in_an_old_folder_is_warned_about() {
     assert!(log.contains(WARNING), "{log}");
 }
 
+/// Whoever runs a command without being told of the other one finds that, and gets answers.
+#[test]
+fn a_database_that_lies_unused_is_warned_about() {
+    const WARNING: &str = "flexfeed.db is not used";
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let feed = Feed::with(1);
+    let begun = |database: Option<PathBuf>| {
+        let mut command = source(&data, &feed);
+        if let Some(file) = database {
+            command.arg("--database-url");
+            command.arg(format!("sqlite://{}", file.display()));
+        }
+        let (status, log, _) = Running::start(command).terminate();
+        assert_eq!(status.code(), Some(0), "{log}");
+        log
+    };
+    let other = folder.path().join("other.db");
+    assert!(!begun(Some(other.clone())).contains(WARNING));
+    assert!(!begun(None).contains(WARNING));
+    let log = begun(Some(other));
+    assert_eq!(log.matches(WARNING).count(), 1, "{log}");
+    let put_away = format!("mv {}* ", data.join("flexfeed.db").display());
+    assert!(log.contains(&put_away), "{log}");
+    // The same file by another name.
+    let log = begun(Some(data.join("../data/flexfeed.db")));
+    assert!(!log.contains(WARNING), "{log}");
+}
+
 #[test]
 fn garbage_on_the_quic_port_disturbs_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Programs that are let in.
 
 use super::user::read_user;
-use super::web_session::{SEEN, keep_user};
+use super::web_session::SEEN;
 use crate::StoreError;
 use crate::database::{Row, Session, sql, values};
 use crate::model::{ApiTokenRow, Hash, NewApiToken};
@@ -40,6 +40,20 @@ fn read_token(session: &Session, row: &Row) -> Result<ApiTokenRow, StoreError> {
         seen_ms: session.get(row, 12)?,
         revoked_ms: session.get(row, 13)?,
     })
+}
+
+/// Makes sure that there is such a user, and keeps it until the end of the transaction.
+async fn keep_user(session: &mut Session, id: i64) -> Result<(), StoreError> {
+    let row = session
+        .row(sql!("SELECT id FROM users WHERE id = $1" LOCK), values![id])
+        .await?;
+    match row {
+        Some(_) => Ok(()),
+        None => Err(StoreError::UnknownUser {
+            url: session.url.to_string(),
+            id,
+        }),
+    }
 }
 
 impl SqlStore {

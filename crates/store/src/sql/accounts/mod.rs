@@ -50,7 +50,7 @@ impl Accounts for SqlStore {
         self.use_setup(hash, user).await
     }
 
-    async fn add_web_session(&self, session: &NewWebSession) -> Result<(), StoreError> {
+    async fn add_web_session(&self, session: &NewWebSession) -> Result<bool, StoreError> {
         self.insert_web_session(session).await
     }
 

@@ -19,22 +19,26 @@ const MAX_CSRF: usize = 64;
 /// One that is busy again within this time is not written down again, in milliseconds.
 pub(super) const SEEN: i64 = 60_000;
 
-/// Makes sure that there is such a user, and keeps it until the end of the transaction.
-pub(super) async fn keep_user(session: &mut Session, id: i64) -> Result<(), StoreError> {
+/// Whether this is still the password of a user who is let in. If so, it stays that until the end of the
+/// transaction: whoever changes it waits, and then signs the browser out again.
+async fn keep_password(
+    session: &mut Session,
+    user_id: i64,
+    password: &str,
+) -> Result<bool, StoreError> {
     let row = session
-        .row(sql!("SELECT id FROM users WHERE id = $1" LOCK), values![id])
+        .row(
+            sql!(
+                "SELECT id FROM users WHERE id = $1 AND disabled_at IS NULL AND password = $2" LOCK
+            ),
+            values![user_id, password],
+        )
         .await?;
-    match row {
-        Some(_) => Ok(()),
-        None => Err(StoreError::UnknownUser {
-            url: session.url.to_string(),
-            id,
-        }),
-    }
+    Ok(row.is_some())
 }
 
 impl SqlStore {
-    pub(super) async fn insert_web_session(&self, new: &NewWebSession) -> Result<(), StoreError> {
+    pub(super) async fn insert_web_session(&self, new: &NewWebSession) -> Result<bool, StoreError> {
         if new.csrf.len() > MAX_CSRF {
             return Err(StoreError::TooLong {
                 what: "what a request has to bring along",
@@ -43,9 +47,9 @@ impl SqlStore {
             });
         }
         let mut session = self.database.write("sign a browser in").await?;
-        if let Err(error) = keep_user(&mut session, new.user_id).await {
+        if !keep_password(&mut session, new.user_id, &new.password).await? {
             session.rollback().await?;
-            return Err(error);
+            return Ok(false);
         }
         session
             .execute(
@@ -74,7 +78,8 @@ impl SqlStore {
                 values![new.user_id, &new.hash, MAX_SESSIONS - 1],
             )
             .await?;
-        session.commit().await
+        session.commit().await?;
+        Ok(true)
     }
 
     /// The browser, and for how many milliseconds it was not busy.

@@ -277,6 +277,25 @@ impl SqlStore {
         Ok(found.is_some())
     }
 
+    /// A reader looks first, for most of the time there is nothing open.
+    pub(super) async fn end_expired_commands(&self) -> Result<u64, StoreError> {
+        let mut session = self.database.read("look for commands").await?;
+        let open: i64 = session
+            .scalar(
+                sql!("SELECT COUNT(*) FROM commands WHERE state IN ('queued', 'taken')"),
+                values![],
+            )
+            .await?;
+        drop(session);
+        if open == 0 {
+            return Ok(0);
+        }
+        let mut session = self.database.write("let commands expire").await?;
+        let count = expire(&mut session).await?;
+        session.commit().await?;
+        Ok(count)
+    }
+
     pub(super) async fn find_command(&self, id: i64) -> Result<Option<Command>, StoreError> {
         let mut session = self.database.read("look up a command").await?;
         let row = session

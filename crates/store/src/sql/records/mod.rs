@@ -143,6 +143,10 @@ impl Records for SqlStore {
         self.end_command(id, outcome).await
     }
 
+    async fn expire_commands(&self) -> Result<u64, StoreError> {
+        self.end_expired_commands().await
+    }
+
     async fn command(&self, id: i64) -> Result<Option<Command>, StoreError> {
         self.find_command(id).await
     }

@@ -1,7 +1,6 @@
 //! Letting go of old records, in parts, between which others can write.
 
 use super::change::next_change;
-use super::command::expire;
 use crate::StoreError;
 use crate::database::{Sql, sql, values};
 use crate::model::SampleRow;
@@ -112,9 +111,7 @@ impl SqlStore {
         }
         all += self.delete_progress().await?;
         self.end_lost_sessions(now_ms).await?;
-        let mut session = self.database.write("let commands expire").await?;
-        expire(&mut session).await?;
-        session.commit().await?;
+        self.end_expired_commands().await?;
         Ok(all)
     }
 

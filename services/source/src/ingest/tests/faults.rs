@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::http::StatusCode;
 use store::{
     Applicant, BackupReport, Channel, ChannelRow, ChannelSettings, ChooseSettings, Draft,
-    EncodeUpdate, FeedRow, FeedSettings, GapRecord, Hash, Holder, Lease, Leased, NewToken,
-    ReceiverRow, Retention, StoredUpdate, TokenRow, Verdict,
+    EncodeUpdate, FeedEdit, FeedRow, FeedSettings, GapRecord, Hash, Holder, Lease, Leased,
+    NewToken, ReceiverRow, Retention, StoredUpdate, TokenRow, Verdict,
 };
 
 use super::feed_server::{Post, post};
@@ -121,6 +121,21 @@ impl Store for Faulty {
         settings: &FeedSettings,
     ) -> Result<FeedRow, StoreError> {
         self.inner.put_feed(channel, settings).await
+    }
+    async fn add_feed(
+        &self,
+        channel: &str,
+        settings: &FeedSettings,
+    ) -> Result<Option<FeedRow>, StoreError> {
+        self.inner.add_feed(channel, settings).await
+    }
+    async fn edit_feed(
+        &self,
+        channel: &str,
+        url: &str,
+        edit: &FeedEdit,
+    ) -> Result<Option<FeedRow>, StoreError> {
+        self.inner.edit_feed(channel, url, edit).await
     }
     async fn set_feed_active(
         &self,
@@ -264,8 +279,8 @@ impl Store for Faulty {
     async fn add_token(&self, token: &NewToken) -> Result<TokenRow, StoreError> {
         self.inner.add_token(token).await
     }
-    async fn token_valid(&self, hash: &Hash) -> Result<bool, StoreError> {
-        self.inner.token_valid(hash).await
+    async fn valid_token(&self, hash: &Hash) -> Result<Option<TokenRow>, StoreError> {
+        self.inner.valid_token(hash).await
     }
     async fn tokens(&self) -> Result<Vec<TokenRow>, StoreError> {
         self.inner.tokens().await

@@ -111,10 +111,52 @@ async fn a_server_that_asks_to_be_left_alone_is() {
     let (server, database) = (FeedServer::start().await, Database::new());
     server.give_document(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "".into());
     server.ask_to_wait("3600");
-    let mut life = Life::begin(&server, database.open().await).await;
+    let store = database.open().await;
+    let mut life = Life::begin(&server, Arc::clone(&store)).await;
     let status = life.state(FeedState::Error).await;
     let wait = status.next_poll_ms.unwrap() - status.last_poll_ms.unwrap();
     assert!((3_600_000..=4_000_000).contains(&wait), "{wait}");
     assert_eq!(server.requests(), 1);
+    // Who looks into the database knows it, too.
+    let row = recorded(&*store, &server, |poll| poll.next_ms.is_some()).await;
+    assert_eq!(
+        row.next_ms,
+        status.next_poll_ms.and_then(|ms| i64::try_from(ms).ok())
+    );
+    life.end().await;
+}
+
+/// What is recorded of the last poll, once that is as described.
+async fn recorded(
+    store: &dyn Store,
+    server: &FeedServer,
+    is: impl Fn(&PollRecord) -> bool,
+) -> PollRecord {
+    let began = Instant::now();
+    loop {
+        let row = store.feed(CHANNEL, &server.url()).await.unwrap();
+        let poll = row.and_then(|row| row.last_poll);
+        match poll {
+            Some(poll) if is(&poll) => return poll,
+            other => assert!(began.elapsed() < SOON, "not in time; there is {other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Nobody would tell until then that it waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_wait_is_recorded_also_soon_after_the_poll_before() {
+    let (server, database) = (FeedServer::start().await, Database::new());
+    let store = database.open().await;
+    server.give_document(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "".into());
+    let life = Life::begin(&server, Arc::clone(&store)).await;
+    recorded(&*store, &server, |poll| poll.state == "error").await;
+    server.ask_to_wait("3600");
+    let long = |poll: &PollRecord| {
+        let wait = poll.next_ms.map(|next| next - poll.at_ms);
+        wait.is_some_and(|wait| wait >= 3_600_000)
+    };
+    recorded(&*store, &server, long).await;
     life.end().await;
 }

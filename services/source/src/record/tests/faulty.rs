@@ -197,6 +197,9 @@ impl Records for Faulty {
     ) -> Result<bool, StoreError> {
         self.inner.finish_command(id, outcome).await
     }
+    async fn expire_commands(&self) -> Result<u64, StoreError> {
+        self.inner.expire_commands().await
+    }
     async fn command(&self, id: i64) -> Result<Option<Command>, StoreError> {
         self.inner.command(id).await
     }

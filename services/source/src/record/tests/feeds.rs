@@ -1,9 +1,45 @@
 //! Feeds, by the hour and by what changed.
 
 use super::CHANNEL;
+use super::faulty::Fault;
 use super::site::Site;
-use crate::ingest::FeedState::{Challenged, NotModified, Ok};
+use crate::ingest::FeedState::{self, Challenged, NotModified, Ok};
 use crate::ingest::PollReport;
+
+const URL: &str = "https://example.org/f";
+
+fn poll(state: FeedState, excerpt: Option<&str>) -> PollReport {
+    PollReport {
+        channel: CHANNEL.into(),
+        url: URL.into(),
+        at_ms: 7_200_000,
+        state,
+        detail: "as it was".into(),
+        entries: 2,
+        excerpt: excerpt.map(str::to_owned),
+    }
+}
+
+/// Feeds are polled at once, while it takes some seconds until what was before is taken up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn polls_that_end_before_it_is_recorded_are_kept() {
+    let site = Site::new().await;
+    site.records.set(Fault::Slow);
+    let source = site.source(1).await;
+    let first = poll(Challenged, Some("<h1>Are you human?"));
+    source.polls.send(first).await.unwrap();
+    site.until("its event", async |site| {
+        let records = &site.opened.records;
+        let events = records.feed_events(None, None, 10).await.unwrap();
+        events.iter().any(|event| event.excerpt.is_some())
+    })
+    .await;
+    let records = &site.opened.records;
+    let hours = records.feed_history(CHANNEL, URL, 0, i64::MAX);
+    let counts: Vec<_> = hours.await.unwrap().iter().map(|h| h.entries).collect();
+    assert_eq!(counts, [2]);
+    source.end().await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn feeds_are_recorded_by_the_hour_and_by_what_changed() {
@@ -12,15 +48,6 @@ async fn feeds_are_recorded_by_the_hour_and_by_what_changed() {
     source.made.connect(0);
     site.until("it records", async |site| site.states().await.len() == 1)
         .await;
-    let poll = |state, excerpt: Option<&str>| PollReport {
-        channel: CHANNEL.into(),
-        url: "https://example.org/f".into(),
-        at_ms: 7_200_000,
-        state,
-        detail: "as it was".into(),
-        entries: 2,
-        excerpt: excerpt.map(str::to_owned),
-    };
     for poll in [
         poll(Ok, None),
         poll(NotModified, None),
@@ -30,7 +57,7 @@ async fn feeds_are_recorded_by_the_hour_and_by_what_changed() {
     ] {
         source.polls.send(poll).await.unwrap();
     }
-    let url = "https://example.org/f";
+    let url = URL;
     site.until("two events", async |site| {
         let asked = site
             .opened

@@ -1,8 +1,47 @@
 //! Updates, and who has them.
 
+use store::{Batch, SampleRow};
+
 use super::CHANNEL;
 use super::made::id;
 use super::site::Site;
+use crate::record::clock;
+
+/// What was published before this source began is of the last hour, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_hour_goes_on_with_the_next_source() {
+    let site = Site::new().await;
+    let step_ms = SampleRow::STEPS[0];
+    let sample = |age_ms: i64, updates| {
+        let at_ms = clock::now_ms() - age_ms;
+        SampleRow {
+            channel: CHANNEL.into(),
+            step_ms,
+            at_ms: at_ms - at_ms.rem_euclid(step_ms),
+            weight: 1,
+            updates,
+            ..SampleRow::default()
+        }
+    };
+    let batch = Batch {
+        samples: vec![sample(4_000_000, 9), sample(600_000, 5_000)],
+        ..Batch::default()
+    };
+    site.opened.records.write(&batch).await.unwrap();
+    let source = site.source(1).await;
+    let says = async |wanted: u64| {
+        site.until("so many in an hour", async |site| {
+            let pulses = site.opened.records.snapshot().await.unwrap().pulses;
+            pulses.iter().any(|pulse| pulse.updates_per_hour == wanted)
+        })
+        .await;
+    };
+    says(5_000).await;
+    // More than are followed.
+    source.made.seen.lock().unwrap().head = 5_004;
+    says(10_004).await;
+    source.end().await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn updates_and_who_has_them_are_followed() {
