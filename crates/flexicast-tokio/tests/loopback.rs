@@ -305,8 +305,8 @@ async fn a_source_that_was_away_itself_blames_nobody() {
     config.heartbeat = Duration::from_secs(3);
     let store = site.store.clone();
     let (ready, told) = tokio::sync::oneshot::channel();
-    let (stall, mut stalls) = tokio::sync::mpsc::unbounded_channel();
-    let (begun, mut beginnings) = tokio::sync::mpsc::unbounded_channel();
+    let (stall, mut stalls) = tokio::sync::mpsc::channel(1);
+    let (begun, mut beginnings) = tokio::sync::mpsc::channel(1);
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -317,7 +317,11 @@ async fn a_source_that_was_away_itself_blames_nobody() {
             let _ = ready.send((source.handle(), source.local_addr()));
             let stalling = async {
                 while let Some(span) = stalls.recv().await {
-                    let _ = begun.send(());
+                    let _ = begun.send(()).await;
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "to stop the worker is the point"
+                    )]
                     std::thread::sleep(span);
                 }
             };
@@ -332,7 +336,7 @@ async fn a_source_that_was_away_itself_blames_nobody() {
         site.publish(&handle, 5).await;
         // The packets are out, and not all of them can have been answered.
         tokio::time::sleep(Duration::from_millis(10)).await;
-        stall.send(Duration::from_millis(2_500)).unwrap();
+        stall.send(Duration::from_millis(2_500)).await.unwrap();
         beginnings.recv().await.unwrap();
         probe.until_seq(round * 5).await;
         let status = handle.status().await.unwrap();
