@@ -131,7 +131,7 @@ describe("without a mouse", () => {
         }
         await page.keyboard.press("Escape");
         await dialog.waitFor({ state: "detached" });
-        await expect.poll(() => focused(page), `${address}: the focus returns`).toBe(name);
+        await expect.poll(async () => `${address}: ${await focused(page)}`).toBe(`${address}: ${name}`);
         await page.evaluate(() => (document.activeElement as HTMLElement).blur());
       }
     }
@@ -146,6 +146,8 @@ describe("without a mouse", () => {
     await visit(page, `${mock.url}/settings/tokens`);
     await tabTo(page, "Revoke");
     await page.keyboard.press("Enter");
+    // Keys that come before the dialog is there are the page's.
+    await page.getByRole("dialog").waitFor();
     await tabTo(page, "Revoke");
     await page.keyboard.press("Enter");
     await page.getByText("grafana was revoked.").waitFor();
