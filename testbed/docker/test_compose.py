@@ -146,7 +146,7 @@ class Project:
             print(self.compose("ps", "-a", check=False))
             print(self.compose("logs", "--tail", "15", check=False))
         # As the documents say it.
-        line = re.search(r"^    docker compose (.* down -v)$", document("install.md", "Docker Compose"), re.M)
+        line = re.search(r"^    docker compose (.* down -v .*)$", document("install.md", "Docker Compose"), re.M)
         self.compose(*line.group(1).split(), "--timeout", "10", check=False)
         self.feed.close()
         if not kind and (left := self.left()):

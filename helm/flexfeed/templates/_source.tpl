@@ -52,7 +52,13 @@
 {{- define "flexfeed.relaysSaid" -}}
 {{- $settings := default dict .Values.source.settings -}}
 {{- if hasKey $settings "amt_relay" -}}
-{{- if regexMatch "^$|=(127\\.|localhost|\\[::1\\])" (include "flexfeed.text" $settings.amt_relay) }}yes{{ end -}}
+{{- $text := include "flexfeed.text" $settings.amt_relay -}}
+{{- $said := regexMatch "^$|=(127\\.|localhost|\\[::1\\])" $text -}}
+{{- range prepend (default list .Values.relay.addresses) (default "" .Values.publicAddress) -}}
+{{- $host := include "flexfeed.host" . -}}
+{{- if and $host (contains $host $text) }}{{ $said = true }}{{ end -}}
+{{- end -}}
+{{- if $said }}yes{{ end -}}
 {{- end -}}
 {{- end -}}
 
