@@ -278,6 +278,9 @@ class Reach(unittest.TestCase):
                 if "host" not in one["readinessProbe"].get("httpGet", {})
             }
             self.assertEqual({one["name"] for pod in asked for one in pod["spec"]["containers"]}, programs - {"postgres"}, path.name)
+            for pod in asked:
+                # What Helm does not wait for, as pods of a DaemonSet, is asked again, but not for ever.
+                self.assertEqual((pod["spec"]["restartPolicy"], pod["spec"]["activeDeadlineSeconds"]), ("OnFailure", 90), path.name)
             for one in (one for pod in asked for one in pod["spec"]["containers"]):
                 self.assertEqual(one["command"][-2], "--at", "only this takes a Service's name")
                 name, port = re.fullmatch(r"([-a-z0-9]+):(\d+)", one["command"][-1]).groups()

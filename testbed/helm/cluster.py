@@ -23,6 +23,7 @@ SABOTAGE = {
     "unhealthy": ("installs", {"source": {"settings": {"drain_time": "nonsense"}}}, ""),
     "unrestricted": ("installs", {"source": {"hostNetwork": True}}, ""),
     "no-console": ("answers", {"console": {"enabled": False}}, ""),
+    "leads-anywhere": ("keeps_console", {}, "leads-anywhere"),
     "no-relay": ("climbs", {"relay": {"enabled": False}, "source": {"service": {"relayNodePort": None}}}, ""),
     "forgets-certificate": ("survives_source", {"source": {"persistence": {"enabled": False}}}, ""),
     "forgets-database": ("survives_database", {"database": {"bundled": {"persistence": {"enabled": False}}}}, ""),

@@ -90,6 +90,20 @@ class Single:
             raise Failed("the console prints no link for the first operator")
         wait("the console", lambda: self.cluster.page("flexfeed-console", 80, "/readyz"), 60)
 
+    def keeps_console(self):
+        """An upgrade to a console whose image is not there takes no request away from the one that answers, and a rollback undoes it."""
+        missing = {"image": {"digests": {"console": f"sha256:{'0' * 64}"}}}
+        self.cluster.install(RELEASE, merged(self.values(), missing), verb="upgrade", waits=False)
+        if self.trick == "leads-anywhere":
+            self.cluster.kubectl("patch", "service", "flexfeed-console", "-p", '{"spec": {"publishNotReadyAddresses": true}}')
+        wait("a console without an image", self._stuck_console, 60)
+        # Where requests go there as well, it gets about each second one.
+        for _ in range(20):
+            self.cluster.page("flexfeed-console", 80, "/healthz")
+        self.cluster.helm("rollback", RELEASE, "--wait", "--timeout", self.patience)
+        wait("the end of it", lambda: not self._stuck_console(), 60)
+        self.cluster.page("flexfeed-console", 80, "/readyz")
+
     def climbs(self):
         """A receiver outside of the cluster is on the rung amt by the relay's port of the node, and gets what comes."""
         link = self._link("outside")
@@ -162,7 +176,7 @@ class Single:
         self._all_there()
 
     def receives_inside(self):
-        """The line of the console: a release with a receiver alone, in another namespace, is on the rung amt as well."""
+        """The line of the console: a release with a receiver alone, in another namespace, is on the rung amt as well. Its Service can go and come."""
         inside = Cluster(f"{self.namespace}-receiver")
         try:
             self._volumes("data-flexfeed-receiver-receiver-0", cluster=inside)
@@ -181,6 +195,13 @@ class Single:
                 return '"rung":"amt"' in text.replace(" ", "")
 
             wait("the receiver inside on amt", on_amt, 90)
+            for served in (False, True):
+                switch = ["--set", f"receiver.service.enabled={str(served).lower()}"]
+                inside.install("flexfeed-receiver", values, *lines, *switch, verb="upgrade", patience=self.patience)
+                services = [one["metadata"]["name"] for one in inside.get("services")]
+                if services != ["flexfeed-receiver-receiver"] * served:
+                    raise Failed(f"receiver.service.enabled={served}: the Services are {services}")
+            wait("the receiver inside by its new Service", on_amt, 90)
         finally:
             if not self.options.keep:
                 inside.remove()
@@ -199,8 +220,8 @@ class Single:
         self._all_there()
 
     STAGES = (
-        installs, answers, climbs, survives_source, survives_relay, survives_crash, survives_database, refuses_password,
-        upgrades, receives_inside, leaves,
+        installs, answers, keeps_console, climbs, survives_source, survives_relay, survives_crash, survives_database,
+        refuses_password, upgrades, receives_inside, leaves,
     )
 
     # --- what they are made of
@@ -229,6 +250,14 @@ class Single:
         before = self.cluster.get("pod", pod)["metadata"]["uid"]
         self.cluster.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
         wait(f"another {pod}", lambda: self.cluster.ready(pod, before), 180)
+
+    def _stuck_console(self):
+        """The pod of a console that is in the network, but whose image is not there."""
+        for pod in self.cluster.get("pods", None, "-l", "app.kubernetes.io/component=console"):
+            states = pod["status"].get("containerStatuses", [])
+            if pod["status"].get("podIP") and any("Image" in one["state"].get("waiting", {}).get("reason", "") for one in states):
+                return pod["metadata"]["name"]
+        return None
 
     def _restarts(self, container):
         states = self.cluster.get("pod", "flexfeed-source-0")["status"]["containerStatuses"]
