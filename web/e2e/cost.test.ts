@@ -4,11 +4,12 @@ import { expect, it } from "vitest";
 import { startMock } from "../mock/server.mjs";
 import { launch, open } from "./browser";
 
-// The figure is printed below: 0.05 is what it should be. A slow machine shows a multiple of it, and a page that draws 5,000 rows each second takes a whole core.
-const MOST_SHARE = 0.25;
+const MOST_SHARE = 0.05;
 const SECONDS = 20;
+/** A page that costs too much does so each time; a machine that is busy with something else does not. */
+const TRIES = 3;
 
-it.each(["/", "/receivers"])("takes a small part of a core: %s", async (address) => {
+it.each(["/", "/receivers"])("takes at most a twentieth of a core: %s", async (address) => {
   const mock = await startMock({ receivers: 5000, dist: fileURLToPath(new URL("../dist", import.meta.url)), signedIn: true });
   const browser = await launch();
   try {
@@ -22,14 +23,18 @@ it.each(["/", "/receivers"])("takes a small part of a core: %s", async (address)
       const { metrics } = await client.send("Performance.getMetrics");
       return Object.fromEntries(metrics.map((one) => [one.name, one.value]));
     };
-    const before = await read();
-    const begun = performance.now();
-    await page.waitForTimeout(SECONDS * 1000);
-    const after = await read();
-    const seconds = (performance.now() - begun) / 1000;
-    const share = ((after.TaskDuration ?? 0) - (before.TaskDuration ?? 0)) / seconds;
-    const nodes = after.Nodes ?? 0;
-    console.log(`web_page_core_share ${address} ${share.toFixed(4)} (script ${(((after.ScriptDuration ?? 0) - (before.ScriptDuration ?? 0)) / seconds).toFixed(4)}, layout ${(((after.LayoutDuration ?? 0) - (before.LayoutDuration ?? 0)) / seconds).toFixed(4)}, heap ${((after.JSHeapUsedSize ?? 0) / 1e6).toFixed(1)} MB, ${nodes} nodes)`);
+    let share = 1;
+    let nodes = 0;
+    for (let tried = 0; tried < TRIES && share >= MOST_SHARE; tried += 1) {
+      const before = await read();
+      const begun = performance.now();
+      await page.waitForTimeout(SECONDS * 1000);
+      const after = await read();
+      const seconds = (performance.now() - begun) / 1000;
+      share = ((after.TaskDuration ?? 0) - (before.TaskDuration ?? 0)) / seconds;
+      nodes = after.Nodes ?? 0;
+      console.log(`web_page_core_share ${address} ${share.toFixed(4)} (script ${(((after.ScriptDuration ?? 0) - (before.ScriptDuration ?? 0)) / seconds).toFixed(4)}, layout ${(((after.LayoutDuration ?? 0) - (before.LayoutDuration ?? 0)) / seconds).toFixed(4)}, heap ${((after.JSHeapUsedSize ?? 0) / 1e6).toFixed(1)} MB, ${nodes} nodes)`);
+    }
     expect(share).toBeGreaterThan(0);
     expect(share).toBeLessThan(MOST_SHARE);
     expect(nodes).toBeLessThan(20_000);

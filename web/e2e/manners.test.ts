@@ -61,9 +61,13 @@ describe("nothing blinks", () => {
     const mock = await start({ receivers: 500 });
     mock.world.movesPerTick = 8;
     const { page, context } = await open(browser, { motion });
-    for (const address of ["/", "/receivers", "/feeds"]) {
+    // What is drawn first is no jump: each page is looked at from when all of its parts are there.
+    const parts = { "/": ["canvas", '[data-testid="moves"] li'], "/receivers": ["[data-receiver]"], "/feeds": ["[data-feed]"] };
+    for (const [address, wanted] of Object.entries(parts)) {
       await visit(page, mock.url + address);
       await page.locator('[data-live="live"]').waitFor();
+      for (const part of wanted) await page.locator(part).first().waitFor();
+      if (address === "/") await expect.poll(() => page.locator("canvas").count()).toBe(2);
       await page.waitForTimeout(1500);
       const seen = await page.evaluate(async () => {
         let shifted = 0;
@@ -276,16 +280,20 @@ describe("long lists", () => {
       await page.getByRole("searchbox").fill("nothing is called like this");
       await page.getByText("Nothing fits").waitFor();
     }
-    // Each second brings something; what it takes is no more than a few frames, also where a frame takes long. Drawing all of it anew takes more than a core.
+    // Each second brings something; what it takes is no more than a few frames. A machine that is busy with something else gets three tries.
     await visit(page, `${mock.url}/feeds?state=trouble`);
     await page.locator("[data-feed]").first().waitFor();
     expect(await page.locator('[data-feed]:not([data-state="error"], [data-state="challenged"])').count()).toBe(0);
     const client = await page.context().newCDPSession(page);
     await client.send("Performance.enable", { timeDomain: "threadTicks" });
     const work = async () => (await client.send("Performance.getMetrics")).metrics.find((one) => one.name === "TaskDuration")!.value;
-    const before = await work();
-    await page.waitForTimeout(8000);
-    expect((await work()) - before).toBeLessThan(0.5 * 8);
+    let share = 1;
+    for (let tried = 0; tried < 3 && share >= 0.15; tried += 1) {
+      const before = await work();
+      await page.waitForTimeout(8000);
+      share = ((await work()) - before) / 8;
+    }
+    expect(share).toBeLessThan(0.15);
     expect(faults).toEqual([]);
     await context.close();
     await mock.close();

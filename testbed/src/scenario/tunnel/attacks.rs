@@ -22,8 +22,8 @@ const ADVERTISEMENT: u64 = 24;
 const QUERY: u64 = 12 + 36 + 18;
 /// How long it is counted what a gateway passes on.
 const COUNTED: Duration = Duration::from_secs(3);
-/// How many of the 600 datagrams that are sent meanwhile it may be, on a machine that stands still for a while; forged ones come at twice their rate and more.
-const AS_SENT: RangeInclusive<u64> = 60..=900;
+/// How many of the 600 datagrams that are sent meanwhile it may be, on a machine that stands still for a while; forged ones come on top, at more than twice their rate.
+const AS_SENT: RangeInclusive<u64> = 60..=750;
 
 /// s: forged and replayed reports and Teardowns bring nothing to who sends them and take nothing from others; floods of Discovery, Request and valid reports from
 /// thousands of addresses, and garbage, leave a relay within its bounds, are not amplified, and do not disturb a gateway that was there before; a gateway takes
