@@ -91,5 +91,5 @@ test_docker() {
 	fi
 	find_compose
 	step 'Testing images and compose on a Docker engine'
-	(cd "$root/testbed/docker" && PYTHONDONTWRITEBYTECODE=1 python3 -m run "$@")
+	(cd "$root/testbed/docker" && FLEXFEED_UNSTABLE="$target/unstable.txt" PYTHONDONTWRITEBYTECODE=1 python3 -m run "$@")
 }

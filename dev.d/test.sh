@@ -4,7 +4,7 @@
 # shellcheck disable=SC2016 # what the stand-ins expand, they expand when they run
 set -eu
 # What the caller requires is about this machine, not about those that are made up here.
-unset FLEXFEED_REQUIRE_PEERS
+unset FLEXFEED_REQUIRE_PEERS FLEXFEED_STRICT
 
 source_root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
 work=$(mktemp -d)
@@ -143,7 +143,7 @@ dev_at_terminal() {
 }
 
 on_machine() {
-	env -i ${FLEXFEED_REQUIRE_PEERS:+"FLEXFEED_REQUIRE_PEERS=$FLEXFEED_REQUIRE_PEERS"} HOME="$machine/home" PATH="$machine/bin" TMPDIR="$machine/tmp" SHELL=/bin/sh DEMO_SECONDS=3 \
+	env -i ${FLEXFEED_REQUIRE_PEERS:+"FLEXFEED_REQUIRE_PEERS=$FLEXFEED_REQUIRE_PEERS"} ${FLEXFEED_STRICT:+"FLEXFEED_STRICT=$FLEXFEED_STRICT"} HOME="$machine/home" PATH="$machine/bin" TMPDIR="$machine/tmp" SHELL=/bin/sh DEMO_SECONDS=3 \
 		CARGO_TARGET_DIR="$machine/target dir" FLEXFEED_DEV_SYSROOT="$machine/root" "$@"
 }
 
@@ -668,6 +668,92 @@ says 'no number'
 echo 'exit 1' >"$clone/services/console/fuzz-api.sh"
 dev api
 ends 1
+
+# --- all tests: programs are built beside what needs none, and what fails is tried once more
+machine
+# shellcheck disable=SC2086 # a list
+install $all_build $all_network $all_database $all_web
+for program in awk nice tail tee tr; do ln -s "$(command -v "$program")" "$machine/bin/$program"; done
+mkdir -p "$clone/testbed/packaging" "$machine/target dir/tools/bin"
+mv "$clone/dev.d/test.sh" "$clone/kept"
+echo 'echo ./dev was tested' >"$clone/dev.d/test.sh"
+stand_in amt ''
+mv "$machine/bin/amt" "$machine/target dir/tools/bin/amt"
+stand_in python3 ''
+stand_in rustc 'echo "rustc 1.94.0 (0123456789 2026-01-01)"'
+echo 'echo "fuzzed"' >"$clone/services/console/fuzz-api.sh"
+# tested FIRST SECOND: what cargo test does at its two tries.
+tested() {
+	stand_in cargo "case \$* in
+--version) echo 'cargo 1.94.0 (0123456789 2026-01-01)' ;;
+build*) sleep 0.3; echo it is built ;;
+*--exact*) $2 ;;
+test*) $1 ;;
+esac"
+}
+# failed PROGRAMS FAILED NAME...: what that looks like.
+failed() {
+	programs=$1 how_many=$2
+	shift 2
+	printf 'printf "%%s\\n" "running 9 tests" "" "failures:" "" "---- a::b stdout ----" "    nonsense" "" "" "failures:"; '
+	for name in "$@"; do printf 'echo "    %s"; ' "$name"; done
+	printf 'printf "%%s\\n" "" "test result: FAILED. 5 passed; %s failed; 0 ignored" "" "error: %s target failed:" "    \\`-p x --lib\\`"; exit 101' "$how_many" "$programs"
+}
+tested 'echo all is well' 'exit 1'
+dev test
+ends 0
+says './dev was tested' 'it is built' 'all is well'
+says_not 'once more' 'UNSTABLE'
+called 'cargo build --locked --workspace --bins --tests'
+called 'cargo test --locked --workspace --no-fail-fast --'
+tested "$(failed 1 2 a::b c::d)" 'echo "test a::b ... ok"; echo "test c::d ... ok"'
+dev test
+ends 0
+says 'once more what failed: a::b c::d' '!!! UNSTABLE' '!!!   a::b' '!!!   c::d'
+called 'cargo test --locked --workspace --lib --bins --tests -- --exact --test-threads=1 a::b c::d'
+doing='./dev test, with two unstable tests,'
+checks=$((checks + 1))
+[ "$(cat "$machine/target dir/unstable.txt")" = "$(printf 'a::b\nc::d')" ] || wrong 'did not list them'
+FLEXFEED_STRICT=1
+export FLEXFEED_STRICT
+dev test
+unset FLEXFEED_STRICT
+ends 101
+says_not 'once more'
+tested "$(failed 1 1 a::b)" 'echo "test a::b ... FAILED"; exit 101'
+dev test
+ends 1
+says 'test a::b ... FAILED' 'failed twice'
+says_not 'UNSTABLE'
+doing='./dev test, where one fails twice,'
+checks=$((checks + 1))
+[ ! -e "$machine/target dir/unstable.txt" ] || wrong 'kept an old list'
+# One that is not found again has not passed.
+tested "$(failed 1 1 a::b)" 'echo "test result: ok. 0 passed"'
+dev test
+ends 1
+says '0 were found again'
+# Four are too many; one that is not named, and a program that ended early, might be anything.
+for output in "$(failed 1 4 a b c d)" "$(failed 1 2 a::b)" "$(failed 2 1 a::b)" 'echo "error: could not compile"; exit 101'; do
+	tested "$output" 'echo "test a::b ... ok"; echo "test c ... ok"; echo "test d ... ok"; echo "test a ... ok"'
+	dev test
+	ends 101
+	says_not 'once more'
+done
+# A build that fails is the end, and what it said is shown; one that is not needed any more does not go on.
+stand_in cargo '[ "$1" = --version ] || { echo "error: no such crate"; exit 101; }'
+dev test
+ends 101
+says 'error: no such crate'
+called_not 'cargo test'
+stand_in cargo '[ "$1" = --version ] || { echo $$ >'"'$machine/pid'"'; exec sleep 60; }'
+stand_in npm '[ "$3" != e2e ] || { until [ -s '"'$machine/pid'"' ]; do sleep 0.05; done; exit 3; }'
+dev test
+ends 3
+doing='./dev test, whose browser tests fail,'
+checks=$((checks + 1))
+! kill -0 "$(cat "$machine/pid")" 2>/dev/null || wrong 'left the build running'
+mv "$clone/kept" "$clone/dev.d/test.sh"
 
 # --- nothing is left behind
 doing='all of the above'

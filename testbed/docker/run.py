@@ -1,10 +1,19 @@
-"""Runs the tests of this folder, all or those that are named: python3 -m run [test_ladder[.Killed[.test_nothing_is_lost]]] …"""
+"""Runs the tests of this folder, all or those that are named: python3 -m run [test_ladder[.Killed[.test_nothing_is_lost]]] …
 
+They work against the clock, with an engine that is not ours: up to UNSTABLE_MOST that fail are tried once more (not with
+FLEXFEED_STRICT=1). What fails twice has failed; what failed once is listed.
+"""
+
+import os
+import re
 import sys
 import time
 import unittest
 
 import engine
+
+
+UNSTABLE_MOST = 2
 
 
 class Result(unittest.TextTestResult):
@@ -19,6 +28,34 @@ class Result(unittest.TextTestResult):
         super().addSuccess(test)
 
 
+def name(test):
+    """How a test that failed is called; that of the class or module whose preparation failed."""
+    prepared = re.fullmatch(r"(?:setUp|tearDown)(?:Class|Module) \((.*)\)", test.id())
+    return prepared.group(1) if prepared else test.id()
+
+
+def run(suite):
+    return unittest.TextTestRunner(verbosity=2, failfast=False, resultclass=Result).run(suite)
+
+
+def again(done, loader):
+    """Whether all that failed pass at a second try."""
+    names = sorted({name(test) for test, _ in done.failures + done.errors})
+    if os.environ.get("FLEXFEED_STRICT") or not 1 <= len(names) <= UNSTABLE_MOST:
+        return False
+    print(f"\nTrying once more what failed: {' '.join(names)}\n", file=sys.stderr, flush=True)
+    second = run(loader.loadTestsFromNames(names))
+    if not second.wasSuccessful() or second.testsRun < len(names) or second.skipped:
+        return False
+    print("\n!!! UNSTABLE: these failed at first and passed at the second try. That is a defect:", file=sys.stderr)
+    for each in names:
+        print(f"!!!   {each}", file=sys.stderr)
+    if "FLEXFEED_UNSTABLE" in os.environ:
+        with open(os.environ["FLEXFEED_UNSTABLE"], "a", encoding="utf-8") as listed:
+            listed.writelines(f"{each}\n" for each in names)
+    return True
+
+
 def main():
     """The exit code."""
     loader = unittest.TestLoader()
@@ -27,10 +64,11 @@ def main():
     else:
         suite = loader.discover(".", "test_*.py")
     try:
-        done = unittest.TextTestRunner(verbosity=2, failfast=False, resultclass=Result).run(suite)
+        done = run(suite)
+        good = done.testsRun and (done.wasSuccessful() or again(done, loader))
     finally:
         engine.clean()
-    return 0 if done.wasSuccessful() and done.testsRun else 1
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
