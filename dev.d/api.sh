@@ -14,7 +14,7 @@ find_schemathesis() {
 	step "Getting schemathesis, which fuzzes the API, into $place"
 	rm -rf "$place"
 	python3 -m venv "$place" &&
-		"$place/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$wanted" &&
+		thrice "$place/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$wanted" &&
 		cp "$wanted" "$place/installed.txt"
 }
 

@@ -110,11 +110,12 @@ install_packages() {
 		give_up
 	fi
 	step "Installing with apt:$packages"
-	as_root apt-get -o Acquire::Retries=3 update ||
+	thrice as_root apt-get -o Acquire::Retries=3 update ||
 		say 'dev: the package lists could not be renewed; trying with those that are here.'
 	# Unquoted: one argument per name.
 	# shellcheck disable=SC2086
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 install -y --no-install-recommends $packages ||
+	# The machine may be installing something by itself.
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=600 install -y --no-install-recommends $packages ||
 		fail 1 'apt-get could not install the packages; what it says above has the reason'
 }
 

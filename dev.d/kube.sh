@@ -42,7 +42,7 @@ look_for_chart() {
 find_helm() {
 	! has_helm || return 0
 	step "Building Helm $helm_version into $target/tools (once; some minutes)"
-	(cd / && CGO_ENABLED=0 GOBIN="$target/tools/bin" go install -trimpath -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=v$helm_version" \
+	(cd / && thrice env CGO_ENABLED=0 GOBIN="$target/tools/bin" go install -trimpath -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=v$helm_version" \
 		"helm.sh/helm/v3/cmd/helm@v$helm_version") || fail 1 'Helm could not be built; the reason is above'
 	has_helm || fail 1 "$target/tools/bin/helm was built and does not work"
 }
@@ -53,7 +53,7 @@ find_validator() {
 	[ "$("$python" -c 'import importlib.metadata as m; print(m.version("kubernetes-validate"))' 2>/dev/null)" != "$validate_version" ] || return 0
 	step "Getting the schemas of Kubernetes, into $target/tools/python"
 	if ! python3 -m venv "$target/tools/python" ||
-		! "$target/tools/python/bin/pip" install --quiet --disable-pip-version-check "kubernetes-validate==$validate_version" pyyaml jsonschema; then
+		! thrice "$target/tools/python/bin/pip" install --quiet --disable-pip-version-check "kubernetes-validate==$validate_version" pyyaml jsonschema; then
 		fail 1 'Python could not get kubernetes-validate; the reason is above'
 	fi
 }
@@ -66,7 +66,7 @@ find_definitions() {
 			folder=${definition#*@}
 			folder=${folder#*/}
 			module=${definition%"/$folder"}
-			place=$(cd / && go mod download -json "$module" 2>/dev/null | sed -n 's/^[[:space:]]*"Dir": "\(.*\)",*$/\1/p')
+			place=$(cd / && thrice go mod download -json "$module" | sed -n 's/^[[:space:]]*"Dir": "\(.*\)",*$/\1/p')
 			[ -z "$place" ] || FLEXFEED_CRDS=$FLEXFEED_CRDS${FLEXFEED_CRDS:+:}$place/$folder
 		done
 	fi

@@ -28,7 +28,7 @@ web_packages() {
 	installed=$root/web/node_modules/.flexfeed-lock.json
 	[ "$(cat "$root/web/package-lock.json")" != "$(cat "$installed" 2>/dev/null)" ] || return 0
 	step 'Getting what the dashboard is built with'
-	(cd "$root/web" && npm ci --no-audit --no-fund)
+	(cd "$root/web" && thrice npm ci --no-audit --no-fund)
 	cp "$root/web/package-lock.json" "$installed"
 }
 

@@ -32,7 +32,7 @@ echo 'an operator for tests' >"$folder/password"
 pid=$!
 
 base=
-for _ in $(seq 1 100); do
+for _ in $(seq 1 1200); do
 	base=$(sed -n 's/.*the console is at \(http:[^"]*\)\/".*/\1/p' "$folder/log" | head -n 1)
 	[ -z "$base" ] || break
 	kill -0 "$pid" 2>/dev/null || break
