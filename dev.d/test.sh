@@ -733,9 +733,9 @@ tested "$(failed 1 1 a::b)" 'echo "test result: ok. 0 passed"'
 dev test
 ends 1
 says '0 were found again'
-# Four are too many; one that is not named, and a program that ended early, might be anything.
-for output in "$(failed 1 4 a b c d)" "$(failed 1 2 a::b)" "$(failed 2 1 a::b)" 'echo "error: could not compile"; exit 101'; do
-	tested "$output" 'echo "test a::b ... ok"; echo "test c ... ok"; echo "test d ... ok"; echo "test a ... ok"'
+# Six are too many; one that is not named, and a program that ended early, might be anything.
+for output in "$(failed 1 6 a b c d e f)" "$(failed 1 2 a::b)" "$(failed 2 1 a::b)" 'echo "error: could not compile"; exit 101'; do
+	tested "$output" 'echo "test a::b ... ok"; echo "test c ... ok"; echo "test d ... ok"; echo "test a ... ok"; echo "test e ... ok"; echo "test f ... ok"'
 	dev test
 	ends 101
 	says_not 'once more'
