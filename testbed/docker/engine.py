@@ -1,5 +1,6 @@
 """Docker, as the tests use it: by its command line, and with everything that they make named after the run."""
 
+import http.client
 import json
 import os
 import subprocess
@@ -10,6 +11,9 @@ RUN = f"fft{os.getpid()}"
 PREFIX = os.environ.get("FLEXFEED_IMAGE_PREFIX", "flexfeed")
 TAG = os.environ.get("FLEXFEED_TAG", "latest")
 
+
+# What is raised while something is only beginning, or ends in the middle of an answer.
+NOT_YET = (OSError, ValueError, KeyError, IndexError, StopIteration, http.client.HTTPException, subprocess.TimeoutExpired)
 
 # Whether what is not here must not be left out of the tests.
 COMPLETE = bool(os.environ.get("FLEXFEED_REQUIRE_PEERS"))
@@ -52,7 +56,7 @@ def wait(what, look, seconds=60.0):
             found = look()
             if found:
                 return found
-        except (OSError, ValueError, KeyError, Failed, subprocess.TimeoutExpired) as error:
+        except (*NOT_YET, Failed) as error:
             last = error
         if time.monotonic() > end:
             raise TooLate(f"within {seconds:g} s not: {what}" + (f" ({last})" if last else ""))

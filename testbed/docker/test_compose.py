@@ -248,12 +248,12 @@ class Up(unittest.TestCase):
                 90,
             )
             # The dashboard says that one feed's server wants to know whether a person asks; the other one flows.
-            states = wait(
-                "both feeds polled",
-                lambda: (now := self.states(console)) and "pending" not in now.values() and now,
+            # A poll that took too long is made again.
+            wait(
+                "one feed challenged, the other one well",
+                lambda: (now := self.states(console))["news"] == "challenged" and now["lore"] in ("ok", "not-modified"),
+                180,
             )
-            self.assertEqual(states["news"], "challenged")
-            self.assertIn(states["lore"], ("ok", "not-modified"))
             wait("all entries at both", lambda: all(has_all(project, p) for p in (project.a, project.b)))
             with self.line_of_the_dashboard(project, console) as outside:
                 self.killed_in_turn(project, console, outside)
@@ -299,12 +299,12 @@ class Up(unittest.TestCase):
         afterwards does not say any more what was before."""
         project.feed.add(30)
         ports = (project.a, project.b, outside)
-        wait(f"all entries at all three after {after}", lambda: all(has_all(project, port) for port in ports), 120)
-        wait(f"all three on amt after {after}", lambda: all(rung(port) == "amt" for port in ports), 120)
+        wait(f"all entries at all three after {after}", lambda: all(has_all(project, port) for port in ports), 300)
+        wait(f"all three on amt after {after}", lambda: all(rung(port) == "amt" for port in ports), 300)
         wait(
             f"all three on amt in the dashboard after {after}",
             lambda: [console.rungs().get(name) for name in ("receiver-a", "receiver-b", "by-line")] == ["amt"] * 3,
-            60,
+            300,
         )
 
     def killed_in_turn(self, project, console, outside):
@@ -329,8 +329,8 @@ class Up(unittest.TestCase):
             self.all_is_well(project, console, outside, "a restart of both")
         if RESTART_ENGINE:
             # As after a restart of the machine: all at once, and nobody looks who needs whom.
-            subprocess.run(RESTART_ENGINE, shell=True, check=True, timeout=120)
-            wait("the engine answers", lambda: docker("version"))
+            subprocess.run(RESTART_ENGINE, shell=True, check=True, timeout=600)
+            wait("the engine answers", lambda: docker("version"), 300)
             self.all_is_well(project, console, outside, "a restart of the engine")
 
     def restored(self, project):

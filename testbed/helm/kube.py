@@ -29,7 +29,7 @@ def wait(what, look, seconds, every=0.5):
             found = look()
             if found:
                 return found
-        except (Failed, OSError, KeyError, IndexError, ValueError) as error:
+        except (Failed, OSError, KeyError, IndexError, ValueError, StopIteration, subprocess.TimeoutExpired) as error:
             last = error
         if time.monotonic() > until:
             raise Failed(f"{what}: not within {seconds} s{f' ({last})' if last else ''}")

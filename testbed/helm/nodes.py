@@ -39,7 +39,9 @@ class Nodes(Single):
     def answers(self):
         """`helm test` is content, and the relay's metrics answer at the node's port."""
         self.cluster.helm("test", RELEASE, "--timeout", "2m")
-        if "flexfeed_relay_gateways" not in self.cluster.page("flexfeed-relay", 8091, "/metrics"):
+        # What is ready is led to a little later.
+        seen = wait("the relay's metrics", lambda: self.cluster.page("flexfeed-relay", 8091, "/metrics"), 60)
+        if "flexfeed_relay_gateways" not in seen:
             raise Failed("the relay's metrics do not answer")
 
     def end(self):
