@@ -4,5 +4,5 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   plugins: [svelte()],
   resolve: { conditions: ["browser"] },
-  test: { include: ["src/**/*.test.ts", "mock/**/*.test.ts"], environment: "jsdom" },
+  test: { include: ["src/**/*.test.ts", "mock/**/*.test.ts"], environment: "jsdom", testTimeout: 60_000, hookTimeout: 120_000 },
 });

@@ -5,9 +5,9 @@ export default defineConfig({
     include: ["e2e/**/*.test.ts"],
     environment: "node",
     fileParallelism: false,
-    testTimeout: 120_000,
+    testTimeout: 300_000,
     // The default is one second, which a busy machine may take for anything.
-    expect: { poll: { timeout: 30_000, interval: 100 } },
+    expect: { poll: { timeout: 60_000, interval: 100 } },
     hookTimeout: 120_000,
     // As ./dev test does with all that work against the clock: what fails twice has failed, and what failed once is reported.
     retry: process.env.FLEXFEED_STRICT ? 0 : 1,

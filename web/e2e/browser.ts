@@ -20,6 +20,9 @@ export function launch(): Promise<Browser> {
   });
 }
 
+/** So long may each step take: a machine that is busy with something else is no fault of the page. */
+const STEP_MS = 60_000;
+
 /** A page that collects what goes wrong in it. */
 export async function open(browser: Browser, options: { width?: number; height?: number; dark?: boolean; touch?: boolean; motion?: boolean } = {}): Promise<{ context: BrowserContext; page: Page; faults: string[] }> {
   const context = await browser.newContext({
@@ -28,6 +31,7 @@ export async function open(browser: Browser, options: { width?: number; height?:
     reducedMotion: options.motion ? "no-preference" : "reduce",
     hasTouch: options.touch ?? false,
   });
+  context.setDefaultTimeout(STEP_MS);
   const page = await context.newPage();
   const faults: string[] = [];
   page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
@@ -53,7 +57,7 @@ export function addresses(mock: Mock): string[] {
 export async function visit(page: Page, address: string): Promise<void> {
   await page.goto(address);
   await page.waitForSelector("h1");
-  await page.waitForFunction(() => !/^\s*Loading…\s*$/m.test(document.querySelector("main")?.innerText ?? "Loading…"), undefined, { timeout: 20_000 });
+  await page.waitForFunction(() => !/^\s*Loading…\s*$/m.test(document.querySelector("main")?.innerText ?? "Loading…"));
 }
 
 /** How much wider than the window the page is, in pixels. */

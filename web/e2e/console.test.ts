@@ -47,7 +47,7 @@ describe("every page", () => {
       expect(faults).toEqual([]);
       await context.close();
       await mock.close();
-    }, 240_000);
+    });
   }
 
   it("is accessible before anybody is signed in", async () => {
@@ -80,7 +80,7 @@ describe("every page", () => {
       await context.close();
       await mock.close();
     }
-  }, 240_000);
+  });
 });
 
 describe("the API's page", () => {
@@ -93,7 +93,7 @@ describe("the API's page", () => {
         if (!request.url().startsWith(mock.url) && !request.url().startsWith("data:")) elsewhere.push(request.url());
       });
       await page.goto(`${mock.url}/docs/api`);
-      await page.locator(".opblock").first().waitFor({ timeout: 30_000 });
+      await page.locator(".opblock").first().waitFor();
       await page.locator(".opblock-summary-control").first().click();
       await page.locator(".opblock-body").first().waitFor();
       expect(elsewhere).toEqual([]);
@@ -123,7 +123,7 @@ describe("hostile texts", () => {
     expect(faults).toEqual([]);
     await context.close();
     await mock.close();
-  }, 120_000);
+  });
 
   it.each([true, false])("of an entry are read in a frame that can do nothing (policy: %s)", async (policy) => {
     const mock = await start({ receivers: 3, hostile: true, policy });
@@ -209,13 +209,16 @@ describe("live", () => {
     await row.waitFor();
     await page.locator('[data-live="live"]').waitFor();
     await page.waitForTimeout(600);
-    // A list that only asks again, every 15 s, would be later than this.
+    // A list that asks again, every 15 s, could bring it, too: only the stream can here.
+    const isList = (url: URL) => url.pathname === "/api/v1/receivers";
+    await page.route(isList, (route) => route.abort());
     mock.live({ changed: [victim], moves: [mock.world.move(victim, "unicast", "heartbeat-lost")] });
-    await page.locator(`[data-receiver="${victim.id}"][data-rung="unicast"][data-cause="heartbeat-lost"]`).waitFor({ timeout: 12_000 });
+    await page.locator(`[data-receiver="${victim.id}"][data-rung="unicast"][data-cause="heartbeat-lost"]`).waitFor();
+    await page.unroute(isList);
     await row.getByRole("link").first().click();
     await page.locator('[data-testid="rung"] [data-rung="unicast"]').waitFor();
     mock.live({ changed: [victim], moves: [mock.world.move(victim, "multicast", "joined")] });
-    await page.locator('[data-testid="rung"] [data-rung="multicast"]').waitFor({ timeout: 30_000 });
+    await page.locator('[data-testid="rung"] [data-rung="multicast"]').waitFor();
     await page.goto(mock.url);
     const first = page.locator('[data-testid="moves"] li').first();
     await first.getByText("climbed from").waitFor();
@@ -235,25 +238,29 @@ describe("live", () => {
     mock.refuse(true);
     mock.dropStreams();
     const banner = page.getByTestId("connection");
-    await banner.waitFor({ timeout: 60_000 });
+    await banner.waitFor();
     expect(await banner.innerText()).toMatch(/Not connected to the console/);
     // Nothing moves for it.
     expect(Math.abs((await page.evaluate(() => document.documentElement.scrollHeight)) - height)).toBeLessThan(60);
     // The answer stays, as one of the past.
-    await page.getByTestId("verdict").getByText("how it is now is not known").waitFor({ timeout: 60_000 });
+    await page.getByTestId("verdict").getByText("how it is now is not known").waitFor();
     const tries = () => mock.requests.filter((one: { path: string }) => one.path.startsWith("/api/v1/events")).length;
     const before = tries();
     await page.getByRole("button", { name: "Try now" }).click();
     await expect.poll(tries, { timeout: 10_000 }).toBeGreaterThan(before);
+    // It is said for some seconds only.
+    const told = page.getByText("Connected to the console again.").waitFor({ timeout: 120_000 });
     mock.refuse(false);
-    await page.locator('[data-live="live"]').waitFor({ timeout: 40_000 });
+    await page.locator('[data-live="live"]').waitFor();
     await banner.waitFor({ state: "detached" });
-    await page.getByText("Connected to the console again.").waitFor();
+    await told;
     await page.getByTestId("verdict").getByText("how it is now is not known").waitFor({ state: "detached" });
     // A cut that heals at once is not worth a word.
+    const healed = tries();
     mock.dropStreams();
-    await page.locator('[data-live="waiting"], [data-live="connecting"]').first().waitFor();
-    await page.locator('[data-live="live"]').waitFor({ timeout: 60_000 });
+    await expect.poll(tries).toBeGreaterThan(healed);
+    await page.locator('[data-live="live"]').waitFor();
+    expect(await banner.count()).toBe(0);
     await context.close();
     await mock.close();
   });
@@ -301,8 +308,8 @@ describe("live", () => {
         document.dispatchEvent(new Event("visibilitychange"));
       }, hidden);
     await hide(true);
-    await page.locator('[data-live="paused"]').waitFor({ timeout: 60_000, state: "attached" });
-    await expect.poll(() => mock.streams(), { timeout: 10_000 }).toBe(0);
+    await page.locator('[data-live="paused"]').waitFor({ state: "attached" });
+    await expect.poll(() => mock.streams()).toBe(0);
     const before = mock.requests.length;
     await page.waitForTimeout(3000);
     expect(mock.requests.length).toBe(before);
@@ -346,7 +353,7 @@ describe("the receivers' table", () => {
     expect(faults).toEqual([]);
     await context.close();
     await mock.close();
-  }, 120_000);
+  });
 });
 
 describe("the keyboard", () => {
@@ -362,9 +369,13 @@ describe("the keyboard", () => {
     await page.getByRole("dialog", { name: "Keys" }).waitFor();
     await page.keyboard.press("Escape");
     await page.getByRole("dialog").waitFor({ state: "detached" });
-    await page.keyboard.press("g");
-    await page.keyboard.press("r");
-    await page.waitForURL(/\/receivers$/);
+    // The second key has to come within 1.2 s of the first: a machine that stops for longer gets more tries.
+    for (let tried = 0; tried < 5 && !/\/receivers$/.test(page.url()); tried += 1) {
+      await page.keyboard.press("g");
+      await page.keyboard.press("r");
+      await page.waitForURL(/\/receivers$/, { timeout: 5000 }).catch(() => undefined);
+    }
+    expect(page.url()).toMatch(/\/receivers$/);
     await page.locator("[data-receiver]").first().waitFor();
     await page.keyboard.press("/");
     expect(await page.evaluate(() => document.activeElement?.id)).toBe("search");
@@ -382,7 +393,8 @@ describe("the keyboard", () => {
     const id = await page.locator(".active").getAttribute("data-receiver");
     await page.keyboard.press("Enter");
     await page.waitForURL(new RegExp(`/receivers/${id}`));
-    await page.waitForFunction(() => document.activeElement?.tagName === "H1");
+    await page.getByRole("button", { name: "Rename" }).waitFor();
+    await expect.poll(() => page.evaluate(() => document.activeElement?.tagName)).toBe("H1");
     // Whatever has the focus shows it.
     for (let at = 0; at < 14; at += 1) {
       await page.keyboard.press("Tab");
@@ -392,6 +404,43 @@ describe("the keyboard", () => {
       });
       expect(ring).toBe(true);
     }
+    await context.close();
+    await mock.close();
+  });
+});
+
+describe("the heading that has the focus", () => {
+  it.each(["receivers", "updates"])("keeps it while what belongs to it comes, and when it is gone: %s", async (kind) => {
+    const mock = await start({ receivers: 3, tickMs: 100_000 });
+    const { page, faults, context } = await open(browser);
+    const update = mock.world.updates[0]!;
+    const [list, own, at] = kind === "receivers"
+      ? ["/receivers", mock.world.receivers[0]!.id, `/receivers/${mock.world.receivers[0]!.id}`]
+      : [`/updates?channel=${update.channel}`, update.title!, `/updates/${update.channel}/${update.seq}`];
+    await visit(page, mock.url + list);
+    let release = () => {};
+    const held = new Promise<void>((resolve) => (release = resolve));
+    await page.route(`**/api/v1${at}`, async (route) => {
+      await held;
+      await route.continue();
+    });
+    const link = page.locator(`main a[href="${at}"]`).first();
+    await link.waitFor();
+    await link.focus();
+    await page.keyboard.press("Enter");
+    await page.locator("main").getByText("Loading…").waitFor();
+    const active = () => page.evaluate(() => `${document.activeElement?.tagName} ${document.activeElement?.textContent}`);
+    await expect.poll(active).toBe(kind === "receivers" ? "H1 Receiver" : "H1 Update");
+    release();
+    await page.locator("main section").first().waitFor();
+    expect(await active()).toBe(`H1 ${kind === "receivers" ? mock.world.receivers[0]!.label ?? mock.world.receivers[0]!.name : own}`);
+    expect(await page.locator("h1").count()).toBe(1);
+    if (kind === "receivers") {
+      await page.locator('[data-live="live"]').waitFor();
+      await fetch(`${mock.url}/api/v1/receivers/${own}?forget=true`, { method: "DELETE", headers: { "x-csrf-token": "standing" } });
+      await expect.poll(active).toBe("H1 There is no such receiver");
+    }
+    expect(faults).toEqual([]);
     await context.close();
     await mock.close();
   });

@@ -68,4 +68,4 @@ it("follows one receiver's fall and return, at the source and in the page", asyn
     source.close();
     await mock.close();
   }
-}, 120_000);
+});

@@ -3,6 +3,7 @@ import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { HOSTILE } from "../mock/world.mjs";
 import { addresses, launch, open, overflow, start, visit } from "./browser";
+import { weigher } from "./work";
 
 let browser: Browser;
 beforeAll(async () => {
@@ -16,7 +17,11 @@ const focused = (page: Page) => page.evaluate(() => document.activeElement?.text
 
 /** Moves the focus to a button as somebody without a mouse does, by Tab alone. */
 async function tabTo(page: Page, name: string): Promise<void> {
-  for (let at = 0; at < 150; at += 1) {
+  await page.bringToFront();
+  // Tab that comes before the button is drawn would pass it by.
+  await page.waitForFunction((wanted) => [...document.querySelectorAll<HTMLElement>("button, a")].some((one) => (one.textContent?.trim() || one.getAttribute("aria-label")) === wanted && one.checkVisibility()), name);
+  // More than twice around the longest page.
+  for (let at = 0; at < 500; at += 1) {
     await page.keyboard.press("Tab");
     if ((await focused(page)) === name) return;
   }
@@ -53,7 +58,7 @@ describe("numbers", () => {
     expect(found).toEqual([]);
     await context.close();
     await mock.close();
-  }, 120_000);
+  });
 });
 
 describe("nothing blinks", () => {
@@ -67,18 +72,26 @@ describe("nothing blinks", () => {
       await visit(page, mock.url + address);
       await page.locator('[data-live="live"]').waitFor();
       for (const part of wanted) await page.locator(part).first().waitFor();
-      if (address === "/") await expect.poll(() => page.locator("canvas").count()).toBe(2);
+      if (address === "/") {
+        await expect.poll(() => page.locator("canvas").count()).toBe(2);
+        await expect.poll(() => page.locator('figure [role="img"]:not([aria-label$="no samples yet."])').count()).toBe(2);
+      }
       await page.waitForTimeout(1500);
       const seen = await page.evaluate(async () => {
         let shifted = 0;
         let running = 0;
+        let last = performance.now();
         const watch = new PerformanceObserver((list) => {
           for (const entry of list.getEntries() as (PerformanceEntry & { value: number; sources: { node: Node | null }[] })[]) {
             const inList = entry.sources.every(({ node }) => (node instanceof Element ? node : node?.parentElement)?.closest("li"));
             if (!inList) shifted += entry.value;
+            if (!inList && entry.value > 0.01) last = performance.now();
           }
         });
         watch.observe({ type: "layout-shift" });
+        // Nor is it a jump that a slow machine still draws. A page that never stands still is looked at all the same.
+        for (let at = 0; at < 150 && performance.now() - last < 2000; at += 1) await new Promise((resolve) => setTimeout(resolve, 200));
+        shifted = 0;
         for (let at = 0; at < 12; at += 1) {
           running = Math.max(running, document.getAnimations().length);
           await new Promise((resolve) => setTimeout(resolve, 400));
@@ -92,7 +105,7 @@ describe("nothing blinks", () => {
     }
     await context.close();
     await mock.close();
-  }, 90_000);
+  });
 
   it("for those who want less motion, whatever a style asks for", async () => {
     const mock = await start({ receivers: 3 });
@@ -145,7 +158,7 @@ describe("without a mouse", () => {
     expect(faults).toEqual([]);
     await context.close();
     await mock.close();
-  }, 120_000);
+  });
 
   it("an action goes from the first key to its end, and the focus is never lost", async () => {
     const mock = await start({ receivers: 3, tickMs: 100_000 });
@@ -230,7 +243,7 @@ describe("texts from elsewhere", () => {
     expect(faults).toEqual([]);
     await context.close();
     await mock.close();
-  }, 180_000);
+  });
 
   it("that run from right to left turn nothing else around", async () => {
     const mock = await start({ receivers: 12, hostile: true });
@@ -284,23 +297,18 @@ describe("long lists", () => {
     await visit(page, `${mock.url}/feeds?state=trouble`);
     await page.locator("[data-feed]").first().waitFor();
     expect(await page.locator('[data-feed]:not([data-state="error"], [data-state="challenged"])').count()).toBe(0);
-    const client = await page.context().newCDPSession(page);
-    await client.send("Performance.enable", { timeDomain: "threadTicks" });
-    const work = async () => (await client.send("Performance.getMetrics")).metrics.find((one) => one.name === "TaskDuration")!.value;
+    const weigh = await weigher(browser, page);
     let share = 1;
-    for (let tried = 0; tried < 3 && share >= 0.15; tried += 1) {
-      const before = await work();
-      await page.waitForTimeout(8000);
-      share = ((await work()) - before) / 8;
-    }
+    for (let tried = 0; tried < 3 && share >= 0.15; tried += 1) ({ share } = await weigh(8));
     expect(share).toBeLessThan(0.15);
     expect(faults).toEqual([]);
     await context.close();
     await mock.close();
-  }, 150_000);
+  });
 
   it("a chart's table has every point of the chart", async () => {
-    const mock = await start({ receivers: 3 });
+    // Nobody moves: an answer that comes meanwhile has the same numbers.
+    const mock = await start({ receivers: 3, tickMs: 1_000_000 });
     const { page, context } = await open(browser);
     const answer = page.waitForResponse((one) => one.url().includes("/api/v1/samples"));
     await visit(page, `${mock.url}/?show=table&range=1h`);

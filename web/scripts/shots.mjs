@@ -68,8 +68,8 @@ function visitsOf(mock, locked) {
 
 /** The page is there when nothing is awaited any more. */
 async function settle(page) {
-  await page.waitForSelector("h1", { timeout: 60_000 });
-  await page.waitForFunction(() => !/^\s*(Loading…|Making…|Trying…)\s*$/m.test(document.body.innerText), undefined, { timeout: 60_000 });
+  await page.waitForSelector("h1");
+  await page.waitForFunction(() => !/^\s*(Loading…|Making…|Trying…)\s*$/m.test(document.body.innerText));
 }
 
 /**
@@ -88,6 +88,8 @@ export async function takeShots({ out, counts = [0, 3, 5000], only = null }) {
   async function series(mock, locked, size, theme, receivers, isFirst) {
     const phone = size === "phone";
     const context = await browser.newContext({ viewport: SIZES[size], colorScheme: theme, reducedMotion: "reduce", isMobile: phone, hasTouch: phone });
+    // Of many pictures one always takes long, on a machine that has much else to do.
+    context.setDefaultTimeout(120_000);
     const page = await context.newPage();
     let file = "";
     page.on("pageerror", (error) => faults.push(`${file}: ${error.message}`));
