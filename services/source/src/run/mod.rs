@@ -201,7 +201,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     for note in found.notes {
         warn!("{note}");
     }
-    service::tell(&[NotifyState::Ready]);
+    service::tell(&[NotifyState::Ready]).await;
     Ok(parts)
 }
 
