@@ -221,6 +221,7 @@ fn record_parts(
         metrics: context.metrics.records(),
         polls,
         info,
+        last_words: record::LAST_WORDS,
     }
 }
 
