@@ -1,5 +1,6 @@
 """Docker, as the tests use it: by its command line, and with everything that they make named after the run."""
 
+import http.client
 import json
 import os
 import subprocess
@@ -17,6 +18,18 @@ COMPLETE = bool(os.environ.get("FLEXFEED_REQUIRE_PEERS"))
 
 class Failed(Exception):
     """A command of Docker that did not succeed; says what it said."""
+
+
+# What `wait` takes for "not yet": there is no answer, or half of one, or what is looked for is not in it.
+NOT_YET = (
+    OSError,
+    ValueError,
+    LookupError,
+    StopIteration,
+    http.client.HTTPException,
+    Failed,
+    subprocess.TimeoutExpired,
+)
 
 
 class TooLate(AssertionError):
@@ -52,7 +65,7 @@ def wait(what, look, seconds=60.0):
             found = look()
             if found:
                 return found
-        except (OSError, ValueError, KeyError, Failed, subprocess.TimeoutExpired) as error:
+        except NOT_YET as error:
             last = error
         if time.monotonic() > end:
             raise TooLate(f"within {seconds:g} s not: {what}" + (f" ({last})" if last else ""))

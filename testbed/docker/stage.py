@@ -16,10 +16,16 @@ from growing import Feed
 CONTAINED = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges:true"]
 
 
+# The ports that were given away. Most are not bound at once.
+GIVEN = set()
+
+
 def free_port():
-    """A port that nobody has, and that nobody is given who asks for any: those are above 32,767."""
+    """A port that nobody has, and that nobody is given who asks for any: those are above 32,767. Each is given once."""
     while True:
         port = random.randrange(21_000, 32_000)
+        if port in GIVEN:
+            continue
         with (
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
             socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
@@ -27,10 +33,11 @@ def free_port():
         ):
             udp.bind(("0.0.0.0", port))
             tcp.bind(("0.0.0.0", port))
+            GIVEN.add(port)
             return port
 
 
-def fetch(url, timeout=5):
+def fetch(url, timeout=30):
     """The body of an answer."""
     with urllib.request.urlopen(url, timeout=timeout) as answer:
         return answer.read().decode()

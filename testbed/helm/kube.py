@@ -29,7 +29,7 @@ def wait(what, look, seconds, every=0.5):
             found = look()
             if found:
                 return found
-        except (Failed, OSError, KeyError, IndexError, ValueError) as error:
+        except (Failed, OSError, LookupError, ValueError, StopIteration, subprocess.TimeoutExpired) as error:
             last = error
         if time.monotonic() > until:
             raise Failed(f"{what}: not within {seconds} s{f' ({last})' if last else ''}")
@@ -91,7 +91,7 @@ class Cluster:
             return str(error)
 
     def page(self, service, port, path):
-        """What a page of a Service says, by way of the API server."""
+        """What a page of a Service says, by way of the API server. A Service leads to a pod a moment after that is ready."""
         return run("kubectl", "get", "--raw", f"/api/v1/namespaces/{self.namespace}/services/{service}:{port}/proxy{path}")
 
     def ready(self, pod, other_than=None):

@@ -39,8 +39,7 @@ class Nodes(Single):
     def answers(self):
         """`helm test` is content, and the relay's metrics answer at the node's port."""
         self.cluster.helm("test", RELEASE, "--timeout", "2m")
-        if "flexfeed_relay_gateways" not in self.cluster.page("flexfeed-relay", 8091, "/metrics"):
-            raise Failed("the relay's metrics do not answer")
+        wait("the relay's metrics", lambda: "flexfeed_relay_gateways" in self.cluster.page("flexfeed-relay", 8091, "/metrics"), 60)
 
     def end(self):
         """Removes all that it made, the node's label, too."""

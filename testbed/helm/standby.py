@@ -10,7 +10,7 @@ import tempfile
 
 from kube import Cluster, Failed, run, say, wait
 from outside import Receiver
-from single import RELEASE, Single, merged
+from single import RATE, RELEASE, Single, merged
 
 NAME = "feeds.flexfeed.test"
 
@@ -45,7 +45,7 @@ class Standby(Single):
             self.cluster.kubectl("patch", "service", service, "--subresource=status", "--type=merge", "-p", json.dumps(status))
         for pod in ("flexfeed-source-0", "flexfeed-source-1"):
             wait(f"{pod} ready", lambda pod=pod: self.cluster.ready(pod), 240)
-        wait("one source that publishes", self._publishes, 30)
+        wait("one source that publishes", self._publishes, 180)
 
     def climbs(self):
         """A receiver outside is on the rung amt by the relay of the source that publishes."""
@@ -54,14 +54,14 @@ class Standby(Single):
         own = f'mount --bind {hosts} /etc/hosts && exec "$@"'
         self.receiver = Receiver(self._receiver(), self._link("outside"), ["unshare", "--mount", "sh", "-c", own, "sh"])
         self._on_the_right_relay()
-        self.feed.rate(5)
+        self.feed.rate(RATE)
         self._all_there()
 
     def takes_over(self):
         """The pod that publishes is killed: the other one takes over, and nothing is lost."""
         before = self._publishes()
         self.cluster.kubectl("delete", "pod", f"flexfeed-source-{before}", "--grace-period=0", "--force")
-        wait("the other one publishes", lambda: self._publishes() == 1 - before, 30)
+        wait("the other one publishes", lambda: self._publishes() == 1 - before, 180)
         self._on_the_right_relay()
         self._all_there()
         wait("both ready again", lambda: all(self.cluster.ready(f"flexfeed-source-{one}") for one in (0, 1)), 180)
@@ -83,7 +83,7 @@ class Standby(Single):
         for one in (0, 1):
             try:
                 path = f"/api/v1/namespaces/{self.namespace}/pods/flexfeed-source-{one}:8090/proxy/metrics"
-                if 'flexfeed_source_lease_held{channel="test"} 1' in run("kubectl", "get", "--raw", path):
+                if 'flexfeed_source_lease_held{channel="test"} 1' in run("kubectl", "get", "--request-timeout=5s", "--raw", path):
                     having.append(one)
             except Failed:
                 # It is not there, or does not answer yet.

@@ -85,7 +85,7 @@ pub fn count_arrivals(
     })
 }
 
-/// Joins a group and returns a digest of each datagram that arrives within a time, in order: the same for the same bytes, of fixed length.
+/// Joins a group, says so by `joined`, and returns a digest of each datagram that arrives until the end, in order: the same for the same bytes, of fixed length.
 ///
 /// # Errors
 /// When the join is refused.
@@ -93,12 +93,14 @@ pub fn record(
     group: SocketAddr,
     source: Option<IpAddr>,
     interface: IpAddr,
-    time: Duration,
+    until: &Until,
+    joined: impl FnOnce(),
 ) -> Result<Vec<String>> {
     with_runtime(async {
         let socket = netio::join(group, source, Some(interface))?;
+        joined();
         let mut digests = Vec::new();
-        receive(&socket, &Until::after(time), |data| {
+        receive(&socket, until, |data| {
             let digest = ring::digest::digest(&ring::digest::SHA256, data);
             let short = digest.as_ref().iter().take(16);
             digests.push(short.map(|byte| format!("{byte:02x}")).collect());

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lab::{Node, child_of};
-use crate::waiting::{pause, wait_for};
+use crate::waiting::wait_for;
 
 /// How much of a log's end a report shows.
 const TAIL_BYTES: u64 = 6_000;
@@ -228,25 +228,20 @@ impl Service {
         tail(&self.log).unwrap_or_else(|error| format!("(no log: {error})"))
     }
 
-    fn signal(&self, signal: Signal) -> Result<()> {
+    fn signal(&mut self, signal: Signal) -> Result<()> {
         let pid = self.program_pid()?;
         kill_process(pid, signal)
             .with_context(|| format!("signalling {} (process {pid:?})", self.name))
     }
 
     /// The program itself; shortly after the start nsenter may not have made it yet.
-    fn program_pid(&self) -> Result<Pid> {
-        let patience = 200;
-        for _ in 0..patience {
-            if let Some(pid) = child_of(self.child.id())
-                .and_then(|pid| i32::try_from(pid).ok())
-                .and_then(Pid::from_raw)
-            {
-                return Ok(pid);
-            }
-            pause(Duration::from_millis(5));
-        }
-        Err(anyhow!("{} has no process", self.name))
+    fn program_pid(&mut self) -> Result<Pid> {
+        let what = format!("the process of {}", self.name);
+        wait_for(&what, Duration::from_secs(30), || {
+            self.check_running()?;
+            let pid = child_of(self.child.id()).and_then(|pid| i32::try_from(pid).ok());
+            Ok(pid.and_then(Pid::from_raw))
+        })
     }
 }
 

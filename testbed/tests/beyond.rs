@@ -74,20 +74,12 @@ impl Site {
         started(command, args)
     }
 
-    /// Sends numbered datagrams to the group from the source.
-    fn send(&self, count: &str) -> Child {
-        self.probe(
-            &self.source,
-            &[
-                "send",
-                "--group",
-                V4,
-                "--count",
-                count,
-                "--interval-ms",
-                "5",
-            ],
-        )
+    /// Sends numbered datagrams to the group from the source, until it is told to end.
+    fn send(&self) -> Talker {
+        let mut command = self.source.service_command(&self.bins.probe).unwrap();
+        command.args(["send", "--group", V4, "--interval-ms", "5"]);
+        command.args(["--until-closed", "--count", &u32::MAX.to_string()]);
+        Talker::start(command).unwrap()
     }
 
     fn done(mut self) {
@@ -186,7 +178,7 @@ fn who_is_behind_one_router_is_seen_with_one_address() {
         .collect();
     let before: Vec<String> = asked.iter_mut().map(|ask| ask.line().unwrap()).collect();
     let first = nat.outside();
-    nat.rebind(Rebinding::Address, Duration::from_millis(100))
+    nat.rebind(Rebinding::Address, Duration::from_secs(1))
         .unwrap();
     let after: Vec<String> = asked.iter_mut().map(|ask| ask.line().unwrap()).collect();
     let seen: Vec<Vec<SocketAddr>> = asked
@@ -247,12 +239,12 @@ fn an_independent_relay_serves_and_refuses_as_it_should() {
     site.beyond.give_crowd(&crowd).unwrap();
     let launch = peer.relay("10.77.0.5:2268".parse().unwrap(), site.relay.ip());
     let mut relay = Service::start_as_owner(&site.relay, &launch, &site.logs()).unwrap();
-    wait_for("the relay", Duration::from_secs(10), || {
+    wait_for("the relay", Duration::from_secs(60), || {
         relay.check_running()?;
         Ok(relay.log_contains("listening")?.then_some(()))
     })
     .unwrap();
-    let sender = site.send("1600");
+    let sender = site.send();
 
     let args = ["join", "--count", "3", "--for-ms", "3000"];
     let leaves = ["--first-leaves-after-ms", "1000"];
@@ -289,7 +281,7 @@ fn an_independent_relay_serves_and_refuses_as_it_should() {
     let flooded: Flooded = serde_json::from_str(&answer(flooded)).unwrap();
     assert_eq!(flooded.sent, 200);
     assert!(flooded.answers > 0 && flooded.longest <= 66, "{flooded:?}");
-    answer(sender);
+    sender.told().unwrap();
     site.done();
 }
 
@@ -308,11 +300,12 @@ fn an_independent_gateway_brings_the_group_beyond_the_border() {
     let gateway = Service::start_as_owner(nat.router(), &launch, &site.logs()).unwrap();
     let args = ["count", "--group", V4, "--source", "10.77.0.2"];
     let interface = node.ip().to_string();
-    let count = ["--interface", &interface, "--for-ms", "4000"];
-    let count = site.probe(&node, &[&args[..], &count].concat());
-    let sender = site.send("600");
+    let until = ["--enough", "1", "--for-ms", "60000"];
+    let count = ["--interface", &interface];
+    let count = site.probe(&node, &[&args[..], &count, &until].concat());
+    let sender = site.send();
     let arrived: u32 = answer(count).parse().unwrap();
-    answer(sender);
+    sender.told().unwrap();
     assert!(arrived > 0, "{}", gateway.log_tail());
     site.done();
 }

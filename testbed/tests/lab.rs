@@ -226,7 +226,7 @@ fn a_router_hides_its_node_and_forgets_its_translations_on_command() {
     ask.args(["ask", "--to", "10.77.0.2:7009"]);
     ask.args(["--until-closed", "--for-ms", "60000"]);
     let mut ask = Talker::start(ask).unwrap();
-    let outage = Duration::from_millis(100);
+    let outage = Duration::from_secs(1);
     let mut told = vec![ask.line().unwrap()];
     nat.rebind(Rebinding::Port, outage).unwrap();
     assert_eq!(nat.outside(), first);
@@ -331,9 +331,11 @@ fn sleeper() {
         .arg("1000")
         .spawn()
         .unwrap();
-    let patience = Duration::from_millis(300);
-    pause(patience);
-    println!("SLEEPER {}", testbed::lab::child_of(child.id()).unwrap());
+    let pid = wait_for("the process in the lab", Duration::from_secs(60), || {
+        Ok(testbed::lab::child_of(child.id()))
+    })
+    .unwrap();
+    println!("SLEEPER {pid}");
     child.wait().unwrap();
 }
 
@@ -356,7 +358,7 @@ fn everything_ends_when_the_tests_are_killed() {
     tests.wait().unwrap();
     wait_for(
         "the end of what ran in the lab",
-        Duration::from_secs(10),
+        Duration::from_secs(60),
         || Ok((!process.exists()).then_some(())),
     )
     .unwrap();

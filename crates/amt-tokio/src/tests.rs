@@ -17,7 +17,9 @@ use tokio::sync::mpsc;
 
 use crate::{Config, Gateway, Hint, Prober, RelayName, probe};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than a system looks for a name whose name servers are silent: some ask two of them twice,
+/// for 5 s each.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the relay was sent.
 #[derive(Debug, PartialEq)]

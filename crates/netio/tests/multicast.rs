@@ -13,6 +13,16 @@ const LO: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// One that nobody is given who asks for any: those are above 32,767.
+const PORT: u16 = 27_011;
+
+/// A group that no other process of these tests uses on this machine; `range` is its first byte, and
+/// `number` says which one it is.
+fn group(range: u8, number: u8) -> SocketAddr {
+    let [.., a, b] = std::process::id().to_be_bytes();
+    SocketAddr::from((Ipv4Addr::new(range, a, b, number), PORT))
+}
+
 /// Receives until the datagram `last` came; the payloads, with it.
 async fn until(socket: &UdpSocket, last: &[u8]) -> Vec<Vec<u8>> {
     let mut batch = RecvBatch::new();
@@ -47,7 +57,7 @@ fn joined(group: IpAddr) -> bool {
 
 #[tokio::test]
 async fn two_receivers_of_an_ssm_group_get_its_source_and_no_other() {
-    let group: SocketAddr = "232.70.70.11:47011".parse().unwrap();
+    let group = group(232, 11);
     let receivers = [(); 2].map(|()| join(group, Some(LO), Some(LO)).unwrap());
     let sender = MulticastSender::bind(LO, 1, true).unwrap();
     let stranger = MulticastSender::bind(OTHER, 1, true).unwrap();
@@ -65,7 +75,7 @@ async fn two_receivers_of_an_ssm_group_get_its_source_and_no_other() {
 
 #[tokio::test]
 async fn an_asm_group_takes_any_source() {
-    let group: SocketAddr = "239.70.70.12:47012".parse().unwrap();
+    let group = group(239, 12);
     let receivers = [(); 2].map(|()| join(group, None, Some(LO)).unwrap());
     let first = MulticastSender::bind(LO, 1, true).unwrap();
     let second = MulticastSender::bind(OTHER, 1, true).unwrap();
@@ -79,8 +89,8 @@ async fn an_asm_group_takes_any_source() {
 #[tokio::test]
 async fn only_the_group_that_was_joined_arrives() {
     // Both on one port: without IP_MULTICAST_ALL=0 and the bind to the group they would mix.
-    let ours: SocketAddr = "239.70.70.13:47013".parse().unwrap();
-    let theirs: SocketAddr = "239.70.71.13:47013".parse().unwrap();
+    let ours = group(239, 13);
+    let theirs = group(239, 113);
     let we = join(ours, None, Some(LO)).unwrap();
     let they = join(theirs, None, Some(LO)).unwrap();
     let sender = MulticastSender::bind(LO, 1, true).unwrap();
@@ -92,7 +102,7 @@ async fn only_the_group_that_was_joined_arrives() {
 
 #[tokio::test]
 async fn trains_are_split_at_each_receiver() {
-    let group: SocketAddr = "232.70.70.14:47014".parse().unwrap();
+    let group = group(232, 14);
     let receivers = [(); 2].map(|()| join(group, Some(LO), Some(LO)).unwrap());
     let sender = MulticastSender::bind(LO, 1, true).unwrap();
     let mut train: Vec<u8> = (0..40_u8).flat_map(|number| [number; 1180]).collect();
@@ -107,7 +117,7 @@ async fn trains_are_split_at_each_receiver() {
 
 #[tokio::test]
 async fn dropping_the_socket_leaves_the_group() {
-    let group: SocketAddr = "232.70.70.15:47015".parse().unwrap();
+    let group = group(232, 15);
     assert!(!joined(group.ip()));
     let socket = join(group, Some(LO), Some(LO)).unwrap();
     assert!(joined(group.ip()));
@@ -117,13 +127,14 @@ async fn dropping_the_socket_leaves_the_group() {
 
 #[tokio::test]
 async fn what_cannot_be_joined_is_explained() {
-    let group: SocketAddr = "232.70.70.16:47016".parse().unwrap();
+    let group = group(232, 16);
     // An address for documentation: no interface has it.
     let nowhere = IpAddr::from([203, 0, 113, 77]);
     let text = join(group, Some(LO), Some(nowhere))
         .unwrap_err()
         .to_string();
-    for part in ["232.70.70.16:47016", "127.0.0.1", "203.0.113.77", "ip -4"] {
+    let named = group.to_string();
+    for part in [named.as_str(), "127.0.0.1", "203.0.113.77", "ip -4"] {
         assert!(text.contains(part), "{text}");
     }
     let text = join("10.1.2.3:4434".parse().unwrap(), None, None)

@@ -19,8 +19,11 @@ use crate::http::metrics::Metrics;
 use crate::live::Hub;
 use crate::live::board::Board;
 
-/// Whoever changed something waits at most so long until it is seen.
+/// Whoever changed something waits at most so long until it is seen; tests until it is.
+#[cfg(not(test))]
 const PATIENCE: Duration = Duration::from_secs(1);
+#[cfg(test)]
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// So many names are looked up at the same time.
 const LOOKUPS: usize = 8;

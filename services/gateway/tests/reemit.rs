@@ -47,7 +47,7 @@ fn a_python_program_reads_the_group_through_it() {
     let relay = Relay::new();
     let mut reader = Program(
         Command::new("python3")
-            .args(["-c", READER, "232.77.1.1", "45107", "40"])
+            .args(["-c", READER, "232.77.1.1", "25107", "40"])
             .stdout(Stdio::piped())
             .spawn()
             .expect("python3 is needed for this test"),
@@ -60,7 +60,7 @@ fn a_python_program_reads_the_group_through_it() {
         "--group",
         "232.77.1.1",
         "--port",
-        "45107",
+        "25107",
     ];
     let gateway = gateway(&relay, &flow);
     let Heard::Wants(to, wants) = relay.hears() else {
@@ -69,10 +69,10 @@ fn a_python_program_reads_the_group_through_it() {
     let expected = (RecordKind::IsIn, "10.0.0.1 232.77.1.1".to_owned());
     assert_eq!(wants, [expected]);
     for n in 0..40 {
-        relay.send(to, "10.0.0.2:4000", "232.77.1.1:45107", b"another source's");
+        relay.send(to, "10.0.0.2:4000", "232.77.1.1:25107", b"another source's");
         // Lengths that make trains, and ends of trains.
         let text = format!("{n}-{}", "x".repeat(if n % 7 == 6 { 300 } else { 700 }));
-        relay.send(to, "10.0.0.1:4000", "232.77.1.1:45107", text.as_bytes());
+        relay.send(to, "10.0.0.1:4000", "232.77.1.1:25107", text.as_bytes());
     }
     for n in 0..40 {
         let line = read.recv_timeout(PATIENCE).expect("a packet is missing");

@@ -39,8 +39,14 @@ fn a_relay_that_answers_and_brings_nothing_is_left_for_another_one() {
     let (deaf, other) = (Relay::new(), Relay::new());
     let at = other.addr.to_string();
     let gateway = gateway(&deaf, &["--relay", &at, "--flow", "239.77.1.8:45111"]);
-    // Answers for as long as it is asked.
-    let deaf = std::thread::spawn(move || while let Heard::Wants(..) = deaf.hears() {});
+    // Answers for as long as it is asked; the other one answers nothing before this one was chosen.
+    let (tell, chosen) = std::sync::mpsc::channel();
+    let deaf = std::thread::spawn(move || {
+        while let Heard::Wants(..) = deaf.hears() {
+            let _ = tell.send(());
+        }
+    });
+    chosen.recv_timeout(PATIENCE).expect("no Update came");
     let Heard::Wants(_, wants) = other.hears() else {
         panic!("no Update came to the other relay");
     };
@@ -54,7 +60,7 @@ fn a_relay_that_answers_and_brings_nothing_is_left_for_another_one() {
 #[test]
 fn what_it_sent_on_itself_does_not_go_round() {
     let relay = Relay::new();
-    let group = "239.77.1.7:45112";
+    let group = "239.77.1.7:25112";
     let read = UdpSocket::bind(group).unwrap();
     read.join_multicast_v4(&Ipv4Addr::new(239, 77, 1, 7), &Ipv4Addr::LOCALHOST)
         .unwrap();

@@ -88,7 +88,7 @@ impl Home {
 }
 
 fn stop(mut running: Running) {
-    running.signal("-TERM");
+    running.signal(program::Signal::TERM);
     running.wait_for("stopped; the next start");
     assert_eq!(running.exit_code(), Some(0));
 }
@@ -179,7 +179,7 @@ async fn a_power_cut_loses_nothing_and_repeats_nothing_in_the_file() {
             seq += 1;
             site.publish(seq).await;
         }
-        running.signal("-KILL");
+        running.signal(program::Signal::KILL);
         running.exit_code();
     }
     let running = home.start();
@@ -357,7 +357,7 @@ async fn a_gap_with_nothing_after_it_is_told_once() {
         status["channels"][0]["cursor"].as_u64() >= Some(5)
     })
     .await;
-    running.signal("-KILL");
+    running.signal(program::Signal::KILL);
     running.exit_code();
     let running = home.start();
     // Of this process, not the last word of the one before.
@@ -442,6 +442,8 @@ async fn copies_are_taken_unless_they_are_not_wanted() {
     let mut site = Site::start().await;
     site.stop().await;
     site.copies = true;
+    // A machine that stands still for some seconds misses none of them, or the updates would come by unicast for a while.
+    site.heartbeat = std::time::Duration::from_secs(20);
     site.again().await;
     let (taking, refusing) = (Home::new(site.link()), Home::new(site.link()));
     let first = taking.start();
@@ -449,7 +451,7 @@ async fn copies_are_taken_unless_they_are_not_wanted() {
     let on = |rung: &'static str| {
         move |status: &Value| status["connected"] == true && status["channels"][0]["rung"] == rung
     };
-    // A flow that nothing is sent on proves itself by its heartbeats.
+    // A flow that nothing is sent on proves itself by what the source sends for that.
     taking.until("copies", on("replicated")).await;
     refusing.until("no copies", on("unicast")).await;
     for seq in 1..=50 {
@@ -553,7 +555,7 @@ async fn with_the_cursor_first_a_power_cut_loses_updates() {
     home.until("the first cursor", |_| has("\"seq\":0}")).await;
     site.publish(1).await;
     home.until("the next cursor", |_| has("\"seq\":1}")).await;
-    running.signal("-KILL");
+    running.signal(program::Signal::KILL);
     running.exit_code();
     // An honest receiver would see that its journal is behind the cursor, and ask again.
     let mut command = home.command();

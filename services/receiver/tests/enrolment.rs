@@ -17,7 +17,7 @@ fn run(data: &Path, link: &str, more: &[&str]) -> Running {
 }
 
 fn stop(mut running: Running) {
-    running.signal("-TERM");
+    running.signal(program::Signal::TERM);
     running.wait_for("stopped; the next start");
     assert_eq!(running.exit_code(), Some(0));
 }
@@ -92,7 +92,7 @@ async fn a_kill_in_the_middle_of_enrolling_locks_nobody_out() {
     while site.enrolled() == 0 {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
-    running.signal("-KILL");
+    running.signal(program::Signal::KILL);
     running.exit_code();
     let running = run(&data, &site.link_without_token(), &[]);
     running.wait_for("channel lore is at update 1");

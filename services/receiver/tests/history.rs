@@ -92,7 +92,7 @@ async fn who_has_lost_everything_gets_all_that_is_kept() {
     std::fs::remove_dir_all(&data).unwrap();
     let running = start(&data, &site.link(), &all);
     has(&data, 200..=PUBLISHED + 130).await;
-    running.signal("-TERM");
+    running.signal(program::Signal::TERM);
     running.wait_for("stopped; the next start");
     drop(running);
 

@@ -333,6 +333,14 @@ mod tests {
         }
     }
 
+    /// For a tenure that nobody renews, on a machine that stands still now and then.
+    fn long() -> Terms {
+        Terms {
+            ttl: Duration::from_secs(300),
+            ..Terms::default()
+        }
+    }
+
     #[tokio::test]
     async fn updates_are_shown_up_to_the_mark_and_of_published_channels_only() {
         let folder = tempfile::tempdir().unwrap();
@@ -357,7 +365,7 @@ mod tests {
         let open = Open::default();
         let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
         assert!(backlog.updates("lore", 1, 9, 999).await.is_err());
-        let tenure = tenure(&*store, Terms::default()).await;
+        let tenure = tenure(&*store, long()).await;
         open.open("lore", incarnation, mark.clone(), tenure);
 
         // Stored and not marked yet: not to be seen.
@@ -468,12 +476,7 @@ mod tests {
             Err(Denied::Unavailable(text)) => assert!(text.contains("\"lore\""), "{text}"),
             other => panic!("{other:?}"),
         }
-        open.open(
-            "lore",
-            incarnation,
-            mark,
-            tenure(&*store, Terms::default()).await,
-        );
+        open.open("lore", incarnation, mark, tenure(&*store, long()).await);
         assert_eq!(backlog.authorise(&request).await, Ok(()));
     }
 

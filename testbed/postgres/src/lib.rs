@@ -7,13 +7,15 @@
 mod programs;
 
 use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -59,8 +61,31 @@ pub struct Options {
 pub struct Postgres {
     programs: Programs,
     folder: TempDir,
-    port: u16,
+    port: Port,
     running: Option<Running>,
+}
+
+/// A port that nobody else is given, also while the server does not run.
+#[derive(Debug)]
+struct Port {
+    number: u16,
+    _held_by: OwnedFd,
+}
+
+impl Port {
+    /// Takes one that nobody has. Its socket never listens, and so may another one that allows it, as
+    /// PostgreSQL's does, be bound there and listen; who asks for any port gets another.
+    fn hold() -> Result<Self> {
+        let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+        let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+        let address = SocketAddrV4::try_from(rustix::net::getsockname(&socket)?)?;
+        Ok(Self {
+            number: address.port(),
+            _held_by: socket,
+        })
+    }
 }
 
 /// The server, and who ends it if we cannot.
@@ -96,11 +121,11 @@ impl Postgres {
         let mut postgres = Self {
             programs,
             folder,
-            port: 0,
+            port: Port::hold()?,
             running: None,
         };
         postgres.make_cluster(options)?;
-        postgres.choose_port()?;
+        postgres.run_server()?;
         postgres.create(DATABASE)?;
         Ok(postgres)
     }
@@ -139,21 +164,6 @@ impl Postgres {
         Ok(())
     }
 
-    /// Starts on a port that nobody has. Between looking and starting somebody may take it.
-    fn choose_port(&mut self) -> Result<()> {
-        let mut failure = None;
-        for _ in 0..5 {
-            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-            self.port = free.local_addr()?.port();
-            drop(free);
-            match self.run_server() {
-                Ok(()) => return Ok(()),
-                Err(error) => failure = Some(error),
-            }
-        }
-        Err(failure.unwrap_or_else(|| anyhow::anyhow!("PostgreSQL finds no free port")))
-    }
-
     /// The URL of the database that is there from the beginning, by the port.
     pub fn url(&self) -> String {
         self.url_of(DATABASE)
@@ -163,7 +173,7 @@ impl Postgres {
     pub fn url_of(&self, database: &str) -> String {
         format!(
             "postgres://{USER}:{PASSWORD}@127.0.0.1:{}/{database}",
-            self.port
+            self.port()
         )
     }
 
@@ -173,13 +183,13 @@ impl Postgres {
         format!(
             "postgres://{USER}@{}:{}/{database}",
             folder.replace('/', "%2F"),
-            self.port
+            self.port()
         )
     }
 
     /// The port on the loopback interface.
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number
     }
 
     /// Makes an empty database, and returns its URL.
@@ -194,7 +204,7 @@ impl Postgres {
             .arg("--host")
             .arg(self.folder.path())
             .arg("--port")
-            .arg(self.port.to_string())
+            .arg(self.port().to_string())
             .arg(database))?;
         Ok(self.url_of(database))
     }
@@ -271,7 +281,7 @@ impl Postgres {
             .command("postgres")
             .arg("-D")
             .arg(self.data())
-            .args(["-p", &self.port.to_string()])
+            .args(["-p", &self.port().to_string()])
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -395,6 +405,11 @@ mod tests {
         postgres.create("other").unwrap();
         postgres.stop().unwrap();
         assert!(ask(&postgres, "SELECT 1").is_err());
+        // Nobody answers, and nobody else gets the port.
+        let stranger = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, postgres.port());
+        let refused = rustix::net::bind(&stranger, &address);
+        assert_eq!(refused, Err(rustix::io::Errno::ADDRINUSE));
         postgres.restart().unwrap();
         assert_eq!(ask(&postgres, "SELECT seven FROM kept").unwrap(), "7");
         postgres.kill().unwrap();

@@ -12,7 +12,7 @@ use testbed::{garbage, probing};
 #[derive(Debug, Parser)]
 #[command(name = "flexfeed-probe", version)]
 struct Arguments {
-    /// End when standard input is closed, at the latest after the given time (not `record` and `garbage`)
+    /// End when standard input is closed, at the latest after the given time (not `garbage`)
     #[arg(long, global = true)]
     until_closed: bool,
     #[command(subcommand)]
@@ -60,7 +60,7 @@ enum What {
         #[arg(long, default_value_t = 1000)]
         for_ms: u64,
     },
-    /// Join a multicast group and print a digest of each datagram, in order
+    /// Join a multicast group and print a digest of each datagram, in order; with --until-closed `joined` before
     Record {
         /// The group and port
         #[arg(long)]
@@ -123,6 +123,11 @@ fn main() -> Result<()> {
             Until::after(time)
         }
     };
+    let joined = || {
+        if until_closed {
+            println!("{JOINED}");
+        }
+    };
     match arguments.what {
         What::Send {
             group,
@@ -145,11 +150,6 @@ fn main() -> Result<()> {
             for_ms,
         } => {
             let until = until(Duration::from_millis(for_ms));
-            let joined = || {
-                if until_closed {
-                    println!("{JOINED}");
-                }
-            };
             let arrived = probing::count_arrivals(
                 group, source, interface, !no_join, &until, enough, joined,
             )?;
@@ -162,8 +162,8 @@ fn main() -> Result<()> {
             interface,
             for_ms,
         } => {
-            let time = Duration::from_millis(for_ms);
-            for digest in probing::record(group, source, interface, time)? {
+            let until = until(Duration::from_millis(for_ms));
+            for digest in probing::record(group, source, interface, &until, joined)? {
                 println!("{digest}");
             }
             Ok(())

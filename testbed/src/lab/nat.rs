@@ -18,8 +18,11 @@ const FIRST_INSIDE: u8 = 2;
 /// Its MAC there.
 const ROUTER_MAC: &str = "02:77:00:00:00:01";
 
-/// Each translation gets a port by chance: one that is made again is never the same.
-const TRANSLATE: &str = "table ip flexfeed {\n chain postrouting {\n  type nat hook postrouting priority 100; policy accept;\n  oifname \"eth0\" masquerade fully-random\n }\n}\n";
+/// What translates, without rules yet.
+const TABLE: &str = "add table ip flexfeed\nadd chain ip flexfeed postrouting { type nat hook postrouting priority 100; policy accept; }\n";
+
+/// Each translation gets a port by chance, of these ranges in turn: one that is made again is never the same.
+const PORTS: [&str; 2] = ["1024-32767", "32768-65535"];
 
 /// What a router's translation changes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +51,8 @@ pub(super) struct Outside {
 pub struct Nat {
     router: Node,
     outside: Outside,
+    /// Which of [`PORTS`] new translations are from.
+    ports: usize,
     next: u8,
 }
 
@@ -83,15 +88,30 @@ impl Nat {
              addr add {ROUTER_INSIDE}/24 dev inside\n\
              link set inside up\n"
         ))?;
-        let mut nft = router.command(&Tools::find()?.nft)?;
-        nft.args(["-f", "-"]);
-        output_of(nft, "nft", TRANSLATE)?;
-        router.set_kernel("net/ipv4/ip_forward", "1")?;
-        Ok(Nat {
+        let nat = Nat {
             router,
             outside,
+            ports: 0,
             next: FIRST_INSIDE,
-        })
+        };
+        nat.translate(TABLE)?;
+        nat.router.set_kernel("net/ipv4/ip_forward", "1")?;
+        Ok(nat)
+    }
+
+    /// Lets new translations have ports of the present range, after what `first` says.
+    fn translate(&self, first: &str) -> Result<()> {
+        let ports = PORTS[self.ports % PORTS.len()];
+        let rules = format!(
+            "{first}\
+             flush chain ip flexfeed postrouting\n\
+             add rule ip flexfeed postrouting oifname \"eth0\" meta l4proto {{ tcp, udp }} masquerade to :{ports} fully-random\n\
+             add rule ip flexfeed postrouting oifname \"eth0\" masquerade fully-random\n"
+        );
+        let mut nft = self.router.command(&Tools::find()?.nft)?;
+        nft.args(["-f", "-"]);
+        output_of(nft, "nft", &rules)?;
+        Ok(())
     }
 
     /// Makes a further node behind this router.
@@ -152,6 +172,8 @@ impl Nat {
         self.router
             .ip_batch(&format!("addr del {}/24 dev eth0\n", self.outside()))?;
         pause(outage);
+        self.ports += 1;
+        self.translate("")?;
         if to == Rebinding::Address {
             std::mem::swap(&mut self.outside.current, &mut self.outside.other);
         }

@@ -28,7 +28,7 @@ const LATER: f64 = 2_000.0;
 /// A receiver that hears nothing any more is shown off multicast so soon after the cut, in ms, when nothing flows but heartbeats: three of them have to stay away first.
 const SINCE_CUT: f64 = 6_000.0;
 /// Both are promised on a machine that does nothing else: what comes later because other tests run beside this one may come in time at the next cut, what is slow by
-/// itself never does.
+/// itself never does. The same holds for the cause: on a machine that stands still for seconds, more than one is right.
 const TRIES: u32 = 3;
 /// Longer than two heartbeats and than a probe for what was sent last: what comes now is a heartbeat.
 const QUIET: Duration = Duration::from_secs(3);
@@ -131,21 +131,23 @@ pub fn the_console_tells_the_truth(sabotage: Option<Sabotage>) -> Result<bool> {
     Ok(true)
 }
 
-/// Cuts multicast to r1 and mends it, again if the page was late.
+/// Cuts multicast to r1 and mends it, again if the page was late or something else was the cause.
 fn shown_in_time(stage: &mut Stage, page: &mut Page, cut: &Cut) -> Result<()> {
     for left in (0..TRIES).rev() {
         let late = cut_and_mend(stage, page, cut)?;
         let what = cut.what;
         match late.as_slice() {
             [] => return Ok(()),
-            late if left == 0 => bail!("{what}, the page was late {TRIES} times: {late:?}"),
-            late => eprintln!("{what}, the page was late, once more: {late:?}"),
+            late if left == 0 => {
+                bail!("{what}, the page was late or the cause wrong {TRIES} times: {late:?}")
+            }
+            late => eprintln!("{what}, the page was late or the cause wrong, once more: {late:?}"),
         }
     }
     Ok(())
 }
 
-/// Cuts multicast to r1 and mends it. Returns what the page showed too late.
+/// Cuts multicast to r1 and mends it. Returns what the page showed too late, and causes that should be others.
 fn cut_and_mend(stage: &mut Stage, page: &mut Page, cut: &Cut) -> Result<Vec<String>> {
     if cut.busy {
         let head = stage.source_status_now()?.head;
@@ -162,13 +164,17 @@ fn cut_and_mend(stage: &mut Stage, page: &mut Page, cut: &Cut) -> Result<Vec<Str
     stage.set_multicast("r1", Multicast::Cut)?;
     let fall = page.shows("unicast")?;
     let (fell_ms, cause) = last_move(stage, "unicast")?;
-    for (whose, cause) in [("source", Some(&cause)), ("page", fall.cause.as_ref())] {
-        ensure!(
-            cause.is_some_and(|cause| cause == cut.cause),
-            "{what}, the cause of the fall-back is {:?} by the {whose}, and should be {}",
-            cause,
+    ensure!(
+        fall.cause.as_ref() == Some(&cause),
+        "{what}, the cause of the fall-back is {cause:?} by the source, and {:?} by the page",
+        fall.cause
+    );
+    let mut late = Vec::new();
+    if cause != cut.cause {
+        late.push(format!(
+            "the fall-back: its cause is {cause}, and should be {}",
             cut.cause
-        );
+        ));
     }
 
     page.follow("multicast", returned)?;
@@ -185,7 +191,6 @@ fn cut_and_mend(stage: &mut Stage, page: &mut Page, cut: &Cut) -> Result<Vec<Str
     stage.settle()?;
 
     let since_cut = if cut.busy { f64::MAX } else { SINCE_CUT };
-    let mut late = Vec::new();
     let changes = [
         ("the fall-back", &fall, fell_ms, ("cut", cut_ms, since_cut)),
         (

@@ -9,6 +9,9 @@ use crate::lab::Multicast;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
+/// Heartbeats so far apart that a receiver which stood still for a while together with the machine does not say first that they stay away.
+pub(super) const RARE_HEARTBEATS: [&str; 2] = ["--heartbeat-ms", "5000"];
+
 /// Why a member that hears nothing any more is taken off while updates flow.
 const CUT_OFF: &[&str] = &["ack-timeout"];
 
@@ -24,13 +27,15 @@ const NO_GAP_MS: f64 = 20_000.0;
 /// # Errors
 /// When one of these does not hold.
 pub fn a_cut_receiver_falls_back_and_returns(sabotage: Option<Sabotage>) -> Result<()> {
-    Stage::play(Plan::new("cut", sabotage), |stage| {
+    let mut plan = Plan::new("cut", sabotage);
+    plan.source_args = RARE_HEARTBEATS.to_vec();
+    Stage::play(plan, |stage| {
         stage.wait_rung(&ALL, "multicast")?;
         cut_and_restore(stage, "r1", &["r2", "r3"])
     })
 }
 
-/// Cuts one receiver of a stage whose receivers are all on multicast, and restores it; judges everybody.
+/// Cuts one receiver of a stage whose receivers are all on multicast, with [`RARE_HEARTBEATS`], and restores it; judges everybody.
 ///
 /// # Errors
 /// When the receiver or the others do not take it as they should.

@@ -1,21 +1,18 @@
 //! One flow over IPv4 and IPv6 at once.
 
-use std::process::{Child, Stdio};
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 
-use super::cut::cut_and_restore;
-use super::{Plan, SSM_GROUP, SSM_GROUP6, Sabotage, Stage};
+use super::cut::{RARE_HEARTBEATS, cut_and_restore};
+use super::{PATIENCE, Plan, SSM_GROUP, SSM_GROUP6, Sabotage, Stage};
 use crate::lab::Families;
-use crate::waiting::pause;
+use crate::until::Talker;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
-/// How long packets are recorded, in ms.
-const RECORDED_MS: u64 = 4_000;
 /// Fewer packets in common would show nothing.
 const ENOUGH: usize = 20;
+/// How many packets the source sends while they are recorded, even if it counts them for each group.
+const RECORDED: u64 = 3 * ENOUGH as u64;
 
 /// i: one flow has an IPv4 and an IPv6 group. A receiver that speaks only IPv4, one that speaks only IPv6 and one that speaks both are members of it; the packets
 /// are the same on both groups, and what happens to one family's receiver is of no effect on the other's.
@@ -27,6 +24,7 @@ pub fn dual_stack(sabotage: Option<Sabotage>) -> Result<()> {
         .with_seat("r1", |seat| seat.families = Some(Families::V4))
         .with_seat("r2", |seat| seat.families = Some(Families::V6));
     plan.families = Families::Dual;
+    plan.source_args = RARE_HEARTBEATS.to_vec();
     Stage::play(plan, |stage| {
         stage.wait_rung(&ALL, "multicast")?;
         let status = stage.source_status_now()?;
@@ -50,13 +48,25 @@ pub fn dual_stack(sabotage: Option<Sabotage>) -> Result<()> {
 /// Records the flow's packets on both groups, in the nodes that have only one family, and compares: a packet with another number, or encrypted on its own, would
 /// differ.
 fn one_number_space(stage: &mut Stage) -> Result<()> {
-    let v4 = record(stage, "r1", SSM_GROUP)?;
-    let v6 = record(stage, "r2", SSM_GROUP6)?;
-    pause(Duration::from_millis(500));
+    let mut v4 = record(stage, "r1", SSM_GROUP)?;
+    let mut v6 = record(stage, "r2", SSM_GROUP6)?;
+    v4.joined()?;
+    v6.joined()?;
+    let packets = |stage: &Stage| -> Result<u64> {
+        let status = stage.source_status_now()?;
+        Ok(status.flow.context("the source has no flow")?.packets)
+    };
+    let before = packets(stage)?;
     stage.set_rate(15.0)?;
-    let (v4, v6) = (recorded(v4)?, recorded(v6)?);
+    stage.wait("packets of the flow", PATIENCE, |stage| {
+        Ok((packets(stage)? >= before + RECORDED).then_some(()))
+    })?;
     stage.set_rate(0.0)?;
     stage.settle()?;
+    v4.close();
+    v6.close();
+    // One line for each packet, in order.
+    let (v4, v6) = (v4.told()?, v6.told()?);
     let common = |list: &[String], other: &[String]| -> Vec<String> {
         // The two did not begin and end at the same moment.
         let first = list.iter().position(|one| other.contains(one));
@@ -89,7 +99,8 @@ fn one_number_space(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-fn record(stage: &Stage, name: &str, group: &str) -> Result<Child> {
+/// Records until it is told to end.
+fn record(stage: &Stage, name: &str, group: &str) -> Result<Talker> {
     let node = stage.seat(name)?.node();
     let source = stage.source_node();
     let source = if node.families().v4() {
@@ -97,25 +108,10 @@ fn record(stage: &Stage, name: &str, group: &str) -> Result<Child> {
     } else {
         source.address6().to_string()
     };
-    node.command(&stage.bins().probe)?
+    let mut command = node.command(&stage.bins().probe)?;
+    command
         .args(["record", "--group", group, "--source", &source])
         .args(["--interface", &node.ip().to_string()])
-        .args(["--for-ms", &RECORDED_MS.to_string()])
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("starting flexfeed-probe")
-}
-
-/// One line for each packet, in order.
-fn recorded(child: Child) -> Result<Vec<String>> {
-    let output = child.wait_with_output()?;
-    ensure!(
-        output.status.success(),
-        "flexfeed-probe record ended with {}",
-        output.status
-    );
-    Ok(String::from_utf8(output.stdout)?
-        .lines()
-        .map(str::to_owned)
-        .collect())
+        .args(["--until-closed", "--for-ms", "600000"]);
+    Talker::start(command)
 }

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 
 use super::checks::check_outputs;
+use super::plan::QUICK_ACK_MS;
 use super::{Plan, Sabotage, Stage};
 use crate::lab::Multicast;
 use crate::status::SourceStatus;
@@ -15,6 +16,7 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 /// When one of these does not hold.
 pub fn loss_is_repaired(sabotage: Option<Sabotage>) -> Result<()> {
     let mut plan = Plan::new("loss", sabotage);
+    plan.ack_delay_ms = QUICK_ACK_MS;
     for seat in &mut plan.seats {
         seat.multicast = Multicast::Loss(10);
     }

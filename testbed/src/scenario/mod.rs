@@ -43,7 +43,9 @@ pub use ipv6::{ipv6_any_source, ipv6_only};
 pub use loss::loss_is_repaired;
 pub use multicast::{any_source_multicast, everything_by_multicast, recorded_feed_by_multicast};
 pub use nat::nat_rebinding;
-pub use plan::{ASM_GROUP, ASM_GROUP6, FeedPlan, Place, Plan, SSM_GROUP, SSM_GROUP6, SeatPlan};
+pub use plan::{
+    ASM_GROUP, ASM_GROUP6, FeedPlan, Place, Plan, QUICK_ACK_MS, SSM_GROUP, SSM_GROUP6, SeatPlan,
+};
 pub use restored::a_restored_backup_is_noticed;
 pub use seat::{Seat, now_ms};
 pub use stage::Stage;

@@ -15,6 +15,13 @@ use crate::process::{Launch, Service};
 /// and then, and well below three heartbeats, which say something else.
 pub const FALL_BACK_MS: u32 = 1_500;
 
+/// How long receivers may hold acknowledgements back, in ms: ten times the default, too. What is not acknowledged after twice that is repaired, and so came not by the flow alone,
+/// although it may only lie unread at a receiver that gets no processor.
+pub const ACK_DELAY_MS: u32 = 250;
+
+/// The same as the source has it by itself, where repairs are what is looked at.
+pub const QUICK_ACK_MS: u32 = 25;
+
 /// The group of source-specific scenarios (RFC 4607 gives 232/8 to these).
 pub const SSM_GROUP: &str = "232.70.70.1:4434";
 /// The group of any-source scenarios, from the range for use within a site (RFC 2365).
@@ -119,7 +126,7 @@ pub struct Plan {
     ///
     /// Most scenarios are about multicast and what there is without it, and do without.
     pub replicate: bool,
-    /// Relays between the two networks; the source announces them, the first as the best.
+    /// Relays between the two networks; the source announces them, the first as the best. That one runs from the start.
     pub relays: u8,
     /// Whether there is a relay in the source's own node, which the source announces.
     pub relay_beside: bool,
@@ -129,6 +136,8 @@ pub struct Plan {
     pub poll_interval: f64,
     /// How long flow data may stay unacknowledged, in ms.
     pub fall_back_ms: u32,
+    /// How long receivers may hold acknowledgements back, in ms.
+    pub ack_delay_ms: u32,
     /// The source's program at first, if it is not the one of this build.
     pub source: Option<PathBuf>,
     /// The source's database; its own file if there is none.
@@ -158,6 +167,7 @@ impl Plan {
             relay_args: Vec::new(),
             poll_interval: 0.2,
             fall_back_ms: FALL_BACK_MS,
+            ack_delay_ms: ACK_DELAY_MS,
             source: None,
             database: None,
             source_args: Vec::new(),
@@ -277,6 +287,7 @@ pub(super) fn source_launch(
         ("--http", STATUS_PAGE.to_owned()),
         ("--poll-interval", plan.poll_interval.to_string()),
         ("--fall-back-ms", plan.fall_back_ms.to_string()),
+        ("--ack-delay-ms", plan.ack_delay_ms.to_string()),
     ];
     let mut args: Vec<String> = pairs
         .into_iter()

@@ -73,7 +73,7 @@ impl Stage {
         }
     }
 
-    /// Makes the lab and starts everything; receivers are started but need not be connected yet.
+    /// Makes the lab and starts everything, of relays the first alone; receivers are started but need not be connected yet.
     ///
     /// # Errors
     /// When something does not start.
@@ -97,8 +97,8 @@ impl Stage {
             None
         };
         let mut relays = start_relays(&plan, &mut lab, &bins, &source_node, beyond.as_ref())?;
-        for relay in &mut relays {
-            relay.start(&logs)?;
+        if let Some(first) = relays.first_mut() {
+            first.start(&logs)?;
         }
         let announced: Vec<SocketAddr> = relays
             .iter()
@@ -319,11 +319,11 @@ impl Stage {
         relay.with_context(|| format!("there is no relay {number}"))
     }
 
-    /// Starts a relay again that was killed.
+    /// Starts a relay that was killed, or not started yet.
     ///
     /// # Errors
     /// When it does not answer.
-    pub fn restart_relay(&mut self, number: usize) -> Result<()> {
+    pub fn start_relay(&mut self, number: usize) -> Result<()> {
         let logs = self.logs();
         self.relay(number)?.start(&logs)
     }

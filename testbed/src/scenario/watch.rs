@@ -12,8 +12,8 @@ use crate::process::Service;
 use crate::status::SourceStatus;
 use crate::waiting::wait_for;
 
-/// The longest wait for anything that normally takes a second or two; the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait for anything that normally takes a second or two; the machine may be busy, and who was turned away some times is let wait longer each time.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Stage {
     /// The source's status page; `None` while it does not answer.

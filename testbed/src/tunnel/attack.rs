@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Wanted;
+use super::awake::Awake;
 use super::outsider::Outsider;
 use crate::waiting::pause;
 
@@ -51,9 +52,9 @@ pub fn attack(relay: SocketAddr, wanted: Wanted, each: Duration) -> Result<Attac
     let other = renoncer
         .ask(patience)
         .context("the relay does not answer")?;
-    let end = Instant::now() + each;
+    let mut listened = Awake::since(Instant::now());
     let mut number = 0_u8;
-    while Instant::now() < end {
+    while listened.time() < each {
         if number < GUESSES {
             number += 1;
             forger.update(changed(own.mac, number), own.nonce, &report);
@@ -65,6 +66,7 @@ pub fn attack(relay: SocketAddr, wanted: Wanted, each: Duration) -> Result<Attac
         for outsider in [&mut honest, &mut forger, &mut replayer, &mut renoncer] {
             outsider.read();
         }
+        listened.turn(Instant::now());
     }
     let before = honest.arrived.data;
 
@@ -109,10 +111,11 @@ pub fn attack(relay: SocketAddr, wanted: Wanted, each: Duration) -> Result<Attac
 }
 
 fn listen(outsider: &mut Outsider, time: Duration) {
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        outsider.read();
+    let mut listened = Awake::since(Instant::now());
+    while listened.time() < time {
         pause(Duration::from_millis(2));
+        outsider.read();
+        listened.turn(Instant::now());
     }
 }
 

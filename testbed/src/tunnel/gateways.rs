@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Wanted;
+use super::awake::Awake;
 use super::outsider::Outsider;
 use crate::until::Until;
 use crate::waiting::pause;
@@ -23,6 +24,13 @@ pub enum Leave {
     Teardown,
 }
 
+/// What was on the way still comes so long after a gateway has left.
+const ON_THE_WAY: Duration = Duration::from_secs(1);
+/// Where one leaves before the others, all go on for so long at least after that: it is seen who gets something then.
+const AFTER_LEAVING: Duration = Duration::from_secs(2);
+/// How much later than planned it ends for that, at most.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// What gateways do.
 #[derive(Debug, Clone)]
 pub struct GatewaysPlan {
@@ -34,7 +42,7 @@ pub struct GatewaysPlan {
     pub count: u32,
     /// What they join.
     pub wanted: Wanted,
-    /// When all of it ends.
+    /// When all of it ends; where the first leaves before the others, not before it has been gone for a while.
     pub until: Until,
     /// It ends sooner when each of them has so many data messages.
     pub enough: Option<u64>,
@@ -83,7 +91,8 @@ struct Member {
     requests: u32,
     next_request: Instant,
     served: Option<Instant>,
-    left: Option<Instant>,
+    /// How long it has listened since it left.
+    left: Option<Awake>,
     after_leaving: u64,
 }
 
@@ -107,7 +116,7 @@ pub fn play(plan: &GatewaysPlan) -> Result<Seen> {
         .collect::<Result<Vec<_>>>()?;
     loop {
         // What has come before the end is read before it counts.
-        let over = plan.until.is_over();
+        let over = plan.until.is_over() && gone_for_long(plan, &members);
         let now = Instant::now();
         for member in &mut members {
             member.turn(plan, now);
@@ -132,6 +141,15 @@ pub fn play(plan: &GatewaysPlan) -> Result<Seen> {
     Ok(Seen { gateways })
 }
 
+/// Whether the first has been gone for a while, where it leaves before the others; not for ever, if it has nothing to leave.
+fn gone_for_long(plan: &GatewaysPlan, members: &[Member]) -> bool {
+    let (Some(_), Some(first)) = (plan.first_leaves_after, members.first()) else {
+        return true;
+    };
+    let gone = first.left.map_or(Duration::ZERO, Awake::time);
+    gone >= AFTER_LEAVING || Instant::now() >= plan.until.end() + PATIENCE
+}
+
 impl Member {
     fn turn(&mut self, plan: &GatewaysPlan, now: Instant) {
         let before = self.outsider.arrived.data;
@@ -139,10 +157,12 @@ impl Member {
         if self.served.is_none() && self.has(1) {
             self.served = Some(now);
         }
-        if let Some(left) = self.left {
-            if now > left + Duration::from_secs(1) {
+        if let Some(left) = &mut self.left {
+            // What is here now came at any time since the turn before.
+            if left.time() > ON_THE_WAY {
                 self.after_leaving += self.outsider.arrived.data - before;
             }
+            left.turn(now);
             return;
         }
         if queried
@@ -171,7 +191,7 @@ impl Member {
         if self.left.is_some() {
             return;
         }
-        self.left = Some(now);
+        self.left = Some(Awake::since(now));
         let Some(answer) = self.outsider.answer else {
             return;
         };

@@ -1,6 +1,7 @@
 //! AMT as an outsider sees it (RFC 7450): gateways that do as they are told, what attackers do to relays, and a relay and gateway that are not ours.
 
 mod attack;
+mod awake;
 mod flood;
 mod forge;
 mod gateways;

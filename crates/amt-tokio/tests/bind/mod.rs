@@ -106,24 +106,39 @@ pub fn start(zones: &[(&str, &str)]) -> Option<Named> {
         address: SocketAddr::from(([127, 0, 0, 1], port)),
         _folder: folder,
     };
-    named.wait();
+    for (name, records) in zones {
+        if !records.is_empty() {
+            named.wait(name);
+        }
+    }
     Some(named)
 }
 
 impl Named {
-    fn wait(&mut self) {
+    /// Waits until the zone is served: the server takes queries before it has loaded its zones.
+    fn wait(&mut self, zone: &str) {
         let started = Instant::now();
-        while self.ask("version.bind", 16, 3).is_none() {
+        let served = |answer: Vec<u8>| {
+            let [_, _, flags, code, ..] = answer[..] else {
+                return false;
+            };
+            // An authoritative answer, and no error.
+            flags & 0x04 != 0 && code & 0x0f == 0
+        };
+        // Its SOA.
+        while !self.ask(zone, 6, 1).is_some_and(served) {
             let ended = self.child.try_wait().unwrap();
             let path: &Path = self._folder.path();
             let log = || fs::read_to_string(path.join("log")).unwrap_or_default();
             assert!(ended.is_none(), "named ended: {}", log());
-            let patience = Duration::from_secs(30);
+            let patience = Duration::from_secs(60);
             assert!(
                 started.elapsed() < patience,
-                "named does not answer: {}",
+                "named does not serve {zone}: {}",
                 log()
             );
+            // What it refuses for now it refuses at once.
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 use super::*;
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
 
@@ -45,9 +46,9 @@ struct Leading {
 }
 
 impl Leading {
-    async fn start(address: Ipv4Addr, port: u16) -> Self {
-        let listener = TcpListener::bind((address, port)).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
+    async fn start(address: Ipv4Addr, port: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind((address, port)).await?;
+        let port = listener.local_addr()?.port();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&requests);
         tokio::spawn(async move {
@@ -66,7 +67,19 @@ impl Leading {
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         });
-        Self { port, requests }
+        Ok(Self { port, requests })
+    }
+
+    /// One in the public network and one in the private, on the same port.
+    async fn pair() -> (Self, Self) {
+        for _ in 0..20 {
+            let public = Self::start(PUBLIC, 0).await.unwrap();
+            // A port that is free at one address may be somebody's at the other.
+            if let Ok(private) = Self::start(Ipv4Addr::LOCALHOST, public.port).await {
+                return (public, private);
+            }
+        }
+        panic!("no port is free at both addresses");
     }
 
     fn requests(&self) -> Vec<String> {
@@ -76,8 +89,7 @@ impl Leading {
 
 #[tokio::test]
 async fn redirects_lead_into_no_private_network() {
-    let public = Leading::start(PUBLIC, 0).await;
-    let private = Leading::start(Ipv4Addr::LOCALHOST, public.port).await;
+    let (public, private) = Leading::pair().await;
     let port = public.port;
     let fetch = async |path: &str| {
         let config = FetchConfig::new(format!("http://outside:{port}{path}"));

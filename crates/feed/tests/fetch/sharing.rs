@@ -47,7 +47,7 @@ async fn slow_server(gauge: Arc<Gauge>) -> SocketAddr {
                 let _ = stream.read(&mut request).await;
                 let now = gauge.now.fetch_add(1, Ordering::SeqCst) + 1;
                 gauge.most.fetch_max(now, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(40)).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
                 gauge.now.fetch_sub(1, Ordering::SeqCst);
                 if let Answer::Bytes(bytes) = response("200 OK", "", b"<feed/>") {
                     let _ = stream.write_all(&bytes).await;
@@ -107,8 +107,9 @@ async fn waiting_for_a_turn_is_not_the_servers_time() {
             let config = FetchConfig {
                 allow_private: true,
                 limits: Arc::clone(&limits),
-                // All answers, of 40 ms each, take longer than this. One does not, also where the machine stands still for some seconds.
-                timeout: Duration::from_secs(4),
+                // All answers, of 100 ms each, take longer than this. One does not, also where the
+                // machine stands still for some seconds.
+                timeout: Duration::from_secs(10),
                 ..FetchConfig::new(format!("http://{address}/"))
             };
             tokio::spawn(poll(config))

@@ -103,6 +103,8 @@ async fn two_writers_and_a_reader_miss_nothing(site: Site) {
                     ..Batch::default()
                 };
                 records.write(&batch).await.unwrap();
+                // The other one gets SQLite's lock, too, which has no queue.
+                tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }));
     }

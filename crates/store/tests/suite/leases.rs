@@ -213,7 +213,7 @@ async fn a_frozen_holder_stores_nothing_after_its_successor_has(site: Site) {
     let done = Arc::new(AtomicBool::new(false));
     // The fences that something was stored with, and how often one was refused.
     let seen = Arc::new(Mutex::new((BTreeSet::new(), 0)));
-    // Two who take the lease from one another for a moment and append as fast as they can.
+    // Two who take the lease from one another for a moment and append one by one.
     let publish = |store: Arc<dyn Store>, me: Holder, prefix: &'static str| {
         let (done, seen) = (Arc::clone(&done), Arc::clone(&seen));
         tokio::spawn(async move {
@@ -242,7 +242,8 @@ async fn a_frozen_holder_stores_nothing_after_its_successor_has(site: Site) {
                         }
                         Err(error) => panic!("{error}"),
                     }
-                    tokio::time::sleep(Duration::from_millis(3)).await;
+                    // Long enough for the other one to get SQLite's lock, which has no queue.
+                    tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }
             stored

@@ -71,6 +71,22 @@ async fn recovered(store: &Arc<dyn Store>) {
     }
 }
 
+/// The channel's head. Where the machine stands still while others append, one may be told to come
+/// back.
+async fn head(store: &Arc<dyn Store>) -> u64 {
+    let started = Instant::now();
+    loop {
+        match store.open_channel("lore").await {
+            Ok(channel) => return channel.head,
+            Err(error) => {
+                assert!(error.is_unavailable(), "{error:?}");
+                assert!(started.elapsed() < BOUND, "{error}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_killed_and_restarted_under_load_loses_and_doubles_nothing() {
     let mut server = start().await;
@@ -85,7 +101,7 @@ async fn a_server_killed_and_restarted_under_load_loses_and_doubles_nothing() {
         tokio::time::sleep(Duration::from_millis(400)).await;
         let started = Instant::now();
         let before = loop {
-            let head = store.open_channel("lore").await.unwrap().head;
+            let head = head(&store).await;
             if head > 0 {
                 break head;
             }
@@ -104,7 +120,14 @@ async fn a_server_killed_and_restarted_under_load_loses_and_doubles_nothing() {
         .await
         .unwrap();
         let started = Instant::now();
-        let error = store.updates("lore", 1, 9, 999).await.unwrap_err();
+        let error = loop {
+            // A process of a killed server may answer once more before it notices.
+            match store.updates("lore", 1, 9, 999).await {
+                Ok(_) => assert!(started.elapsed() < BOUND, "it was not noticed"),
+                Err(error) => break error,
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
         assert!(error.is_unavailable(), "{error:?}");
         assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
         server = tokio::task::spawn_blocking(move || {
@@ -114,7 +137,7 @@ async fn a_server_killed_and_restarted_under_load_loses_and_doubles_nothing() {
         .await
         .unwrap();
         recovered(&store).await;
-        let after = store.open_channel("lore").await.unwrap().head;
+        let after = head(&store).await;
         assert!(after >= before);
     }
     tokio::time::sleep(Duration::from_millis(400)).await;
@@ -273,14 +296,19 @@ async fn who_hangs_in_a_transaction_does_not_stop_the_others_for_ever() {
     let started = Instant::now();
     let stored = loop {
         let drafts = [draft("alive", 1)];
+        let asked = Instant::now();
         match second
             .append("lore", URL, None, &drafts, None, &encode)
             .await
         {
             Ok(stored) => break stored,
             Err(error) => {
-                assert!(matches!(error, StoreError::Busy { .. }), "{error:?}");
-                assert!(error.is_unavailable());
+                // The server says after 3 s that the row is locked. The store itself gives up
+                // after 4 s at the earliest: that comes first only where the machine stood still.
+                let is_late = asked.elapsed() >= Duration::from_secs(4);
+                let is_busy = matches!(error, StoreError::Busy { .. });
+                assert!(is_busy || is_late, "{error:?}");
+                assert!(error.is_unavailable(), "{error:?}");
             }
         }
         assert!(started.elapsed() < 3 * BOUND);
@@ -396,14 +424,16 @@ async fn tls_is_used_where_it_is_there_and_verified_where_that_is_asked_for() {
     ] {
         let store = store::open(&url).await.unwrap();
         store.check().await.unwrap();
-        let count = raw
-            .count(
-                "SELECT COUNT(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
-                 WHERE application_name = 'flexfeed' AND ssl",
-            )
-            .await;
-        assert_eq!(count > 0, encrypted, "{url}");
+        let connections = "SELECT COUNT(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+            WHERE application_name = 'flexfeed' AND ssl";
+        assert_eq!(raw.count(connections).await > 0, encrypted, "{url}");
         store.close().await;
+        // The server's processes end a moment later.
+        let started = Instant::now();
+        while raw.count(connections).await > 0 {
+            assert!(started.elapsed() < BOUND);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
     let named = verified.replace("127.0.0.1", "localhost");
     let foreign = verified.replace("ours.pem", "other.pem");
@@ -470,7 +500,7 @@ async fn nothing_that_is_logged_has_the_password_in_it() {
         .await
         .unwrap();
     let _ = store::open(&site.url.replace("127.0.0.1", "127.0.0.2")).await;
-    let _ = store::open(&format!("{}?sslmode=nonsense", site.url)).await;
+    let _ = store::open(&format!("{}&sslmode=nonsense", site.url)).await;
     let _ = store::open(&site.url.replace(PASSWORD, &format!("{PASSWORD}-wrong"))).await;
     tracing::trace!("that was all");
     drop(guard);

@@ -9,6 +9,12 @@ use tempfile::TempDir;
 
 pub const URL: &str = "https://example.org/new.atom";
 
+/// How long the server that all tests share lets somebody wait, or hang: longer than the store would
+/// have it, so that nobody is told to come back where the machine stood still for some seconds. What
+/// the store's own limits do is looked at in `outage.rs`, at servers of its own.
+const PATIENT: &str = "options=-c%20lock_timeout%3D60s%20-c%20statement_timeout%3D60s\
+                       %20-c%20idle_in_transaction_session_timeout%3D60s";
+
 /// Where a test has its database.
 pub struct Site {
     /// For the database, if it is a file, and whatever else the test needs.
@@ -27,9 +33,10 @@ impl Site {
     pub fn postgres() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(1);
         let database = format!("test_{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let url = server().create(&database).unwrap();
         Self {
             folder: tempfile::tempdir().unwrap(),
-            url: server().create(&database).unwrap(),
+            url: format!("{url}?{PATIENT}"),
         }
     }
 

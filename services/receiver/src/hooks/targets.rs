@@ -285,10 +285,8 @@ async fn a_server_that_hangs_or_never_ends_takes_bounded_time() {
         "{told}"
     );
     // Nobody is there at all.
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", nobody.local_addr().unwrap());
-    drop(nobody);
-    let webhook = self::webhook(url.parse().unwrap(), None, TIME);
+    let url = "http://127.0.0.1:1/".parse().unwrap();
+    let webhook = self::webhook(url, None, TIME);
     let told = reason(webhook.attempt(&event(3), 1).await);
     assert!(told.contains("refused"), "{told}");
 }
@@ -350,8 +348,15 @@ async fn a_command_that_hangs_is_ended_with_all_that_it_started() {
         "trap '' TERM; sleep 1000 & echo $! > {}; wait; sleep 1000",
         pid.display()
     );
-    let told = reason(run(&command, Duration::from_millis(300), 1).await);
-    assert!(told.contains("not done within 0.3 s"), "{told}");
+    // On a busy machine a shell may take long to begin.
+    for time in [300, 5_000, 15_000].map(Duration::from_millis) {
+        let told = reason(run(&command, time, 1).await);
+        let expected = format!("not done within {} s", time.as_secs_f64());
+        assert!(told.contains(&expected), "{told}");
+        if std::fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n')) {
+            break;
+        }
+    }
     gone(&pid).await;
 }
 

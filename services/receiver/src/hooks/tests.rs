@@ -260,10 +260,10 @@ async fn a_hook_goes_on_after_a_restart_and_a_new_one_begins_with_what_is_new() 
         bench.add(settings(1), &fake).unwrap();
     }
     until("all", || fake.told().last() == Some(&62)).await;
-    let mut told = fake.told();
-    told.sort_unstable();
-    told.dedup();
-    assert_eq!(told, (6..=62).collect::<Vec<_>>());
+    // The last place of one that was killed may be half there; then the next one begins with all that there is.
+    let told = fake.told();
+    let missing: Vec<u64> = (6..=62).filter(|seq| !told.contains(seq)).collect();
+    assert_eq!(missing, [] as [u64; 0], "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

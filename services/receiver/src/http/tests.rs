@@ -484,11 +484,10 @@ async fn clients_are_bounded_and_those_that_take_nothing_are_dropped() {
     let begun = Instant::now();
     loop {
         let text = bench.get("/metrics").await.text().await.unwrap();
-        if text.contains("flexfeed_receiver_event_clients_dropped_total 1\n") {
-            assert!(
-                text.contains("flexfeed_receiver_event_clients 0\n"),
-                "{text}"
-            );
+        // It is counted as dropped a moment before it is none any more.
+        if text.contains("flexfeed_receiver_event_clients_dropped_total 1\n")
+            && text.contains("flexfeed_receiver_event_clients 0\n")
+        {
             assert!(
                 text.contains("flexfeed_receiver_event_clients_refused_total 1\n"),
                 "{text}"
@@ -558,7 +557,17 @@ async fn readiness_tells_what_is_in_the_way() {
             ..Default::default()
         },
     );
-    assert_eq!(reasons(&bench).await.0, 200);
+    // A disk that others keep busy may not answer in time once.
+    let begun = Instant::now();
+    loop {
+        let (code, why) = reasons(&bench).await;
+        if code == 200 {
+            break;
+        }
+        assert!(why.contains("does not answer"), "{why}");
+        assert!(begun.elapsed() < TIME, "{why}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     bench.board.storage_failed("lore", "disk full".into());
     let (code, why) = reasons(&bench).await;
     assert_eq!(code, 503);

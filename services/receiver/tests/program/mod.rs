@@ -2,10 +2,15 @@
 #![allow(dead_code)] // each test file uses its part
 
 use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
+
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
 
 /// Longer than anything takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -26,6 +31,19 @@ pub fn said(output: &Output) -> String {
     assert!(!text.contains("s3cret"), "the token was shown:\n{text}");
     assert!(!text.contains("panicked"), "{text}");
     text
+}
+
+/// An address to answer HTTP at that is free, and that the system gives to nobody who does not ask for it: a receiver that is
+/// started again finds it free again.
+pub fn free_address() -> SocketAddr {
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let from = 20_000 + (std::process::id() % 10_000) as u16;
+    loop {
+        let port = from + TRIED.fetch_add(1, Ordering::Relaxed);
+        if let Ok(free) = TcpListener::bind(("127.0.0.1", port)) {
+            return free.local_addr().unwrap();
+        }
+    }
 }
 
 /// Runs it to its end; returns its exit code and what it said on standard error.
@@ -69,10 +87,9 @@ impl Running {
         }
     }
 
-    pub fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([name, &pid]).status().unwrap();
-        assert!(sent.success());
+    /// Sends it a signal, at once: without a program for it.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     pub fn exit_code(&mut self) -> Option<i32> {

@@ -97,6 +97,8 @@ pub struct Site {
     channels: Vec<String>,
     /// Whether flow packets are copied to receivers that want it.
     pub copies: bool,
+    /// How often it says where its flows are. A pause of three of them is a fall-back.
+    pub heartbeat: Duration,
     /// Where its flows are sent, each to the next port.
     pub groups: Vec<FlowEndpoint>,
     running: Option<(SourceHandle, tokio::task::JoinHandle<()>)>,
@@ -126,6 +128,7 @@ impl Site {
             incarnation: Uuid::new_v4(),
             channels: channels.iter().map(|name| (*name).to_owned()).collect(),
             copies: false,
+            heartbeat: Duration::from_millis(600),
             groups: Vec::new(),
             running: None,
             address: ([127, 0, 0, 1], port()).into(),
@@ -202,7 +205,7 @@ impl Site {
             ack_delay: Duration::from_millis(25),
             // No test waits for a fall-back, and a busy machine may stand still for some seconds. Three heartbeats that are not acknowledged are a fall-back too.
             fall_back: Duration::from_secs(10),
-            heartbeat: Duration::from_millis(600),
+            heartbeat: self.heartbeat,
             qlog: None,
             sabotage: Sabotage::default(),
         };

@@ -171,18 +171,10 @@ impl Engine {
 
     /// Whether the thread begins a turn within this time. Costs it nothing but that turn.
     pub async fn is_alive(&self, within: Duration) -> bool {
-        let begun = Instant::now();
         let before = self.orders.turns.load(Ordering::Acquire);
         self.waker.wake();
-        let mut pause = Duration::from_millis(1);
-        while self.orders.turns.load(Ordering::Acquire) == before {
-            if begun.elapsed() >= within || *self.ended.borrow() {
-                return false;
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(50));
-        }
-        true
+        let turned = || self.orders.turns.load(Ordering::Acquire) != before;
+        comes(within, turned, || *self.ended.borrow()).await
     }
 
     /// Takes no new gateways from now on.
@@ -216,4 +208,20 @@ fn fresh() -> [u8; 32] {
     let mut seed = [0; 32];
     rand::rng().fill_bytes(&mut seed);
     seed
+}
+
+/// Whether something is there within a time, unless it is over before. What counts is how long was meant to be waited, not what went
+/// by meanwhile: where the whole process stood still, so did the thread that is waited for.
+async fn comes(within: Duration, is_there: impl Fn() -> bool, is_over: impl Fn() -> bool) -> bool {
+    let (mut left, mut pause) = (within, Duration::from_millis(1));
+    while !is_there() {
+        if left.is_zero() || is_over() {
+            return false;
+        }
+        pause = pause.min(left);
+        tokio::time::sleep(pause).await;
+        left -= pause;
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+    true
 }

@@ -61,6 +61,22 @@ async fn a_thread_is_alive_if_it_turns() {
     turning.join().unwrap();
 }
 
+/// After the whole process stood still for longer than that, the thread has its chance to turn first.
+#[tokio::test]
+async fn a_pause_of_the_process_is_not_taken_for_the_threads() {
+    let looks = std::cell::Cell::new(0);
+    let turned = || {
+        looks.set(looks.get() + 1);
+        if looks.get() == 2 {
+            // It stands still.
+            #[allow(clippy::disallowed_methods)]
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        looks.get() > 3
+    };
+    assert!(comes(Duration::from_millis(50), turned, || false).await);
+}
+
 /// Packets from some sources, one by one, as a capture brings them.
 fn push(way: &mut Way<'_>, sources: &[&str]) {
     for source in sources {

@@ -272,13 +272,16 @@ pub fn source(of: &str) -> (MulticastSender, SocketAddr) {
 }
 
 /// Joins, and waits until the relay has.
-pub fn join(relay: &Relay, gateway: &mut Gateway, group: &str, from: &str) {
+pub async fn join(relay: &Relay, gateway: &mut Gateway, group: &str, from: &str) {
     let joins = relay.engine.counters().messages.update.get();
     gateway.request(ip(group).is_ipv6());
     gateway.update(RecordKind::IsIn, group, &[from]);
     relay.until("the join", |c| {
         c.messages.update.get() > joins && c.joins_missing.get() == 0 && c.joins.get() > 0
     });
+    // The message is counted before it is obeyed. The thread brings the native side in line before its next turn, and that is
+    // when it answers.
+    relay.engine.view().await.unwrap();
 }
 
 pub async fn send(sender: &MulticastSender, group: &str, payload: &[u8], segment: Option<usize>) {

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 /// For everything that should happen soon.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 
 const RUNNING: u8 = 0;
 const STOPPED: u8 = 1;

@@ -22,6 +22,7 @@ mod tests;
 mod writer;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use store::{Fence, Records, SourceInfo};
 use tokio::sync::{mpsc, watch};
@@ -38,6 +39,9 @@ pub use outbox::KINDS;
 use outbox::Outbox;
 use recorder::Recorder;
 use writer::Writer;
+
+/// At the end, what waits to be written may take this long.
+pub const LAST_WORDS: Duration = Duration::from_secs(4);
 
 /// What is needed to write down what happens.
 pub struct Parts {
@@ -57,6 +61,8 @@ pub struct Parts {
     pub polls: mpsc::Receiver<PollReport>,
     /// What the source says about itself.
     pub info: watch::Receiver<SourceInfo>,
+    /// How long what waits to be written may take at the end, such as [`LAST_WORDS`].
+    pub last_words: Duration,
 }
 
 /// Writes down what happens until `stop`, and then what waits still, but not for long.
@@ -68,6 +74,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         Arc::clone(&outbox),
         parts.metrics.clone(),
         lost,
+        parts.last_words,
     );
     // It ends behind the recorder, which has last words.
     let last = CancellationToken::new();

@@ -22,9 +22,6 @@ const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
 /// A batch that a store that answers refuses so often is given up.
 const REFUSALS: u32 = 5;
-/// At the end, what waits may take this long.
-const LAST: Duration = Duration::from_secs(4);
-
 /// Writes batches.
 pub struct Writer {
     records: Arc<dyn Records>,
@@ -33,6 +30,8 @@ pub struct Writer {
     /// Grows each time that another source turns out to have the leases: what was written counts
     /// for nothing.
     lost: watch::Sender<u64>,
+    /// At the end, what waits may take this long.
+    last_words: Duration,
     /// Of this process, and of its batches.
     run: Uuid,
     number: u64,
@@ -47,12 +46,14 @@ impl Writer {
         outbox: Arc<Outbox>,
         metrics: RecordMetrics,
         lost: watch::Sender<u64>,
+        last_words: Duration,
     ) -> Self {
         Self {
             records,
             outbox,
             metrics,
             lost,
+            last_words,
             run: Uuid::new_v4(),
             number: 0,
             under_way: [0; 6],
@@ -62,14 +63,15 @@ impl Writer {
     /// Writes until `stop`, and then what waits still, but not for long: also what is under way when
     /// it comes has only that time.
     pub async fn run(mut self, stop: CancellationToken) {
+        let last_words = self.last_words;
         let too_late = async {
             stop.cancelled().await;
-            sleep(LAST).await;
+            sleep(last_words).await;
         };
         tokio::select! {
             () = self.write_all(&stop) => {}
             () = too_late => {
-                warn!("not everything that the console shows was written within {LAST:?}");
+                warn!("not everything that the console shows was written within {last_words:?}");
                 self.outbox.lose(self.under_way);
                 while let Some(batch) = self.outbox.take() {
                     self.outbox.lose(counts(&batch));

@@ -67,11 +67,11 @@ pub(super) async fn keep_up(
             }
             seen = now;
             if asked && let Ok(moment) = NotifyState::monotonic_usec_now() {
-                service::tell(&[NotifyState::Reloading, moment]);
+                service::tell(&[NotifyState::Reloading, moment]).await;
             }
             take(&files, &*shows, &pin).await;
             if asked {
-                service::tell(&[NotifyState::Ready]);
+                service::tell(&[NotifyState::Ready]).await;
             }
         }
     };

@@ -96,7 +96,8 @@ impl Parts {
         service::tell(&[
             NotifyState::Stopping,
             NotifyState::Status("stopping: what is published is delivered"),
-        ]);
+        ])
+        .await;
         let time = SHUTDOWN + self.context.config.drain_time;
         if tokio::time::timeout(time, self.take_apart()).await.is_err() {
             warn!(

@@ -305,7 +305,7 @@ mod tests {
     use crate::transport::{Open, StoreBacklog};
 
     /// For everything that should happen soon.
-    const SOON: Duration = Duration::from_secs(20);
+    const SOON: Duration = Duration::from_secs(120);
 
     async fn context(folder: &std::path::Path, store: Arc<Faulty>) -> Arc<Context> {
         let url = "http://127.0.0.1:9/feed";

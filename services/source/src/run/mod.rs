@@ -201,7 +201,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     for note in found.notes {
         warn!("{note}");
     }
-    service::tell(&[NotifyState::Ready]);
+    service::tell(&[NotifyState::Ready]).await;
     Ok(parts)
 }
 
@@ -221,6 +221,7 @@ fn record_parts(
         metrics: context.metrics.records(),
         polls,
         info,
+        last_words: record::LAST_WORDS,
     }
 }
 

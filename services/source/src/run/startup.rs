@@ -63,7 +63,8 @@ pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<O
             service::tell(&[
                 NotifyState::Status("waiting for the database"),
                 NotifyState::ExtendTimeoutUsec(3 * micros(SAY)),
-            ]);
+            ])
+            .await;
         }
         sleep(AGAIN).await;
     }

@@ -9,7 +9,7 @@ use store::{ChannelSettings, FeedSettings, Origin, Retention, Store};
 use uuid::Uuid;
 
 use crate::receiving::{Listening, configuration};
-use crate::running::{Feed, Running, source};
+use crate::running::{Feed, Running, SOON, source};
 
 async fn open(data: &std::path::Path) -> Arc<dyn Store> {
     store::open_file(&data.join("flexfeed.db")).await.unwrap()
@@ -170,8 +170,9 @@ async fn a_source_begins_with_nothing_and_says_what_to_do() {
         .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])
         .arg(folder.path());
     let mut running = Running::start(command);
-    let log = running.log();
-    assert!(log.contains("flexfeed-source channel add"), "{log}");
+    running.until("it says what to do", |running| {
+        running.log().contains("flexfeed-source channel add")
+    });
     let page = running.page("/readyz").1;
     assert!(page.contains("flexfeed-source channel add"), "{page}");
     let store = open(folder.path()).await;
@@ -244,6 +245,10 @@ async fn a_revoked_receiver_gets_nothing_more(sabotage: Option<&str>) {
     };
     let (mut good, mut kept) = (Listening::start(good), bad.clone());
     let mut bad = Listening::start(bad);
+    if sabotage.is_some() {
+        // It stays connected: there are no pauses between attempts to wait for.
+        bad.patience = SOON;
+    }
     good.update(2).await;
     bad.update(2).await;
     assert!(store.revoke_receiver(kept.receiver_id).await.unwrap());

@@ -86,9 +86,13 @@ async fn each_channel_has_its_own_feed_and_numbers() {
         .collect();
     incarnations.dedup();
     assert_eq!(incarnations.len(), 3);
+    // What was published is counted behind it.
+    running.until("it is counted", |running| {
+        let line = "flexfeed_source_updates_total{channel=\"net\"} 7\n";
+        running.page("/metrics").1.contains(line)
+    });
     let metrics = running.page("/metrics").1;
     for line in [
-        "flexfeed_source_updates_total{channel=\"net\"} 7\n",
         "flexfeed_source_head_seq{channel=\"bpf\"} 3\n",
         "flexfeed_source_receivers{channel=\"lore\",rung=\"unicast\"} 1\n",
         "flexfeed_source_receivers{channel=\"net\",rung=\"unicast\"} 2\n",

@@ -224,7 +224,7 @@ async fn the_first_signal_lets_receivers_finish_and_the_second_does_not() {
         command.args(["--rate", rate, "--drain-time", "60s"]);
         command
     };
-    let mut running = Running::start(slow("100k"));
+    let mut running = Running::start(slow("64k"));
     let mut receiver = Listening::start(configuration(folder.path()));
     receiver.update(1).await;
     feed.grow(300);
@@ -252,7 +252,10 @@ async fn the_first_signal_lets_receivers_finish_and_the_second_does_not() {
     assert_eq!(receiver.seqs, (1..=301).collect::<Vec<_>>());
     receiver.handle.shutdown().await;
 
+    // So much that it is under way still at the second signal.
+    feed.grow(900);
     let mut running = Running::start(slow("64k"));
+    running.until("stored", |running| status(running)["head"] == 1201);
     let mut behind = configuration(folder.path());
     behind.channels[0].1 = Some(flexicast_tokio::Cursor {
         incarnation: status(&running)["incarnation"]

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::receiving::{Listening, configuration};
 use crate::relay::Relay;
-use crate::running::{Feed, Running, source_at};
+use crate::running::{Feed, Running, free, source_at};
 
 /// Two places where a source may run, with a relay in front.
 struct Site {
@@ -77,15 +77,6 @@ impl Site {
     }
 }
 
-/// An address that nobody uses at the moment, and that nobody is given who asks for any port: those are above 32,767.
-fn free() -> SocketAddr {
-    let any = || 21_000 + (Uuid::new_v4().as_u128() % 11_000) as u16;
-    let mut sockets =
-        std::iter::repeat_with(|| std::net::UdpSocket::bind(("127.0.0.1", any()))).take(1000);
-    let socket = sockets.find_map(Result::ok).unwrap();
-    socket.local_addr().unwrap()
-}
-
 fn status(running: &Running) -> Value {
     serde_json::from_str(&running.page("/status.json").1).unwrap()
 }
@@ -138,18 +129,21 @@ async fn settings_of_who_publishes_count(site: Site) {
     let mut b = Running::start(other());
     b.until("it stands by", stands_by);
     assert_eq!(set_up(&site).await, before);
-    let log = b.log();
-    assert!(
-        log.contains("is set otherwise here than by the source \"a\""),
-        "{log}"
-    );
-    assert!(log.contains("\"net\" is not given here"), "{log}");
+    b.until("it says what differs", |b| {
+        let log = b.log();
+        log.contains("is set otherwise here than by the source \"a\"")
+            && log.contains("\"net\" is not given here")
+    });
 
     // While the first one is away for a moment, the second one starts: nothing is taken out.
     b.terminate();
     a.terminate();
     let mut b = Running::start(other());
     b.until("it publishes", publishes);
+    // If the lease was given back late, its settings are taken behind it.
+    b.until("its feed is polled", |running| {
+        running.page("/status.json").1.contains(&second.url)
+    });
     let (feeds, rate) = set_up(&site).await;
     assert_eq!(feeds.len(), 3, "{feeds:?}");
     assert_ne!(rate, before.1);
@@ -225,12 +219,10 @@ async fn one_publishes_and_the_other_takes_over(site: Site) {
     a.until("it publishes", publishes);
     b.signal(Signal::CONT);
     b.until("who wakes up stands by", stands_by);
-    assert!(
+    b.until("it says why", |b| {
         b.log()
-            .contains("is not published here any more: another source has taken it over"),
-        "{}",
-        b.log()
-    );
+            .contains("is not published here any more: another source has taken it over")
+    });
     // And lets nobody in.
     let mut stranger = Listening::start(ReceiverConfig {
         server: site.listen[second].to_string(),

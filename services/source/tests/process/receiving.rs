@@ -11,7 +11,11 @@ use rustix::process::Signal;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::running::{Feed, Running, SOON, source, source_at};
+use crate::running::{Feed, Running, SOON, free, source, source_at};
+
+/// For what happens to a receiver. It may come behind several of the longest pauses between attempts to
+/// connect, and attempts that hang: 45 + 10 + 30 + 10 + 30 s.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What the link in a data folder says to a receiver.
 pub fn configuration(data: &Path) -> ReceiverConfig {
@@ -52,6 +56,8 @@ pub struct Listening {
     pub seqs: Vec<u64>,
     /// The same with their channels.
     pub updates: Vec<(String, u64)>,
+    /// So long is waited for an event.
+    pub patience: Duration,
 }
 
 impl Listening {
@@ -62,6 +68,7 @@ impl Listening {
             events,
             seqs: Vec::new(),
             updates: Vec::new(),
+            patience: PATIENCE,
         }
     }
 
@@ -92,7 +99,7 @@ impl Listening {
                 }
             }
         };
-        match tokio::time::timeout(SOON, read).await {
+        match tokio::time::timeout(self.patience, read).await {
             Ok(found) => found,
             Err(_) => panic!("not in time: {what}"),
         }
@@ -111,7 +118,9 @@ impl Listening {
 async fn a_receiver_gets_everything_once_across_a_kill_of_the_source() {
     let folder = tempfile::tempdir().unwrap();
     let feed = Feed::with(5);
-    let mut first = Running::start(source(folder.path(), &feed));
+    // The receiver knows the port, so both lives have the same.
+    let listen = free().to_string();
+    let mut first = Running::start(source_at(&listen, folder.path(), &feed));
     let mut receiver = Listening::start(configuration(folder.path()));
     receiver.update(5).await;
     feed.grow(3);
@@ -125,10 +134,6 @@ async fn a_receiver_gets_everything_once_across_a_kill_of_the_source() {
         "{page}"
     );
     assert!(first.page("/readyz").0 == 200);
-    // The receiver knows the port, so the next life has to have the same.
-    let log = first.log();
-    let listen = log.split("on UDP ").nth(1).unwrap();
-    let listen = listen.split(',').next().unwrap().to_owned();
 
     first.signal(Signal::KILL);
     first.end();
@@ -216,8 +221,8 @@ async fn a_receiver_that_does_not_read_does_not_hold_up_the_end() {
     running.until("connected", |running| {
         running.page("/status.json").1.contains("\"name\":\"r1\"")
     });
-    let began = std::time::Instant::now();
     let (status, log, _) = running.terminate();
     assert_eq!(status.code(), Some(0), "{log}");
-    assert!(began.elapsed() < Duration::from_secs(10), "{log}");
+    // That is what says that the end was held up.
+    assert!(!log.contains("not everything was closed"), "{log}");
 }

@@ -86,16 +86,17 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     disconnect.receiver = Some(receiver);
     let (state, result) = ask(&database, disconnect.clone()).await;
     assert_eq!(state, CommandState::Done, "{result}");
-    let sessions = until("another connection", async || {
+    until("another connection", async || {
         let sessions = records.sessions(receiver, None, 10).await.unwrap();
-        (sessions.len() == 2).then_some(sessions)
+        // A machine that stands still may lose one more.
+        let is_back = sessions.len() >= 2 && sessions[0].ended_ms.is_none();
+        is_back.then_some(())
     })
     .await;
-    assert!(sessions[0].ended_ms.is_none());
     until("the end of the first one", async || {
         let sessions = records.sessions(receiver, None, 10).await.unwrap();
-        let cause = sessions.get(1)?.end_cause.clone()?;
-        cause.contains("operator").then_some(())
+        let mut causes = sessions.iter().filter_map(|row| row.end_cause.as_ref());
+        causes.any(|cause| cause.contains("operator")).then_some(())
     })
     .await;
     disconnect.receiver = Some(uuid::Uuid::new_v4());

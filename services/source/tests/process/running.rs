@@ -1,15 +1,16 @@
 //! Running the program, and a feed for it to read.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use uuid::Uuid;
 
 /// For everything that should happen soon.
 pub const SOON: Duration = Duration::from_secs(30);
@@ -97,11 +98,25 @@ pub fn source_at(listen: &str, data: &Path, feed: &Feed) -> Command {
     command
 }
 
+/// An address for UDP that nobody uses, for lives that follow one another. None is given twice, and
+/// nobody gets it who asks for any port: those are above 32,767.
+pub fn free() -> SocketAddr {
+    static NEXT: LazyLock<AtomicU16> =
+        LazyLock::new(|| AtomicU16::new(Uuid::new_v4().as_u128() as u16));
+    loop {
+        // Another process may have this one.
+        let port = 21_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 11_000;
+        if let Ok(socket) = UdpSocket::bind(("127.0.0.1", port)) {
+            return socket.local_addr().unwrap();
+        }
+    }
+}
+
 pub struct Running {
     pub child: Child,
     log: Arc<Mutex<String>>,
     printed: Arc<Mutex<String>>,
-    reading: Option<thread::JoinHandle<()>>,
+    reading: Vec<thread::JoinHandle<()>>,
 }
 
 impl Running {
@@ -121,13 +136,13 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let (log, _) = kept(child.stderr.take().unwrap());
-        let (printed, reading) = kept(child.stdout.take().unwrap());
+        let (log, log_ends) = kept(child.stderr.take().unwrap());
+        let (printed, printed_ends) = kept(child.stdout.take().unwrap());
         Self {
             child,
             log,
             printed,
-            reading: Some(reading),
+            reading: vec![log_ends, printed_ends],
         }
     }
 
@@ -186,7 +201,10 @@ impl Running {
             assert!(began.elapsed() < SOON, "does not end: {}", self.log());
             pause();
         };
-        self.reading.take().unwrap().join().unwrap();
+        // Nothing of what it wrote last is missing.
+        for reading in self.reading.drain(..) {
+            reading.join().unwrap();
+        }
         (status, self.log(), self.printed())
     }
 
@@ -225,6 +243,15 @@ impl Drop for Running {
 #[expect(clippy::disallowed_methods, reason = "these tests are plain threads")]
 pub fn pause() {
     thread::sleep(Duration::from_millis(20));
+}
+
+/// Waits until it is so.
+pub fn soon(what: &str, is: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is() {
+        assert!(began.elapsed() < SOON, "not in time: {what}");
+        pause();
+    }
 }
 
 /// Runs it to its end; returns the exit code and everything that it said.

@@ -1,54 +1,74 @@
 //! What systemd is told.
 
 use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread;
 
-use crate::running::{Feed, Running, SOON, source};
+use crate::running::{Feed, Running, soon, source};
 
-struct Told {
-    socket: UnixDatagram,
-    all: String,
+/// What was told at a place, read on a thread of its own as systemd does: without a pause.
+fn told(socket: UnixDatagram) -> Arc<Mutex<String>> {
+    let all = Arc::new(Mutex::new(String::new()));
+    let keep = Arc::clone(&all);
+    thread::spawn(move || {
+        let mut datagram = [0; 4096];
+        while let Ok(length) = socket.recv(&mut datagram) {
+            let text = String::from_utf8_lossy(&datagram[..length]);
+            keep.lock().unwrap().push_str(&text);
+        }
+    });
+    all
 }
 
-impl Told {
-    fn until(&mut self, what: &str) {
-        while !self.all.contains(what) {
-            let mut datagram = [0; 4096];
-            let length = match self.socket.recv(&mut datagram) {
-                Ok(length) => length,
-                Err(error) => panic!("no {what:?} in {}: {error}", self.all),
-            };
-            self.all += &String::from_utf8_lossy(&datagram[..length]);
-            self.all += "\n";
-        }
-    }
+/// A source that tells, and often that it lives.
+fn telling(folder: &Path, place: &Path) -> Command {
+    let mut command = source(&folder.join("data"), &Feed::with(1));
+    command
+        .env("NOTIFY_SOCKET", place)
+        .env("WATCHDOG_USEC", "600000");
+    command
 }
 
 #[test]
 fn systemd_is_told_how_it_goes() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("notify");
-    let socket = UnixDatagram::bind(&place).unwrap();
-    socket.set_read_timeout(Some(SOON)).unwrap();
-    let mut told = Told {
-        socket,
-        all: String::new(),
+    let told = told(UnixDatagram::bind(&place).unwrap());
+    let mut running = Running::start(telling(folder.path(), &place));
+    let until = |running: &mut Running, what: &str| {
+        running.until(what, |_| told.lock().unwrap().contains(what));
     };
-    let mut command = source(&folder.path().join("data"), &Feed::with(1));
-    command
-        .env("NOTIFY_SOCKET", &place)
-        .env("WATCHDOG_USEC", "600000");
-    let running = Running::start(command);
-    told.until("READY=1");
-    told.until("STATUS=publishing 1 channels");
-    told.until("WATCHDOG=1");
+    until(&mut running, "READY=1");
+    until(&mut running, "STATUS=publishing 1 channels");
+    until(&mut running, "WATCHDOG=1");
     running.signal(rustix::process::Signal::HUP);
-    told.until("RELOADING=1");
-    told.until("MONOTONIC_USEC=");
+    until(&mut running, "RELOADING=1");
+    until(&mut running, "MONOTONIC_USEC=");
     let (code, log, _) = running.terminate();
     assert_eq!(code.code(), Some(0), "{log}");
-    told.socket
-        .set_read_timeout(Some(Duration::from_secs(1)))
-        .unwrap();
-    told.until("STOPPING=1");
+    // It was sent before the end; the thread reads it soon.
+    soon("STOPPING=1", || told.lock().unwrap().contains("STOPPING=1"));
+}
+
+/// The source serves and ends all the same, and so soon.
+#[test]
+fn who_reads_nothing_of_it_holds_up_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("notify");
+    let _unread = UnixDatagram::bind(&place).unwrap();
+    // One message by each socket, for those have bounds of their own.
+    let has_room = || {
+        let socket = UnixDatagram::unbound().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket.connect(&place).unwrap();
+        socket.send(b"X=1\n").is_ok()
+    };
+    while has_room() {}
+    let mut running = Running::start(telling(folder.path(), &place));
+    running.until("ready", |running| running.page("/readyz").0 == 200);
+    let (code, log, _) = running.terminate();
+    assert_eq!(code.code(), Some(0), "{log}");
+    assert!(!log.contains("not everything was closed"), "{log}");
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use testbed::delivery::{Delivery, check_once_in_order};
 use testbed::lab::Multicast;
 use testbed::lore::{Book, FEED_PATH, Origin, WINDOW};
-use testbed::scenario::{CHANNEL, PATIENCE, Plan, Stage, now_ms};
+use testbed::scenario::{CHANNEL, PATIENCE, Plan, QUICK_ACK_MS, Stage, now_ms};
 use testbed::waiting::pause;
 
 use crate::figures::{Figures, median};
@@ -46,6 +46,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
     }
     let mut plan = Plan::new("bench-catchup", None).with_port("r2", Multicast::Cut);
     plan.poll_interval = POLL_INTERVAL;
+    plan.ack_delay_ms = QUICK_ACK_MS;
     // What a link of one gigabit allows; the defaults are for those of others.
     plan.source_args = vec!["--rate", "1G", "--unicast-rate", "1G"];
     let mut seen = None;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use testbed::delivery::{check_once_in_order, longest_gap_ms};
 use testbed::lab::Multicast;
-use testbed::scenario::{PATIENCE, Plan, Stage};
+use testbed::scenario::{PATIENCE, Plan, QUICK_ACK_MS, Stage};
 use testbed::status::Move;
 use testbed::waiting::pause;
 
@@ -67,6 +67,7 @@ fn play() -> Result<Seen> {
     let mut plan = Plan::new("bench-cut", None);
     plan.poll_interval = POLL_INTERVAL;
     plan.fall_back_ms = FALL_BACK_MS;
+    plan.ack_delay_ms = QUICK_ACK_MS;
     let mut seen = None;
     Stage::play(plan, |stage| {
         seen = Some(cut_and_restore(stage)?);

@@ -15,8 +15,15 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 /// Longer than flow data may stay unacknowledged.
 const OUTAGE: Duration = Duration::from_millis(FALL_BACK_MS as u64 + 500);
 
+/// Why receivers fall back whose relay is gone.
+const RELAY_LOST: &str = "relay-lost";
+
 /// Updates a second while tunnels come and go: how long that takes is not known, and what can be judged is limited (see [`check_outputs`]).
 const RATE: f64 = 3.0;
+
+/// The relay that all use, and the one that they turn to without it.
+const FIRST: usize = 0;
+const SECOND: usize = 1;
 
 /// Three receivers behind one translated address beyond the border, and relays.
 fn plan(name: &'static str, relays: u8, sabotage: Option<Sabotage>) -> Plan {
@@ -41,6 +48,13 @@ fn wait_tunnels(stage: &mut Stage, relay: usize, count: u64) -> Result<()> {
     })
 }
 
+/// Waits until everybody is at the first relay, and starts the second: a gateway that had to wait for the first a little too long would take the second, and stay there.
+fn all_at_first(stage: &mut Stage) -> Result<()> {
+    stage.wait_rung(&ALL, "amt")?;
+    wait_tunnels(stage, FIRST, 3)?;
+    stage.start_relay(SECOND)
+}
+
 /// o: three receivers behind one translated address, where there is no multicast, all stand on the flow by a relay that their source announces, each with a
 /// tunnel of its own; one leaves, and the others go on; it comes back and has everything.
 ///
@@ -49,7 +63,7 @@ fn wait_tunnels(stage: &mut Stage, relay: usize, count: u64) -> Result<()> {
 pub fn three_behind_one_address(sabotage: Option<Sabotage>) -> Result<()> {
     Stage::play(plan("home", 1, sabotage), |stage| {
         stage.wait_rung(&ALL, "amt")?;
-        wait_tunnels(stage, 0, 3)?;
+        wait_tunnels(stage, FIRST, 3)?;
         let before = stage.settle()?;
         for step in [1, 7, 10] {
             stage.grow(step)?;
@@ -71,7 +85,7 @@ pub fn three_behind_one_address(sabotage: Option<Sabotage>) -> Result<()> {
 
         let mut leaver = stage.seat_mut("r2")?.take().context("r2 runs")?;
         leaver.terminate(Duration::from_secs(20))?;
-        wait_tunnels(stage, 0, 2)?;
+        wait_tunnels(stage, FIRST, 2)?;
         let left = stage.source_status_now()?.head;
         stage.grow(10)?;
         stage.wait_cursor(&["r1", "r3"], left + 10)?;
@@ -93,26 +107,23 @@ pub fn three_behind_one_address(sabotage: Option<Sabotage>) -> Result<()> {
 /// When one of these does not hold.
 pub fn relays_fail_in_turn(sabotage: Option<Sabotage>) -> Result<()> {
     Stage::play(plan("relays", 2, sabotage), |stage| {
-        stage.wait_rung(&ALL, "amt")?;
+        all_at_first(stage)?;
         let before = stage.settle()?;
-        let used = usize::from(tunnels(stage, 0)? == 0);
-        let other = 1 - used;
-        wait_tunnels(stage, used, 3)?;
         stage.set_rate(RATE)?;
         stage.wait_cursor(&ALL, before + 4)?;
 
-        stage.relay(used)?.kill()?;
-        wait_tunnels(stage, other, 3)?;
+        stage.relay(FIRST)?.kill()?;
+        wait_tunnels(stage, SECOND, 3)?;
         stage.wait_rung(&ALL, "amt")?;
         let head = stage.source_status_now()?.head;
         stage.wait_cursor(&ALL, head + 4)?;
 
-        stage.relay(other)?.kill()?;
+        stage.relay(SECOND)?.kill()?;
         stage.wait_rung(&ALL, "unicast")?;
         let head = stage.source_status_now()?.head;
         stage.wait_cursor(&ALL, head + 4)?;
 
-        stage.restart_relay(used)?;
+        stage.start_relay(FIRST)?;
         stage.wait_rung(&ALL, "amt")?;
         let returned = stage.source_status_now()?.head;
         stage.wait_cursor(&ALL, returned + 4)?;
@@ -129,14 +140,12 @@ pub fn relays_fail_in_turn(sabotage: Option<Sabotage>) -> Result<()> {
 /// When one of these does not hold.
 pub fn a_deaf_relay_is_left(sabotage: Option<Sabotage>) -> Result<()> {
     Stage::play(plan("deaf", 2, sabotage), |stage| {
-        stage.wait_rung(&ALL, "amt")?;
+        all_at_first(stage)?;
         let before = stage.settle()?;
-        let used = usize::from(tunnels(stage, 0)? == 0);
-        wait_tunnels(stage, used, 3)?;
         stage.set_rate(RATE)?;
         stage.wait_cursor(&ALL, before + 4)?;
-        stage.set_relay_multicast(used, Multicast::Cut)?;
-        wait_tunnels(stage, 1 - used, 3)?;
+        stage.set_relay_multicast(FIRST, Multicast::Cut)?;
+        wait_tunnels(stage, SECOND, 3)?;
         stage.wait_rung(&ALL, "amt")?;
         let head = stage.source_status_now()?.head;
         stage.wait_cursor(&ALL, head + 4)?;
@@ -154,15 +163,13 @@ pub fn a_draining_relay_costs_nothing(sabotage: Option<Sabotage>) -> Result<()> 
     let mut plan = plan("draining", 2, sabotage);
     plan.relay_args = vec!["--drain-time", "60s", "--query-interval", "5s"];
     Stage::play(plan, |stage| {
-        stage.wait_rung(&ALL, "amt")?;
+        all_at_first(stage)?;
         let before = stage.settle()?;
-        let used = usize::from(tunnels(stage, 0)? == 0);
-        wait_tunnels(stage, used, 3)?;
         stage.set_rate(RATE)?;
         stage.wait_cursor(&ALL, before + 4)?;
-        let mut leaving = stage.relay(used)?.dismiss()?;
+        let mut leaving = stage.relay(FIRST)?.dismiss()?;
         leaving.signal_end()?;
-        wait_tunnels(stage, 1 - used, 3)?;
+        wait_tunnels(stage, SECOND, 3)?;
         let ended = leaving.wait_end(PATIENCE)?;
         ensure!(ended.success(), "the draining relay ended with {ended}");
         let head = stage.source_status_now()?.head;
@@ -192,11 +199,23 @@ pub fn relays_fail_to_copies(sabotage: Option<Sabotage>) -> Result<()> {
         stage.set_rate(RATE)?;
         stage.wait_cursor(&ALL, before + 4)?;
         let begun = moves_so_far(stage)?;
-        stage.relay(0)?.kill()?;
+        stage.relay(FIRST)?.kill()?;
         stage.wait_rung(&ALL, "replicated")?;
         let head = stage.source_status_now()?.head;
         stage.wait_cursor(&ALL, head + 4)?;
-        stage.restart_relay(0)?;
+        // Copies come before the gateways have given the relay up: until then it is not lost, but slow.
+        stage.wait("the loss of the relay", PATIENCE, |stage| {
+            let Some(status) = stage.source_status() else {
+                return Ok(None);
+            };
+            let lost = |name: &&str| {
+                let moves = status.moves_of(name);
+                let fall = moves.iter().rfind(|step| step.to == "unicast");
+                fall.is_some_and(|fall| fall.cause == RELAY_LOST)
+            };
+            Ok(ALL.iter().all(lost).then_some(()))
+        })?;
+        stage.start_relay(FIRST)?;
         stage.wait_rung(&ALL, "amt")?;
         let returned = stage.source_status_now()?.head;
         stage.wait_cursor(&ALL, returned + 4)?;
@@ -211,7 +230,7 @@ pub fn relays_fail_to_copies(sabotage: Option<Sabotage>) -> Result<()> {
                 name,
                 since,
                 &[
-                    ("unicast", &["relay-lost"]),
+                    ("unicast", &[RELAY_LOST]),
                     ("replicated", &["joined"]),
                     ("amt", &["joined"]),
                 ],
@@ -246,7 +265,7 @@ pub fn translations_change(sabotage: Option<Sabotage>) -> Result<()> {
             let head = stage.source_status_now()?.head;
             stage.wait_cursor(&ALL, head + 4)?;
             stage.wait_rung(&ALL, "amt")?;
-            wait_tunnels(stage, 0, 3)?;
+            wait_tunnels(stage, FIRST, 3)?;
             stage.wait("the new address at the source", PATIENCE, |stage| {
                 let status = stage.source_status_now()?;
                 let there = status

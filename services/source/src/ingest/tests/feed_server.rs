@@ -10,7 +10,7 @@ use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, RETRY_AFTE
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::*;
 
@@ -45,6 +45,8 @@ type Shared = Arc<Mutex<Answers>>;
 
 pub(super) struct FeedServer {
     address: SocketAddr,
+    /// Has the port and never listens: while the server is away nobody answers, and nobody else gets it.
+    _hold: TcpSocket,
     answers: Shared,
     task: Option<JoinHandle<()>>,
 }
@@ -61,8 +63,13 @@ impl FeedServer {
             requests: AtomicUsize::new(0),
             not_modified: AtomicUsize::new(0),
         }));
+        let hold = TcpSocket::new_v4().unwrap();
+        // As the server's socket has it: with it both may have the port.
+        hold.set_reuseaddr(true).unwrap();
+        hold.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut server = Self {
-            address: "127.0.0.1:0".parse().unwrap(),
+            address: hold.local_addr().unwrap(),
+            _hold: hold,
             answers,
             task: None,
         };
@@ -133,7 +140,6 @@ impl FeedServer {
     /// Listens again, at the same address.
     pub(super) async fn come_back(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
-        self.address = listener.local_addr().unwrap();
         let app = Router::new()
             .route("/new.atom", get(answer))
             .with_state(Arc::clone(&self.answers));

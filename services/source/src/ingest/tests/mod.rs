@@ -28,7 +28,7 @@ use feed_server::FeedServer;
 const CHANNEL: &str = "lore";
 
 /// For everything that should happen soon.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 
 /// What the follower read, in order.
 type Read = Arc<Mutex<Vec<(u64, Bytes)>>>;

@@ -8,6 +8,7 @@ use store::StateRow;
 use super::faulty::Fault;
 use super::made::id;
 use super::site::Site;
+use crate::record::LAST_WORDS;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mass_fall_back_is_recorded_whole() {
@@ -165,7 +166,8 @@ async fn a_restart_and_another_source_go_on_with_the_history() {
 /// when a write was under way; and nothing of it is left behind, where it would hold a connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_hangs_does_not_hold_up_the_end() {
-    let site = Site::new().await;
+    let mut site = Site::new().await;
+    site.last_words = LAST_WORDS;
     let source = site.source(1).await;
     source.made.connect(0);
     source.made.step(0, "multicast", "joined");

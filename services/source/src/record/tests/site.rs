@@ -24,6 +24,8 @@ use crate::transport::Transport;
 pub struct Site {
     pub opened: Opened,
     pub records: Arc<Faulty>,
+    /// What waits to be written may take this long at the end of a source.
+    pub last_words: Duration,
     _folder: tempfile::TempDir,
 }
 
@@ -48,6 +50,7 @@ impl Site {
         Self {
             records: Faulty::new(Arc::clone(&opened.records)),
             opened,
+            last_words: SOON,
             _folder: folder,
         }
     }
@@ -105,6 +108,7 @@ impl Site {
             metrics: metrics.clone(),
             polls: told,
             info: info.subscribe(),
+            last_words: self.last_words,
         };
         Source {
             task: tokio::spawn(run(parts, stop.clone())),

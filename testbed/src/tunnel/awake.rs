@@ -1,0 +1,51 @@
+//! Time as a program has it that is not always let run.
+
+use std::time::{Duration, Instant};
+
+/// The most that counts between two turns: whoever waits for a few milliseconds was not let run for the rest.
+const STEP: Duration = Duration::from_millis(50);
+
+/// How long a program that looks at its sockets every few milliseconds has done so. While the machine, or this program, stands still, next to nothing is added: what
+/// should come meanwhile has its time all the same.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Awake {
+    last: Instant,
+    time: Duration,
+}
+
+impl Awake {
+    /// Begins.
+    pub(super) fn since(now: Instant) -> Awake {
+        Awake {
+            last: now,
+            time: Duration::ZERO,
+        }
+    }
+
+    /// Adds the time since the turn before.
+    pub(super) fn turn(&mut self, now: Instant) {
+        self.time += now.saturating_duration_since(self.last).min(STEP);
+        self.last = now;
+    }
+
+    /// How long it was, up to the last turn.
+    pub(super) fn time(self) -> Duration {
+        self.time
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standstill_is_no_time() {
+        let begun = Instant::now();
+        let ms = Duration::from_millis;
+        let mut awake = Awake::since(begun);
+        for (at, time) in [(2, 2), (10, 10), (3_010, 60), (3_012, 62)] {
+            awake.turn(begun + ms(at));
+            assert_eq!(awake.time(), ms(time));
+        }
+    }
+}
