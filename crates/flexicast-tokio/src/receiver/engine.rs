@@ -170,8 +170,8 @@ impl Engine {
                 }
                 Woken::Unicast(Ok(())) | Woken::Room(true) | Woken::Ready => {}
             }
-            // Which branch was taken is chance. What has come is read before the source is blamed for being silent; and the flow before the unicast path, lest a
-            // repair of what lies in the flow's socket be taken first.
+            // Which branch was taken is chance. What is known to have come is read before the source is blamed for being silent; and the flow before the unicast path,
+            // so that a repair is mostly not taken before what it repairs. Not always: the runtime may not have noticed yet that the flow's socket can be read.
             self.receive_flow(&mut batch);
             let told = self.tunnels.receive(&mut batch, &mut self.core);
             self.tell_relays(told);
