@@ -271,6 +271,7 @@ async fn who_hangs_in_a_transaction_does_not_stop_the_others_for_ever() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let started = Instant::now();
+    let mut was_busy = false;
     let stored = loop {
         let drafts = [draft("alive", 1)];
         match second
@@ -278,13 +279,17 @@ async fn who_hangs_in_a_transaction_does_not_stop_the_others_for_ever() {
             .await
         {
             Ok(stored) => break stored,
+            // Where the machine stands still for a moment, the client's own limit may come first.
             Err(error) => {
-                assert!(matches!(error, StoreError::Busy { .. }), "{error:?}");
-                assert!(error.is_unavailable());
+                assert!(error.is_unavailable(), "{error:?}");
+                was_busy |= matches!(error, StoreError::Busy { .. });
             }
         }
         assert!(started.elapsed() < 3 * BOUND);
     };
+    // The server says so after 3 s, and ends what hangs after 5 s.
+    let took = started.elapsed();
+    assert!(was_busy || took > Duration::from_secs(8), "{took:?}");
     assert_eq!(stored[0].seq, 1);
     hangs.store(false, Ordering::Relaxed);
     // It held the row, and has lost it.
@@ -394,15 +399,22 @@ async fn tls_is_used_where_it_is_there_and_verified_where_that_is_asked_for() {
         (verified.clone(), true),
         (format!("{url}?sslmode=disable"), false),
     ] {
-        let store = store::open(&url).await.unwrap();
-        store.check().await.unwrap();
-        let count = raw
-            .count(
+        let encrypted_ones = async |raw: &mut Raw| {
+            raw.count(
                 "SELECT COUNT(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
                  WHERE application_name = 'flexfeed' AND ssl",
             )
-            .await;
-        assert_eq!(count > 0, encrypted, "{url}");
+            .await
+        };
+        // The server takes a moment to forget the connections of the round before.
+        let started = Instant::now();
+        while encrypted_ones(&mut raw).await > 0 {
+            assert!(started.elapsed() < BOUND, "they do not end");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let store = store::open(&url).await.unwrap();
+        store.check().await.unwrap();
+        assert_eq!(encrypted_ones(&mut raw).await > 0, encrypted, "{url}");
         store.close().await;
     }
     let named = verified.replace("127.0.0.1", "localhost");
