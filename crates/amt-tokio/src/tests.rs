@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::{Config, Gateway, Hint, Prober, RelayName, probe};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the relay was sent.
 #[derive(Debug, PartialEq)]

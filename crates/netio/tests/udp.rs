@@ -152,7 +152,10 @@ async fn a_batch_that_is_not_full_was_the_last_one() {
 #[tokio::test]
 async fn an_icmp_error_does_not_stop_sending_or_receiving() {
     // A connected socket is what the kernel reports ICMP "port unreachable" to.
-    let gone = local().local_addr();
+    // At an address where nobody else takes the port before it is bound again.
+    let gone = UdpSocket::bind("127.77.0.1:0".parse().unwrap())
+        .unwrap()
+        .local_addr();
     let std_socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     std_socket.connect(gone).unwrap();
     let socket = UdpSocket::from_std(std_socket).unwrap();

@@ -265,6 +265,12 @@ mod tests {
         flag: "--http",
     };
 
+    /// Where somebody answers: the machine may stand still for a moment.
+    const PATIENT: Bounds = Bounds {
+        time: Duration::from_secs(60),
+        ..BOUNDS
+    };
+
     #[test]
     fn what_is_in_the_way_is_said() {
         command([]).debug_assert();
@@ -297,7 +303,7 @@ mod tests {
                 std::io::Read::read(&mut stream, &mut [0; 1000]).unwrap();
                 stream.write_all(answer.as_bytes()).unwrap();
             });
-            ask(WHOM, &Place::Address(address), false, BOUNDS).unwrap()
+            ask(WHOM, &Place::Address(address), false, PATIENT).unwrap()
         };
         let well = said("HTTP/1.0 200 OK\r\n\r\nalive\n\u{1b}[2J");
         assert_eq!(well, ("alive\n [2J\n".to_owned(), true));
@@ -356,7 +362,7 @@ mod tests {
             }
         });
         let place = wish.at.clone().unwrap();
-        let well = ask(WHOM, &place, true, BOUNDS).unwrap();
+        let well = ask(WHOM, &place, true, PATIENT).unwrap();
         assert_eq!(well, ("ready\n".to_owned(), true));
         let nowhere = || Err::<Option<SocketAddr>, _>("wrong settings");
         let code = |wish| format!("{:?}", run(WHOM, nowhere(), wish));

@@ -12,7 +12,7 @@ async fn names_that_are_not_answered_for_do_not_delay_relays_that_are() {
     let server = NameServer::start().await;
     let config = Config {
         nameservers: vec![server.addr],
-        timeout: Duration::from_secs(15),
+        timeout: Duration::from_secs(60),
     };
     let resolver = Resolver::new(&config).unwrap();
     let name = "7.100.51.198.in-addr.arpa.";
@@ -22,7 +22,7 @@ async fn names_that_are_not_answered_for_do_not_delay_relays_that_are() {
         let started = Instant::now();
         let found = resolver.relays([198, 51, 100, 7].into()).await.unwrap();
         assert!(
-            started.elapsed() < Duration::from_secs(14),
+            started.elapsed() < Duration::from_secs(50),
             "the whole timeout was waited for"
         );
         let candidates: Vec<_> = found

@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 /// The programs' places where a user without administration has no PATH to them.
 const NAMED: [&str; 3] = ["named", "/usr/sbin/named", "/usr/local/sbin/named"];
 
+/// Types and classes of questions.
+const SOA: u16 = 6;
+pub const IN: u16 = 1;
+
 /// The variable that forbids to go without it.
 const REQUIRED: &str = "FLEXFEED_REQUIRE_PEERS";
 
@@ -106,24 +110,30 @@ pub fn start(zones: &[(&str, &str)]) -> Option<Named> {
         address: SocketAddr::from(([127, 0, 0, 1], port)),
         _folder: folder,
     };
-    named.wait();
+    for (name, _) in zones.iter().filter(|(_, records)| !records.is_empty()) {
+        named.wait(name);
+    }
     Some(named)
 }
 
 impl Named {
-    fn wait(&mut self) {
+    /// Waits until it answers for this zone: it takes questions before it has read them all.
+    fn wait(&mut self, zone: &str) {
         let started = Instant::now();
-        while self.ask("version.bind", 16, 3).is_none() {
+        // An authoritative answer, and no error.
+        let knows = |answer: Vec<u8>| answer[2] & 4 != 0 && answer[3] & 0x0f == 0;
+        while !self.ask(zone, SOA, IN).is_some_and(knows) {
             let ended = self.child.try_wait().unwrap();
             let path: &Path = self._folder.path();
             let log = || fs::read_to_string(path.join("log")).unwrap_or_default();
             assert!(ended.is_none(), "named ended: {}", log());
-            let patience = Duration::from_secs(30);
+            let patience = Duration::from_secs(60);
             assert!(
                 started.elapsed() < patience,
-                "named does not answer: {}",
+                "named does not answer for {zone}: {}",
                 log()
             );
+            std::thread::park_timeout(Duration::from_millis(5));
         }
     }
 

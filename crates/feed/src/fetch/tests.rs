@@ -45,8 +45,9 @@ struct Leading {
 }
 
 impl Leading {
-    async fn start(address: Ipv4Addr, port: u16) -> Self {
-        let listener = TcpListener::bind((address, port)).await.unwrap();
+    /// With any port where that is 0.
+    async fn start(address: Ipv4Addr, port: u16) -> std::io::Result<Self> {
+        let listener = TcpListener::bind((address, port)).await?;
         let port = listener.local_addr().unwrap().port();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&requests);
@@ -66,7 +67,7 @@ impl Leading {
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         });
-        Self { port, requests }
+        Ok(Self { port, requests })
     }
 
     fn requests(&self) -> Vec<String> {
@@ -76,8 +77,16 @@ impl Leading {
 
 #[tokio::test]
 async fn redirects_lead_into_no_private_network() {
-    let public = Leading::start(PUBLIC, 0).await;
-    let private = Leading::start(Ipv4Addr::LOCALHOST, public.port).await;
+    let mut tries = 0;
+    let (public, private) = loop {
+        let public = Leading::start(PUBLIC, 0).await.unwrap();
+        // Somebody else may have this port there.
+        match Leading::start(Ipv4Addr::LOCALHOST, public.port).await {
+            Ok(private) => break (public, private),
+            Err(error) => assert!(tries < 20, "{error}"),
+        }
+        tries += 1;
+    };
     let port = public.port;
     let fetch = async |path: &str| {
         let config = FetchConfig::new(format!("http://outside:{port}{path}"));

@@ -36,7 +36,7 @@ struct Gauge {
 }
 
 /// A server that takes a while for each answer, and counts into the gauge.
-async fn slow_server(gauge: Arc<Gauge>) -> SocketAddr {
+async fn slow_server(gauge: Arc<Gauge>, answers_after: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -47,7 +47,7 @@ async fn slow_server(gauge: Arc<Gauge>) -> SocketAddr {
                 let _ = stream.read(&mut request).await;
                 let now = gauge.now.fetch_add(1, Ordering::SeqCst) + 1;
                 gauge.most.fetch_max(now, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(40)).await;
+                tokio::time::sleep(answers_after).await;
                 gauge.now.fetch_sub(1, Ordering::SeqCst);
                 if let Answer::Bytes(bytes) = response("200 OK", "", b"<feed/>") {
                     let _ = stream.write_all(&bytes).await;
@@ -69,7 +69,7 @@ async fn fetchers_share_their_limits() {
     // Twelve at once, at one host or at several, which are names of one server here.
     let run = async |global: usize, per_host: usize, hosts: &[&str]| {
         let gauge = gauge();
-        let address = slow_server(Arc::clone(&gauge)).await;
+        let address = slow_server(Arc::clone(&gauge), Duration::from_millis(40)).await;
         let limits = Arc::new(Limits::new(global, per_host));
         let polls: Vec<_> = (0..12)
             .map(|n| {
@@ -100,15 +100,15 @@ async fn waiting_for_a_turn_is_not_the_servers_time() {
         now: AtomicUsize::new(0),
         most: AtomicUsize::new(0),
     });
-    let address = slow_server(gauge).await;
+    let address = slow_server(gauge, Duration::from_millis(200)).await;
     let limits = Arc::new(Limits::new(1, 1));
     let polls: Vec<_> = (0..120)
         .map(|_| {
             let config = FetchConfig {
                 allow_private: true,
                 limits: Arc::clone(&limits),
-                // All answers, of 40 ms each, take longer than this. One does not, also where the machine stands still for some seconds.
-                timeout: Duration::from_secs(4),
+                // All answers, of 200 ms each, take longer than this. One does not, also where the machine stands still for some seconds.
+                timeout: Duration::from_secs(20),
                 ..FetchConfig::new(format!("http://{address}/"))
             };
             tokio::spawn(poll(config))
