@@ -1,7 +1,15 @@
-//! Deadlines of many connections, so that a wake-up costs what is due and not what exists.
+//! Deadlines of many connections, so that a wake-up costs what is due and not what exists; and those that were slept through.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Who wakes up so much later than intended was away itself: its machine stood still, or was busy with something else.
+const LATE: Duration = Duration::from_millis(50);
+
+/// For how long somebody was away who is back at `now` and wanted to be at `wake`; `None` if that is nothing to speak of.
+pub(crate) fn away(wake: Instant, now: Instant) -> Option<Duration> {
+    Some(now.saturating_duration_since(wake)).filter(|late| *late > LATE)
+}
 
 /// At most one deadline for each number.
 #[derive(Debug, Default)]
@@ -47,9 +55,21 @@ impl Timers {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    #[test]
+    fn who_is_a_little_late_was_not_away() {
+        let wake = Instant::now();
+        for (late, is_away) in [(0, false), (50, false), (51, true), (5000, true)] {
+            let late = Duration::from_millis(late);
+            assert_eq!(away(wake, wake + late), is_away.then_some(late));
+        }
+        assert_eq!(
+            away(wake + LATE * 3, wake),
+            None,
+            "something else came first"
+        );
+    }
 
     #[test]
     fn one_deadline_each_in_order() {

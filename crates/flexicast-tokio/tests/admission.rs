@@ -97,7 +97,7 @@ async fn a_receiver_that_said_goodbye_is_followed_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_program_is_let_in_however_it_comes_back() {
     let site = Site::new();
-    let source = site.source().await;
+    let source = site.lively_source().await;
     let nat = Nat::new(source.addr).await;
     let mut probe = site.start_receiver(site.receiver_config(nat.addr));
     probe.until_rung(Rung::Multicast).await;

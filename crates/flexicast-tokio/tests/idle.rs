@@ -25,7 +25,7 @@ fn spent() -> Duration {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idling_costs_nothing_much() {
     let site = Site::new();
-    let source = site.source().await;
+    let source = site.lively_source().await;
     let nat = Nat::new(source.addr).await;
     let mut member = site.receiver(source.addr);
     let mut config = site.receiver_config(nat.addr);

@@ -4,12 +4,13 @@
 mod site;
 
 use std::net::UdpSocket;
+use std::sync::Arc;
 use std::time::Duration;
 
 use flexicast_tokio::receiver::{Event, Verify};
-use flexicast_tokio::source::Source;
 use flexicast_tokio::{Rung, Via};
 use site::{Site, any_port};
+use tokio::sync::mpsc;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_get_updates_by_the_flow_and_catch_up_from_the_store() {
@@ -295,6 +296,49 @@ async fn who_is_far_behind_has_a_share_of_the_unicast_rate() {
     assert!(late.disconnected.is_empty(), "{:?}", late.disconnected);
 }
 
+/// A thread with a runtime of its own, which can be brought to a stop as if it got no processor, or as if its machine stood still.
+struct Thread {
+    stall: mpsc::Sender<Duration>,
+    begun: mpsc::Receiver<()>,
+}
+
+impl Thread {
+    /// Begins with what `begin` does there, and returns what that makes.
+    async fn start<T, F>(begin: impl FnOnce() -> F + Send + 'static) -> (Self, T)
+    where
+        T: Send + 'static,
+        F: Future<Output = T>,
+    {
+        let (ready, told) = tokio::sync::oneshot::channel();
+        let (stall, mut stalls) = mpsc::channel(1);
+        let (begins, begun) = mpsc::channel(1);
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async move {
+                let _ = ready.send(begin().await);
+                while let Some(span) = stalls.recv().await {
+                    let _ = begins.send(()).await;
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "to stop the worker is the point"
+                    )]
+                    std::thread::sleep(span);
+                }
+            });
+        });
+        (Thread { stall, begun }, told.await.unwrap())
+    }
+
+    /// Nothing happens there for this time. Returns when that begins.
+    async fn stall(&mut self, span: Duration) {
+        self.stall.send(span).await.unwrap();
+        self.begun.recv().await.unwrap();
+    }
+}
+
 /// The source's thread gets no processor for longer than a member may be silent, while updates are on their way: what members answered meanwhile is read
 /// before they are judged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -303,46 +347,73 @@ async fn a_source_that_was_away_itself_blames_nobody() {
     let mut config = site.config(any_port());
     config.fall_back = Duration::from_secs(2);
     config.heartbeat = Duration::from_secs(3);
-    let store = site.store.clone();
-    let (ready, told) = tokio::sync::oneshot::channel();
-    let (stall, mut stalls) = tokio::sync::mpsc::channel(1);
-    let (begun, mut beginnings) = tokio::sync::mpsc::channel(1);
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async move {
-            let source = Source::bind(config, store).await.unwrap();
-            let _ = ready.send((source.handle(), source.local_addr()));
-            let stalling = async {
-                while let Some(span) = stalls.recv().await {
-                    let _ = begun.send(()).await;
-                    #[expect(
-                        clippy::disallowed_methods,
-                        reason = "to stop the worker is the point"
-                    )]
-                    std::thread::sleep(span);
-                }
-            };
-            let (ended, ()) = tokio::join!(source.run(), stalling);
-            ended.unwrap();
-        });
-    });
-    let (handle, addr) = told.await.unwrap();
-    let mut probe = site.receiver(addr);
+    let site = Arc::new(site);
+    let its = site.clone();
+    let (mut thread, source) = Thread::start(async move || its.start(config).await).await;
+    let mut probe = site.receiver(source.addr);
     probe.until_rung(Rung::Multicast).await;
     for round in 1..=4 {
-        site.publish(&handle, 5).await;
+        site.publish(&source.handle, 5).await;
         // The packets are out, and not all of them can have been answered.
         tokio::time::sleep(Duration::from_millis(10)).await;
-        stall.send(Duration::from_millis(2_500)).await.unwrap();
-        beginnings.recv().await.unwrap();
+        thread.stall(Duration::from_millis(2_500)).await;
         probe.until_seq(round * 5).await;
-        let status = handle.status().await.unwrap();
+        let status = source.status().await;
         assert_eq!(status.counters.fall_backs, 0, "round {round}");
     }
-    drop(stall);
     probe.handle.shutdown().await;
-    handle.shutdown().await;
+    source.handle.shutdown().await;
+}
+
+/// The machine of both ends stands still, for longer than either may be silent: none of them gives the other one up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_that_stood_still_moves_nobody() {
+    let site = Arc::new(Site::new());
+    let mut config = site.config(any_port());
+    config.heartbeat = Duration::from_secs(1);
+    let its = site.clone();
+    let begin = async move || {
+        let source = its.start(config).await;
+        let probe = its.receiver(source.addr);
+        (source, probe)
+    };
+    let (mut machine, (source, mut probe)) = Thread::start(begin).await;
+    probe.until_rung(Rung::Multicast).await;
+    for round in 1..=3 {
+        site.publish(&source.handle, 5).await;
+        machine.stall(Duration::from_secs(5)).await;
+        probe.until_seq(round * 10 - 5).await;
+        // Nor does it follow somewhat later.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        site.publish(&source.handle, 5).await;
+        probe.until_seq(round * 10).await;
+        assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
+        assert_eq!(probe.rung_of("lore"), Rung::Multicast, "round {round}");
+        let status = source.status().await;
+        assert_eq!(status.counters.fall_backs, 0, "round {round}");
+    }
+    source.handle.shutdown().await;
+}
+
+/// A receiver's thread gets no processor for longer than the source may be silent: the source is not given up for what was sent meanwhile and not read yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_that_was_away_itself_gives_nobody_up() {
+    let site = Arc::new(Site::new());
+    let mut config = site.config(any_port());
+    config.heartbeat = Duration::from_millis(500);
+    let source = site.start(config).await;
+    let mut config = site.receiver_config(source.addr);
+    config.multicast = false;
+    let its = site.clone();
+    let (mut thread, mut probe) = Thread::start(async move || its.start_receiver(config)).await;
+    for round in 1..=6 {
+        site.publish(&source.handle, 5).await;
+        probe.until_seq(round * 10 - 5).await;
+        thread.stall(Duration::from_secs(2)).await;
+        site.publish(&source.handle, 5).await;
+        probe.until_seq(round * 10).await;
+        assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
+    }
+    probe.handle.shutdown().await;
+    source.handle.shutdown().await;
 }

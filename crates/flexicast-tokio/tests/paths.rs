@@ -100,9 +100,7 @@ async fn a_nat_that_changes_its_port_loses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_on_its_way_when_a_nat_changed_arrives() {
     let site = Site::new();
-    let mut config = site.config(any_port());
-    config.heartbeat = Duration::from_secs(1);
-    let source = site.start(config).await;
+    let source = site.source().await;
     let mut nat = Nat::new(source.addr).await;
     let mut config = site.receiver_config(nat.addr);
     config.multicast = false;
@@ -137,7 +135,7 @@ async fn what_was_on_its_way_when_a_nat_changed_arrives() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_stop_when_nothing_comes_back() {
     let site = Site::new();
-    let source = site.source().await;
+    let source = site.lively_source().await;
     let nat = Nat::new(source.addr).await;
     let mut probe = behind(&site, nat.addr);
     probe.until_rung(Rung::Replicated).await;

@@ -86,10 +86,12 @@ async fn a_dead_relay_is_left_for_the_next_one_and_nothing_is_lost() {
     let first = Relay::start(site.group(0)).await;
     let second = Relay::start(site.group(0)).await;
     let source = site.source().await;
-    let relays = vec![hint(first.addr, 1), hint(second.addr, 2)];
-    source.handle.set_relays(relays).await;
+    source.handle.set_relays(vec![hint(first.addr, 1)]).await;
     let mut probe = behind(&site, source.addr, &[]);
     probe.until_rung(Rung::Amt).await;
+    // Not before: where the first one is slow to answer, the second would win.
+    let relays = vec![hint(first.addr, 1), hint(second.addr, 2)];
+    source.handle.set_relays(relays).await;
     site.publish(&source.handle, 50).await;
     probe.until_seq(50).await;
     assert_eq!(second.forwarded.load(Ordering::Relaxed), 0);

@@ -153,6 +153,29 @@ fn who_does_not_answer_loses_its_id_within_a_second() {
     assert_eq!(scene.served(), [2]);
 }
 
+/// The source stands still while it waits: the owner's sign of life is still to be read then.
+#[test]
+fn a_source_that_was_away_itself_hears_the_original_first() {
+    let mut scene = Scene::new();
+    scene.hello(1, Some(1));
+    scene.hello(2, Some(2));
+    scene.now += 3000 * MS;
+    scene.source.excuse(3000 * MS, scene.now);
+    scene.pass(400 * MS);
+    assert_eq!(scene.served(), [1]);
+    scene.heard(1);
+    assert_eq!(scene.refusal(2).map(|r| r.0), Some(6));
+    // Once: where the source is always late, who has died loses its id all the same.
+    scene.source.closed(2, scene.now);
+    scene.hello(3, Some(3));
+    for _ in 0..10 {
+        scene.now += 300 * MS;
+        scene.source.excuse(300 * MS, scene.now);
+        scene.pass(100 * MS);
+    }
+    assert_eq!(scene.served(), [3]);
+}
+
 #[test]
 fn a_goodbye_lets_the_newcomer_in_at_once() {
     let mut scene = Scene::new();

@@ -5,6 +5,8 @@ mod lab;
 
 use std::time::Duration;
 
+use flexicast::control::Action;
+use flexicast::flow::FlowConfig;
 use flexicast::{Cause, Cursor, Rung, Via};
 use lab::{INCARNATION, Lab};
 
@@ -469,44 +471,157 @@ fn a_replaced_flow_loses_nothing_and_closes_no_connection() {
     assert_eq!(lab.source.counters().invalid_acks, 0);
 }
 
-/// All machines stand still, or only the source's does: what was sent meanwhile is heard first. Who is silent after that falls back all the same.
+/// All machines stand still, or only the source's does: what was sent meanwhile is heard first, and on a machine that was away for long that takes longer. Who is
+/// silent after that falls back all the same.
 #[test]
 fn a_source_that_was_away_itself_blames_nobody_at_once() {
-    for seed in 0..10 {
+    // How often an idle flow shows that it lives, for how long the source was away, and what members get then.
+    let cases = [
+        (SECOND, 160 * MS, 160 * MS),
+        (SECOND, 700 * MS, 700 * MS),
+        (SECOND, 8 * SECOND, SECOND),
+        (5 * SECOND, 8 * SECOND, 2 * SECOND),
+        (60 * MS, 8 * SECOND, 100 * MS),
+    ];
+    for (seed, (heartbeat, away, excused)) in (0..).zip(cases.into_iter().cycle().take(20)) {
         for is_excused in [true, false] {
-            let mut lab = joined(seed, 3);
+            let config = FlowConfig {
+                heartbeat,
+                ..lab::flow_config(seed)
+            };
+            let mut lab = Lab::with_config(seed, 3, config, false);
+            (0..3).for_each(|i| lab.connect(i));
+            lab.run(SECOND);
             lab.publish(5_000);
             // On the way, with a packet that nothing will acknowledge.
             lab.run(2 * MS);
             lab.nodes[1].acks = false;
-            lab.now += SECOND;
+            lab.now += away;
+            // The others' acknowledgements take a good part of the time.
+            lab.delay = excused / 2;
+            let now = lab.now;
+            lab.nodes.iter_mut().for_each(|n| n.core.excuse(now));
             if is_excused {
-                lab.source.excuse(lab.now + 100 * MS);
+                lab.source.excuse(away, now);
             }
-            lab.run(90 * MS);
-            let stayed = (0..3).filter(|i| lab.moves(*i).len() == 1).count();
-            assert_eq!(stayed, if is_excused { 3 } else { 0 }, "seed {seed}");
-            lab.run(60 * MS);
+            lab.run(excused - 5 * MS);
+            let stay = |lab: &Lab| {
+                let all = lab.source.sessions();
+                let on_flow = all.filter(|s| s.channels[0].rung == Rung::Multicast);
+                on_flow.map(|s| s.session).collect::<Vec<_>>()
+            };
+            let expected: &[u64] = if is_excused { &[0, 1, 2] } else { &[] };
+            assert_eq!(stay(&lab), expected, "{heartbeat:?} {away:?} seed {seed}");
+            lab.run(10 * MS);
+            let expected: &[u64] = if is_excused { &[0, 2] } else { &[] };
+            assert_eq!(stay(&lab), expected, "{heartbeat:?} {away:?} seed {seed}");
+            lab.run(excused);
             assert_eq!(
                 lab.moves(1)[1],
                 (Rung::Unicast, Cause::AckTimeout),
-                "seed {seed}: it is silent"
+                "{heartbeat:?} {away:?} seed {seed}: it is silent"
             );
         }
     }
 }
 
-/// A source that never gets round to anything in time would excuse everybody for ever.
+/// A source that never gets round to anything in time would excuse everybody for ever, also where it is later each time.
 #[test]
 fn a_source_that_is_always_late_blames_in_the_end() {
-    let mut lab = joined(1, 2);
-    lab.nodes[0].acks = false;
-    for _ in 0..10 {
-        lab.publish(500);
-        lab.now += 80 * MS;
-        lab.source.excuse(lab.now + 100 * MS);
-        lab.run(45 * MS);
+    for grows in [1, 2, 3] {
+        let mut lab = joined(1, 2);
+        lab.nodes[0].acks = false;
+        let mut away = 80 * MS;
+        for _ in 0..30 {
+            lab.publish(500);
+            lab.now += 80 * MS;
+            lab.source.excuse(away, lab.now);
+            lab.run(45 * MS);
+            away = (away * grows).min(100 * SECOND);
+        }
+        assert_eq!(lab.moves(0)[1], (Rung::Unicast, Cause::AckTimeout));
+        assert_eq!(lab.moves(1).len(), 1, "the other one is heard");
     }
-    assert_eq!(lab.moves(0)[1], (Rung::Unicast, Cause::AckTimeout));
-    assert_eq!(lab.moves(1).len(), 1, "the other one is heard");
+}
+
+/// A short absence does not use up what a long one behind it excuses.
+#[test]
+fn a_source_that_was_away_for_longer_the_second_time_blames_nobody_at_once() {
+    let mut lab = joined(1, 3);
+    lab.publish(5_000);
+    lab.run(2 * MS);
+    for away in [100 * MS, 3 * SECOND] {
+        lab.now += away;
+        let now = lab.now;
+        lab.source.excuse(away, now);
+        lab.nodes.iter_mut().for_each(|n| n.core.excuse(now));
+        lab.run(5 * MS);
+    }
+    lab.run(2 * SECOND);
+    assert!((0..3).all(|i| lab.moves(i).len() == 1));
+}
+
+/// All machines stand still, for longer than a flow may be silent: it is given up, and the ways that bring it are tried anew, only when it is not heard within a
+/// heartbeat after that.
+#[test]
+fn a_receiver_that_was_away_itself_leaves_no_flow_at_once() {
+    for is_excused in [true, false] {
+        for seed in 0..10 {
+            let mut lab = Lab::new(seed, 3);
+            lab.rungs.amt_v4 = true;
+            lab.add_node(3, None);
+            (lab.nodes[3].multicast, lab.nodes[3].relay) = (false, true);
+            (0..4).for_each(|i| lab.connect(i));
+            // Nothing is on its way at the end of this.
+            lab.run(2_500 * MS);
+            assert_eq!(lab.moves(3), [(Rung::Amt, Cause::Joined)], "seed {seed}");
+            let asked = lab.nodes[3].asked.len();
+            lab.nodes[1].multicast = false;
+            lab.now += 8 * SECOND;
+            let now = lab.now;
+            lab.source.excuse(8 * SECOND, now);
+            if is_excused {
+                lab.nodes.iter_mut().for_each(|n| n.core.excuse(now));
+            }
+            lab.run(1_200 * MS);
+            let stayed = (0..4).filter(|i| lab.moves(*i).len() == 1).count();
+            assert_eq!(stayed, if is_excused { 4 } else { 0 }, "seed {seed}");
+            lab.run(200 * MS);
+            let lost = (Rung::Unicast, Cause::HeartbeatLost);
+            assert_eq!(lab.moves(1)[1], lost, "seed {seed}: it hears nothing");
+            let again = [0, 2].map(|i| lab.nodes[i].rejoins);
+            let tunnel = lab.nodes[3].asked.len() - asked;
+            if is_excused {
+                assert!((0..4).all(|i| lab.moves(i).len() == 1 || i == 1));
+                assert_eq!((again, tunnel), ([0, 0], 0), "seed {seed}");
+            } else {
+                assert!(again[0] > 0 && again[1] > 0 && tunnel > 0, "seed {seed}");
+            }
+        }
+    }
+}
+
+/// A receiver that never gets round to anything in time would wait for ever for a flow that is gone.
+#[test]
+fn a_receiver_that_is_always_late_leaves_in_the_end() {
+    let config = FlowConfig {
+        // The source does not notice it first.
+        fall_back_off: true,
+        ..lab::flow_config(1)
+    };
+    let mut lab = Lab::with_config(1, 2, config, false);
+    (0..2).for_each(|i| lab.connect(i));
+    lab.run(SECOND);
+    lab.nodes[0].multicast = false;
+    for _ in 0..15 {
+        lab.now += 200 * MS;
+        let now = lab.now;
+        lab.nodes.iter_mut().for_each(|n| n.core.excuse(now));
+        lab.run(200 * MS);
+    }
+    let left = |i: usize| {
+        let mut said = lab.nodes[i].said.iter().map(|(_, state)| state);
+        said.any(|s| s.action == Action::Leave && s.cause == Some(Cause::HeartbeatLost))
+    };
+    assert_eq!((left(0), left(1)), (true, false));
 }

@@ -44,6 +44,8 @@ pub(super) struct Connection {
     last_asked: Instant,
     /// The network has changed: the source has to be heard by then.
     answer_by: Option<Instant>,
+    /// When this end was found to have been away itself. It counts until the source is heard, and once until then.
+    back: Option<Instant>,
     complaint: Complaint,
     buffer: Vec<u8>,
 }
@@ -117,6 +119,7 @@ impl Connection {
             last_heard: now,
             last_asked: now,
             answer_by: None,
+            back: None,
             complaint,
             buffer: vec![0; 65_536.max(Link::BUFFER)],
         })
@@ -370,6 +373,33 @@ impl Connection {
         sent.map_err(|error| End::new(format!("cannot send to {}: {error}", self.peer)))
     }
 
+    /// When this end was found to have been away since the source was last heard.
+    fn back(&self) -> Option<Instant> {
+        self.back.filter(|back| *back > self.last_heard)
+    }
+
+    /// When a source that is not heard again is given up: three heartbeats and a half behind its last sign of life, but no sooner than one and a half behind this
+    /// end's own absence.
+    fn silent_at(&self, heartbeat: Duration) -> Instant {
+        let at = self.last_heard + heartbeat * SILENT_HEARTBEATS + heartbeat / 2;
+        let back = self.back().map(|at| at + heartbeat + heartbeat / 2);
+        back.map_or(at, |back| back.max(at))
+    }
+
+    /// This end itself was away, and has read what came meanwhile: the source, which may have stood still as well, has the time to be heard again. It counts once
+    /// until it is: a receiver that is always late gives up in the end.
+    pub(super) fn excuse(&mut self, core: &Core, now: Instant) {
+        let heartbeat = core.heartbeat();
+        let silent = self.silent_at(heartbeat) < now + heartbeat + heartbeat / 2;
+        let soon = now + ANSWER_WITHIN / 2;
+        let unanswered = self.answer_by.is_some_and(|at| at < soon);
+        if self.back().is_some() || !(silent || unanswered) {
+            return;
+        }
+        self.back = Some(now);
+        self.answer_by = self.answer_by.map(|at| at.max(soon));
+    }
+
     /// A source that is silent is asked each heartbeat for a sign of life, and given up after three.
     fn keep_alive(&mut self, core: &Core, now: Instant) -> Result<(), End> {
         if self.answer_by.is_some_and(|at| at <= now) {
@@ -378,7 +408,7 @@ impl Connection {
             ));
         }
         let heartbeat = core.heartbeat();
-        if now >= self.last_heard + heartbeat * SILENT_HEARTBEATS + heartbeat / 2 {
+        if now >= self.silent_at(heartbeat) {
             return Err(End::new(format!(
                 "nothing was heard from the source for {SILENT_HEARTBEATS} heartbeats"
             )));
@@ -394,12 +424,11 @@ impl Connection {
     pub(super) fn deadline(&self, core: &Core) -> Option<Instant> {
         let heartbeat = core.heartbeat();
         let ask = self.last_heard.max(self.last_asked) + heartbeat;
-        let silent = self.last_heard + heartbeat * SILENT_HEARTBEATS + heartbeat / 2;
         [
             self.link.deadline(),
             self.answer_by,
             Some(ask),
-            Some(silent),
+            Some(self.silent_at(heartbeat)),
         ]
         .into_iter()
         .flatten()

@@ -24,6 +24,7 @@ use super::telling::Handed;
 use super::tunnels::Tunnels;
 use super::{Event, ReceiverConfig};
 use crate::qlog::{End as Vantage, Qlog};
+use crate::timers::away;
 
 /// The first pause after a failed attempt; it doubles up to the maximum.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
@@ -42,12 +43,10 @@ pub(super) type Cursors = BTreeMap<String, Cursor>;
 
 enum Woken {
     Unicast(std::io::Result<()>),
-    Race,
-    Flow,
-    Relays,
     Cursors(bool),
     Room(bool),
-    Timer,
+    /// Something else has come, or something is due.
+    Ready,
 }
 
 pub(super) struct Engine {
@@ -153,31 +152,39 @@ impl Engine {
             let (full, room) = (!self.held.is_empty(), self.room_later());
             let woken = tokio::select! {
                 ready = readable(self.connection.as_ref()) => Woken::Unicast(ready),
-                () = woken(self.race.as_mut()) => Woken::Race,
-                () = self.groups.readable() => Woken::Flow,
-                () = self.tunnels.ready() => Woken::Relays,
+                () = woken(self.race.as_mut()) => Woken::Ready,
+                () = self.groups.readable() => Woken::Ready,
+                () = self.tunnels.ready() => Woken::Ready,
                 changed = self.cursors.changed() => Woken::Cursors(changed.is_ok()),
                 room = self.events.reserve_many(room), if full => Woken::Room(room.is_ok()),
-                () = tokio::time::sleep_until(deadline.into()) => Woken::Timer,
+                () = tokio::time::sleep_until(deadline.into()) => Woken::Ready,
             };
             match woken {
-                Woken::Unicast(Ok(())) => self.receive(&mut batch),
                 Woken::Unicast(Err(error)) => {
                     self.disconnected(End::new(format!("the UDP socket failed: {error}")))
-                }
-                Woken::Flow => self.receive_flow(&mut batch),
-                Woken::Relays => {
-                    let told = self.tunnels.receive(&mut batch, &mut self.core);
-                    self.tell_relays(told);
                 }
                 Woken::Cursors(true) => self.confirm(Instant::now()),
                 // The application is done, or does not read events any more.
                 Woken::Cursors(false) | Woken::Room(false) => {
                     return self.say_goodbye().await;
                 }
-                Woken::Race | Woken::Room(true) | Woken::Timer => {}
+                Woken::Unicast(Ok(())) | Woken::Room(true) | Woken::Ready => {}
             }
-            self.drive(&mut batch).await;
+            // Which branch was taken is chance. What is known to have come is read before the source is blamed for being silent; and the flow before the unicast path,
+            // so that a repair is mostly not taken before what it repairs. Not always: the runtime may not have noticed yet that the flow's socket can be read.
+            self.receive_flow(&mut batch);
+            let told = self.tunnels.receive(&mut batch, &mut self.core);
+            self.tell_relays(told);
+            self.receive(&mut batch);
+            // The source is judged by this time: should the machine stand still from here on, the next round finds that it did.
+            let now = Instant::now();
+            if away(deadline, now).is_some() {
+                self.core.excuse(now);
+                if let Some(connection) = &mut self.connection {
+                    connection.excuse(&self.core, now);
+                }
+            }
+            self.drive(&mut batch, now).await;
         }
     }
 
@@ -249,8 +256,7 @@ impl Engine {
         }
     }
 
-    async fn drive(&mut self, batch: &mut RecvBatch) {
-        let now = Instant::now();
+    async fn drive(&mut self, batch: &mut RecvBatch, now: Instant) {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
             if self.held.len() < MAX_HELD {

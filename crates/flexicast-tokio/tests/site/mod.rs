@@ -189,9 +189,10 @@ impl Site {
             rate_bps: 50_000_000,
             unicast_rate_bps: None,
             ack_delay: Duration::from_millis(25),
-            // Generous: a busy machine is no reason to leave the flow. Three heartbeats that are not acknowledged are one, so they have to be further apart than a third of this.
-            fall_back: Duration::from_millis(1500),
-            heartbeat: Duration::from_millis(600),
+            // Generous: a busy machine is no reason to leave the flow, or the connection. Three heartbeats that are not acknowledged are one, so they have to be further
+            // apart than a third of this.
+            fall_back: Duration::from_secs(4),
+            heartbeat: Duration::from_secs(3),
             qlog: None,
             sabotage: Sabotage::default(),
         }
@@ -206,6 +207,14 @@ impl Site {
 
     pub async fn source(&self) -> Running {
         self.start(self.config(any_port())).await
+    }
+
+    /// A source that is soon missed: where tests wait for that.
+    pub async fn lively_source(&self) -> Running {
+        let mut config = self.config(any_port());
+        config.fall_back = Duration::from_millis(1500);
+        config.heartbeat = Duration::from_millis(600);
+        self.start(config).await
     }
 
     pub async fn publish_on(&self, handle: &SourceHandle, channel: &str, count: u64) {

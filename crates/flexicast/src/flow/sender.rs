@@ -24,6 +24,10 @@ const PROBE_FOR: Duration = Duration::from_secs(1);
 pub(super) const MIN_TAIL_PROBE: Duration = Duration::from_millis(5);
 /// Members have heard by then of what was announced, and what they held back before has arrived.
 const HEARD_BY: Duration = Duration::from_secs(3);
+/// What members get to be heard again by a source that was away itself: as long as it was, but at least this, which is several acknowledgement delays.
+const EXCUSED_AT_LEAST: Duration = Duration::from_millis(100);
+/// And no longer than this or a heartbeat: one that has gone is found by then.
+const EXCUSED_AT_MOST: Duration = Duration::from_secs(2);
 /// An epoch asks for its successor when so many packets are left to it, or an eighth of all if that is less.
 const EPOCH_RESERVE: u64 = 1 << 16;
 
@@ -189,8 +193,8 @@ pub struct FlowSender {
     probe_until: Option<Instant>,
     /// When the members' timers are looked at next. Never later than the earliest of them, so that nothing is done per packet and member.
     check_at: Option<Instant>,
-    /// They are not looked at before, since nobody could be heard for a while; until they have been.
-    excused: Option<Instant>,
+    /// They are not looked at before, since nobody could be heard for a while, and how long that is; until they have been.
+    excused: Option<(Instant, Duration)>,
     pub(super) events: VecDeque<FlowEvent>,
     pub(super) stats: FlowStats,
     /// The stream ranges of the packet in the making.
@@ -450,15 +454,19 @@ impl FlowSender {
     /// When the members' timers are looked at next.
     fn check_due(&self) -> Option<Instant> {
         let at = self.check_at?;
-        Some(self.excused.map_or(at, |until| at.max(until)))
+        Some(self.excused.map_or(at, |(until, _)| at.max(until)))
     }
 
-    /// No member is blamed for its silence before `until`: the source itself was away, and what members have sent meanwhile is still to be read. An excuse that
-    /// has put the look at them off is not followed by another one before that look: a source that is always late blames in the end.
-    pub fn excuse(&mut self, until: Instant) {
-        let counts = |(at, until): (Instant, Instant)| at <= until;
+    /// No member is blamed for its silence for a while: the source itself was away, for `away`, and what members have sent meanwhile is still to be read or under
+    /// way. An excuse that has put the look at them off is followed by another one before that look only if that is twice as long: a source that is always late
+    /// blames in the end.
+    pub fn excuse(&mut self, away: Duration, now: Instant) {
+        let longest = EXCUSED_AT_MOST.min(self.config.heartbeat);
+        let span = away.min(longest).max(EXCUSED_AT_LEAST);
+        let counts =
+            |(at, (until, known)): (Instant, (Instant, Duration))| at <= until && span < known * 2;
         if !self.check_at.zip(self.excused).is_some_and(counts) {
-            self.excused = Some(until);
+            self.excused = Some((now + span, span));
         }
     }
 

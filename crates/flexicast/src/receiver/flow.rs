@@ -70,6 +70,8 @@ pub(super) struct Flow {
     /// The paths by which it was proved since then, and when that was told.
     pub(super) ready_sent: BTreeMap<PathId, Instant>,
     pub(super) last_packet: Instant,
+    /// When this receiver was found to have been away itself. It counts until a packet has come, and once until then.
+    back: Option<Instant>,
     /// Since when it has a key.
     pub(super) keyed: Option<Instant>,
     pub(super) invalid: u64,
@@ -110,6 +112,7 @@ impl Flow {
             proof_from: 0,
             ready_sent: BTreeMap::new(),
             last_packet: now,
+            back: None,
             keyed: None,
             invalid: 0,
             left: false,
@@ -151,6 +154,25 @@ impl Flow {
 
     pub(super) fn rung(&self) -> Rung {
         self.member.and_then(PathId::rung).unwrap_or(Rung::Unicast)
+    }
+
+    /// When this receiver was found to have been away since the last packet.
+    fn back(&self) -> Option<Instant> {
+        self.back.filter(|back| *back > self.last_packet)
+    }
+
+    /// The receiver itself was away: what the flow has sent meanwhile is still under way, or was never sent, if its source stood still, too.
+    fn excuse(&mut self, now: Instant) {
+        let heartbeat = self.announce.heartbeat;
+        let in_time = silent_at(self) >= now + heartbeat_and_jitter(heartbeat);
+        if self.member.is_none() || self.back().is_some() || in_time {
+            return;
+        }
+        self.back = Some(now);
+        // The ways that bring it are missed before they are doubted.
+        let later = now + heartbeat * 2;
+        self.rejoin_at = self.rejoin_at.map(|at| at.max(later));
+        self.tunnel.trust(later);
     }
 
     /// When something has to be done for it.
@@ -676,6 +698,14 @@ impl Receiver {
         }
     }
 
+    /// The caller itself was away, and has read what came meanwhile: no flow that should have been heard is given up before it had the time for one more
+    /// heartbeat. It counts once until something of the flow arrives: a receiver that is always late leaves in the end.
+    pub fn excuse(&mut self, now: Instant) {
+        for flow in self.flows.values_mut() {
+            flow.excuse(now);
+        }
+    }
+
     /// The host's network changed: whatever did not work may work now, and is tried at once.
     pub fn network_changed(&mut self, now: Instant) {
         let ids: Vec<_> = self.flows.keys().copied().collect();
@@ -720,9 +750,18 @@ pub(super) fn quiet_span(flow: &Flow) -> Duration {
     flow.announce.heartbeat * (HEARTBEATS + 1)
 }
 
-/// When a member that hears nothing more knows that the flow is gone: three heartbeats, and a quarter of one for their jitter on the way.
+/// A heartbeat, and a quarter of one for its jitter on the way.
+fn heartbeat_and_jitter(heartbeat: Duration) -> Duration {
+    heartbeat + heartbeat / 4
+}
+
+/// When a member that hears nothing more knows that the flow is gone: three heartbeats behind the last packet, with their jitter, but no sooner than one behind its
+/// own absence.
 pub(super) fn silent_at(flow: &Flow) -> Instant {
-    flow.last_packet + flow.announce.heartbeat * HEARTBEATS + flow.announce.heartbeat / 4
+    let heartbeat = flow.announce.heartbeat;
+    let at = flow.last_packet + heartbeat * (HEARTBEATS - 1) + heartbeat_and_jitter(heartbeat);
+    let back = flow.back().map(|at| at + heartbeat_and_jitter(heartbeat));
+    back.map_or(at, |back| back.max(at))
 }
 
 pub(super) fn send_state(

@@ -84,6 +84,13 @@ impl Tunnel {
         }
     }
 
+    /// An open tunnel is not doubted before `until`.
+    pub(super) fn trust(&mut self, until: Instant) {
+        if self.open {
+            self.at = self.at.map(|at| at.max(until));
+        }
+    }
+
     /// Nobody wants it any more. Returns whether it was open.
     pub(super) fn close(&mut self) -> bool {
         (self.at, self.until, self.wanted) = (None, None, None);

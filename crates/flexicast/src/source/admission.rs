@@ -21,6 +21,8 @@ pub(super) struct Doubt {
     /// Who has the id.
     holder: SessionId,
     pub(super) until: Instant,
+    /// It was put off, since this source was away itself; once.
+    excused: bool,
 }
 
 impl Source {
@@ -82,7 +84,12 @@ impl Source {
         let holder = self.by_receiver.get(&hello.receiver).copied();
         if let Some(holder) = holder.filter(|holder| self.is_a_copy(id, *holder)) {
             let until = now + SIGN_OF_LIFE;
-            self.doubts.insert(id, Doubt { holder, until });
+            let doubt = Doubt {
+                holder,
+                until,
+                excused: false,
+            };
+            self.doubts.insert(id, doubt);
             let probe = SourceEvent::Probe { session: holder };
             return self.events.push_back(probe);
         }
@@ -185,6 +192,16 @@ impl Source {
                 "a receiver with the id of \"{name}\" is connected from {from} already; give each receiver a data folder of its own"
             );
             self.refuse(id, Refusal::IdInUse, reason);
+        }
+    }
+
+    /// This source was away itself: what shows that the owner of an id lives may still be to be read, or under way.
+    pub(super) fn excuse_doubts(&mut self, now: Instant) {
+        let until = now + SIGN_OF_LIFE / 2;
+        for doubt in self.doubts.values_mut() {
+            if !doubt.excused && doubt.until < until {
+                (doubt.until, doubt.excused) = (until, true);
+            }
         }
     }
 

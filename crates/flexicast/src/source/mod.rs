@@ -477,12 +477,13 @@ impl Source {
         channels.chain(others).min()
     }
 
-    /// Blames no receiver for its silence on a flow before `until`: for callers that were themselves away, so that what receivers have sent meanwhile is still to
-    /// be read or under way. A second call counts only after the receivers have been looked at again.
-    pub fn excuse(&mut self, until: Instant) {
+    /// Blames no receiver for its silence for about as long as the caller itself was `away`, so that what receivers have sent meanwhile is still to be read or
+    /// under way. A second call counts only after the receivers have been looked at again, or for a much longer time.
+    pub fn excuse(&mut self, away: Duration, now: Instant) {
         for flow in self.channels.iter_mut().filter_map(|c| c.flow.as_mut()) {
-            flow.excuse(until);
+            flow.excuse(away, now);
         }
+        self.excuse_doubts(now);
     }
 
     /// Does what is due.

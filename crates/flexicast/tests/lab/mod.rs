@@ -58,6 +58,8 @@ pub struct Node {
     pub explained: Vec<(Duration, Rung, Rung, Cause)>,
     /// What it says about the flow.
     pub said: Vec<(Duration, State)>,
+    /// How often it left the flow's group to join it again.
+    pub rejoins: usize,
     /// Its acknowledgements are sent.
     pub acks: bool,
     /// Which of its control frames are sent; all of them where there is no filter.
@@ -202,6 +204,7 @@ impl Lab {
             moves: Vec::new(),
             explained: Vec::new(),
             said: Vec::new(),
+            rejoins: 0,
             acks: true,
             says: None,
             closes: Vec::new(),
@@ -492,6 +495,7 @@ impl Lab {
             match event {
                 ReceiverEvent::Join { .. } => node.joined = true,
                 ReceiverEvent::Leave { .. } => node.joined = false,
+                ReceiverEvent::Rejoin { .. } => node.rejoins += 1,
                 ReceiverEvent::Tunnel { relays, .. } => {
                     node.tunnel = true;
                     node.asked.push((elapsed, Asked::Tunnel(relays)));

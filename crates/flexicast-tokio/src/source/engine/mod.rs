@@ -40,7 +40,7 @@ use crate::link::Link;
 use crate::qlog::{End, Qlog};
 use crate::reset::Resets;
 use crate::retry::Retries;
-use crate::timers::Timers;
+use crate::timers::{Timers, away};
 use crate::train::Packets;
 
 /// Answers of the store that wait for the engine.
@@ -49,10 +49,6 @@ const ANSWERS: usize = 256;
 const BATCHES: usize = 8;
 /// What those who catch up have together of the rate of all unicast paths, as one part of so many: the others want what is new, and the processor some rest.
 const CATCH_UP_PART: u64 = 2;
-/// Who wakes up so much later than intended was away itself: its machine stood still, or was busy with something else.
-const LATE: Duration = Duration::from_millis(50);
-/// What receivers get then, to be heard again: several acknowledgement delays.
-const EXCUSED: Duration = Duration::from_millis(100);
 /// After so many sessions the flow gets its turn again.
 const FLOW_EVERY: usize = 8;
 
@@ -202,13 +198,14 @@ impl Engine {
                 Some(answer) = self.answers.1.recv() => self.answer(answer),
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
-            let woke = Instant::now();
-            if woke.saturating_duration_since(wake) > LATE {
-                self.core.excuse(woke + EXCUSED);
-            }
             // Which branch was taken is chance. What has come is read before anybody is blamed for being silent.
             self.receive(&mut batch, &mut buffer)?;
-            self.drive(&mut buffer).await?;
+            // All are judged by this time: should the machine stand still from here on, the next round finds that it did.
+            let now = Instant::now();
+            if let Some(span) = away(wake, now) {
+                self.core.excuse(span, now);
+            }
+            self.drive(&mut buffer, now).await?;
             if self.has_drained(Instant::now()) {
                 return self.say_goodbye(&mut buffer).await;
             }
@@ -326,8 +323,7 @@ impl Engine {
     }
 
     /// Does everything that can be done now, for all connections that something happened to.
-    async fn drive(&mut self, buffer: &mut [u8]) -> Result<(), Error> {
-        let now = Instant::now();
+    async fn drive(&mut self, buffer: &mut [u8], now: Instant) -> Result<(), Error> {
         while let Some(session) = self.timers.pop_due(now) {
             if let Some(peer) = self.peers.get_mut(&session) {
                 peer.link.conn.on_timeout();
