@@ -1,14 +1,20 @@
 //! What systemd is told (`Type=notify`): ready, how it goes, alive, stopping.
 
 use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
+use tokio::net::UnixDatagram;
+use tokio::time::timeout;
 use tracing::debug;
 
 /// The status line is looked at so often.
 const LOOK: Duration = Duration::from_secs(1);
+/// So long is waited until there is room for what systemd is told.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Says that the program is ready, and keeps telling how it goes, in one `line`, until `done`; once
 /// `stop` comes, that it stops, and `stopping`. Says that it is alive as long as `is_alive` says so.
@@ -27,32 +33,45 @@ pub async fn keep<A: Future<Output = bool>>(
     let alive = sd_notify::watchdog_enabled().map(|within| within / 3);
     let pause = alive.map_or(LOOK, |within| within.min(LOOK));
     let mut told = line();
-    tell(&[NotifyState::Ready, NotifyState::Status(&told)]);
+    tell(&[NotifyState::Ready, NotifyState::Status(&told)]).await;
     let (mut stop, mut done) = (pin!(stop), pin!(done));
     let mut is_stopping = false;
     loop {
         if alive.is_some() && is_alive().await {
-            tell(&[NotifyState::Watchdog]);
+            tell(&[NotifyState::Watchdog]).await;
         }
         let now = line();
         if !is_stopping && now != told {
-            tell(&[NotifyState::Status(&now)]);
+            tell(&[NotifyState::Status(&now)]).await;
             told = now;
         }
         tokio::select! {
             () = &mut done => return,
             () = &mut stop, if !is_stopping => {
                 is_stopping = true;
-                tell(&[NotifyState::Stopping, NotifyState::Status(stopping)]);
+                tell(&[NotifyState::Stopping, NotifyState::Status(stopping)]).await;
             }
             () = tokio::time::sleep(pause) => {}
         }
     }
 }
 
-/// Tells it something.
-pub fn tell(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        debug!("systemd cannot be told: {error}");
+/// Tells it something; nothing where nobody asked for it. Only a few messages wait to be read by it: while it reads none, it is not
+/// waited for long, and no thread stands still.
+pub async fn tell(state: &[NotifyState<'_>]) {
+    let Some(place) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let text: String = state.iter().map(|state| format!("{state}\n")).collect();
+    let told = timeout(PATIENCE, send(Path::new(&place), text.as_bytes())).await;
+    if let Err(error) = told.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
+        debug!("systemd could not be told {state:?}: {error}");
     }
+}
+
+async fn send(place: &Path, text: &[u8]) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(place)?;
+    socket.send(text).await?;
+    Ok(())
 }

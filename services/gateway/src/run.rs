@@ -6,6 +6,7 @@ use amt_tokio::{Config, discovery};
 use anyhow::Context;
 use netio::RecvBatch;
 use sd_notify::NotifyState;
+use service::systemd::tell;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -46,7 +47,7 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
         .await
         .context("cannot send on (--out-interface)")?;
     let pages = Pages::open(options, Shown::of(&tunnels, &outlet)).await?;
-    notify(&[NotifyState::Ready]);
+    tell(&[NotifyState::Ready]).await;
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let period = options.status.map_or(DEBUG_STATUS, Duration::from_secs);
@@ -79,7 +80,7 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
             _ = interrupted.recv() => break,
         }
     }
-    notify(&[NotifyState::Stopping]);
+    tell(&[NotifyState::Stopping]).await;
     let last = line(&tunnels, &outlet);
     if let Some(pages) = pages {
         pages.stop().await;
@@ -155,10 +156,4 @@ fn line(tunnels: &Tunnels, outlet: &Outlet) -> String {
         sent.lost,
         dropped.concat()
     )
-}
-
-fn notify(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        debug!(%error, "systemd could not be told");
-    }
 }

@@ -1,44 +1,18 @@
 //! What systemd is told; nothing where nobody listens.
 
-use std::io::{self, ErrorKind};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use flexicast_tokio::source::SourceHandle;
 use sd_notify::NotifyState;
-use tokio::net::UnixDatagram;
+pub(super) use service::systemd::tell;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
 
 use super::board::{Board, Role, Snapshot};
 
 /// The words about the present state are looked at this often.
 const LOOK: Duration = Duration::from_secs(2);
-
-/// So long is waited until there is room for what systemd is told.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Tells systemd something. Only a few messages wait to be read by it: while it reads none, it is not
-/// waited for long, and no thread stands still.
-pub(super) async fn tell(what: &[NotifyState<'_>]) {
-    let Some(place) = std::env::var_os("NOTIFY_SOCKET") else {
-        return;
-    };
-    let text: String = what.iter().map(|state| format!("{state}\n")).collect();
-    let told = timeout(PATIENCE, send(Path::new(&place), text.as_bytes())).await;
-    if let Err(error) = told.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
-        debug!("systemd could not be told {what:?}: {error}");
-    }
-}
-
-async fn send(place: &Path, text: &[u8]) -> io::Result<()> {
-    let socket = UnixDatagram::unbound()?;
-    socket.connect(place)?;
-    socket.send(text).await?;
-    Ok(())
-}
 
 /// Keeps systemd up with how it goes until `stop`: in words, and with signs of life for as long as
 /// the transport answers.
