@@ -66,7 +66,7 @@ find_definitions() {
 			folder=${definition#*@}
 			folder=${folder#*/}
 			module=${definition%"/$folder"}
-			place=$(cd / && thrice go mod download -json "$module" | sed -n 's/^[[:space:]]*"Dir": "\(.*\)",*$/\1/p')
+			place=$(cd / && go mod download -json "$module" 2>/dev/null | sed -n 's/^[[:space:]]*"Dir": "\(.*\)",*$/\1/p')
 			[ -z "$place" ] || FLEXFEED_CRDS=$FLEXFEED_CRDS${FLEXFEED_CRDS:+:}$place/$folder
 		done
 	fi

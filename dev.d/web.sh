@@ -46,5 +46,5 @@ test_web() {
 	(cd "$root/web" && npm run --silent api:check && npm run --silent check && npm run --silent lint && npm run --silent test)
 	step 'Testing the dashboard in a browser'
 	# As it was built: the programs that are made meanwhile have it inside.
-	(cd "$root/web" && SKIP_BUILD=1 CHROMIUM=$(command -v "$browser") FLEXFEED_SHOTS="$target/screenshots" npm run --silent e2e && npm run --silent size)
+	(cd "$root/web" && SKIP_BUILD=1 CHROMIUM=$(command -v "$browser") FLEXFEED_SHOTS="$target/screenshots" FLEXFEED_UNSTABLE="$target/unstable.txt" npm run --silent e2e && npm run --silent size)
 }

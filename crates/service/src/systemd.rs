@@ -32,8 +32,8 @@ pub async fn keep<A: Future<Output = bool>>(
     // Three times in the time within which it has to be heard.
     let alive = sd_notify::watchdog_enabled().map(|within| within / 3);
     let pause = alive.map_or(LOOK, |within| within.min(LOOK));
-    let mut told = line();
-    tell(&[NotifyState::Ready, NotifyState::Status(&told)]).await;
+    ready().await;
+    let mut told = String::new();
     let (mut stop, mut done) = (pin!(stop), pin!(done));
     let mut is_stopping = false;
     loop {
@@ -41,8 +41,7 @@ pub async fn keep<A: Future<Output = bool>>(
             tell(&[NotifyState::Watchdog]).await;
         }
         let now = line();
-        if !is_stopping && now != told {
-            tell(&[NotifyState::Status(&now)]).await;
+        if !is_stopping && now != told && tell(&[NotifyState::Status(&now)]).await {
             told = now;
         }
         tokio::select! {
@@ -56,17 +55,31 @@ pub async fn keep<A: Future<Output = bool>>(
     }
 }
 
+/// Says that the program is ready. While there is no room for that it is said again, beside what the program does: who never hears
+/// of it ends the program.
+pub async fn ready() {
+    if !tell(&[NotifyState::Ready]).await {
+        tokio::spawn(async {
+            while !tell(&[NotifyState::Ready]).await {
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+    }
+}
+
 /// Tells it something; nothing where nobody asked for it. Only a few messages wait to be read by it: while it reads none, it is not
-/// waited for long, and no thread stands still.
-pub async fn tell(state: &[NotifyState<'_>]) {
+/// waited for long, and no thread stands still. False where there was no room, so that the same may be said later.
+pub async fn tell(state: &[NotifyState<'_>]) -> bool {
     let Some(place) = std::env::var_os("NOTIFY_SOCKET") else {
-        return;
+        return true;
     };
     let text: String = state.iter().map(|state| format!("{state}\n")).collect();
     let told = timeout(PATIENCE, send(Path::new(&place), text.as_bytes())).await;
-    if let Err(error) = told.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
+    let told = told.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
+    if let Err(error) = &told {
         debug!("systemd could not be told {state:?}: {error}");
     }
+    told.map_or_else(|error| error.kind() != ErrorKind::TimedOut, |()| true)
 }
 
 async fn send(place: &Path, text: &[u8]) -> io::Result<()> {

@@ -6,7 +6,7 @@ use amt_tokio::{Config, discovery};
 use anyhow::Context;
 use netio::RecvBatch;
 use sd_notify::NotifyState;
-use service::systemd::tell;
+use service::systemd::{ready, tell};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -47,7 +47,7 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
         .await
         .context("cannot send on (--out-interface)")?;
     let pages = Pages::open(options, Shown::of(&tunnels, &outlet)).await?;
-    tell(&[NotifyState::Ready]).await;
+    ready().await;
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let period = options.status.map_or(DEBUG_STATUS, Duration::from_secs);

@@ -193,7 +193,7 @@ pub struct FlowSender {
     probe_until: Option<Instant>,
     /// When the members' timers are looked at next. Never later than the earliest of them, so that nothing is done per packet and member.
     check_at: Option<Instant>,
-    /// They are not looked at before, since nobody could be heard for a while, and how long that is; until they have been.
+    /// They are not looked at before, since nobody could be heard for a while, and for how long that was so; until they have been.
     excused: Option<(Instant, Duration)>,
     pub(super) events: VecDeque<FlowEvent>,
     pub(super) stats: FlowStats,
@@ -458,15 +458,15 @@ impl FlowSender {
     }
 
     /// No member is blamed for its silence for a while: the source itself was away, for `away`, and what members have sent meanwhile is still to be read or under
-    /// way. An excuse that has put the look at them off is followed by another one before that look only if that is twice as long: a source that is always late
-    /// blames in the end.
+    /// way. An excuse that has put the look at them off is followed by another one before that look only for an absence of twice the length: a source that is always
+    /// late blames in the end.
     pub fn excuse(&mut self, away: Duration, now: Instant) {
         let longest = EXCUSED_AT_MOST.min(self.config.heartbeat);
-        let span = away.min(longest).max(EXCUSED_AT_LEAST);
+        let away = away.max(EXCUSED_AT_LEAST);
         let counts =
-            |(at, (until, known)): (Instant, (Instant, Duration))| at <= until && span < known * 2;
+            |(at, (until, known)): (Instant, (Instant, Duration))| at <= until && away / 2 < known;
         if !self.check_at.zip(self.excused).is_some_and(counts) {
-            self.excused = Some((now + span, span));
+            self.excused = Some((now + away.min(longest).max(EXCUSED_AT_LEAST), away));
         }
     }
 

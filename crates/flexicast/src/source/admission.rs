@@ -21,8 +21,8 @@ pub(super) struct Doubt {
     /// Who has the id.
     holder: SessionId,
     pub(super) until: Instant,
-    /// It was put off, since this source was away itself; once.
-    excused: bool,
+    /// By how much it may still be put off, since this source was away itself.
+    grace: Duration,
 }
 
 impl Source {
@@ -87,7 +87,7 @@ impl Source {
             let doubt = Doubt {
                 holder,
                 until,
-                excused: false,
+                grace: SIGN_OF_LIFE / 2,
             };
             self.doubts.insert(id, doubt);
             let probe = SourceEvent::Probe { session: holder };
@@ -196,12 +196,11 @@ impl Source {
     }
 
     /// This source was away itself: what shows that the owner of an id lives may still be to be read, or under way.
-    pub(super) fn excuse_doubts(&mut self, now: Instant) {
-        let until = now + SIGN_OF_LIFE / 2;
+    pub(super) fn excuse_doubts(&mut self, away: Duration, now: Instant) {
         for doubt in self.doubts.values_mut() {
-            if !doubt.excused && doubt.until < until {
-                (doubt.until, doubt.excused) = (until, true);
-            }
+            let more = away.min(doubt.grace);
+            doubt.grace -= more;
+            doubt.until = doubt.until.max(now) + more;
         }
     }
 

@@ -478,12 +478,12 @@ impl Source {
     }
 
     /// Blames no receiver for its silence for about as long as the caller itself was `away`, so that what receivers have sent meanwhile is still to be read or
-    /// under way. A second call counts only after the receivers have been looked at again, or for a much longer time.
+    /// under way. A second call counts only after the receivers have been looked at again, or for twice the time.
     pub fn excuse(&mut self, away: Duration, now: Instant) {
         for flow in self.channels.iter_mut().filter_map(|c| c.flow.as_mut()) {
             flow.excuse(away, now);
         }
-        self.excuse_doubts(now);
+        self.excuse_doubts(away, now);
     }
 
     /// Does what is due.

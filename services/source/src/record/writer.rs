@@ -22,6 +22,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
 /// A batch that a store that answers refuses so often is given up.
 const REFUSALS: u32 = 5;
+
 /// Writes batches.
 pub struct Writer {
     records: Arc<dyn Records>,

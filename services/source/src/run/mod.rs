@@ -25,7 +25,6 @@ use std::sync::Arc;
 use anyhow::{Context as _, Error, Result, anyhow};
 use feed::fetch::{FetchError, Limits};
 use flexicast_tokio::source::{Source, SourceConfig};
-use sd_notify::NotifyState;
 use store::{Holder, Opened, SourceInfo};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -201,7 +200,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     for note in found.notes {
         warn!("{note}");
     }
-    service::tell(&[NotifyState::Ready]).await;
+    service::ready().await;
     Ok(parts)
 }
 
