@@ -11,7 +11,8 @@ import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 import { chromium } from "playwright-core";
 
-const PHASE_MS = 90_000;
+/** So long may each step take, as each wait of the scenario may. */
+const PHASE_MS = 120_000;
 const STEP_MS = 50;
 
 const { values } = parseArgs({
@@ -101,7 +102,7 @@ async function overview(context, name) {
   const page = await context.newPage();
   try {
     await page.goto(base);
-    await page.getByTestId("verdict").waitFor({ timeout: 20_000 });
+    await page.getByTestId("verdict").waitFor();
     await sleep(1000);
     await shot(page, name);
   } finally {
@@ -117,8 +118,8 @@ const browser = await chromium.launch({
 let code = 0;
 try {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, colorScheme: "light", reducedMotion: "reduce" });
+  context.setDefaultTimeout(PHASE_MS);
   const page = await context.newPage();
-  page.setDefaultTimeout(PHASE_MS);
   await page.goto(`${base}/receivers`);
   await page.getByLabel("Name", { exact: true }).fill(values.user);
   await page.getByLabel("Password", { exact: true }).fill((await readFile(values["password-file"], "utf8")).trim());
@@ -143,10 +144,11 @@ try {
   }
   const state = await context.storageState();
   const phone = await browser.newContext({ viewport: { width: 390, height: 844 }, colorScheme: "dark", reducedMotion: "reduce", storageState: state });
+  phone.setDefaultTimeout(PHASE_MS);
   await overview(phone, "overview-returned-phone");
   const small = await phone.newPage();
   await small.goto(`${base}/receivers`);
-  await small.locator("[data-receiver]").first().waitFor({ timeout: 20_000 });
+  await small.locator("[data-receiver]").first().waitFor();
   await shot(small, "receivers-returned-phone");
 } catch (error) {
   console.error(error instanceof GivenUp ? error.message : `the page could not be watched: ${error instanceof Error ? error.message : error}`);

@@ -14,6 +14,9 @@ use crate::waiting::wait_for;
 /// How many entries a receiver's Atom file keeps.
 const KEPT: usize = 500;
 
+/// Updates a second while something is waited for that may take minutes on a busy machine: slow enough that what comes meanwhile can be judged (see [`KEPT`]).
+pub(super) const RATE: f64 = 3.0;
+
 /// Checks the outputs of every receiver against the generator's ledger: the Atom file, read by an independent reader, holds every entry once, in its last version;
 /// the delivery logs of the receivers named in `unbroken` (those that were never killed) hold every update once, in the ledger's order.
 ///

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::checks::{check_all_by_flow, check_moves, check_outputs};
+use super::checks::{RATE, check_all_by_flow, check_moves, check_outputs};
 use super::{PATIENCE, Plan, Sabotage, Stage};
 use crate::delivery::longest_gap_ms;
 use crate::lab::Multicast;
@@ -18,7 +18,7 @@ const CUT_OFF: &[&str] = &["ack-timeout"];
 /// Why it comes back.
 const PROOF: &[&str] = &["joined"];
 
-/// The longest silence allowed at a receiver that is not touched while five updates a second flow, in ms: for a busy machine. That such a receiver does not wait for the one that
+/// The longest silence allowed at a receiver that is not touched while updates flow at [`RATE`], in ms: for a busy machine. That such a receiver does not wait for the one that
 /// is cut off is seen by its getting everything before that one is let back.
 const NO_GAP_MS: f64 = 20_000.0;
 
@@ -42,7 +42,7 @@ pub fn a_cut_receiver_falls_back_and_returns(sabotage: Option<Sabotage>) -> Resu
 pub(super) fn cut_and_restore(stage: &mut Stage, cut: &str, others: &[&str]) -> Result<()> {
     let all: Vec<&str> = others.iter().copied().chain([cut]).collect();
     let before = stage.settle()?;
-    stage.set_rate(5.0)?;
+    stage.set_rate(RATE)?;
     stage.wait_cursor(&all, before + 5)?;
 
     stage.set_multicast(cut, Multicast::Cut)?;

@@ -5,7 +5,6 @@ use anyhow::{Context, Result, ensure};
 use super::checks::{check_all_by_flow, check_moves, check_outputs};
 use super::loss::check_repaired;
 use super::multicast::grow_in_steps;
-use super::plan::QUICK_ACK_MS;
 use super::{Plan, Sabotage, Stage};
 use crate::lab::{Families, Multicast};
 
@@ -18,7 +17,6 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 pub fn ipv6_only(sabotage: Option<Sabotage>) -> Result<()> {
     let mut plan = Plan::new("ipv6", sabotage).with_port("r3", Multicast::Loss(15));
     plan.families = Families::V6;
-    plan.ack_delay_ms = QUICK_ACK_MS;
     Stage::play(plan, |stage| {
         stage.wait_rung(&ALL, "multicast")?;
         let before = stage.settle()?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::checks::{check_all_by_flow, check_moves, check_outputs};
+use super::checks::{RATE, check_all_by_flow, check_moves, check_outputs};
 use super::plan::{FALL_BACK_MS, Place};
 use super::{PATIENCE, Plan, Sabotage, Stage};
 use crate::lab::Rebinding;
@@ -33,7 +33,7 @@ pub fn nat_rebinding(sabotage: Option<Sabotage>) -> Result<()> {
         stage.wait_rung(&["r2"], "replicated")?;
         stage.wait_rung(&["r1"], "unicast")?;
         let before = stage.settle()?;
-        stage.set_rate(5.0)?;
+        stage.set_rate(RATE)?;
         stage.wait_cursor(&ALL, before + 5)?;
         check_all_by_flow("r2", &stage.seat("r2")?.deliveries()?, before)?;
 

@@ -28,7 +28,7 @@ pub enum Leave {
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// Where one leaves before the others, all go on for so long at least after that: it is seen who gets something then.
 const AFTER_LEAVING: Duration = Duration::from_secs(2);
-/// How much later than planned it ends for that, at most.
+/// How much later than it is told to it ends for that, at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What gateways do.
@@ -114,10 +114,16 @@ pub fn play(plan: &GatewaysPlan) -> Result<Seen> {
             })
         })
         .collect::<Result<Vec<_>>>()?;
+    let mut over_since: Option<Instant> = None;
     loop {
         // What has come before the end is read before it counts.
-        let over = plan.until.is_over() && gone_for_long(plan, &members);
         let now = Instant::now();
+        if over_since.is_none() && plan.until.is_over() {
+            over_since = Some(now);
+        }
+        let over = over_since.is_some_and(|since| {
+            gone_for_long(plan, &members) || now.duration_since(since) >= PATIENCE
+        });
         for member in &mut members {
             member.turn(plan, now);
         }
@@ -141,13 +147,13 @@ pub fn play(plan: &GatewaysPlan) -> Result<Seen> {
     Ok(Seen { gateways })
 }
 
-/// Whether the first has been gone for a while, where it leaves before the others; not for ever, if it has nothing to leave.
+/// Whether the first has been gone for a while, where it leaves before the others.
 fn gone_for_long(plan: &GatewaysPlan, members: &[Member]) -> bool {
     let (Some(_), Some(first)) = (plan.first_leaves_after, members.first()) else {
         return true;
     };
     let gone = first.left.map_or(Duration::ZERO, Awake::time);
-    gone >= AFTER_LEAVING || Instant::now() >= plan.until.end() + PATIENCE
+    gone >= AFTER_LEAVING
 }
 
 impl Member {

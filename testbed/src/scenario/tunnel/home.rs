@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::lab::{Multicast, Rebinding};
-use crate::scenario::checks::{check_all_by_flow, check_moves, check_outputs};
+use crate::scenario::checks::{RATE, check_all_by_flow, check_moves, check_outputs};
 use crate::scenario::plan::{FALL_BACK_MS, Place, Plan, SeatPlan};
 use crate::scenario::{PATIENCE, Sabotage, Stage};
 
@@ -17,9 +17,6 @@ const OUTAGE: Duration = Duration::from_millis(FALL_BACK_MS as u64 + 500);
 
 /// Why receivers fall back whose relay is gone.
 const RELAY_LOST: &str = "relay-lost";
-
-/// Updates a second while tunnels come and go: how long that takes is not known, and what can be judged is limited (see [`check_outputs`]).
-const RATE: f64 = 3.0;
 
 /// The relay that all use, and the one that they turn to without it.
 const FIRST: usize = 0;
