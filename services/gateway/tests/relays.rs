@@ -40,10 +40,11 @@ fn a_relay_that_answers_and_brings_nothing_is_left_for_another_one() {
     let at = other.addr.to_string();
     let gateway = gateway(&deaf, &["--relay", &at, "--flow", "239.77.1.8:45111"]);
     // Answers for as long as it is asked; the other one answers nothing before this one was chosen.
-    let (tell, chosen) = std::sync::mpsc::channel();
+    let (tell, chosen) = std::sync::mpsc::sync_channel(1);
     let deaf = std::thread::spawn(move || {
         while let Heard::Wants(..) = deaf.hears() {
-            let _ = tell.send(());
+            // Once is enough.
+            let _ = tell.try_send(());
         }
     });
     chosen.recv_timeout(PATIENCE).expect("no Update came");

@@ -138,6 +138,10 @@ impl Named {
                 log()
             );
             // What it refuses for now it refuses at once.
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "nothing else goes on before it serves"
+            )]
             std::thread::sleep(Duration::from_millis(5));
         }
     }
