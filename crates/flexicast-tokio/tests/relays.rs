@@ -85,7 +85,7 @@ async fn a_dead_relay_is_left_for_the_next_one_and_nothing_is_lost() {
     let site = Site::new();
     let first = Relay::start(site.group(0)).await;
     let second = Relay::start(site.group(0)).await;
-    let source = site.source().await;
+    let source = site.lively_source().await;
     source.handle.set_relays(vec![hint(first.addr, 1)]).await;
     let mut probe = behind(&site, source.addr, &[]);
     probe.until_rung(Rung::Amt).await;
@@ -106,7 +106,7 @@ async fn a_dead_relay_is_left_for_the_next_one_and_nothing_is_lost() {
         let mut causes = Vec::new();
         let mut other = None;
         let mut why = None;
-        while probe.rung_of("lore") != Rung::Amt || other.is_none() {
+        while causes.is_empty() || probe.rung_of("lore") != Rung::Amt || other.is_none() {
             match probe.event().await {
                 Event::Rung { rung, cause, .. } => causes.push((rung, cause)),
                 Event::Explained {
