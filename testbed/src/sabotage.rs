@@ -107,11 +107,12 @@ const CLAIMS: [Claim; 29] = [
         scenario: three_behind_one_address,
         reasons: &["on amt", "tunnels at relay"],
     },
+    // Its tunnel may come to be at the second relay after all, in the end; the flow does not come by it.
     Claim {
         sabotage: Sabotage::RelayFailoverOff,
         name: "p: relays fail in turn",
         scenario: relays_fail_in_turn,
-        reasons: &["tunnels at relay 2"],
+        reasons: &["tunnels at relay 2", "on amt"],
     },
     Claim {
         sabotage: Sabotage::FallbackOff,
@@ -129,13 +130,13 @@ const CLAIMS: [Claim; 29] = [
         sabotage: Sabotage::RelayFailoverOff,
         name: "x: a deaf relay",
         scenario: a_deaf_relay_is_left,
-        reasons: &["tunnels at relay"],
+        reasons: &["tunnels at relay", "on amt"],
     },
     Claim {
         sabotage: Sabotage::RelayFailoverOff,
         name: "y: a draining relay",
         scenario: a_draining_relay_costs_nothing,
-        reasons: &["tunnels at relay", "moves were"],
+        reasons: &["tunnels at relay", "on amt", "moves were"],
     },
     Claim {
         sabotage: Sabotage::NatByAddress,
