@@ -32,8 +32,10 @@ pub async fn keep<A: Future<Output = bool>>(
     // Three times in the time within which it has to be heard.
     let alive = sd_notify::watchdog_enabled().map(|within| within / 3);
     let pause = alive.map_or(LOOK, |within| within.min(LOOK));
-    ready().await;
-    let mut told = String::new();
+    let mut told = line();
+    if !ready(Some(&told)).await {
+        told.clear();
+    }
     let (mut stop, mut done) = (pin!(stop), pin!(done));
     let mut is_stopping = false;
     loop {
@@ -55,16 +57,19 @@ pub async fn keep<A: Future<Output = bool>>(
     }
 }
 
-/// Says that the program is ready. While there is no room for that it is said again, beside what the program does: who never hears
-/// of it ends the program.
-pub async fn ready() {
-    if !tell(&[NotifyState::Ready]).await {
+/// Says that the program is ready, and how it goes, if that is given. While there is no room for that, false is returned, and that it
+/// is ready is said again, beside what the program does: who never hears of it ends the program.
+pub async fn ready(line: Option<&str>) -> bool {
+    let all = [Some(NotifyState::Ready), line.map(NotifyState::Status)];
+    let told = tell(&all.into_iter().flatten().collect::<Vec<_>>()).await;
+    if !told {
         tokio::spawn(async {
             while !tell(&[NotifyState::Ready]).await {
                 tokio::time::sleep(LOOK).await;
             }
         });
     }
+    told
 }
 
 /// Tells it something; nothing where nobody asked for it. Only a few messages wait to be read by it: while it reads none, it is not

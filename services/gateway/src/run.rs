@@ -47,7 +47,7 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
         .await
         .context("cannot send on (--out-interface)")?;
     let pages = Pages::open(options, Shown::of(&tunnels, &outlet)).await?;
-    ready().await;
+    ready(None).await;
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let period = options.status.map_or(DEBUG_STATUS, Duration::from_secs);

@@ -71,7 +71,7 @@ pub(super) async fn keep_up(
             }
             take(&files, &*shows, &pin).await;
             if asked {
-                service::ready().await;
+                service::ready(None).await;
             }
         }
     };

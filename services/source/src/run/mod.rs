@@ -200,7 +200,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     for note in found.notes {
         warn!("{note}");
     }
-    service::ready().await;
+    service::ready(None).await;
     Ok(parts)
 }
 
