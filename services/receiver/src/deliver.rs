@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use feed::feed_file::KEEP;
 use feed::payload::{self, Glance};
 use flexicast::{Cursor, Via};
 use jiff::Timestamp;
@@ -190,7 +189,7 @@ impl Delivery {
 
     /// Decodes one after the other, so that never more than one decoded update is held.
     fn take(&mut self, sink: &mut impl Sink) {
-        let mut passing = passing(&self.items);
+        let mut passing = passing(&self.items, sink.keep());
         for (n, item) in self.items.iter().enumerate() {
             let received = match &item.what {
                 What::Update(received) => received,
@@ -257,9 +256,10 @@ impl Delivery {
 }
 
 /// What is known of those updates of a long batch that no feed file will show, since later ones of
-/// the batch push them out: to decode them would be in vain. `None` for all others.
-fn passing(items: &[Item]) -> Vec<Option<Glance>> {
-    if items.len() <= KEEP {
+/// the batch push them out of its `keep` entries: to decode them would be in vain. `None` for all
+/// others.
+fn passing(items: &[Item], keep: usize) -> Vec<Option<Glance>> {
+    if items.len() <= keep {
         return Vec::new();
     }
     let mut seen = glances(items);
@@ -268,7 +268,7 @@ fn passing(items: &[Item]) -> Vec<Option<Glance>> {
     for (item, place) in items.iter().zip(&mut seen).rev() {
         // What an entry's number means changes here.
         shown |= matches!(item.what, What::Begins { .. });
-        let full = later.len() >= KEEP;
+        let full = later.len() >= keep;
         *place = match place.take() {
             Some(glance) if full && !shown => Some(glance),
             Some(glance) if !full => {

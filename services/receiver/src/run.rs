@@ -122,6 +122,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         source: &source,
         delivery_log: settings.delivery_log.as_deref(),
         json: settings.json,
+        keep: settings.keep_entries,
         // An address that means all of them leads nowhere.
         served: address.filter(|address| !address.ip().is_unspecified()),
         journal: Limits {

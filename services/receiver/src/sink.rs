@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use feed::atom::AtomFile;
-use feed::feed_file::{Damaged, FeedMeta, KEEP};
+use feed::feed_file::{Damaged, FeedMeta};
 use feed::json_feed::JsonFile;
 use feed::payload::Update;
 use flexicast::Cursor;
@@ -23,6 +23,8 @@ use crate::journal::{self, Journal, Limits, Missing, Tape};
 /// harmless. Those that return a result block for the disk, and can be called again where they
 /// failed; the others only change memory.
 pub trait Sink: Send + 'static {
+    /// Returns how many entries a feed file keeps at most.
+    fn keep(&self) -> usize;
     /// Updates come with the numbers after `cursor` from here on. What has such a number already
     /// is known by it no longer: the source gives the numbers again. `resync` if the source says so
     /// by itself.
@@ -74,6 +76,8 @@ pub struct Layout<'a> {
     pub delivery_log: Option<&'a Path>,
     /// Whether there is a JSON Feed file.
     pub json: bool,
+    /// How many entries each feed file keeps at most.
+    pub keep: usize,
     /// Where the files are served, if they are.
     pub served: Option<SocketAddr>,
     /// The journal's bounds.
@@ -99,8 +103,9 @@ const RECENT_BYTES: usize = 32 << 20;
 
 /// The last updates of different entries, as many as a feed file keeps: what goes before them in
 /// one batch would be pushed out again, so the files are spared it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Recent {
+    keep: usize,
     updates: BTreeMap<u64, Update>,
     /// The key of an entry's update.
     keys: HashMap<String, u64>,
@@ -109,6 +114,16 @@ struct Recent {
 }
 
 impl Recent {
+    fn new(keep: usize) -> Self {
+        Self {
+            keep,
+            updates: BTreeMap::new(),
+            keys: HashMap::new(),
+            next: 0,
+            bytes: 0,
+        }
+    }
+
     /// Takes an update in. Returns how many bytes it holds now, about.
     fn push(&mut self, update: Update) -> usize {
         self.bytes += weight(&update);
@@ -117,7 +132,7 @@ impl Recent {
         let older = self.keys.insert(update.entry.id.clone(), key);
         let older = older.and_then(|key| self.updates.remove(&key));
         self.updates.insert(key, update);
-        let pushed_out = match self.updates.len() > KEEP {
+        let pushed_out = match self.updates.len() > self.keep {
             true => self.updates.pop_first().map(|(_, update)| update),
             false => None,
         };
@@ -132,7 +147,9 @@ impl Recent {
 
     /// Everything in order.
     fn take(&mut self) -> impl Iterator<Item = Update> + use<> {
-        std::mem::take(self).updates.into_values()
+        std::mem::replace(self, Self::new(self.keep))
+            .updates
+            .into_values()
     }
 }
 
@@ -197,9 +214,9 @@ impl ChannelFiles {
         };
         let mut anew: Vec<PathBuf> = kinds.iter().map(|kind| place(kind)).collect();
         anew.retain(|path| !path.exists());
-        let atom = AtomFile::open(&place("atom"), meta("atom"), KEEP)?;
+        let atom = AtomFile::open(&place("atom"), meta("atom"), layout.keep)?;
         let json = match layout.json {
-            true => Some(JsonFile::open(&place("json"), meta("json"), KEEP)?),
+            true => Some(JsonFile::open(&place("json"), meta("json"), layout.keep)?),
             false => None,
         };
         let damaged = [
@@ -220,7 +237,7 @@ impl ChannelFiles {
             }
         }
         if let (Some(cursor), Some(path)) = (&mut cursor, anew.first()) {
-            cursor.seq = cursor.seq.saturating_sub(KEEP as u64);
+            cursor.seq = cursor.seq.saturating_sub(layout.keep as u64);
             moved = true;
             info!(
                 "{} is begun anew; asking for its entries again, from update {} on",
@@ -236,7 +253,7 @@ impl ChannelFiles {
                 .delivery_log
                 .map(|path| DeliveryLog::new(path, channel)),
             cursor: file,
-            recent: Recent::default(),
+            recent: Recent::new(layout.keep),
         };
         let ready = match cursor.filter(|_| moved) {
             // Before there is a file again: a kill in between must not leave it empty for good.
@@ -290,6 +307,10 @@ fn load(file: &CursorFile) -> anyhow::Result<Option<Cursor>> {
 }
 
 impl Sink for ChannelFiles {
+    fn keep(&self) -> usize {
+        self.recent.keep
+    }
+
     fn begin(&mut self, cursor: Cursor, resync: bool) {
         self.settle();
         self.atom.forget_numbers(cursor.incarnation, cursor.seq);
@@ -364,6 +385,7 @@ mod tests {
     use super::*;
     use crate::deliver::tests::encoded;
     use crate::deliver::{Delivery, Item, ORDER, Received, Step, What};
+    use feed::feed_file::KEEP;
     use feed::payload;
     use uuid::Uuid;
 
@@ -374,12 +396,17 @@ mod tests {
     }
 
     fn files(folder: &Path, json: bool) -> (ChannelFiles, Option<Cursor>) {
+        files_of(folder, json, KEEP)
+    }
+
+    fn files_of(folder: &Path, json: bool, keep: usize) -> (ChannelFiles, Option<Cursor>) {
         let layout = Layout {
             data: folder,
             state: &state(folder),
             source: "h:1",
             delivery_log: None,
             json,
+            keep,
             served: None,
             journal: Limits::default(),
             journal_unchecked: false,
@@ -414,6 +441,46 @@ mod tests {
         assert_eq!(open(folder), Some(at(200)));
         std::fs::remove_file(folder.join("lore.atom")).unwrap();
         assert_eq!(open(folder), Some(at(0)));
+    }
+
+    /// Any number of entries can be kept, and another one at the next start.
+    #[test]
+    fn files_keep_as_many_entries_as_configured() {
+        let put = |folder: &Path, keep: usize, seqs: std::ops::RangeInclusive<u64>| {
+            let (mut files, _) = files_of(folder, true, keep);
+            let items = seqs.clone().map(|seq| Item {
+                incarnation: at(0).incarnation,
+                seq,
+                what: What::Update(Received {
+                    encoded: encoded(seq),
+                    via: flexicast::Via::Flow,
+                    live: true,
+                }),
+            });
+            let mut delivery = Delivery::new(items.collect(), None, ORDER);
+            delivery.attempt(&mut files, || 0.0).unwrap();
+            let json = files.json.as_ref().unwrap();
+            assert!(files.atom.ids().eq(json.ids()));
+            files.atom.ids().map(str::to_owned).collect::<Vec<_>>()
+        };
+        for keep in [1, 7, 600] {
+            let folder = tempfile::tempdir().unwrap();
+            let folder = folder.path();
+            // In one batch, most of which a small file never shows, and in two.
+            let ids = put(folder, keep, 1..=700);
+            let expected = |head: u64, keep: usize| {
+                let newest = (1..=head).rev().take(keep);
+                newest.map(|seq| format!("urn:{seq}")).collect::<Vec<_>>()
+            };
+            assert!(ids == expected(700, keep), "{keep}");
+            assert!(put(folder, keep, 701..=703) == expected(703, keep));
+            // A file that is gone is asked for as far back as it reached.
+            std::fs::remove_file(folder.join("lore.json")).unwrap();
+            let cursor = files_of(folder, true, keep).1;
+            assert_eq!(cursor, Some(at(703 - keep as u64)));
+            // A smaller number holds from the next start on.
+            assert!(put(folder, 1, 704..=704) == expected(704, 1));
+        }
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct Settings {
     pub http: Option<HttpSettings>,
     /// Whether a JSON Feed file is kept beside each Atom file.
     pub json: bool,
+    /// How many entries each feed file keeps at most.
+    pub keep_entries: usize,
     /// To whom updates are posted.
     pub webhooks: Vec<Webhook>,
     /// What is run for updates.

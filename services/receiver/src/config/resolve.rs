@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use feed::feed_file;
 use flexicast_tokio::receiver::{Relays, Verify};
 use service::ownership;
 use service::settings::{Environment, Layer, Layers, Origin, Problems, Taker, Value};
@@ -19,6 +20,9 @@ const MAX_LINK_FILE: u64 = 64 << 10;
 
 /// All authorities of the web are less, in bytes.
 const MAX_CA_FILE: u64 = 4 << 20;
+
+/// The most entries of a feed file: all of them are in memory, and each write writes all.
+const MAX_KEEP_ENTRIES: u32 = 10_000;
 
 /// Where HTTP is answered if nobody says anything.
 const HTTP: ([u8; 4], u16) = ([127, 0, 0, 1], 8080);
@@ -135,6 +139,7 @@ fn settings(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Setting
     let interface = taker.value("interface", values::interface);
     let relays = relays(taker);
     let log = taker.log();
+    let keep_entries = taker.value("keep_entries", |text| count(text, MAX_KEEP_ENTRIES));
     let updates = taker.value("journal_updates", |text| {
         count(text, u32::MAX).and_then(|n| at_least(n, 16))
     });
@@ -149,6 +154,7 @@ fn settings(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Setting
         name: name.unwrap_or_else(machine_name),
         http,
         json: !no_json,
+        keep_entries: keep_entries.map_or(feed_file::KEEP, |n| n as usize),
         webhooks,
         exec,
         delivery_log: taker.path("delivery_log"),

@@ -82,6 +82,16 @@ const SETTINGS: &[Setting] = &[
         ..Setting::PLAIN
     },
     Setting {
+        name: "keep_entries",
+        flag: "keep-entries",
+        value: "NUMBER",
+        form: Form::Number,
+        default: "500",
+        help: "Number of entries in each Atom and JSON Feed file, 1 to 10000; the oldest are \
+               dropped, also above 64 MiB",
+        ..Setting::PLAIN
+    },
+    Setting {
         name: "webhook",
         flag: "webhook",
         value: "URL",

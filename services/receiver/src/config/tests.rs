@@ -62,6 +62,7 @@ const EXAMPLES: &[(&str, [&str; 3])] = &[
     ),
     ("exec", ["a", "b", "c"]),
     ("delivery_log", ["/a", "/b", "/c"]),
+    ("keep_entries", ["1", "20", "10000"]),
     ("history", ["250", "all", "0"]),
     ("journal_updates", ["16", "17", "18"]),
     ("journal_bytes", ["1M", "2M", "3M"]),
@@ -269,6 +270,7 @@ fn defaults_hold_where_nobody_says_anything() {
         (http.addr, http.explicit),
         ("127.0.0.1:8080".parse().unwrap(), false)
     );
+    assert_eq!(settings.keep_entries, 500);
     assert!(settings.json && settings.multicast && settings.replicate);
     assert_eq!(settings.log.format, LogFormat::Text);
     assert_eq!(
@@ -289,6 +291,7 @@ fn a_whole_file() {
 link-file = "link.txt"   # a hyphen is as good
 data = "data"
 http = ":8081"
+keep_entries = 2_000
 journal_updates = 5_000
 no_multicast = true
 
@@ -322,6 +325,7 @@ concurrency = 4
     assert_eq!(settings.data, folder.join("data"));
     assert_eq!(settings.link.channels, ["lore", "net"]);
     assert_eq!(settings.http.unwrap().addr, "[::]:8081".parse().unwrap());
+    assert_eq!(settings.keep_entries, 2000);
     assert_eq!(settings.journal.updates, 5000);
     assert!(!settings.multicast);
     let [first, second] = &settings.webhooks[..] else {
@@ -407,6 +411,11 @@ fn a_mistake_in_the_file_is_named_with_its_line() {
             "line 1: data: takes a text in quotation marks, not a TOML integer",
         ),
         ("no_json = \"yes\"", "line 1: no_json: takes true or false"),
+        (
+            "keep_entries = 0",
+            "line 1: keep_entries: \"0\" is no whole number from 1 to 10000",
+        ),
+        ("keep_entries = 10001", "from 1 to 10000"),
         ("journal_updates = true", "takes a number"),
         ("journal_updates = 99999999999999999999", "no whole number"),
         (

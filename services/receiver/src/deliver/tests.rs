@@ -2,6 +2,7 @@
 use std::sync::{Arc, Mutex};
 
 use anyhow::bail;
+use feed::feed_file::KEEP;
 use feed::payload::Update;
 use feed::{Entry, Kind};
 
@@ -59,6 +60,9 @@ impl FakeSink {
 }
 
 impl Sink for FakeSink {
+    fn keep(&self) -> usize {
+        KEEP
+    }
     fn begin(&mut self, cursor: Cursor, _resync: bool) {
         self.note(Call::Begin(cursor.seq));
     }

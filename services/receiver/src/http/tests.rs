@@ -141,6 +141,7 @@ fn open(data: &Path, channel: &str, journal: Limits) -> ChannelFiles {
         source: "h:4433",
         delivery_log: None,
         json: true,
+        keep: 500,
         served: None,
         journal,
         journal_unchecked: false,

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use feed::feed_file::KEEP;
-
 use crate::deliver::{Item, What};
 use crate::journal::{Limits, OVERHEAD};
 
@@ -17,6 +15,9 @@ const BATCH_BYTES: u64 = 16 << 20;
 /// While much is to come still, a batch waits so long to become large. Each one writes every file
 /// anew, and what it brings is old already.
 const GATHER: Duration = Duration::from_millis(500);
+
+/// A batch is worth waiting for when more updates than this are to come.
+pub(super) const FAR_BEHIND: u64 = 500;
 
 /// The bounds of all that waits, where the journals can take so much at once.
 pub(super) fn bounds(journal: Limits) -> Limits {
@@ -59,7 +60,7 @@ impl Batch {
 impl Batch {
     /// Until when it waits for more, where so many updates are to come still.
     pub(super) fn gathers(&self, to_come: u64) -> Option<Instant> {
-        let worth = to_come > KEEP as u64 && !self.is_urgent;
+        let worth = to_come > FAR_BEHIND && !self.is_urgent;
         self.since.filter(|_| worth).map(|since| since + GATHER)
     }
 }

@@ -3,11 +3,10 @@ use std::collections::VecDeque;
 
 use std::sync::{Arc, Mutex};
 
-use feed::feed_file::KEEP;
 use flexicast::Via;
 use uuid::Uuid;
 
-use super::batch::{BATCH_UPDATES, Batch};
+use super::batch::{BATCH_UPDATES, Batch, FAR_BEHIND};
 use super::*;
 use crate::board::Identity;
 use crate::deliver::tests::{Call, FakeSink, encoded, incarnation};
@@ -324,7 +323,7 @@ async fn batches_are_bounded() {
 /// Who is far behind gathers more before it writes, but what is there is written in the end.
 #[tokio::test]
 async fn a_part_of_a_backlog_is_written_although_the_rest_does_not_come() {
-    let keep = KEEP as u64;
+    let keep = FAR_BEHIND;
     let ready = [welcome(keep + 100)]
         .into_iter()
         .chain((1..=60).map(update));
@@ -352,8 +351,8 @@ fn only_who_is_far_behind_gathers() {
         what,
     };
     batch.push(item(What::Gap { from: 1 }));
-    assert!(batch.gathers(KEEP as u64 + 1).is_some());
-    assert_eq!(batch.gathers(KEEP as u64), None);
+    assert!(batch.gathers(FAR_BEHIND + 1).is_some());
+    assert_eq!(batch.gathers(FAR_BEHIND), None);
     batch.push(item(What::Begins { resync: false }));
     assert_eq!(
         batch.gathers(u64::MAX),
