@@ -54,6 +54,43 @@ const ZONES: [(&str, i32); 24] = [
     ("pdt", -420),
 ];
 
+/// Words after a time of day that say nothing about its zone.
+const FILLERS: [&str; 30] = [
+    "mon",
+    "tue",
+    "tues",
+    "wed",
+    "thu",
+    "thur",
+    "thurs",
+    "fri",
+    "sat",
+    "sun",
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
+    "montag",
+    "dienstag",
+    "mittwoch",
+    "donnerstag",
+    "freitag",
+    "samstag",
+    "sonnabend",
+    "sonntag",
+    "uhr",
+    "on",
+    "of",
+    "am",
+    "de",
+];
+
+/// Names of Tuesday that begin as a month does.
+const TUESDAYS: [&str; 4] = ["mar", "mardi", "martedi", "martes"];
+
 /// Reads a date. Without a time of day it is midnight, without a zone UTC.
 pub(super) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
@@ -119,6 +156,8 @@ fn iso(text: &str) -> Option<Timestamp> {
             .unwrap_or(rest.len());
         let (time, zone) = rest.split_at(end);
         // A zone that is set off by a second sign: "10:00:00-0700", "10:00:00 -07:00".
+        // RFC 9557 adds the zone's name in brackets to the offset.
+        let zone = zone.split('[').next().unwrap_or("");
         (Some(self::time(time, "")?), zone.trim())
     };
     at(year, month, day, time, zone_of(zone)?)
@@ -143,8 +182,12 @@ fn words(text: &str) -> Option<Timestamp> {
     let mut half = "";
     let mut zone = None;
     let mut dotted = None;
+    // Whether the month may still turn out to be a Tuesday.
+    let mut tuesday = false;
+    // Whether a word may be a zone that is not known.
+    let mut unclear = false;
     // A comment (RFC 822) says what the zone is called.
-    let text = text.split('(').next().unwrap_or("");
+    let (text, comment) = text.split_once('(').unwrap_or((text, ""));
     for token in text.split([' ', '\t', '\n', '\r', ',']) {
         let lower = fold(token);
         let word = lower.trim_matches('.');
@@ -192,18 +235,24 @@ fn words(text: &str) -> Option<Timestamp> {
                     numbers.push(if short { century(number) } else { number });
                 }
             }
-        } else if clock_text.is_some()
-            && zone.is_none()
-            && (3..=5).contains(&token.len())
-            && token.bytes().all(|b| b.is_ascii_uppercase())
-            && month_of(word).is_none()
-        {
-            // A zone that means several things, or is not known: the time would be wrong.
-            return None;
-        } else if month.is_none() {
-            // Anything else is the name of a day, or not about time.
-            month = month_of(word);
+        } else if let Some(found) = month_of(word).filter(|_| month.is_none() || tuesday) {
+            month = Some(found);
+            tuesday = TUESDAYS.contains(&word);
+        } else if clock_text.is_none() {
+            // A zone before the time, the name of a day, or not about time.
+            let upper = token.bytes().all(|b| b.is_ascii_uppercase());
+            zone = zone.or(known_zone(word).filter(|_| upper));
+        } else if !FILLERS.contains(&word) {
+            unclear = true;
         }
+    }
+    if zone.is_none() && clock_text.is_some() {
+        // The time would be wrong by hours in a zone that means several things, or is not known.
+        if unclear {
+            return None;
+        }
+        let comment = comment.split(')').next().unwrap_or("");
+        zone = Some(zone_of(comment)?);
     }
     let time = match &clock_text {
         Some(text) => Some(time(text, half)?),
@@ -392,6 +441,9 @@ mod tests {
             "20250905T094957Z",
             "05.09.25 09:49:57",
             "2025 Sep 5 09:49:57",
+            "2025-09-05T11:49:57+02:00[Europe/Berlin]",
+            "mar., 05 septembre 2025 09:49:57 +0000",
+            "Fri, 05 Sep 2025 11:49:57 +0200 Europe/Berlin",
             "1757065797",
             "1757065797000",
         ] {
@@ -448,6 +500,13 @@ mod tests {
             "1 2 3 4 5 Sep",
             "0",
             "Invalid Date",
+            "Fri, 05 Sep 2025 09:49:57 ET",
+            "Fri, 05 Sep 2025 09:49:57 EST5EDT",
+            "Fri, 05 Sep 2025 09:49:57 Europe/Berlin",
+            "Fri, 05 Sep 2025 09:49:57 A",
+            "Fri Sep  5 09:49:57 MART 2025",
+            "Fri, 05 Sep 2025 09:49:57 SAMT",
+            "Fri, 05 Sep 2025 09:49:57 (ET)",
             "-",
         ] {
             assert_eq!(parse(text), None, "{text}");
