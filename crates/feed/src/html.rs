@@ -1,21 +1,30 @@
 //! The plain text of an HTML fragment, for titles and summaries, which JSON Feed wants as text.
 
-use quick_xml::escape::resolve_predefined_entity;
+use std::borrow::Cow;
+
+mod entities;
+pub(crate) mod links;
+mod tag;
+
+use entities::{NAMED, UNTERMINATED};
 
 /// The longest entity name that is looked up; a longer run after `&` is ordinary text.
 const MAX_ENTITY: usize = 32;
 
-/// Removes tags and comments, resolves character references and the commonest named ones, and
-/// folds white space. This is not a sanitiser: its result is text and must be escaped again
-/// wherever it is put into a page.
+/// The longest name that needs no `;`.
+const MAX_UNTERMINATED: usize = 6;
+
+/// Removes tags and comments, resolves character references, and folds white space. This is not a
+/// sanitiser: its result is text and must be escaped again wherever it is put into a page.
 pub(crate) fn plain_text(html: &str) -> String {
     let mut text = String::with_capacity(html.len());
     let mut rest = html;
+    let mut quotes = true;
     while let Some(at) = rest.find(['<', '&']) {
         let (before, special) = rest.split_at(at);
         text.push_str(before);
         rest = if special.starts_with('<') {
-            skip_markup(special, &mut text)
+            skip_markup(special, &mut quotes, &mut text)
         } else {
             resolve(special, &mut text)
         };
@@ -25,18 +34,25 @@ pub(crate) fn plain_text(html: &str) -> String {
 }
 
 /// Skips a tag or comment. A `<` that begins neither is kept as text.
-fn skip_markup<'a>(special: &'a str, text: &mut String) -> &'a str {
+///
+/// A tag whose quotes do not end is taken to end at its first angle bracket, and so are all after
+/// it (`quotes`): looking to the document's end once is enough.
+fn skip_markup<'a>(special: &'a str, quotes: &mut bool, text: &mut String) -> &'a str {
     let after = &special[1..];
-    let (end, len) = if after.starts_with("!--") {
-        (special.find("-->"), 3)
-    } else if after.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '!' | '?')) {
-        (special.find('>'), 1)
+    let end = if after.starts_with("!--") {
+        special.find("-->").map(|at| at + 3)
+    } else if after.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/') {
+        let end = Some(special).filter(|_| *quotes).and_then(tag::end);
+        *quotes = end.is_some();
+        end.or_else(|| special.find('>').map(|at| at + 1))
+    } else if after.starts_with(['!', '?']) {
+        special.find('>').map(|at| at + 1)
     } else {
         text.push('<');
         return after;
     };
     match end {
-        Some(at) => {
+        Some(end) => {
             // Block and line-break tags separate words; for the others a space does little harm
             // only where there was one already, so only these are looked at.
             let name: String = after
@@ -50,98 +66,104 @@ fn skip_markup<'a>(special: &'a str, text: &mut String) -> &'a str {
             ) {
                 text.push(' ');
             }
-            &special[at + len..]
+            special.get(end..).unwrap_or("")
         }
         None => "",
     }
 }
 
-/// Resolves one reference at the start of `special`, or keeps the `&`.
+/// Resolves one reference at the start of `special` by the rules of HTML (section 13.2.5.72 of the
+/// standard), or keeps the `&`. Returns what follows.
 fn resolve<'a>(special: &'a str, text: &mut String) -> &'a str {
     let after = &special[1..];
-    if let Some(end) = after.bytes().take(MAX_ENTITY).position(|b| b == b';') {
-        let name = &after[..end];
-        let resolved = if let Some(number) = name.strip_prefix('#') {
-            let code = match number.strip_prefix(['x', 'X']) {
-                Some(hex) => u32::from_str_radix(hex, 16).ok(),
-                None => number.parse().ok(),
-            };
-            code.and_then(char::from_u32)
-                .map(|c| String::from(meant(c)))
-        } else {
-            named(name).map(str::to_owned)
-        };
-        if let Some(resolved) = resolved {
-            text.push_str(&resolved);
-            return &after[end + 1..];
+    if let Some(number) = after.strip_prefix('#') {
+        let hex = number.starts_with(['x', 'X']);
+        let digits = if hex { &number[1..] } else { number };
+        let radix = if hex { 16 } else { 10 };
+        let end = digits
+            .find(|c: char| !c.is_digit(radix))
+            .unwrap_or(digits.len());
+        let (digits, rest) = digits.split_at(end);
+        if !digits.is_empty() {
+            text.push(numbered(digits, radix));
+            return rest.strip_prefix(';').unwrap_or(rest);
+        }
+    } else {
+        let end = after
+            .bytes()
+            .take(MAX_ENTITY)
+            .position(|b| !b.is_ascii_alphanumeric())
+            .unwrap_or(after.len().min(MAX_ENTITY));
+        let (name, rest) = after.split_at_checked(end).unwrap_or((after, ""));
+        if let Some(rest) = rest.strip_prefix(';')
+            && let Some(known) = named(name)
+        {
+            text.push_str(known);
+            return rest;
+        }
+        let unterminated = (2..=name.len().min(MAX_UNTERMINATED))
+            .rev()
+            .find_map(|len| {
+                let name = name.get(..len)?;
+                UNTERMINATED.binary_search(&name).ok()?;
+                Some((named(name)?, len))
+            });
+        if let Some((known, len)) = unterminated {
+            text.push_str(known);
+            return after.get(len..).unwrap_or("");
         }
     }
     text.push('&');
     after
 }
 
-/// The names of U+00A0 to U+00FF, in order.
-const LATIN_1: &str = "nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr \
-    deg plusmn sup2 sup3 acute micro para middot cedil sup1 ordm raquo frac14 frac12 frac34 iquest \
-    Agrave Aacute Acirc Atilde Auml Aring AElig Ccedil Egrave Eacute Ecirc Euml Igrave Iacute Icirc Iuml \
-    ETH Ntilde Ograve Oacute Ocirc Otilde Ouml times Oslash Ugrave Uacute Ucirc Uuml Yacute THORN szlig \
-    agrave aacute acirc atilde auml aring aelig ccedil egrave eacute ecirc euml igrave iacute icirc iuml \
-    eth ntilde ograve oacute ocirc otilde ouml divide oslash ugrave uacute ucirc uuml yacute thorn yuml";
+/// Resolves the references in a text without markup, such as the value of an attribute.
+pub(crate) fn unescaped(value: &str) -> Cow<'_, str> {
+    if !value.contains('&') {
+        return Cow::Borrowed(value);
+    }
+    let mut text = String::with_capacity(value.len());
+    let mut rest = value;
+    while let Some(at) = rest.find('&') {
+        let (before, special) = rest.split_at(at);
+        text.push_str(before);
+        rest = resolve(special, &mut text);
+    }
+    text.push_str(rest);
+    Cow::Owned(text)
+}
 
-/// U+00A0 to U+00FF, to borrow from.
-const LATIN_1_CHARACTERS: &str = "\u{a0}¡¢£¤¥¦§¨©ª«¬\u{ad}®¯°±²³´µ¶·¸¹º»¼½¾¿ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖ×ØÙÚÛÜÝÞß\
-    àáâãäåæçèéêëìíîïðñòóôõö÷øùúûüýþÿ";
+/// The text of a reference, without its `&` and `;`; `None` for a name that HTML does not know.
+pub(crate) fn reference(name: &str) -> Option<Cow<'static, str>> {
+    let Some(number) = name.strip_prefix('#') else {
+        return named(name).map(Cow::Borrowed);
+    };
+    let (digits, radix) = match number.strip_prefix(['x', 'X']) {
+        Some(hex) => (hex, 16),
+        None => (number, 10),
+    };
+    let good = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
+    good.then(|| String::from(numbered(digits, radix)).into())
+}
 
-/// The text of a named reference: the five of XML, those of Latin-1 and the commonest others of
-/// HTML.
-pub(crate) fn named(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "ndash" => "–",
-        "mdash" => "—",
-        "hellip" => "…",
-        "lsquo" => "‘",
-        "rsquo" => "’",
-        "sbquo" => "‚",
-        "ldquo" => "“",
-        "rdquo" => "”",
-        "bdquo" => "„",
-        "lsaquo" => "‹",
-        "rsaquo" => "›",
-        "bull" => "•",
-        "dagger" => "†",
-        "trade" => "™",
-        "euro" => "€",
-        "prime" => "′",
-        "larr" => "←",
-        "rarr" => "→",
-        "hearts" => "♥",
-        "thinsp" => "\u{2009}",
-        "ensp" => "\u{2002}",
-        "emsp" => "\u{2003}",
-        "zwnj" => "\u{200c}",
-        "zwj" => "\u{200d}",
-        "OElig" => "Œ",
-        "oelig" => "œ",
-        "Scaron" => "Š",
-        "scaron" => "š",
-        "infin" => "∞",
-        "ne" => "≠",
-        "le" => "≤",
-        "ge" => "≥",
-        other => {
-            if let Some(known) = resolve_predefined_entity(other) {
-                return Some(known);
-            }
-            let at = LATIN_1.split_ascii_whitespace().position(|n| n == other)?;
-            // Each of these takes two bytes.
-            return LATIN_1_CHARACTERS.get(2 * at..2 * at + 2);
-        }
-    })
+/// The text of a named reference.
+fn named(name: &str) -> Option<&'static str> {
+    let at = NAMED.binary_search_by_key(&name, |(known, _)| known).ok()?;
+    NAMED.get(at).map(|(_, text)| *text)
+}
+
+/// The character of a numeric reference: where HTML knows none, U+FFFD.
+fn numbered(digits: &str, radix: u32) -> char {
+    u32::from_str_radix(digits, radix)
+        .ok()
+        .filter(|code| *code != 0)
+        .and_then(char::from_u32)
+        .map_or('\u{fffd}', meant)
 }
 
 /// The character that a numeric reference means: U+0080 to U+009F are control characters that
 /// nobody writes, and stand for windows-1252 (HTML, "numeric character reference end state").
-pub(crate) fn meant(c: char) -> char {
+fn meant(c: char) -> char {
     match u8::try_from(u32::from(c)) {
         Ok(byte @ 0x80..=0x9f) => {
             let one = [byte];
@@ -164,13 +186,16 @@ const INLINE: [&str; 20] = [
 /// formatting that is opened and closed goes, anything else between angle brackets is what the
 /// title is about ("Using `<template>`").
 pub(crate) fn text_or_html(text: &str) -> String {
+    if !text.contains('<') {
+        return plain_text(text);
+    }
     let lower = text.to_ascii_lowercase();
     let formatted = |name: &&str| {
         let end = format!("</{name}>");
         let begin = [format!("<{name}>"), format!("<{name} ")];
         lower.contains(&end) && begin.iter().any(|b| lower.contains(b))
     };
-    if lower.contains('<') && INLINE.iter().any(formatted) || lower.contains("<br") {
+    if INLINE.iter().any(formatted) || lower.contains("<br") {
         return plain_text(text);
     }
     // Angle brackets stay.
@@ -179,7 +204,11 @@ pub(crate) fn text_or_html(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::plain_text;
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use std::collections::BTreeMap;
+    use std::process::Command;
+
+    use super::{MAX_ENTITY, MAX_UNTERMINATED, NAMED, UNTERMINATED, plain_text};
     use proptest::prelude::*;
 
     #[test]
@@ -192,6 +221,30 @@ mod tests {
     }
 
     #[test]
+    fn the_names_are_those_of_html() {
+        assert!(NAMED.is_sorted() && UNTERMINATED.is_sorted());
+        let longest = |names: &mut dyn Iterator<Item = &&str>| names.map(|n| n.len()).max();
+        let mut all = NAMED.iter().map(|(name, _)| name);
+        assert!(longest(&mut all) < Some(MAX_ENTITY));
+        assert_eq!(longest(&mut UNTERMINATED.iter()), Some(MAX_UNTERMINATED));
+        // An independent table.
+        let script = "import html.entities, json; print(json.dumps(html.entities.html5))";
+        let Ok(output) = Command::new("python3").args(["-c", script]).output() else {
+            eprintln!("SKIPPED: no python3 to compare with");
+            return;
+        };
+        let table: BTreeMap<String, String> = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(table.len(), NAMED.len() + UNTERMINATED.len());
+        for (name, text) in &table {
+            assert_eq!(plain(&format!("&{name}")), *text, "{name}");
+        }
+    }
+
+    fn plain(text: &str) -> String {
+        super::unescaped(text).into_owned()
+    }
+
+    #[test]
     fn what_is_not_markup_stays() {
         assert_eq!(plain_text("1 < 2 & 3 &unknown; &"), "1 < 2 & 3 &unknown; &");
         assert_eq!(plain_text("cut <b off"), "cut");
@@ -199,8 +252,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_taken(text in "[<>&;#!/a-z\\-é ]{0,60}") {
+        fn any_text_is_taken(text in "[<>&;#!/a-z\\-é ='\"0-9]{0,60}") {
             plain_text(&text);
+            super::text_or_html(&text);
         }
     }
 }

@@ -9,7 +9,7 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use thiserror::Error;
 
-use crate::parse::decode::decode;
+use crate::parse::decode::{UnknownEncoding, decode};
 use crate::xml::{MAX_ATTRIBUTES, clean, push_attribute, push_text};
 
 /// The longest list that is read, in bytes.
@@ -47,6 +47,15 @@ pub enum OpmlError {
         /// What it seems to be.
         seen: String,
     },
+    /// Its encoding is not known, and it is not UTF-8.
+    #[error(
+        "the OPML list is in the unknown encoding {label:?}, and not UTF-8: it cannot be read; \
+         export it again as UTF-8"
+    )]
+    Encoding {
+        /// The encoding's label.
+        label: String,
+    },
     /// It is broken off or is no XML from some point on. Part of a list would pass for the whole.
     #[error("the OPML list is broken after {after} feeds: {what}; export it again")]
     Broken {
@@ -70,7 +79,10 @@ pub fn read(document: &[u8]) -> Result<Vec<Outline>, OpmlError> {
     if document.len() > MAX_BYTES {
         return Err(OpmlError::TooLong);
     }
-    let text = decode(document);
+    let decoded = decode(document, None);
+    let text = decoded
+        .map_err(|UnknownEncoding(label)| OpmlError::Encoding { label })?
+        .text;
     let mut reader = Reader::from_str(&text);
     // A wrong end tag costs nothing here; a missing one is found at the end.
     reader.config_mut().check_end_names = false;
@@ -168,7 +180,7 @@ fn is(tag: &BytesStart, name: &str) -> bool {
 fn not_opml(document: &[u8]) -> OpmlError {
     let seen = match crate::parse::parse(document, "") {
         Ok(_) => "a feed itself: add its address".to_owned(),
-        Err(_) => crate::parse::describe(document).0,
+        Err(_) => crate::parse::describe(document, None).0,
     };
     OpmlError::NotOpml { seen }
 }

@@ -120,6 +120,7 @@ fn outcome(name: &str) -> Value {
                 } => "challenged",
                 ParseError::NotAFeed { .. } => "not-a-feed",
                 ParseError::NoUsableEntry { .. } => "no-usable-entry",
+                ParseError::UnknownEncoding { .. } => "unknown-encoding",
             };
             return json!({"state": state, "says": error.to_string()});
         }
@@ -127,6 +128,11 @@ fn outcome(name: &str) -> Value {
     let mut object = Map::new();
     put(&mut object, "state", "feed");
     put(&mut object, "title", feed.title.clone());
+    put(
+        &mut object,
+        "unknown_encoding",
+        feed.unknown_encoding.clone(),
+    );
     let mut links = Map::new();
     put(&mut links, "prev_archive", feed.links.prev_archive.clone());
     put(&mut links, "next", feed.links.next.clone());

@@ -112,9 +112,10 @@ async fn fetch(fetcher: &mut Fetcher, known: &Validators) -> Result<Option<(Byte
             document,
             validators,
             url,
+            charset,
             ..
         } => {
-            feed::parse::parse(&document, &url)?;
+            feed::parse::parse_served(&document, &url, charset.as_deref())?;
             Ok(Some((document, validators)))
         }
     }

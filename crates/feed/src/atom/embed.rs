@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::entry::Entry;
 use crate::xml::check::{Form, check};
 use crate::xml::element::{Element, outline};
+use crate::xml::extensions::extensions;
 use crate::xml::{ATOM_NS, synthesise};
 
 /// What an entry has at most once (RFC 4287 section 4.1.2). The first one counts for readers.
@@ -180,10 +181,12 @@ fn prefix(xml: &str, element: &Element) -> String {
 }
 
 fn made(entry: &Entry, id: &str, updated: Option<Timestamp>) -> String {
-    synthesise::entry(&Entry {
+    let kept = outline(&entry.xml).map(|element| extensions(&entry.xml, &element));
+    let entry = Entry {
         id: id.to_owned(),
         updated,
         xml: String::new(),
         ..entry.clone()
-    })
+    };
+    synthesise::entry(&entry, &kept.unwrap_or_default())
 }

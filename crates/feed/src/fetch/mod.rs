@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 use reqwest::header::{
-    ACCEPT, CONTENT_ENCODING, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, LAST_MODIFIED,
+    ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
 };
 use reqwest::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,9 @@ const PAGE_FACTOR: usize = 4;
 
 /// The longest validator that is remembered; a longer one is taken as absent.
 const MAX_VALIDATOR: usize = 1024;
+
+/// The longest label of an encoding that is taken.
+const MAX_CHARSET: usize = 64;
 
 /// How much of an error response's body is looked at to say what it is.
 const ERROR_BODY: usize = 16 << 10;
@@ -152,6 +155,8 @@ pub enum Poll {
         validators: Validators,
         /// Where it came from in the end, without credentials: the base of relative links.
         url: String,
+        /// The encoding that the server states (`charset` of `Content-Type`).
+        charset: Option<String>,
         /// What else the server said.
         hints: Hints,
     },
@@ -164,6 +169,8 @@ pub struct Page {
     pub document: Bytes,
     /// Where it came from in the end, without credentials.
     pub url: String,
+    /// The encoding that the server states (`charset` of `Content-Type`).
+    pub charset: Option<String>,
 }
 
 /// Polls one feed.
@@ -218,7 +225,16 @@ impl Fetcher {
         carry_credentials(&self.url, &mut url);
         let limit = self.config.max_bytes.saturating_mul(PAGE_FACTOR);
         match self.follow(&url, &Validators::default(), limit).await? {
-            Poll::Fetched { document, url, .. } => Ok(Page { document, url }),
+            Poll::Fetched {
+                document,
+                url,
+                charset,
+                ..
+            } => Ok(Page {
+                document,
+                url,
+                charset,
+            }),
             // Without validators a 304 is an error before it comes to this.
             Poll::NotModified { .. } => Err(FetchError::Status {
                 url: shown(&url),
@@ -326,6 +342,7 @@ impl Fetcher {
             return Err(too_large());
         }
         let validators = Validators::of(response.headers());
+        let charset = charset(response.headers());
         let mut document = BytesMut::new();
         let failed = |e: reqwest::Error| self.http.error(url, &e);
         while let Some(chunk) = response.chunk().await.map_err(failed)? {
@@ -338,6 +355,7 @@ impl Fetcher {
             document: document.freeze(),
             validators,
             url: shown(url),
+            charset,
             hints,
         })
     }
@@ -356,6 +374,20 @@ fn hints(response: &Response, chain: &Chain, url: &Url, peer: Option<IpAddr>) ->
     }
 }
 
+/// The label of the encoding in `Content-Type` (RFC 9110 section 8.3.2). Without one there is none:
+/// the US-ASCII that `text/xml` once stood for is not what feeds mean.
+fn charset(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let label = value.split(';').skip(1).find_map(|parameter| {
+        let (name, label) = parameter.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("charset").then_some(label)
+    })?;
+    let label = label.trim().trim_matches(['"', '\'']).trim();
+    (1..=MAX_CHARSET)
+        .contains(&label.len())
+        .then(|| label.to_owned())
+}
+
 /// The error for a response that brings no document.
 async fn refusal(url: &Url, mut response: Response) -> FetchError {
     let status = response.status();
@@ -365,6 +397,7 @@ async fn refusal(url: &Url, mut response: Response) -> FetchError {
     )
     .then(|| hints::retry_after(response.headers(), Timestamp::now()))
     .flatten();
+    let charset = charset(response.headers());
     let mut body = Vec::new();
     while body.len() < ERROR_BODY {
         match response.chunk().await {
@@ -376,7 +409,7 @@ async fn refusal(url: &Url, mut response: Response) -> FetchError {
     let (seen, challenge) = if body.is_empty() {
         (None, false)
     } else {
-        let (seen, challenge) = crate::parse::describe(&body);
+        let (seen, challenge) = crate::parse::describe(&body, charset.as_deref());
         (Some(seen), challenge)
     };
     FetchError::Status {

@@ -1,17 +1,19 @@
 //! The fields of an Atom entry (RFC 4287), and of one of Atom 0.3.
 
+use std::borrow::Cow;
+
 use url::Url;
 
 use super::dates;
-use super::fields::{add_attachment, add_author, add_tag, address, rebase, text};
+use super::fields::{self, add_attachment, add_author, add_tag, address, rebase, text};
 use super::media;
 use crate::entry::{Author, Entry};
-use crate::html;
+use crate::html::{self, links};
 use crate::xml::element::{Child, Element, outline};
-use crate::xml::{ATOM_03_NS, ATOM_NS, clean, markup};
+use crate::xml::{ATOM_03_NS, ATOM_NS, clean, lower, markup};
 
 /// A text construct (RFC 4287 section 3.1), read.
-enum Text {
+pub(super) enum Text {
     Plain(String),
     Html(String),
     /// Not for people.
@@ -28,15 +30,15 @@ pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
         if !matches!(child.namespace.as_str(), ATOM_NS | ATOM_03_NS) {
             continue;
         }
-        match child.local.as_str() {
+        match &*lower(&child.local) {
             "title" if entry.title.is_none() => {
-                entry.title = plain(text_of(xml, child)).and_then(|t| text(&t));
+                entry.title = plain(text_of(xml, child, None)).and_then(|t| text(&t));
             }
             "summary" if entry.summary.is_none() => {
-                entry.summary = plain(text_of(xml, child)).and_then(|t| text(&t));
+                entry.summary = plain(text_of(xml, child, None)).and_then(|t| text(&t));
             }
             "content" if entry.content_html.is_none() && entry.content_text.is_none() => {
-                match text_of(xml, child) {
+                match text_of(xml, child, base) {
                     Text::Html(html) if !html.trim().is_empty() => entry.content_html = Some(html),
                     Text::Plain(text) if !text.is_empty() => entry.content_text = Some(text),
                     _ => {}
@@ -57,7 +59,7 @@ pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
                 entry.updated = entry.updated.or_else(|| dates::parse(&child.text));
             }
             "created" => created = created.or_else(|| dates::parse(&child.text)),
-            "author" => add_author(&mut entry.authors, person(xml, child)),
+            "author" => add_author(&mut entry.authors, person(xml, child, base)),
             "category" => {
                 let label = child.attribute("label").filter(|l| !l.trim().is_empty());
                 let tag = label.or_else(|| child.attribute("term"));
@@ -83,45 +85,57 @@ pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
         && let Some(xml) = xml.get(source.range.clone())
         && let Ok(source) = outline(xml)
     {
-        entry.authors = authors(xml, &source);
+        entry.authors = authors(xml, &source, base);
     }
     media::read(xml, &element.children, base, &mut entry);
     entry
 }
 
 /// The people that an element names as its authors.
-pub(super) fn authors(xml: &str, element: &Element) -> Vec<Author> {
+pub(super) fn authors(xml: &str, element: &Element, base: Option<&Url>) -> Vec<Author> {
     let mut authors = Vec::new();
-    for child in element.children.iter().filter(|c| c.local == "author") {
-        add_author(&mut authors, person(xml, child));
+    for child in &element.children {
+        if child.local.eq_ignore_ascii_case("author") {
+            add_author(&mut authors, person(xml, child, base));
+        }
     }
     authors
 }
 
 /// A person construct (RFC 4287 section 3.2); in the field also a mere name.
-pub(super) fn person(xml: &str, child: &Child) -> Author {
-    xml.get(child.range.clone())
-        .map(person_of)
-        .unwrap_or_default()
+pub(super) fn person(xml: &str, child: &Child, base: Option<&Url>) -> Author {
+    if !child.nested {
+        return fields::author(&child.text).unwrap_or_default();
+    }
+    let xml = xml.get(child.range.clone()).unwrap_or("");
+    person_of(xml, base)
 }
 
 /// The person of an element.
-pub(super) fn person_of(xml: &str) -> Author {
+pub(super) fn person_of(xml: &str, base: Option<&Url>) -> Author {
     let Ok(element) = outline(xml) else {
         return Author::default();
     };
     let get = |name: &str| {
-        let found = element.children.iter().find(|c| c.local == name);
+        let mut children = element.children.iter();
+        let found = children.find(|c| c.local.eq_ignore_ascii_case(name));
         found.and_then(|c| text(&c.text))
     };
-    let mail = get("email").map(|m| format!("mailto:{m}"));
-    Author {
-        name: get("name").or_else(|| text(&element.text)),
-        url: get("uri").or_else(|| get("url")).or(mail),
+    let mail = get("email").map(|mail| match mail.strip_prefix("mailto:") {
+        Some(_) => mail,
+        None => format!("mailto:{mail}"),
+    });
+    let page = get("uri").or_else(|| get("url"));
+    let url = page.and_then(|url| address(&url, base)).or(mail);
+    let name = get("name").or_else(|| text(&element.text));
+    match name.as_deref().and_then(fields::author) {
+        // Both in one text.
+        Some(both) if url.is_none() && both.name.is_some() => both,
+        _ => Author { name, url },
     }
 }
 
-fn is(relation: &str, name: &str) -> bool {
+pub(super) fn is(relation: &str, name: &str) -> bool {
     let relation = relation.trim();
     let short = relation.rsplit_once('/').map_or(relation, |(_, name)| name);
     short.eq_ignore_ascii_case(name)
@@ -133,7 +147,7 @@ pub(super) fn link(children: &[Child], base: Option<&Url>) -> Option<String> {
     let links = || {
         children.iter().filter(|c| {
             matches!(c.namespace.as_str(), ATOM_NS | ATOM_03_NS)
-                && c.local == "link"
+                && c.local.eq_ignore_ascii_case("link")
                 && c.attribute("href").is_some_and(|h| !h.trim().is_empty())
         })
     };
@@ -154,7 +168,7 @@ pub(super) fn link(children: &[Child], base: Option<&Url>) -> Option<String> {
     address(found.attribute("href")?, base.as_ref())
 }
 
-fn plain(text: Text) -> Option<String> {
+pub(super) fn plain(text: Text) -> Option<String> {
     match text {
         Text::Plain(text) => Some(text),
         Text::Html(text) => Some(html::plain_text(&text)),
@@ -162,9 +176,11 @@ fn plain(text: Text) -> Option<String> {
     }
 }
 
-fn text_of(xml: &str, child: &Child) -> Text {
-    let inner = || xml.get(child.inner.clone()).unwrap_or("");
-    let html = || Text::Html(clean(&child.text).into_owned());
+/// Reads a text construct; the links in its HTML are relative to `base`.
+pub(super) fn text_of(xml: &str, child: &Child, base: Option<&Url>) -> Text {
+    let base = rebase(base, [child.attribute("xml:base")]);
+    let base = base.as_ref();
+    let html = || Text::Html(links::absolute(&clean(&child.text), base).into_owned());
     let kind = child
         .attribute("type")
         .map(|t| t.trim().to_ascii_lowercase());
@@ -184,9 +200,12 @@ fn text_of(xml: &str, child: &Child) -> Text {
     match kind {
         // Markup that was not escaped is meant as such, whatever the type says.
         _ if child.nested && (hypertext || matches!(kind, "text" | "text/plain")) => {
-            Text::Html(content_of(xml, child))
+            Text::Html(content_of(xml, child, base))
         }
-        "xhtml" | "application/xhtml+xml" => Text::Html(markup::html(inner())),
+        "xhtml" | "application/xhtml+xml" => {
+            let inner = xml.get(child.inner.clone()).unwrap_or("");
+            Text::Html(markup::html(inner, base))
+        }
         _ if hypertext => html(),
         "text" | "text/plain" => Text::Plain(clean(&child.text).trim().to_owned()),
         other if other.starts_with("text/") => Text::Plain(clean(&child.text).into_owned()),
@@ -198,16 +217,21 @@ fn text_of(xml: &str, child: &Child) -> Text {
 }
 
 /// The HTML in an XHTML text construct. Its one `div` is not part of it (RFC 4287 section 3.1.1.3).
-fn content_of(xml: &str, child: &Child) -> String {
-    let inner = xml.get(child.inner.clone()).unwrap_or("");
-    let whole = xml.get(child.range.clone()).and_then(|x| {
-        let element = outline(x).ok()?;
-        match &element.children[..] {
+fn content_of(xml: &str, child: &Child, base: Option<&Url>) -> String {
+    let whole = xml.get(child.range.clone()).unwrap_or("");
+    let html = match outline(whole) {
+        Ok(element) => match &element.children[..] {
             [div] if div.local == "div" && element.text.trim().is_empty() => {
-                x.get(div.inner.clone()).map(markup::html)
+                let base = rebase(base, [div.attribute("xml:base")]);
+                let inner = whole.get(div.inner.clone()).unwrap_or("");
+                markup::html(inner, base.as_ref())
             }
-            _ => None,
-        }
-    });
-    clean(&whole.unwrap_or_else(|| markup::html(inner))).into_owned()
+            _ => markup::html(xml.get(child.inner.clone()).unwrap_or(""), base),
+        },
+        Err(_) => markup::html(xml.get(child.inner.clone()).unwrap_or(""), base),
+    };
+    match clean(&html) {
+        Cow::Borrowed(_) => html,
+        Cow::Owned(clean) => clean,
+    }
 }

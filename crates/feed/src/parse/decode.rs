@@ -1,46 +1,131 @@
-//! From bytes to text, in the encoding that the document declares.
+//! From bytes to text, in the encoding that the server or the document states.
 
 use std::borrow::Cow;
 
-use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
+use encoding_rs::{Encoding, REPLACEMENT, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 
 /// Where an XML declaration must be, if there is one.
 const DECLARATION: usize = 256;
 
-/// Decodes a document: by its byte-order mark, else its XML declaration (XML 1.0 appendix F), else
-/// as UTF-8, else as windows-1252, which takes every byte. Bytes that do not fit the encoding
-/// become U+FFFD: one bad byte must not cost a whole feed.
-pub(crate) fn decode(document: &[u8]) -> Cow<'_, str> {
+/// Longest part of an unknown label that is quoted, in characters.
+const MAX_LABEL: usize = 64;
+
+/// A document as text.
+#[derive(Debug)]
+pub(crate) struct Decoded<'a> {
+    pub text: Cow<'a, str>,
+    /// The label that was passed over because it names no known encoding, where no other label
+    /// says more: the document is UTF-8 all the same.
+    pub unknown: Option<String>,
+}
+
+/// The stated encoding is not known, and the bytes are not UTF-8. The label, fit to be shown.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct UnknownEncoding(pub String);
+
+/// Decodes a document. In the order of RFC 7303 section 3 count: the byte-order mark, `charset` of
+/// the HTTP header, the XML declaration (XML 1.0 appendix F), UTF-8. Two labels are not believed
+/// against the evidence: UTF-8 for what is not UTF-8, and one that would make other text of what
+/// is UTF-8 and was most probably not meant (Latin-1 and its like, which servers and programs state
+/// by default; or any that the document's own UTF-8 contradicts). Without a label, what is not
+/// UTF-8 is windows-1252, which takes every byte. Bytes that do not fit the encoding become
+/// U+FFFD: one bad byte must not cost a whole feed.
+///
+/// JSON has no other encoding than UTF-8 (RFC 8259 section 8.1): labels count for it only where it
+/// is not UTF-8.
+///
+/// # Errors
+/// [`UnknownEncoding`]: any guess would store garbage as the feed's text.
+pub(crate) fn decode<'a>(
+    document: &'a [u8],
+    charset: Option<&str>,
+) -> Result<Decoded<'a>, UnknownEncoding> {
+    let known = |text| {
+        Ok(Decoded {
+            text,
+            unknown: None,
+        })
+    };
     if let Some(text) = utf_32(document) {
-        return Cow::Owned(text);
+        return known(Cow::Owned(text));
     }
     if let Some((encoding, mark)) = Encoding::for_bom(document) {
         let body = document.get(mark..).unwrap_or_default();
-        return encoding.decode_without_bom_handling(body).0;
+        return known(encoding.decode_without_bom_handling(body).0);
     }
-    let encoding = match document {
-        [0, b'<', 0, ..] => UTF_16BE,
-        [b'<', 0, _, 0, ..] => UTF_16LE,
-        _ => match std::str::from_utf8(document) {
-            // Also when the declaration says otherwise, unless that changes the meaning of valid
-            // UTF-8: single-byte encodings declared by mistake are common, valid UTF-8 by chance
-            // is not.
-            Ok(text) if text.is_ascii() && declared(document).is_none_or(ascii_based) => {
-                return Cow::Borrowed(text);
+    match document {
+        [0, b'<', 0, ..] => return known(UTF_16BE.decode_without_bom_handling(document).0),
+        [b'<', 0, _, 0, ..] => return known(UTF_16LE.decode_without_bom_handling(document).0),
+        _ => {}
+    }
+    let declared = declaration(document);
+    let labels = [charset.map(str::trim), declared];
+    let encodings = labels.map(|label| label.and_then(|label| encoding(label, document)));
+    let stated = encodings[0].or(encodings[1]);
+    let mut labels = labels.into_iter().flatten();
+    let strange = labels.find(|label| !label.is_empty() && !is_known(label));
+    let strange = strange.map(shown);
+    let json = document.trim_ascii_start().starts_with(b"{");
+    if let Ok(text) = std::str::from_utf8(document) {
+        let text = Cow::Borrowed(text);
+        let as_it_is = match stated {
+            None => true,
+            Some(stated) if is_wide(stated) => false,
+            Some(_) if json => true,
+            Some(stated) if text.is_ascii() => stated.is_ascii_compatible(),
+            Some(stated) => {
+                stated == UTF_8 || stated == WINDOWS_1252 || encodings[1] == Some(UTF_8)
             }
-            Ok(text) if declared(document).is_none_or(single_byte_western) => {
-                return Cow::Borrowed(text);
-            }
-            _ => declared(document)
-                .filter(|e| *e != UTF_8)
-                .unwrap_or(if likely_utf8(document) {
-                    UTF_8
-                } else {
-                    WINDOWS_1252
-                }),
+        };
+        if as_it_is {
+            let unknown = strange.filter(|_| stated.is_none());
+            return Ok(Decoded { text, unknown });
+        }
+    }
+    let other = encodings.into_iter().flatten().find(|e| *e != UTF_8);
+    let encoding = match (other, stated) {
+        // One bad byte in what the server says is UTF-8.
+        (Some(_), Some(stated)) if stated == UTF_8 && likely_utf8(document) => UTF_8,
+        (Some(other), _) => other,
+        (None, _) if likely_utf8(document) => UTF_8,
+        (None, _) => match strange {
+            Some(label) => return Err(UnknownEncoding(label)),
+            None => WINDOWS_1252,
         },
     };
-    encoding.decode_without_bom_handling(document).0
+    let text = encoding.decode_without_bom_handling(document).0;
+    let unknown = strange.filter(|_| stated.is_none());
+    Ok(Decoded { text, unknown })
+}
+
+/// Decodes what is only looked at to say what it is.
+pub(crate) fn glance<'a>(document: &'a [u8], charset: Option<&str>) -> Cow<'a, str> {
+    match decode(document, charset) {
+        Ok(decoded) => decoded.text,
+        Err(UnknownEncoding(_)) => String::from_utf8_lossy(document),
+    }
+}
+
+/// Whether a label names an encoding that can be read.
+fn is_known(label: &str) -> bool {
+    Encoding::for_label(label.as_bytes()).is_some_and(|e| e != REPLACEMENT)
+}
+
+/// The encoding of a label. UTF-16 is none for bytes that can be read as ASCII this far.
+fn encoding(label: &str, document: &[u8]) -> Option<&'static Encoding> {
+    let encoding = Encoding::for_label(label.as_bytes()).filter(|e| *e != REPLACEMENT)?;
+    let head = document.get(..DECLARATION).unwrap_or(document);
+    (!is_wide(encoding) || head.contains(&0)).then_some(encoding)
+}
+
+fn is_wide(encoding: &'static Encoding) -> bool {
+    encoding == UTF_16LE || encoding == UTF_16BE
+}
+
+/// A label as it can be shown.
+fn shown(label: &str) -> String {
+    let label = label.chars().filter(|c| !c.is_control());
+    label.take(MAX_LABEL).collect()
 }
 
 /// UTF-32, which the web has given up, by its mark or by a document's first character.
@@ -58,17 +143,8 @@ fn utf_32(document: &[u8]) -> Option<String> {
     Some(characters.collect())
 }
 
-/// Whether ASCII bytes mean ASCII characters.
-fn ascii_based(encoding: &'static Encoding) -> bool {
-    encoding.is_ascii_compatible()
-}
-
-fn single_byte_western(encoding: &'static Encoding) -> bool {
-    encoding == UTF_8 || encoding == WINDOWS_1252
-}
-
-/// The encoding of the XML declaration.
-fn declared(document: &[u8]) -> Option<&'static Encoding> {
+/// The encoding's label in the XML declaration.
+fn declaration(document: &[u8]) -> Option<&str> {
     let head = document.get(..DECLARATION).unwrap_or(document);
     let head = head.trim_ascii_start().strip_prefix(b"<?xml")?;
     let end = head.windows(2).position(|w| w == b"?>")?;
@@ -76,10 +152,7 @@ fn declared(document: &[u8]) -> Option<&'static Encoding> {
     let value = head.split_once("encoding")?.1.trim_start();
     let value = value.strip_prefix('=')?.trim_start();
     let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    let label = value[1..].split(quote).next()?;
-    Encoding::for_label(label.as_bytes())
-        // Bytes that could be read as ASCII this far are not UTF-16, whatever they say.
-        .filter(|e| *e != UTF_16LE && *e != UTF_16BE)
+    value[1..].split(quote).next().map(str::trim)
 }
 
 /// Whether a text that is not valid UTF-8 is so only here and there: more sequences of it are
@@ -96,7 +169,8 @@ fn likely_utf8(document: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::decode;
+    #![allow(clippy::unwrap_used)]
+    use super::{UnknownEncoding, decode};
     use proptest::prelude::*;
 
     #[test]
@@ -123,15 +197,75 @@ mod tests {
             ),
             (b"\xc3\xa9\xc3\xa9\xff", "éé\u{fffd}"),
         ] {
-            let decoded = decode(bytes);
-            assert!(decoded.ends_with(text), "{decoded:?} {text:?}");
+            let decoded = decode(bytes, None).unwrap();
+            assert!(decoded.text.ends_with(text), "{decoded:?} {text:?}");
+            assert_eq!(decoded.unknown, None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_order_is_mark_header_declaration() {
+        let koi = &b"<?xml version='1.0' encoding='koi8-r'?>\xc1"[..];
+        for (bytes, charset, text) in [
+            (&b"<a>\xcf</a>"[..], Some("windows-1251"), "<a>П</a>"),
+            (b"<a>\xcf</a>", None, "<a>Ï</a>"),
+            (b"<a>\xcf</a>", Some("utf-8"), "<a>Ï</a>"),
+            (b"<a>\xcf</a>", Some(""), "<a>Ï</a>"),
+            (b"\xef\xbb\xbf\xd0\x9f", Some("windows-1251"), "П"),
+            (koi, Some("windows-1251"), "Б"),
+            (koi, Some("x-unheard"), "а"),
+            // No UTF-8, whatever the server says.
+            (koi, Some("utf-8"), "а"),
+            // What is UTF-8 is no Latin-1, and no other where the document says UTF-8 itself.
+            ("<a>П".as_bytes(), Some("iso-8859-1"), "<a>П"),
+            (
+                "<?xml encoding='utf-8'?>П".as_bytes(),
+                Some("windows-1251"),
+                "П",
+            ),
+            ("П".as_bytes(), Some("windows-1251"), "Рџ"),
+            ("éé é\u{20ac}".as_bytes(), Some("UTF-8"), "éé é€"),
+            (b"\xc3\xa9\xc3\xa9\xff", Some("utf-8"), "éé\u{fffd}"),
+            (b"{\0", Some("utf-16le"), "{"),
+            (b"{\"a\"}", Some("utf-16"), "{\"a\"}"),
+            ("{\"П\"}".as_bytes(), Some("windows-1251"), "{\"П\"}"),
+            (b"{\"\xcf\"}", Some("windows-1251"), "{\"П\"}"),
+            (b"\x1b$B$\"\x1b(B", Some("iso-2022-jp"), "あ"),
+        ] {
+            let decoded = decode(bytes, charset).unwrap();
+            assert!(decoded.text.ends_with(text), "{decoded:?} {text:?}");
+            assert_eq!(decoded.unknown, None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn labels_that_are_not_known_are_named() {
+        let unknown = |label: &str| Err(UnknownEncoding(label.to_owned()));
+        let read = |bytes, charset| {
+            let decoded = decode(bytes, charset)?;
+            Ok((decoded.text.into_owned(), decoded.unknown))
+        };
+        let utf_8 = "<?xml encoding='x-unheard'?>é";
+        let good = |label: &str| Ok((utf_8.to_owned(), Some(label.to_owned())));
+        assert_eq!(read(utf_8.as_bytes(), None), good("x-unheard"));
+        assert_eq!(read(utf_8.as_bytes(), Some("x\u{7}-y")), good("x-y"));
+        let other = b"<?xml encoding='x-unheard'?>\xe9";
+        assert_eq!(read(other, None), unknown("x-unheard"));
+        assert_eq!(read(other, Some("utf-7")), unknown("utf-7"));
+        assert_eq!(read(other, Some("utf-8")), unknown("x-unheard"));
+        // Read by the standard as one sign that nothing can be read.
+        assert_eq!(read(b"\xe9", Some("iso-2022-kr")), unknown("iso-2022-kr"));
+        let long = "x".repeat(1000);
+        assert_eq!(read(b"\xe9", Some(&long)), unknown(&long[..64]));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_become_some_text(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            decode(&bytes);
+        fn any_bytes_become_some_text(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            charset in proptest::option::of("utf-8|utf-16|windows-1251|iso-2022-jp|x|"),
+        ) {
+            let _ = decode(&bytes, charset.as_deref());
         }
     }
 }

@@ -143,32 +143,42 @@ fn type_of(url: &str) -> &'static str {
     }
 }
 
-/// An RSS author: `mail@example.org (Name)`, `Name <mail@example.org>`, an address or a name.
+/// An author in one text: `mail@example.org (Name)`, `Name (mail@example.org)`,
+/// `Name <mail@example.org>`, an address or a name.
 pub(super) fn author(given: &str) -> Option<Author> {
     let given = text(given)?;
-    let (name, mail) = if let Some((mail, name)) = given.split_once('(') {
-        (name.trim_end_matches(')'), mail)
-    } else if let Some((name, mail)) = given.split_once('<') {
-        (name, mail.trim_end_matches('>'))
+    let parts = if let Some((before, rest)) = given.split_once('(') {
+        Some((before, rest.strip_suffix(')').unwrap_or(rest)))
+    } else if let Some((before, rest)) = given.split_once('<') {
+        Some((before, rest.strip_suffix('>').unwrap_or(rest)))
     } else {
-        (given.as_ref(), given.as_ref())
+        None
     };
-    let (name, mail) = (name.trim(), mail.trim());
-    let is_mail = mail.contains('@') && !mail.contains(char::is_whitespace);
-    Some(match (is_mail, name == mail) {
-        (true, true) => Author {
-            name: None,
-            url: Some(format!("mailto:{mail}")),
-        },
-        (true, false) => Author {
-            name: Some(name.to_owned()).filter(|n| !n.is_empty()),
-            url: Some(format!("mailto:{mail}")),
-        },
-        (false, _) => Author {
-            name: Some(given),
-            url: None,
-        },
-    })
+    let named = |name: &str, mail: &str| Author {
+        name: text(name.trim().trim_matches('"')),
+        url: Some(format!("mailto:{mail}")),
+    };
+    let found = match parts {
+        None => mail(&given).map(|mail| named("", mail)),
+        Some((before, inside)) => mail(before)
+            .map(|mail| named(inside, mail))
+            .or_else(|| Some(named(before, mail(inside)?))),
+    };
+    found.or(Some(Author {
+        name: Some(given),
+        url: None,
+    }))
+}
+
+/// The address that a text consists of.
+fn mail(text: &str) -> Option<&str> {
+    let text = text.trim();
+    let text = text.strip_prefix("mailto:").unwrap_or(text);
+    let (local, domain) = text.split_once('@')?;
+    let good = |part: &str| {
+        !part.is_empty() && !part.contains(|c: char| c.is_whitespace() || "()<>".contains(c))
+    };
+    (good(local) && good(domain)).then_some(text)
 }
 
 #[cfg(test)]
@@ -187,7 +197,14 @@ mod tests {
         case("a@b.org (A B)", Some("A B"), Some("mailto:a@b.org"));
         case("A <a@b.org>", Some("A"), Some("mailto:a@b.org"));
         case(" a@b.org ", None, Some("mailto:a@b.org"));
+        case("A B (a@b.org)", Some("A B"), Some("mailto:a@b.org"));
+        case("A B (mailto:a@b.org", Some("A B"), Some("mailto:a@b.org"));
+        case("\"A B\" <a@b.org>", Some("A B"), Some("mailto:a@b.org"));
+        case("a@b.org (A (B))", Some("A (B)"), Some("mailto:a@b.org"));
+        case("a@b.org ()", None, Some("mailto:a@b.org"));
         case("A B (C)", Some("A B (C)"), None);
+        case("A (@a)", Some("A (@a)"), None);
+        case("A (a@b.org) B", Some("A (a@b.org) B"), None);
         case("“a@b.org", None, Some("mailto:“a@b.org"));
         case(" ", None, None);
     }

@@ -7,7 +7,7 @@ use url::Url;
 use crate::xml::element::Element;
 use crate::xml::scope::{Scope, stand_alone};
 use crate::xml::split::Format;
-use crate::xml::{ATOM_03_NS, ATOM_NS, clean};
+use crate::xml::{ATOM_03_NS, ATOM_NS, clean, lower};
 
 use super::atom;
 use super::fields::add_author;
@@ -97,15 +97,16 @@ pub(super) fn read(format: Format, elements: &[&str], scope: &Scope, fallback: &
         let Ok((text, element)) = stand_alone(text, scope, fallback) else {
             continue;
         };
-        let name = (element.namespace.as_str(), element.local.as_str());
+        let local = lower(&element.local);
+        let name = (element.namespace.as_str(), &*local);
         let value = element.text.trim();
         match name {
-            (SYNDICATION_NS, "updatePeriod") => period = Some(period_of(value)),
-            (SYNDICATION_NS, "updateFrequency") => frequency = value.parse::<u32>().ok(),
+            (SYNDICATION_NS, "updateperiod") => period = Some(period_of(value)),
+            (SYNDICATION_NS, "updatefrequency") => frequency = value.parse::<u32>().ok(),
             (DUBLIN_CORE_NS, "language") => header.language = language(value),
             (ATOM_NS, "link") => link(&mut header.links, &element, scope.base()),
             (ATOM_NS | ATOM_03_NS, "author") if format == Format::Atom => {
-                add_author(&mut header.authors, atom::person_of(&text));
+                add_author(&mut header.authors, atom::person_of(&text, scope.base()));
             }
             // RSS elements are in no namespace, or wrongly in a default one.
             (_, "ttl") if format != Format::Atom => ttl = value.parse::<u64>().ok(),

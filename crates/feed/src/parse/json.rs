@@ -3,12 +3,13 @@
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::fields::{add_attachment, add_author, add_tag, address, text};
+use super::fields::{self, add_attachment, add_author, add_tag, address, text};
 use super::mend_json::mend;
 use super::{
     FeedLinks, MAX_ENTRIES, MAX_ENTRY_BYTES, ParseError, ParsedFeed, dates, header, identify, seen,
 };
 use crate::entry::{Author, Entry};
+use crate::html::links;
 use crate::xml::{clean, synthesise};
 
 pub(super) fn parse(document: &str, base: Option<&Url>) -> Result<ParsedFeed, ParseError> {
@@ -32,7 +33,7 @@ pub(super) fn parse(document: &str, base: Option<&Url>) -> Result<ParsedFeed, Pa
     let Some(Value::Array(items)) = feed.remove("items") else {
         return Err(not_a_feed());
     };
-    let inherited = authors(&feed);
+    let inherited = authors(&feed, base);
     let mut parsed = ParsedFeed {
         title: string(&feed, "title").and_then(text),
         links: links(&feed, base),
@@ -107,10 +108,10 @@ fn entry(
         url: string(item, "url")
             .or_else(|| string(item, "external_url"))
             .and_then(|url| address(url, base)),
-        authors: authors(item),
+        authors: authors(item, base),
         published: date("date_published"),
         updated: date("date_modified"),
-        content_html: content("content_html"),
+        content_html: content("content_html").map(|html| links::absolute(&html, base).into_owned()),
         content_text: content("content_text"),
         summary: string(item, "summary").and_then(text),
         language: string(item, "language")
@@ -141,12 +142,12 @@ fn entry(
         _ => None,
     };
     entry.id = identify(id.as_deref(), &entry).ok_or("it has no id, url, title or content")?;
-    entry.xml = synthesise::entry(&entry);
+    entry.xml = synthesise::entry(&entry, "");
     Ok(entry)
 }
 
 /// `authors` (1.1) or `author` (1.0).
-fn authors(object: &Map<String, Value>) -> Vec<Author> {
+fn authors(object: &Map<String, Value>, base: Option<&Url>) -> Vec<Author> {
     let mut authors: Vec<Author> = Vec::new();
     for author in list(object, "authors").chain(object.get("author")) {
         if let Some(author) = author.as_object() {
@@ -155,17 +156,11 @@ fn authors(object: &Map<String, Value>) -> Vec<Author> {
                 &mut authors,
                 Author {
                     name: get("name"),
-                    url: get("url"),
+                    url: get("url").and_then(|url| address(&url, base)),
                 },
             );
         } else if let Some(name) = author.as_str() {
-            add_author(
-                &mut authors,
-                Author {
-                    name: Some(name.to_owned()),
-                    url: None,
-                },
-            );
+            add_author(&mut authors, fields::author(name).unwrap_or_default());
         }
     }
     authors

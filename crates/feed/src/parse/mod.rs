@@ -15,6 +15,7 @@ mod rss;
 mod seen;
 mod unique;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -22,7 +23,9 @@ use url::Url;
 
 use crate::entry::{Entry, Fields};
 use crate::xml::check::{Form, check};
-use crate::xml::element::Element;
+use crate::xml::element::{Child, Element};
+use crate::xml::extensions::extensions;
+use crate::xml::repair::repair;
 use crate::xml::scope::stand_alone;
 use crate::xml::split::{Document, Format, Limits, NotXmlFeed, split};
 use crate::xml::{ATOM_03_NS, ATOM_NS, mend, synthesise};
@@ -61,6 +64,22 @@ pub struct ParsedFeed {
     /// What was passed over and why, for the log: entries that cannot be read, are too long, or
     /// are past [`MAX_ENTRIES`]. At most about a hundred lines.
     pub skipped: Vec<String>,
+    /// The label of the encoding that the server or the document states, where it is not known.
+    /// The document is UTF-8 and was read as such.
+    pub unknown_encoding: Option<String>,
+}
+
+impl ParsedFeed {
+    /// Returns the remarks on a feed that was read all the same: everything that was passed over,
+    /// and an encoding that is not known.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let label = self.unknown_encoding.as_deref();
+        let encoding = label.map(|label| {
+            format!("the encoding {label:?}, which is not known; the document is UTF-8")
+        });
+        encoding.into_iter().chain(self.skipped.clone()).collect()
+    }
 }
 
 /// Why a document gives no entries at all.
@@ -80,6 +99,13 @@ pub enum ParseError {
         /// What is wrong with the first one.
         first: String,
     },
+    /// The encoding that the server or the document states is not known, and the document is not
+    /// UTF-8.
+    #[error("in the unknown encoding {label:?}, and not UTF-8: it cannot be read")]
+    UnknownEncoding {
+        /// The encoding's label.
+        label: String,
+    },
 }
 
 impl ParseError {
@@ -96,24 +122,42 @@ impl ParseError {
     }
 }
 
-/// Parses an Atom, RSS or JSON Feed document in any encoding that it declares.
+/// Parses a document of which no HTTP header is known: see [`parse_served`].
 ///
-/// `address` is where the document came from; relative links are resolved against it.
+/// # Errors
+/// See [`parse_served`].
+pub fn parse(document: &[u8], address: &str) -> Result<ParsedFeed, ParseError> {
+    parse_served(document, address, None)
+}
+
+/// Parses an Atom, RSS or JSON Feed document in any encoding that the server or it itself states.
+///
+/// `address` is where the document came from; relative links are resolved against it, also those
+/// in HTML. `charset` is what the server's `Content-Type` says, if it says it.
 ///
 /// Read are RSS 0.90 to 2.0 and 1.0, Atom 0.3 and 1.0, and JSON Feed 1.0 and 1.1, also where they
 /// are broken in the usual ways: unescaped signs, missing end tags, something before the document,
-/// a wrong name of the encoding, undeclared prefixes, a missing end. Entities that a document
-/// declares itself are not expanded.
+/// a wrong name of the encoding, undeclared prefixes, names in capitals, a missing end. Entities
+/// that a document declares itself are not expanded.
 ///
 /// # Errors
 /// [`ParseError::NotAFeed`] for anything that is not a feed, above all an HTML page served with
-/// status 200; [`ParseError::NoUsableEntry`] if there are entries and none can be read. A feed
-/// without entries is no error.
-pub fn parse(document: &[u8], address: &str) -> Result<ParsedFeed, ParseError> {
-    let text = decode::decode(document);
+/// status 200; [`ParseError::NoUsableEntry`] if there are entries and none can be read, or if there
+/// are none and the document ends early; [`ParseError::UnknownEncoding`]. A whole feed without
+/// entries is no error.
+pub fn parse_served(
+    document: &[u8],
+    address: &str,
+    charset: Option<&str>,
+) -> Result<ParsedFeed, ParseError> {
+    let decoded = decode::decode(document, charset);
+    let decode::Decoded { text, unknown } =
+        decoded.map_err(|decode::UnknownEncoding(label)| ParseError::UnknownEncoding { label })?;
     let address = Url::parse(address).ok();
-    let mut feed = if text.trim_start().starts_with('{') {
-        json::parse(&text, address.as_ref())
+    let (mut feed, lost) = if text.trim_start().starts_with('{') {
+        let feed = json::parse(&text, address.as_ref())?;
+        let lost = !feed.skipped.is_empty();
+        (feed, lost)
     } else {
         let limits = Limits {
             entries: MAX_ENTRIES,
@@ -121,20 +165,21 @@ pub fn parse(document: &[u8], address: &str) -> Result<ParsedFeed, ParseError> {
         };
         let mended = mend(&text);
         match split(&mended, address.as_ref(), limits) {
-            Ok(document) => Ok(xml(document)),
+            Ok(document) => xml(document),
             Err(why) => after_junk(&mended)
                 .and_then(|rest| split(rest, address.as_ref(), limits).ok())
                 .map(xml)
-                .filter(|feed| !feed.entries.is_empty())
+                .filter(|(feed, _)| !feed.entries.is_empty())
                 .ok_or_else(|| match why {
                     NotXmlFeed::Root(root) => seen::not_a_feed(&text, Some(&root)),
                     NotXmlFeed::NoElement => seen::not_a_feed(&text, None),
-                }),
+                })?,
         }
-    }?;
+    };
+    feed.unknown_encoding = unknown;
     unique::separate(&mut feed.entries);
     match feed.skipped.first() {
-        Some(first) if feed.entries.is_empty() => Err(ParseError::NoUsableEntry {
+        Some(first) if feed.entries.is_empty() && lost => Err(ParseError::NoUsableEntry {
             first: first.clone(),
         }),
         _ => Ok(feed),
@@ -145,30 +190,32 @@ pub fn parse(document: &[u8], address: &str) -> Result<ParsedFeed, ParseError> {
 /// makes it.
 fn after_junk(text: &str) -> Option<&str> {
     let head = text.get(..text.floor_char_boundary(MAX_JUNK))?;
+    let lower = head.to_ascii_lowercase();
     // A page may speak of feeds.
-    if ["<html", "<!doctype html", "<!DOCTYPE html"]
+    if ["<html", "<!doctype html"]
         .iter()
-        .any(|t| head.contains(t))
+        .any(|t| lower.contains(t))
     {
         return None;
     }
-    let begin = ["<?xml", "<rss", "<feed", "<rdf:RDF"]
+    let begin = ["<?xml", "<rss", "<feed", "<rdf:rdf"]
         .iter()
-        .filter_map(|begin| head.find(begin))
+        .filter_map(|begin| lower.find(begin))
         .min()
         .filter(|at| *at > 0)?;
     text.get(begin..)
 }
 
 /// What a document that is no feed seems to be; for the bodies of error responses.
-pub(crate) fn describe(document: &[u8]) -> (String, bool) {
-    match seen::not_a_feed(&decode::decode(document), None) {
+pub(crate) fn describe(document: &[u8], charset: Option<&str>) -> (String, bool) {
+    match seen::not_a_feed(&decode::glance(document, charset), None) {
         ParseError::NotAFeed { seen, challenge } => (seen, challenge),
-        other @ ParseError::NoUsableEntry { .. } => (other.to_string(), false),
+        other => (other.to_string(), false),
     }
 }
 
-fn xml(document: Document) -> ParsedFeed {
+/// The feed of a document, and whether entries of it are lost.
+fn xml(document: Document) -> (ParsedFeed, bool) {
     let Document {
         format,
         scope,
@@ -176,6 +223,7 @@ fn xml(document: Document) -> ParsedFeed {
         header,
         entries,
         mut skipped,
+        mut lost,
     } = document;
     let mut parsed = Vec::with_capacity(entries.len());
     // Atom feeds without any declaration exist; RSS elements are in no namespace by definition.
@@ -198,16 +246,21 @@ fn xml(document: Document) -> ParsedFeed {
         });
         match result {
             Ok(entry) => parsed.push(entry),
-            Err(why) => skipped.push(format!("entry {}: {why}", n + 1)),
+            Err(why) => {
+                lost = true;
+                skipped.push(format!("entry {}: {why}", n + 1));
+            }
         }
     }
-    ParsedFeed {
+    let feed = ParsedFeed {
         title,
         links: header.links,
         interval: header.interval,
         entries: parsed,
         skipped,
-    }
+        unknown_encoding: None,
+    };
+    (feed, lost)
 }
 
 /// Makes the entry of one element that stands alone.
@@ -229,7 +282,8 @@ fn entry(
     }
     // RSS elements are in no namespace, or wrongly in a default one.
     let child = |local: &str| {
-        let found = element.children.iter().find(|c| c.local == local);
+        let mut children = element.children.iter();
+        let found = children.find(|c| c.local.eq_ignore_ascii_case(local));
         found.map(|c| c.text.as_str())
     };
     let own_id = match format {
@@ -238,17 +292,36 @@ fn entry(
         Format::Rdf => element
             .attributes
             .iter()
-            .find(|(name, _)| name == "about" || name.ends_with(":about"))
+            .find(|(name, _)| {
+                name.rsplit(':')
+                    .next()
+                    .is_some_and(|n| n.eq_ignore_ascii_case("about"))
+            })
             .map(|(_, value)| value.as_str()),
     };
     entry.id = identify(own_id, &entry).ok_or("it has no id, link, title or content")?;
-    let original = element.namespace == ATOM_NS && check(text, Form::Element).is_ok();
-    entry.xml = if original {
-        text.to_owned()
-    } else {
-        synthesise::entry(&entry)
+    entry.xml = match original(text, element) {
+        Some(original) => original.into_owned(),
+        None => synthesise::entry(&entry, &extensions(text, element)),
     };
     Ok(entry)
+}
+
+/// The element's own text where that is an Atom entry, put right where it is not XML.
+fn original<'a>(text: &'a str, element: &Element) -> Option<Cow<'a, str>> {
+    let in_capitals = |child: &Child| {
+        child.namespace == ATOM_NS && child.local.bytes().any(|b| b.is_ascii_uppercase())
+    };
+    if element.namespace != ATOM_NS
+        || element.local != "entry"
+        || element.children.iter().any(in_capitals)
+    {
+        return None;
+    }
+    if check(text, Form::Element).is_ok() {
+        return Some(Cow::Borrowed(text));
+    }
+    repair(text).map(Cow::Owned)
 }
 
 /// The entry's own id, or a stable one from what should not change about it; `None` if there is

@@ -5,9 +5,9 @@ use url::Url;
 use super::fields::{self, add_attachment, add_author, add_tag, address, rebase, text};
 use super::{atom, dates, media};
 use crate::entry::{Author, Entry};
-use crate::html;
+use crate::html::{self, links};
 use crate::xml::element::{Child, Element};
-use crate::xml::{ATOM_NS, clean, markup};
+use crate::xml::{ATOM_03_NS, ATOM_NS, clean, lower, markup};
 
 /// What a namespace stands for. Feeds forget to declare the usual prefixes, and spell the names of
 /// namespaces in several ways.
@@ -36,11 +36,11 @@ fn vocabulary(namespace: &str, item: &str) -> Vocabulary {
         Vocabulary::DublinCore
     } else if known(&["itunes.com/dtds/podcast", "prefix itunes"]) {
         Vocabulary::Itunes
-    } else if namespace == ATOM_NS || known(&["prefix atom"]) {
+    } else if matches!(namespace, ATOM_NS | ATOM_03_NS) || known(&["prefix atom"]) {
         Vocabulary::Atom
     } else if known(&["rssnamespace.org/feedburner", "prefix feedburner"]) {
         Vocabulary::Feedburner
-    } else if known(&["www.w3.org/1999/xhtml"]) {
+    } else if known(&["www.w3.org/1999/xhtml", "prefix xhtml"]) {
         Vocabulary::Xhtml
     } else if known(&[
         "userland.com",
@@ -62,20 +62,36 @@ pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
     let mut entry = Entry::default();
     let mut found = Found::default();
     for child in &element.children {
-        let local = child.local.to_ascii_lowercase();
-        match (
-            vocabulary(&child.namespace, &element.namespace),
-            local.as_str(),
-        ) {
+        let vocabulary = vocabulary(&child.namespace, &element.namespace);
+        // Elements of Atom are also found without their namespace.
+        let atom = matches!(vocabulary, Vocabulary::Rss | Vocabulary::Atom);
+        let html = |child| html_of(xml, child, base);
+        match (vocabulary, &*lower(&child.local)) {
             (Vocabulary::Rss, "title") => first(&mut entry.title, || title(xml, child)),
-            (Vocabulary::DublinCore | Vocabulary::Itunes, "title") => {
+            (Vocabulary::DublinCore | Vocabulary::Itunes | Vocabulary::Atom, "title") => {
                 first(&mut found.other_title, || title(xml, child));
+            }
+            (_, "link")
+                if atom
+                    && child
+                        .attribute("rel")
+                        .is_some_and(|r| atom::is(r, "enclosure")) =>
+            {
+                add_attachment(
+                    &mut entry,
+                    child.attribute("href"),
+                    child.attribute("type"),
+                    child.attribute("length"),
+                    base,
+                );
             }
             (Vocabulary::Rss, "link") => first(&mut found.link, || {
                 let base = rebase(base, [child.attribute("xml:base")]);
                 // Also as Atom's link without its namespace.
                 let href = text(&child.text).or_else(|| {
-                    let page = child.attribute("rel").is_none_or(|r| r == "alternate");
+                    let page = child
+                        .attribute("rel")
+                        .is_none_or(|r| atom::is(r, "alternate"));
                     child.attribute("href").filter(|_| page)?.to_owned().into()
                 })?;
                 address(&unbroken(&href), base.as_ref())
@@ -85,43 +101,47 @@ pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
             }
             (Vocabulary::Rss, "guid") => first(&mut found.permalink, || permalink(child)),
             (Vocabulary::Rss, "description") => {
-                first(&mut found.description, || html_of(xml, child));
+                first(&mut found.description, || html(child));
             }
             (Vocabulary::DublinCore, "description") => {
-                first(&mut found.other_description, || html_of(xml, child));
+                first(&mut found.other_description, || html(child));
             }
             (Vocabulary::Itunes, "summary" | "subtitle") => {
-                first(&mut found.other_description, || html_of(xml, child));
+                first(&mut found.other_description, || html(child));
             }
-            (Vocabulary::Content, "encoded") | (Vocabulary::Xhtml, "body" | "div") => {
-                first(&mut found.content, || html_of(xml, child));
+            (Vocabulary::Content, "encoded")
+            | (Vocabulary::Xhtml | Vocabulary::Rss, "body" | "div") => {
+                first(&mut found.content, || html(child));
             }
+            (_, "content") if atom => found.atom_content(xml, child, base),
+            (_, "summary") if atom => first(&mut found.summary, || {
+                atom::plain(atom::text_of(xml, child, None)).and_then(|t| text(&t))
+            }),
             (Vocabulary::Rss, "pubdate" | "published") => {
                 entry.published = entry.published.or_else(|| dates::parse(&child.text));
             }
             (Vocabulary::DublinCore, "date" | "created" | "issued") => {
                 found.other_date = found.other_date.or_else(|| dates::parse(&child.text));
             }
-            (Vocabulary::Atom, "published") => {
+            (_, "published" | "issued") if atom => {
                 found.other_date = found.other_date.or_else(|| dates::parse(&child.text));
             }
-            (Vocabulary::Atom | Vocabulary::Rss, "updated")
+            (Vocabulary::Atom | Vocabulary::Rss, "updated" | "modified")
             | (Vocabulary::DublinCore, "modified") => {
                 entry.updated = entry.updated.or_else(|| dates::parse(&child.text));
             }
             (Vocabulary::Atom, "author") => {
-                add_author(&mut entry.authors, atom::person(xml, child));
+                add_author(&mut entry.authors, atom::person(xml, child, base));
             }
-            (Vocabulary::Rss, "author") | (Vocabulary::DublinCore, "creator") => {
-                let author = if child.nested {
-                    Some(atom::person(xml, child))
-                } else {
-                    fields::author(&child.text)
-                };
-                add_author(&mut entry.authors, author.unwrap_or_default());
+            (Vocabulary::Rss, "author") | (Vocabulary::DublinCore, "creator" | "author") => {
+                add_author(&mut entry.authors, atom::person(xml, child, base));
             }
             (Vocabulary::Itunes, "author") => {
                 first(&mut found.other_author, || fields::author(&child.text));
+            }
+            (_, "category") if atom && child.text.trim().is_empty() => {
+                let label = child.attribute("label").or_else(|| child.attribute("term"));
+                add_tag(&mut entry.tags, label.unwrap_or(""));
             }
             (Vocabulary::Rss, "category") | (Vocabulary::DublinCore, "subject") => {
                 add_tag(&mut entry.tags, &html::text_or_html(&child.text));
@@ -133,15 +153,6 @@ pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
                 child.attribute("length"),
                 base,
             ),
-            (Vocabulary::Atom, "link") if child.attribute("rel") == Some("enclosure") => {
-                add_attachment(
-                    &mut entry,
-                    child.attribute("href"),
-                    child.attribute("type"),
-                    child.attribute("length"),
-                    base,
-                );
-            }
             _ => {}
         }
     }
@@ -160,11 +171,31 @@ struct Found {
     description: Option<String>,
     other_description: Option<String>,
     content: Option<String>,
+    /// Atom's content and summary.
+    html: Option<String>,
+    text: Option<String>,
+    summary: Option<String>,
     other_date: Option<jiff::Timestamp>,
     other_author: Option<Author>,
 }
 
 impl Found {
+    /// Takes Atom's content. Without its namespace and a type it is HTML, as in RSS.
+    fn atom_content(&mut self, xml: &str, child: &Child, base: Option<&Url>) {
+        if self.html.is_some() || self.text.is_some() {
+            return;
+        }
+        if child.namespace.is_empty() && child.attribute("type").is_none() {
+            self.html = html_of(xml, child, base);
+            return;
+        }
+        match atom::text_of(xml, child, base) {
+            atom::Text::Html(html) => self.html = Some(html).filter(|h| !h.trim().is_empty()),
+            atom::Text::Plain(plain) => self.text = Some(plain).filter(|t| !t.is_empty()),
+            atom::Text::Other => {}
+        }
+    }
+
     fn into(self, entry: &mut Entry, atom_link: Option<String>) {
         entry.title = entry.title.take().or(self.other_title);
         // The original before what counts clicks on the way to it.
@@ -175,13 +206,17 @@ impl Found {
         }
         // A description is HTML, and where there is no other content it is the content.
         let description = self.description.or(self.other_description);
-        entry.content_html = match self.content {
-            Some(content) => {
-                entry.summary = description.and_then(|d| text(&html::plain_text(&d)));
-                Some(content)
-            }
-            None => description,
-        };
+        let plain = |html: String| text(&html::plain_text(&html));
+        let content = self.content.or(self.html);
+        if content.is_some() || self.text.is_some() {
+            entry.summary = description.and_then(plain).or(self.summary);
+            entry.content_text = self.text.filter(|_| content.is_none());
+            entry.content_html = content;
+        } else if description.is_some() {
+            entry.content_html = description;
+        } else {
+            entry.summary = self.summary;
+        }
     }
 }
 
@@ -208,17 +243,19 @@ fn unbroken(href: &str) -> String {
 
 fn title(xml: &str, child: &Child) -> Option<String> {
     if child.nested {
-        return text(&html::plain_text(&html_of(xml, child)?));
+        return text(&html::plain_text(&html_of(xml, child, None)?));
     }
     text(&html::text_or_html(&child.text))
 }
 
-/// The HTML that an element holds, escaped or, against the rules, as it is.
-fn html_of(xml: &str, child: &Child) -> Option<String> {
+/// The HTML that an element holds, escaped or, against the rules, as it is. Its links are relative
+/// to `base`.
+fn html_of(xml: &str, child: &Child, base: Option<&Url>) -> Option<String> {
+    let base = rebase(base, [child.attribute("xml:base")]);
     let html = if child.nested {
-        clean(&markup::html(xml.get(child.inner.clone())?)).into_owned()
+        clean(&markup::html(xml.get(child.inner.clone())?, base.as_ref())).into_owned()
     } else {
-        clean(&child.text).into_owned()
+        links::absolute(&clean(&child.text), base.as_ref()).into_owned()
     };
     (!html.trim().is_empty()).then_some(html)
 }

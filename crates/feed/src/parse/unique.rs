@@ -34,7 +34,7 @@ pub(super) fn separate(entries: &mut [Entry]) {
         fields.field(Some(&entry.id));
         fields.field(Some(place(entry)));
         entry.id = fields.finish_urn();
-        entry.xml = synthesise::entry(entry);
+        entry.xml = synthesise::with_id(entry);
     }
 }
 

@@ -152,7 +152,7 @@ fn tag(start: &BytesStart, reader: &NsReader<&[u8]>) -> Result<(), String> {
 }
 
 /// Splits the raw attributes of a start tag, strictly (production 41).
-fn attributes(raw: &str) -> Result<Vec<(&str, &str)>, String> {
+pub(super) fn attributes(raw: &str) -> Result<Vec<(&str, &str)>, String> {
     let mut found = Vec::new();
     let mut rest = raw;
     loop {
@@ -242,7 +242,7 @@ fn is_space(byte: u8) -> bool {
 }
 
 /// A name without colon.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes
         .next()
@@ -250,7 +250,7 @@ fn is_name(name: &str) -> bool {
         && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
 }
 
-fn is_qname(name: &str) -> bool {
+pub(super) fn is_qname(name: &str) -> bool {
     match name.split_once(':') {
         Some((prefix, local)) => is_name(prefix) && is_name(local),
         None => is_name(name),

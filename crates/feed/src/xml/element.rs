@@ -2,14 +2,13 @@
 
 use std::ops::Range;
 
+use super::MAX_ATTRIBUTES;
+use super::nesting::Nesting;
+use crate::html::links::is_relative;
 use quick_xml::NsReader;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::name::ResolveResult;
 use quick_xml::reader::Config;
-use url::Url;
-
-use super::MAX_ATTRIBUTES;
-use super::nesting::Nesting;
 
 /// A direct child of an element.
 #[derive(Debug, Clone)]
@@ -36,7 +35,7 @@ impl Child {
     }
 
     pub(crate) fn attribute(&self, name: &str) -> Option<&str> {
-        find(&self.attributes, name)
+        find_in_any_case(&self.attributes, name)
     }
 }
 
@@ -67,7 +66,7 @@ impl Element {
     }
 
     pub(crate) fn attribute(&self, name: &str) -> Option<&str> {
-        find(&self.attributes, name)
+        find_in_any_case(&self.attributes, name)
     }
 }
 
@@ -76,6 +75,14 @@ pub(crate) fn find<'a>(attributes: &'a [(String, String)], name: &str) -> Option
         .iter()
         .find(|(key, _)| key == name)
         .map(|(_, value)| value.as_str())
+}
+
+fn find_in_any_case<'a>(attributes: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    find(attributes, name).or_else(|| {
+        let mut attributes = attributes.iter();
+        let found = attributes.find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    })
 }
 
 /// Reads the outline of the element that `xml` begins with.
@@ -212,10 +219,7 @@ fn has_relative_link(start: &BytesStart) -> Result<bool, String> {
             return Err(format!("more than {MAX_ATTRIBUTES} attributes"));
         }
         if matches!(attribute.key.as_ref(), "href" | "src") {
-            let value = attribute.value.trim();
-            relative |= !value.is_empty()
-                && !value.starts_with('#')
-                && Url::parse(value) == Err(url::ParseError::RelativeUrlWithoutBase);
+            relative |= is_relative(&attribute.value);
         }
     }
     Ok(relative)
@@ -232,11 +236,9 @@ pub(crate) fn push_data(text: &mut String, event: &Event) {
 }
 
 fn push_reference(text: &mut String, name: &BytesRef) {
-    if let Ok(Some(c)) = name.resolve_char_ref() {
-        text.push(crate::html::meant(c));
-    } else if let Some(known) = crate::html::named(name) {
-        // Also those of HTML: no XML, but what the feed means.
-        text.push_str(known);
+    // Also those of HTML: no XML, but what the feed means.
+    if let Some(known) = crate::html::reference(name) {
+        text.push_str(&known);
     } else {
         text.push('&');
         text.push_str(name);
@@ -244,8 +246,27 @@ fn push_reference(text: &mut String, name: &BytesRef) {
     }
 }
 
+/// The text of a value with its references resolved, those of HTML too; what is none stays.
 pub(crate) fn unescape(value: &str) -> String {
-    quick_xml::escape::unescape(value).map_or_else(|_| value.to_owned(), Into::into)
+    let mut text = String::with_capacity(value.len());
+    let mut parts = value.split('&');
+    text.push_str(parts.next().unwrap_or(""));
+    for part in parts {
+        let known = part
+            .split_once(';')
+            .and_then(|(name, rest)| Some((crate::html::reference(name)?, rest)));
+        match known {
+            Some((known, rest)) => {
+                text.push_str(&known);
+                text.push_str(rest);
+            }
+            None => {
+                text.push('&');
+                text.push_str(part);
+            }
+        }
+    }
+    text
 }
 
 #[cfg(test)]

@@ -8,8 +8,10 @@ pub(crate) mod check;
 #[cfg(test)]
 mod differential;
 pub(crate) mod element;
+pub(crate) mod extensions;
 pub(crate) mod markup;
 mod nesting;
+pub(crate) mod repair;
 pub(crate) mod scope;
 pub(crate) mod split;
 pub(crate) mod synthesise;
@@ -40,6 +42,15 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
         Cow::Borrowed(text)
     } else {
         Cow::Owned(text.chars().filter(|c| is_xml_char(*c)).collect())
+    }
+}
+
+/// The name in small letters: some feeds write capitals.
+pub(crate) fn lower(name: &str) -> Cow<'_, str> {
+    if name.bytes().any(|b| b.is_ascii_uppercase()) {
+        Cow::Owned(name.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(name)
     }
 }
 

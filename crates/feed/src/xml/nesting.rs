@@ -26,11 +26,37 @@ impl Nesting {
     /// How many elements an end tag ends: more than one where those inside have no end tag of
     /// their own (`<b>a<br>b</b>`), none where nothing of that name is open.
     pub(crate) fn close(&mut self, name: &str) -> usize {
-        let Some(at) = self.0.iter().rposition(|open| open == name) else {
+        let Some(at) = self.innermost(name) else {
             return 0;
         };
         let closed = self.0.len() - at;
         self.0.truncate(at);
         closed
     }
+
+    fn innermost(&self, name: &str) -> Option<usize> {
+        self.0
+            .iter()
+            .rposition(|open| open.eq_ignore_ascii_case(name))
+    }
+
+    /// The elements that an end tag ends, innermost first: see [`Self::close`].
+    pub(crate) fn ended(&mut self, name: &str) -> Vec<Ended> {
+        let at = self.innermost(name).unwrap_or(self.0.len());
+        let ended = self.0.split_off(at).into_iter().enumerate().rev();
+        ended
+            .map(|(n, name)| Ended {
+                depth: at + n + 1,
+                name,
+            })
+            .collect()
+    }
+}
+
+/// An element that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// 1 for the outermost one.
+    pub depth: usize,
+    pub name: String,
 }

@@ -9,7 +9,7 @@ use url::Url;
 use super::element::{lenient, push_data};
 use super::nesting::Nesting;
 use super::scope::Scope;
-use super::{ATOM_03_NS, ATOM_NS};
+use super::{ATOM_03_NS, ATOM_NS, lower};
 
 /// How many unreadable entries are passed over before the rest of the document is left alone:
 /// each one may cost a scan of [`Limits::entry_bytes`].
@@ -26,8 +26,8 @@ const HEADER: [&str; 6] = [
     "language",
     "link",
     "ttl",
-    "updateFrequency",
-    "updatePeriod",
+    "updatefrequency",
+    "updateperiod",
 ];
 
 /// How much of the feed's own title is kept.
@@ -64,6 +64,8 @@ pub(crate) struct Document<'a> {
     pub entries: Vec<Cow<'a, str>>,
     /// What was passed over, and why.
     pub skipped: Vec<String>,
+    /// Whether entries are or may be missing: some could not be read, or the document ends early.
+    pub lost: bool,
 }
 
 impl<'a> Document<'a> {
@@ -114,6 +116,7 @@ pub(crate) fn split<'a>(
         header: Vec::new(),
         entries: Vec::new(),
         skipped: Vec::new(),
+        lost: false,
     };
     if !empty {
         walker.children(&mut document, &root, limits);
@@ -125,10 +128,10 @@ fn format(root: &BytesStart, scope: &Scope) -> Result<Format, NotXmlFeed> {
     let name = root.name();
     let prefix = name.prefix();
     let namespace = scope.namespace(prefix.as_ref().map_or("", |p| p.as_ref()));
-    match (root.local_name().as_ref(), namespace) {
+    match (&*lower(root.local_name().as_ref()), namespace) {
         ("feed", None | Some(ATOM_NS | ATOM_03_NS)) => Ok(Format::Atom),
         ("rss", _) => Ok(Format::Rss),
-        ("RDF", _) => Ok(Format::Rdf),
+        ("rdf", _) => Ok(Format::Rdf),
         (_, Some(namespace)) => Err(NotXmlFeed::Root(format!(
             "<{}> of the namespace {namespace}",
             name.as_ref()
@@ -187,7 +190,8 @@ impl<'a> Walker<'a> {
             match self.reader.read_event() {
                 Ok(Event::Start(tag)) => {
                     let local = tag.local_name();
-                    if local.as_ref() == entry_local {
+                    let local = &*lower(local.as_ref());
+                    if local == entry_local {
                         if document.entries.len() >= limits.entries {
                             document.skipped.push(format!(
                                 "everything after the first {} entries",
@@ -209,17 +213,18 @@ impl<'a> Walker<'a> {
                             Err(why) => {
                                 let n = document.entries.len() + document.skipped.len() + 1;
                                 document.skipped.push(format!("entry {n}: {why}"));
+                                document.lost = true;
                                 if !self.resume(start, &name, document) {
                                     return;
                                 }
                             }
                         }
-                    } else if local.as_ref() == "channel" && document.format != Format::Atom {
+                    } else if local == "channel" && document.format != Format::Atom {
                         document.scope.enter(&tag);
                         open += 1;
                     } else {
-                        let title = local.as_ref() == "title" && document.title.is_none();
-                        let header = HEADER.contains(&local.as_ref());
+                        let title = local == "title" && document.title.is_none();
+                        let header = HEADER.contains(&local);
                         let name = tag.name().as_ref().to_owned();
                         match self.skip(&name, start, usize::MAX) {
                             Ok(end) if title => {
@@ -230,29 +235,34 @@ impl<'a> Walker<'a> {
                             Err(why) => {
                                 document.skipped.push(format!("<{name}>: {why}"));
                                 if !self.resume(start, &usual, document) {
+                                    // No entry follows, unless the end is missing.
+                                    document.lost |= !self.closes(start, root);
                                     return;
                                 }
                             }
                         }
                     }
                 }
-                Ok(Event::Empty(tag)) if HEADER.contains(&tag.local_name().as_ref()) => {
+                Ok(Event::Empty(tag)) if HEADER.contains(&&*lower(tag.local_name().as_ref())) => {
                     let end = self.position();
                     document.keep(self.text.get(start..end));
                 }
                 // A stray end tag ends nothing.
                 Ok(Event::End(tag)) => {
-                    let around = ["feed", "rss", "RDF", "channel"];
-                    open -= usize::from(around.contains(&tag.local_name().as_ref()));
+                    let around = ["feed", "rss", "rdf", "channel"];
+                    let name = tag.local_name();
+                    open -= usize::from(around.contains(&&*lower(name.as_ref())));
                 }
                 Ok(Event::Eof) => {
                     document.skipped.push("the document ends early".into());
+                    document.lost = true;
                     return;
                 }
                 Ok(_) => {}
                 Err(e) => {
                     document.skipped.push(format!("between entries: {e}"));
                     if !self.resume(start, &usual, document) {
+                        document.lost |= !self.closes(start, root);
                         return;
                     }
                 }
@@ -296,6 +306,11 @@ impl<'a> Walker<'a> {
                 return Err(too_long(most));
             }
         }
+    }
+
+    /// Whether the document's root element ends somewhere after `start`.
+    fn closes(&self, start: usize, root: &BytesStart) -> bool {
+        find_tag(self.text, start, &format!("</{}", root.name().as_ref())).is_some()
     }
 
     /// After something unreadable that began at `start`: goes on at the next place where an entry
@@ -344,18 +359,17 @@ fn too_long(most: usize) -> Fault {
     Fault::Other(format!("longer than {most} bytes"))
 }
 
-/// Finds `tag` where the name in it is not just the beginning of a longer one.
+/// Finds `tag`, in capitals or not, where the name in it is not just the beginning of a longer one.
 fn find_tag(text: &str, from: usize, tag: &str) -> Option<usize> {
+    let text = text.as_bytes();
     let mut from = from;
     loop {
-        // A search may not begin inside a character.
-        while !text.is_char_boundary(from) {
-            from += 1;
-        }
-        let at = from + text.get(from..)?.find(tag)?;
-        match text.as_bytes().get(at + tag.len()) {
-            Some(b'>' | b'/' | b' ' | b'\t' | b'\r' | b'\n') => return Some(at),
-            _ => from = at + tag.len(),
+        let at = from + text.get(from..)?.iter().position(|b| *b == b'<')?;
+        let end = at + tag.len();
+        let found = text.get(at..end)?.eq_ignore_ascii_case(tag.as_bytes());
+        match text.get(end) {
+            Some(b'>' | b'/' | b' ' | b'\t' | b'\r' | b'\n') if found => return Some(at),
+            _ => from = at + 1,
         }
     }
 }

@@ -1,15 +1,18 @@
 //! Writing an Atom `<entry>` from an entry's fields: for RSS and JSON feeds, and where an original
 //! cannot be embedded.
 
+use super::element::outline;
+use super::extensions::extensions;
 use super::{ATOM_NS, push_attribute, push_text};
 use crate::entry::{Author, Entry};
 
 /// A namespace-complete `<entry>` (RFC 4287 section 4.1.2). It has no `updated` where the feed
-/// gives no date: inventing one here would make two fetches of one entry differ.
-pub(crate) fn entry(entry: &Entry) -> String {
+/// gives no date: inventing one here would make two fetches of one entry differ. `extensions` are
+/// elements of other namespaces, each complete.
+pub(crate) fn entry(entry: &Entry, extensions: &str) -> String {
     let content_len = entry.content_html.as_ref().map_or(0, String::len)
         + entry.content_text.as_ref().map_or(0, String::len);
-    let mut out = String::with_capacity(content_len + content_len / 8 + 512);
+    let mut out = String::with_capacity(content_len + content_len / 8 + extensions.len() + 512);
     out.push_str("<entry xmlns=\"");
     out.push_str(ATOM_NS);
     if let Some(language) = &entry.language {
@@ -66,8 +69,34 @@ pub(crate) fn entry(entry: &Entry) -> String {
         push_text(&mut out, content);
         out.push_str("</content>");
     }
+    out.push_str(extensions);
     out.push_str("</entry>");
     out
+}
+
+/// The entry's XML with the entry's id in place of its own.
+pub(crate) fn with_id(entry: &Entry) -> String {
+    let Ok(element) = outline(&entry.xml) else {
+        return self::entry(entry, "");
+    };
+    let own = element.child(ATOM_NS, "id");
+    let own = own.and_then(|id| {
+        Some((
+            entry.xml.get(..id.inner.start)?,
+            entry.xml.get(id.inner.end..)?,
+        ))
+    });
+    match own {
+        // Not `<id/>`.
+        Some((before, after)) if before.ends_with('>') && after.starts_with("</") => {
+            let mut out = String::with_capacity(entry.xml.len() + entry.id.len());
+            out.push_str(before);
+            push_text(&mut out, &entry.id);
+            out.push_str(after);
+            out
+        }
+        _ => self::entry(entry, &extensions(&entry.xml, &element)),
+    }
 }
 
 /// An author, with elements of this prefix (`atom:` or none).

@@ -64,6 +64,7 @@ pub const KNOWN: &[(&str, &[(&str, &str)])] = &[
             ("rss/3.0-unknown-version.xml", "refused"),
             ("broken/items-outside-channel.xml", "number of entries"),
             ("broken/two-channels.xml", "number of entries"),
+            ("broken/uppercase.xml", "refused"),
             ("broken/wrong-namespaces.xml", "number of entries"),
         ],
     ),

@@ -8,6 +8,7 @@ mod sharing;
 use std::time::Duration;
 
 use feed::fetch::{FetchConfig, FetchError, Fetcher, Hints, Poll, Validators};
+use feed::parse::parse_served;
 
 use server::{Answer, Server, brotli, document, gzip, poll, response};
 
@@ -29,6 +30,7 @@ async fn validators_are_given_back_and_304_is_understood() {
         document,
         validators,
         url,
+        charset,
         hints,
     } = first
     else {
@@ -36,6 +38,7 @@ async fn validators_are_given_back_and_304_is_understood() {
     };
     assert_eq!(&document[..], b"<feed/>");
     assert_eq!(url, server.url("/f"));
+    assert_eq!(charset, None);
     assert_eq!(validators.etag.as_deref(), Some("\"v1\""));
     assert_eq!(hints, Hints::default());
     let again = fetcher.poll(&validators).await.unwrap();
@@ -47,6 +50,58 @@ async fn validators_are_given_back_and_304_is_understood() {
     }
     assert!(!requests[0].contains("if-"));
     assert!(requests[1].contains("if-modified-since: fri, 05 sep 2025 09:49:57 gmt"));
+}
+
+/// The encoding that the server states reaches the reader, of a feed, a page and an error.
+#[tokio::test]
+async fn the_charset_is_taken_from_the_header() {
+    let server = Server::start(|path, _| {
+        // "Привет" in windows-1251.
+        let title = b"\xcf\xf0\xe8\xe2\xe5\xf2";
+        let body = match path {
+            "/404" => [&b"<html><title>"[..], title, b"</title>"].concat(),
+            _ => [
+                &b"<rss><channel><title>"[..],
+                title,
+                b"</title></channel></rss>",
+            ]
+            .concat(),
+        };
+        let (status, kind) = match path {
+            "/404" => ("404 Not Found", "text/html; charset=windows-1251"),
+            "/quoted" => ("200 OK", "application/xml; q=1; Charset=\"Windows-1251\""),
+            "/none" => ("200 OK", "text/xml"),
+            "/empty" => ("200 OK", "text/xml; charset="),
+            _ => ("200 OK", "text/xml;charset=windows-1251 ; x=y"),
+        };
+        response(status, &format!("Content-Type: {kind}\r\n"), &body)
+    })
+    .await;
+    for (path, expected, title) in [
+        ("/f", Some("windows-1251"), "Привет"),
+        ("/quoted", Some("Windows-1251"), "Привет"),
+        ("/none", None, "Ïðèâåò"),
+        ("/empty", None, "Ïðèâåò"),
+    ] {
+        let polled = server.poll(path).await.unwrap();
+        let Poll::Fetched {
+            document,
+            charset,
+            url,
+            ..
+        } = polled
+        else {
+            panic!("{polled:?}");
+        };
+        assert_eq!(charset.as_deref(), expected, "{path}");
+        let feed = parse_served(&document, &url, charset.as_deref()).unwrap();
+        assert_eq!(feed.title.as_deref(), Some(title), "{path}");
+    }
+    let fetcher = Fetcher::new(server.config("/f")).unwrap();
+    let page = fetcher.get(&server.url("/quoted")).await.unwrap();
+    assert_eq!(page.charset.as_deref(), Some("Windows-1251"));
+    let error = server.poll("/404").await.unwrap_err().to_string();
+    assert!(error.contains("Привет"), "{error}");
 }
 
 #[tokio::test]

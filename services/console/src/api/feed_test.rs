@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::Json;
 use axum::extract::State;
 use feed::fetch::{FetchConfig, FetchError, Fetcher, Poll, Validators};
-use feed::parse::{ParsedFeed, parse};
+use feed::parse::{ParsedFeed, parse_served};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -168,9 +168,14 @@ async fn look(site: &Site, address: String) -> Result<FeedTest, Problem> {
         entries: Vec::new(),
         excerpt: None,
     };
-    let (document, url) = match polled {
+    let (document, url, charset) = match polled {
         Err(_) => return Ok(failed("error", "it took too long".to_owned())),
-        Ok(Ok(Poll::Fetched { document, url, .. })) => (document, url),
+        Ok(Ok(Poll::Fetched {
+            document,
+            url,
+            charset,
+            ..
+        })) => (document, url, charset),
         Ok(Ok(Poll::NotModified { .. })) => {
             let what = "the server says that nothing has changed, although it was not asked that";
             return Ok(failed("error", what.to_owned()));
@@ -186,7 +191,7 @@ async fn look(site: &Site, address: String) -> Result<FeedTest, Problem> {
         }
     };
     let reading = tokio::task::spawn_blocking(move || {
-        let parsed = parse(&document, &url);
+        let parsed = parse_served(&document, &url, charset.as_deref());
         parsed.map_err(|error| (error, excerpt(&document)))
     });
     Ok(match reading.await.map_err(|_| Problem::internal())? {
@@ -211,6 +216,12 @@ fn found(parsed: ParsedFeed, took_ms: u64) -> FeedTest {
     let mut detail = format!("a feed with {count} entries");
     if !parsed.skipped.is_empty() {
         detail.push_str(&format!("; {} could not be read", parsed.skipped.len()));
+    }
+    if let Some(label) = &parsed.unknown_encoding {
+        let label = cut(label, MAX_TEXT);
+        detail.push_str(&format!(
+            "; its encoding {label:?} is not known, UTF-8 was read"
+        ));
     }
     let time = |time: Timestamp| time.as_millisecond();
     FeedTest {

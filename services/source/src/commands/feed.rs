@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use feed::fetch::{FetchConfig, Fetcher, Poll, Validators};
-use feed::parse::parse;
+use feed::parse::parse_served;
 use serde_json::json;
 use store::{FeedRow, FeedSettings, Origin, Store};
 
@@ -216,6 +216,7 @@ async fn check(config: &Config, url: &str, local: bool) -> Result<Answer, Failur
         document,
         validators,
         url: found,
+        charset,
         ..
     } = polled
     else {
@@ -223,7 +224,7 @@ async fn check(config: &Config, url: &str, local: bool) -> Result<Answer, Failur
             "the server says that nothing has changed, although it was not asked that",
         ));
     };
-    let parsed = parse(&document, &found).map_err(|error| {
+    let parsed = parse_served(&document, &found, charset.as_deref()).map_err(|error| {
         Failure::other(format_args!(
             "{} bytes came from {}, but they are {error}",
             document.len(),
@@ -245,12 +246,14 @@ async fn check(config: &Config, url: &str, local: bool) -> Result<Answer, Failur
         "entries": parsed.entries.len(),
         "first_titles": titles,
         "skipped": parsed.skipped,
+        "unknown_encoding": parsed.unknown_encoding,
         "conditional": conditional,
         "interval_ms": parsed.interval.map(ms),
         "prev_archive": parsed.links.prev_archive,
         "next": parsed.links.next,
         "hub": parsed.links.hub,
     });
+    let remarks = parsed.remarks();
     let mut text = format!(
         "{}: a feed with {} in {} bytes.\n",
         plain(&parsed.title.unwrap_or_else(|| "(no title)".into())),
@@ -277,8 +280,8 @@ async fn check(config: &Config, url: &str, local: bool) -> Result<Answer, Failur
     for title in titles {
         text.push_str(&format!("  {}\n", cut(&plain(&title), 76)));
     }
-    for skipped in parsed.skipped.iter().take(SHOWN) {
-        text.push_str(&format!("Passed over: {}\n", cut(&plain(skipped), 66)));
+    for remark in remarks.iter().take(SHOWN) {
+        text.push_str(&format!("Passed over: {}\n", cut(&plain(remark), 66)));
     }
     Ok(Answer::new(text, json))
 }

@@ -247,8 +247,10 @@ impl Walk<'_> {
                 return Err(Stop::End(End::Failed(why)));
             }
         };
-        let (document, url) = (page.document, page.url.clone());
-        let parsed = tokio::task::spawn_blocking(move || feed::parse::parse(&document, &url));
+        let (document, url, charset) = (page.document, page.url.clone(), page.charset);
+        let parsed = tokio::task::spawn_blocking(move || {
+            feed::parse::parse_served(&document, &url, charset.as_deref())
+        });
         let failed = |why: String| Stop::End(End::Failed(why));
         match parsed.await {
             Ok(Ok(parsed)) => Ok((parsed, page.url)),

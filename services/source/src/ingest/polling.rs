@@ -141,17 +141,18 @@ impl Ingest {
         self.metrics
             .poll_seconds
             .observe(began.elapsed().as_secs_f64());
-        let (document, validators, url, hints) = match polled? {
+        let (document, validators, url, charset, hints) = match polled? {
             Poll::NotModified { hints } => return Ok(Polled::NotModified(hints)),
             Poll::Fetched {
                 document,
                 validators,
                 url,
+                charset,
                 hints,
-            } => (document, validators, url, hints),
+            } => (document, validators, url, charset, hints),
         };
         let parsing = tokio::task::spawn_blocking(move || {
-            let parsed = feed::parse::parse(&document, &url);
+            let parsed = feed::parse::parse_served(&document, &url, charset.as_deref());
             parsed.map_err(|error| (error, hooks::excerpt(&document)))
         });
         let parsed = parsing
@@ -161,7 +162,7 @@ impl Ingest {
             self.excerpt = excerpt;
             self.no_feed(&error)
         })?;
-        self.name_unreadable(&parsed.skipped);
+        self.name_unreadable(&parsed.remarks());
         if matches!(self.history, History::None) {
             info!(
                 "the feed at {} answers: {:?} with {} entries",

@@ -1,0 +1,223 @@
+//! Relative links in HTML that leaves its document: without a base they lead nowhere.
+
+use std::borrow::Cow;
+
+use url::Url;
+
+use super::tag::Attributes;
+use super::unescaped;
+
+/// Attributes whose value is an address.
+const ADDRESSES: [&str; 11] = [
+    "action",
+    "background",
+    "cite",
+    "data",
+    "formaction",
+    "href",
+    "longdesc",
+    "poster",
+    "src",
+    "srcset",
+    "xlink:href",
+];
+
+/// Elements whose content is no markup.
+const RAW: [&str; 5] = ["script", "style", "textarea", "title", "xmp"];
+
+/// The longest address that is changed.
+const MAX_ADDRESS: usize = 8 * 1024;
+
+/// Whether an address needs a base: a place in the same document does not.
+pub(crate) fn is_relative(address: &str) -> bool {
+    let address = address.trim();
+    if address.is_empty() || address.starts_with('#') {
+        return false;
+    }
+    let end = address.find(|c: char| !(c.is_ascii_alphanumeric() || "+-.".contains(c)));
+    let scheme = end.is_some_and(|end| {
+        address.starts_with(|c: char| c.is_ascii_alphabetic()) && address[end..].starts_with(':')
+    });
+    !scheme
+}
+
+/// The HTML with its relative links made whole. Nothing else is changed.
+pub(crate) fn absolute<'a>(html: &'a str, base: Option<&Url>) -> Cow<'a, str> {
+    let Some(base) = base else {
+        return Cow::Borrowed(html);
+    };
+    let mut out = String::new();
+    let mut kept = 0;
+    let mut at = 0;
+    while let Some(found) = html.get(at..).and_then(|rest| rest.find('<')) {
+        at += found;
+        let rest = html.get(at..).unwrap_or("");
+        if rest.starts_with("<!--") {
+            at = rest.find("-->").map_or(html.len(), |end| at + end + 3);
+            continue;
+        }
+        if !rest[1..].starts_with(|c: char| c.is_ascii_alphabetic()) {
+            at += 1;
+            continue;
+        }
+        let mut attributes = Attributes::new(rest);
+        let mut edits = Vec::new();
+        for attribute in attributes.by_ref() {
+            if !is_address(attribute.name) {
+                continue;
+            }
+            let value = &rest[attribute.value.clone()];
+            if let Some(whole) = whole(attribute.name, value, base) {
+                edits.push((attribute.value, whole));
+            }
+        }
+        // A tag that does not end has no others behind it.
+        let Some(end) = attributes.end() else {
+            break;
+        };
+        for (range, whole) in edits {
+            out.push_str(html.get(kept..at + range.start).unwrap_or(""));
+            let quoted = rest[..range.start].ends_with(['"', '\'']);
+            out.push_str(if quoted { "" } else { "\"" });
+            out.push_str(&whole);
+            out.push_str(if quoted { "" } else { "\"" });
+            kept = at + range.end;
+        }
+        at += end + raw(rest, end);
+    }
+    if kept == 0 {
+        return Cow::Borrowed(html);
+    }
+    out.push_str(html.get(kept..).unwrap_or(""));
+    Cow::Owned(out)
+}
+
+fn is_address(name: &str) -> bool {
+    ADDRESSES
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Length of what follows a tag that ends at `end` if that is no markup.
+fn raw(tag: &str, end: usize) -> usize {
+    let name = tag[1..].split(|c: char| !c.is_ascii_alphanumeric()).next();
+    let name = name.unwrap_or("");
+    if !RAW.iter().any(|raw| name.eq_ignore_ascii_case(raw)) {
+        return 0;
+    }
+    let rest = tag.get(end..).unwrap_or("");
+    let close = rest.match_indices("</").find(|(at, _)| {
+        let close = rest.get(at + 2..at + 2 + name.len());
+        close.is_some_and(|close| close.eq_ignore_ascii_case(name))
+    });
+    close.map_or(rest.len(), |(at, _)| at)
+}
+
+/// The value of an attribute with its relative addresses made whole, if it has any.
+fn whole(attribute: &str, value: &str, base: &Url) -> Option<String> {
+    if value.len() > MAX_ADDRESS {
+        return None;
+    }
+    let value = unescaped(value);
+    let join = |address: &str| {
+        let join = is_relative(address).then(|| base.join(address.trim()).ok());
+        join.flatten().map(String::from)
+    };
+    let whole = if attribute.eq_ignore_ascii_case("srcset") {
+        // Addresses with descriptors, set apart by commas; one may have commas inside.
+        let mut changed = false;
+        let mut candidates = Vec::new();
+        let mut rest = value.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
+        while !rest.is_empty() {
+            let end = rest.find(|c: char| c.is_ascii_whitespace());
+            let (address, after) = rest.split_at(end.unwrap_or(rest.len()));
+            let bare = address.trim_end_matches(',');
+            let (descriptor, after) = if bare.len() < address.len() {
+                ("", after)
+            } else {
+                after.split_once(',').unwrap_or((after, ""))
+            };
+            let joined = join(bare);
+            changed |= joined.is_some();
+            let address = joined.unwrap_or_else(|| bare.to_owned());
+            candidates.push(format!("{address} {}", descriptor.trim()).trim().to_owned());
+            rest = after.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
+        }
+        changed.then(|| candidates.join(", "))?
+    } else {
+        join(&value)?
+    };
+    Some(
+        whole
+            .replace('&', "&amp;")
+            .replace('"', "&quot;")
+            .replace('\'', "&#39;")
+            .replace('<', "&lt;"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn base() -> Url {
+        Url::parse("https://e.example/a/b?c").unwrap()
+    }
+
+    #[test]
+    fn addresses_are_made_whole_and_nothing_else() {
+        for (html, expected) in [
+            ("<a href=x>", "<a href=\"https://e.example/a/x\">"),
+            ("<a href=' x '>", "<a href='https://e.example/a/x'>"),
+            (
+                "<a href='?d&amp;e=\"'>",
+                "<a href='https://e.example/a/b?d&amp;e=%22'>",
+            ),
+            ("<a href='//o/x'>", "<a href='https://o/x'>"),
+            (
+                "<img srcset=\"a,b.png, c.png 2x,/d.png 1x\">",
+                "<img srcset=\"https://e.example/a/a,b.png, https://e.example/a/c.png 2x, \
+                 https://e.example/d.png 1x\">",
+            ),
+            ("<object data=x>", "<object data=\"https://e.example/a/x\">"),
+            (
+                "<script>'<a href=x>'</SCRIPT><a href=x>",
+                "<script>'<a href=x>'</SCRIPT><a href=\"https://e.example/a/x\">",
+            ),
+        ] {
+            assert_eq!(absolute(html, Some(&base())), expected);
+            assert_eq!(absolute(expected, Some(&base())), expected);
+            assert_eq!(absolute(html, None), html);
+        }
+        for same in [
+            "",
+            "a < b",
+            "<a href>",
+            "<a href=''>",
+            "<a href='#x'>",
+            "<a href='data:x'>",
+            "<a href='tel:1'>",
+            "<a title='href=x'>",
+            "<!-- <a href=x> -->",
+            "<a href='x",
+            "</a href=x>",
+            "<p>href=x</p>",
+            "<é href=x>",
+        ] {
+            assert_eq!(absolute(same, Some(&base())), same);
+        }
+    }
+
+    proptest! {
+        /// Once whole, links stay as they are, and text is never lost.
+        #[test]
+        fn links_are_made_whole_once(
+            html in "(<[a-z]{1,3}|>|/>| |href=|src=|srcset=|'|\"|é|[a-z/.:#?&;,]{1,4}|<!--|-->){0,20}"
+        ) {
+            let once = absolute(&html, Some(&base())).into_owned();
+            prop_assert_eq!(absolute(&once, Some(&base())), once.as_str());
+        }
+    }
+}
