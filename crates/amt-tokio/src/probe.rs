@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use amt::Message;
+use amt::{Message, PFlag};
 use rand::RngExt;
 use tokio::net::UdpSocket;
 
@@ -81,6 +81,8 @@ pub struct Prober {
     mld: bool,
     /// One for each address of the relay.
     sockets: BTreeMap<SocketAddr, Arc<UdpSocket>>,
+    /// Position of P that each address has answered.
+    p_flags: BTreeMap<SocketAddr, PFlag>,
 }
 
 impl Prober {
@@ -90,6 +92,7 @@ impl Prober {
             name,
             mld,
             sockets: BTreeMap::new(),
+            p_flags: BTreeMap::new(),
         }
     }
 
@@ -124,13 +127,15 @@ impl Prober {
             }
         };
         self.sockets.retain(|relay, _| addresses.contains(relay));
+        self.p_flags.retain(|relay, _| addresses.contains(relay));
         let discover = self.name == RelayName::Anycast;
         let mut asking = tokio::task::JoinSet::new();
         let mut failure = None;
         for relay in &addresses {
             match open(&mut self.sockets, *relay).await {
                 Ok(socket) => {
-                    asking.spawn(ask(socket, *relay, discover, self.mld));
+                    let p = self.p_flags.get(relay).copied().unwrap_or_default();
+                    asking.spawn(ask(socket, *relay, discover, self.mld, p));
                 }
                 Err(error) => failure = Some(error),
             }
@@ -138,7 +143,10 @@ impl Prober {
         let port = addresses.first().map_or(amt::PORT, SocketAddr::port);
         loop {
             match tokio::time::timeout_at(end, asking.join_next()).await {
-                Ok(Some(Ok(Ok(answer)))) => return Ok(answer),
+                Ok(Some(Ok(Ok((asked, p, answer))))) => {
+                    self.p_flags.insert(asked, p);
+                    return Ok(answer);
+                }
                 Ok(Some(Ok(Err(error)))) => {
                     if let ProbeError::Socket { relay, .. } = &error {
                         // The next attempt has another one.
@@ -172,16 +180,20 @@ async fn open(
     Ok(socket)
 }
 
-/// Asks one address until it answers.
+/// Asks one address until it answers. P of a Request stands at `first`, and in repetitions at the
+/// two positions in turn, for some relays read one of them alone. Returns the address, the
+/// position that was answered, and the answer.
 async fn ask(
     socket: Arc<UdpSocket>,
     relay: SocketAddr,
     discover: bool,
     mld: bool,
-) -> Result<Answer, ProbeError> {
+    first: PFlag,
+) -> Result<(SocketAddr, PFlag, Answer), ProbeError> {
     let failed = |error| ProbeError::Socket { relay, error };
     let mut found = (!discover).then_some(relay);
-    let mut asked: Vec<(u32, Instant)> = Vec::new();
+    let mut next = first;
+    let mut asked: Vec<(u32, PFlag, Instant)> = Vec::new();
     let mut buffer = [0; MAX_ANSWER];
     loop {
         let nonce = rand::rng().random();
@@ -189,16 +201,20 @@ async fn ask(
             Some(to) => (to, Message::Request { nonce, mld }),
             None => (relay, Message::Discovery { nonce }),
         };
-        asked.push((nonce, Instant::now()));
+        let p = next;
+        if mld && found.is_some() {
+            next = p.other();
+        }
+        asked.push((nonce, p, Instant::now()));
         let mut bytes = Vec::new();
-        message.encode(&mut bytes);
+        message.encode_with(p, &mut bytes);
         socket.send_to(&bytes, to).await.map_err(failed)?;
         let repeat = tokio::time::Instant::now() + REPEAT;
         while let Ok(received) =
             tokio::time::timeout_at(repeat, socket.recv_from(&mut buffer)).await
         {
             let (len, from) = received.map_err(failed)?;
-            let sent = |nonce| asked.iter().find(|(sent, _)| *sent == nonce);
+            let sent = |nonce| asked.iter().find(|(sent, ..)| *sent == nonce);
             match Message::parse(buffer.get(..len).unwrap_or_default()) {
                 Ok(Message::Advertisement { nonce, relay: at })
                     if found.is_none() && from == relay && sent(nonce).is_some() =>
@@ -212,14 +228,15 @@ async fn ask(
                     gateway,
                     ..
                 }) if found == Some(from) => {
-                    if let Some((_, at)) = sent(nonce) {
-                        return Ok(Answer {
+                    if let Some((_, p, at)) = sent(nonce) {
+                        let answer = Answer {
                             relay: from,
                             took: at.elapsed(),
                             limited,
                             seen_at: gateway
                                 .map(|g| SocketAddr::new(g.ip().to_canonical(), g.port())),
-                        });
+                        };
+                        return Ok((relay, *p, answer));
                     }
                 }
                 _ => {}

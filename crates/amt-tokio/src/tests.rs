@@ -400,6 +400,39 @@ async fn a_prober_asks_from_the_same_port_again() {
     relay.abort();
 }
 
+/// A Linux relay drops a Request with P where the RFC has it.
+#[tokio::test]
+async fn a_prober_finds_where_a_relay_reads_p_and_remembers() {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let name = RelayName::Address(socket.local_addr().unwrap());
+    let (tell, mut flags) = mpsc::channel(64);
+    let relay = tokio::spawn(async move {
+        let mut buffer = [0; 2048];
+        while let Ok((len, from)) = socket.recv_from(&mut buffer).await {
+            tell.send(buffer[1]).await.unwrap();
+            let Ok(Message::Request { nonce, mld: true }) = Message::parse(&buffer[..len]) else {
+                panic!("not a Request for MLD");
+            };
+            if buffer[1] & 0x7f == 0 {
+                let answer = answer(true, nonce, false, None);
+                socket.send_to(&answer, from).await.unwrap();
+            }
+        }
+    });
+    let mut prober = Prober::new(name, true);
+    for round in 0..3 {
+        let answer = prober.ask(PATIENCE).await;
+        assert!(answer.is_ok(), "round {round}: {answer:?}");
+    }
+    relay.abort();
+    let mut sent = Vec::new();
+    while let Some(flags) = flags.recv().await {
+        sent.push(flags);
+    }
+    assert_eq!(sent[..2], [0x01, 0x80]);
+    assert_eq!(sent[2], 0x80, "it is remembered");
+}
+
 /// The relay hears of the new port at once, not with the next query.
 #[tokio::test]
 async fn after_a_socket_that_failed_to_send_the_relay_is_asked_from_another() {

@@ -24,7 +24,7 @@ mod wire;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 pub use mac::{Mac, Secrets};
-pub use wire::{GATEWAY_FIELDS, MAX_HEADER, Message, WireError};
+pub use wire::{GATEWAY_FIELDS, MAX_HEADER, Message, PFlag, WireError};
 
 /// The UDP port on which relays listen (RFC 7450, section 7.2).
 pub const PORT: u16 = 2268;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use amt::discovery::{AmtRelay, Relay};
 use amt::ip::{self, Udp};
 use amt::report::{self, GeneralQuery, Record, RecordKind};
-use amt::{Mac, Message};
+use amt::{Mac, Message, PFlag};
 
 const MAC: Mac = Mac([0xa1, 0xb2, 0xc3, 0xd4, 0xe5, 0xf6]);
 const NONCE: u32 = 0x0bad_cafe;
@@ -42,8 +42,13 @@ impl Unchecked {
 
     /// Reads as the message, and is what we send.
     fn sent(&mut self, name: &str, message: Message<'_>) {
+        self.sent_with(name, message, PFlag::Rfc);
+    }
+
+    /// The same with P of a Request at `p`.
+    fn sent_with(&mut self, name: &str, message: Message<'_>, p: PFlag) {
         let mut written = Vec::new();
-        message.encode(&mut written);
+        message.encode_with(p, &mut written);
         assert_eq!(written, self.0[name], "{name}");
         assert_eq!(message.len(), written.len(), "{name}");
         self.taken(name, message);
@@ -136,7 +141,7 @@ fn the_vectors_of_the_document() {
     let request = |mld| Message::Request { nonce: NONCE, mld };
     v.sent("request-igmp", request(false));
     v.sent("request-mld", request(true));
-    v.taken("request-mld-linux", request(true));
+    v.sent_with("request-mld-linux", request(true), PFlag::Linux);
     v.taken("request-vlc", request(false));
 
     let gateway = Some("203.0.113.5:40001");

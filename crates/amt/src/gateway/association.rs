@@ -9,8 +9,8 @@ use super::question::Question;
 use super::race::Winner;
 use super::traffic::Traffic;
 use super::types::{Candidate, Timing};
-use crate::Mac;
 use crate::report::GeneralQuery;
+use crate::{Mac, PFlag};
 
 /// Unanswered Requests after which others are asked, while this relay may still answer.
 const DOUBT_AFTER: u32 = 2;
@@ -199,6 +199,15 @@ impl Association {
         pending.or_else(|| cycle.answered.as_ref().and_then(sent_at).filter(later))
     }
 
+    /// Position of P in the Request that a Query of MLD with this nonce answers.
+    pub(super) fn p_of(&self, nonce: u32) -> Option<PFlag> {
+        let [_, mld] = &self.cycles;
+        let cycle = mld.as_ref()?;
+        let questions = [&cycle.question, &cycle.answered];
+        let mut questions = questions.into_iter().flatten();
+        questions.find_map(|question| question.p_of(nonce))
+    }
+
     /// Asks when the time for it has come, for both families at once.
     pub(super) fn requery(&mut self, timing: &Timing, now: Instant) {
         let is_due = |cycle: &Cycle| cycle.question.is_none() && cycle.requery <= now;
@@ -213,14 +222,16 @@ impl Association {
         }
     }
 
-    /// Takes the Requests that are due: gives their nonce, and which families they are for. Those
-    /// that go out together have one nonce, since a relay may remember only the last.
+    /// Takes the Requests that are due: gives their nonce, and which families they are for, each
+    /// with the position of P. Those that go out together have one nonce, since a relay may
+    /// remember only the last. `known` is where the relay reads P.
     pub(super) fn due(
         &mut self,
+        known: Option<PFlag>,
         timing: &Timing,
         entropy: &mut Entropy,
         now: Instant,
-    ) -> Option<(u32, [bool; 2])> {
+    ) -> Option<(u32, [Option<PFlag>; 2])> {
         let questions = || self.all().filter_map(|cycle| cycle.question.as_ref());
         if !questions().any(|question| question.due <= now) {
             return None;
@@ -229,15 +240,16 @@ impl Association {
         while nonce == 0 || questions().any(|question| question.sent_at(nonce).is_some()) {
             nonce = entropy.number();
         }
-        let mut due = [false; 2];
+        let mut due = [None; 2];
         let mut first: Option<(u32, Instant)> = None;
         for (due, cycle) in due.iter_mut().zip(&mut self.cycles) {
             let question = cycle.as_mut().and_then(|cycle| cycle.question.as_mut());
             let Some(question) = question.filter(|question| question.due <= now) else {
                 continue;
             };
-            *due = true;
-            question.send(nonce, timing, entropy, now);
+            let p = question.p(known);
+            *due = Some(p);
+            question.send(nonce, p, timing, entropy, now);
             match first {
                 // They are repeated together, too.
                 Some((sent, at)) if sent == question.sent => question.due = at,

@@ -144,9 +144,13 @@ impl Gateway {
             return;
         };
         let (unsent, counters) = (&mut self.unsent, &mut self.counters);
-        let failed = race.handle_timeout(&self.timing, &mut self.entropy, now, |to, message| {
-            send(unsent, counters, to, message);
-        });
+        let failed = race.handle_timeout(
+            &self.timing,
+            &mut self.entropy,
+            now,
+            |relay| self.p_flags.get(relay),
+            |to, message, p| send(unsent, counters, to, message, p),
+        );
         for candidate in failed {
             self.candidates.failed(
                 candidate.addr,
@@ -247,12 +251,17 @@ impl Gateway {
         let Some(association) = &mut self.current else {
             return;
         };
-        let due = association.due(&self.timing, &mut self.entropy, now);
-        let (relay, Some((nonce, due))) = (association.relay, due) else {
+        let relay = association.relay;
+        let known = self.p_flags.get(relay);
+        let Some((nonce, due)) = association.due(known, &self.timing, &mut self.entropy, now)
+        else {
             return;
         };
-        for (mld, _) in [false, true].into_iter().zip(due).filter(|(_, due)| *due) {
-            self.send(relay, Message::Request { nonce, mld });
+        for (mld, p) in [false, true].into_iter().zip(due) {
+            if let Some(p) = p {
+                let message = Message::Request { nonce, mld };
+                send(&mut self.unsent, &mut self.counters, relay, message, p);
+            }
         }
     }
 

@@ -177,6 +177,11 @@ impl Gateway {
             return Err(Dropped::BadQuery);
         }
         self.counters.queries += 1;
+        if query.mld
+            && let Some(p) = winner.question.p_of(query.nonce)
+        {
+            self.p_flags.set(from, p);
+        }
         if query.limited {
             let addr = winner.candidate.addr;
             race.give_up(addr, now);
@@ -203,6 +208,11 @@ impl Gateway {
         association.rtt = now.saturating_duration_since(at);
         association.heard = now;
         association.limited = query.limited;
+        if query.mld
+            && let Some(p) = association.p_of(query.nonce)
+        {
+            self.p_flags.set(association.relay, p);
+        }
         self.counters.queries += 1;
         // It is there after all; whether it brings packets is another question.
         if !query.limited {

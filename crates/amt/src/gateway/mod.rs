@@ -21,6 +21,7 @@ mod changes;
 mod entropy;
 mod incoming;
 mod membership;
+mod p_flags;
 mod question;
 mod race;
 mod traffic;
@@ -33,13 +34,14 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::Message;
 use crate::ip::Reassembly;
 use crate::report::{Record, write_report};
+use crate::{Message, PFlag};
 use association::{Association, Cycle, DEFAULT_ROBUSTNESS, Grant};
 use candidates::Candidates;
 use entropy::Entropy;
 use membership::Membership;
+use p_flags::PFlags;
 use race::Race;
 use traffic::Retiring;
 pub use types::*;
@@ -62,6 +64,8 @@ pub struct Gateway {
     timing: Timing,
     entropy: Entropy,
     candidates: Candidates,
+    /// Where relays read P of a Request.
+    p_flags: PFlags,
     membership: Membership,
     race: Option<Race>,
     current: Option<Association>,
@@ -88,6 +92,7 @@ impl Gateway {
             timing,
             entropy: Entropy::new(seed),
             candidates: Candidates::default(),
+            p_flags: PFlags::default(),
             membership: Membership::default(),
             race: None,
             current: None,
@@ -315,7 +320,8 @@ impl Gateway {
     }
 
     fn send(&mut self, to: SocketAddr, message: Message<'_>) {
-        send(&mut self.unsent, &mut self.counters, to, message);
+        let (unsent, counters) = (&mut self.unsent, &mut self.counters);
+        send(unsent, counters, to, message, PFlag::Rfc);
     }
 
     /// Tells the relay in use, with its newest grant.
@@ -349,7 +355,8 @@ impl Gateway {
         };
         write_report(mld, records, MAX_REPORT, |packet| {
             let message = Message::Update { mac, nonce, packet };
-            send(&mut self.unsent, &mut self.counters, relay, message);
+            let (unsent, counters) = (&mut self.unsent, &mut self.counters);
+            send(unsent, counters, relay, message, PFlag::Rfc);
         });
     }
 
@@ -383,12 +390,13 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Puts a message into the queue, and counts it.
+/// Puts a message into the queue, P of a Request at `p`, and counts it.
 fn send(
     unsent: &mut VecDeque<(SocketAddr, Vec<u8>)>,
     counters: &mut Counters,
     to: SocketAddr,
     message: Message<'_>,
+    p: PFlag,
 ) {
     if unsent.len() >= MAX_UNSENT {
         counters.unsent += 1;
@@ -402,6 +410,6 @@ fn send(
         Message::Advertisement { .. } | Message::Query { .. } | Message::Data { .. } => {}
     }
     let mut bytes = Vec::with_capacity(message.len());
-    message.encode(&mut bytes);
+    message.encode_with(p, &mut bytes);
     unsent.push_back((to, bytes));
 }

@@ -4,15 +4,24 @@ use std::time::{Duration, Instant};
 
 use super::entropy::Entropy;
 use super::types::Timing;
+use crate::PFlag;
 
 /// Nonces of so many repetitions are remembered: an answer may be slower than the wait for it.
 const REMEMBERED: usize = 8;
+
+/// One repetition.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    nonce: u32,
+    at: Instant,
+    p: PFlag,
+}
 
 /// A Relay Discovery or Request under way. Each repetition has a fresh nonce, and each wait for the
 /// answer is about twice as long as the one before.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
-    nonces: [Option<(u32, Instant)>; REMEMBERED],
+    nonces: [Option<Sent>; REMEMBERED],
     /// How often it was sent.
     pub(super) sent: u32,
     wait: Duration,
@@ -43,16 +52,28 @@ impl Question {
         nonce
     }
 
-    /// It is sent now, with this nonce.
+    /// Position of P in the next repetition of a Request for MLD: relays of some makes read one
+    /// of the two alone, so the positions take turns. The one that the relay is `known` to read
+    /// goes first, and once more, as the first may have been lost.
+    pub(super) fn p(&self, known: Option<PFlag>) -> PFlag {
+        let first = known.unwrap_or_default();
+        match self.sent.checked_sub(u32::from(known.is_some())) {
+            Some(turn) if turn % 2 == 1 => first.other(),
+            _ => first,
+        }
+    }
+
+    /// It is sent now, with this nonce, and P of a Request at `p`.
     pub(super) fn send(
         &mut self,
         nonce: u32,
+        p: PFlag,
         timing: &Timing,
         entropy: &mut Entropy,
         now: Instant,
     ) {
         if let Some(place) = self.nonces.get_mut(self.sent as usize % REMEMBERED) {
-            *place = Some((nonce, now));
+            *place = Some(Sent { nonce, at: now, p });
         }
         self.sent = self.sent.saturating_add(1);
         self.last = now;
@@ -67,8 +88,17 @@ impl Question {
 
     /// When the question with this nonce was sent, if it was.
     pub(super) fn sent_at(&self, nonce: u32) -> Option<Instant> {
+        self.sent_with(nonce).map(|sent| sent.at)
+    }
+
+    /// Position of P in the Request with this nonce.
+    pub(super) fn p_of(&self, nonce: u32) -> Option<PFlag> {
+        self.sent_with(nonce).map(|sent| sent.p)
+    }
+
+    fn sent_with(&self, nonce: u32) -> Option<&Sent> {
         let mut known = self.nonces.iter().flatten();
-        known.find(|(known, _)| *known == nonce).map(|(_, at)| *at)
+        known.find(|sent| sent.nonce == nonce)
     }
 }
 
@@ -86,7 +116,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..12 {
             let nonce = question.nonce(&mut entropy);
-            question.send(nonce, &timing, &mut entropy, now);
+            question.send(nonce, PFlag::Rfc, &timing, &mut entropy, now);
             nonces.push(nonce);
             waits.push(question.due - now);
             now = question.due;

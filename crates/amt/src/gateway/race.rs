@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::entropy::Entropy;
 use super::question::Question;
 use super::types::{Candidate, Dropped, Lost, Timing};
-use crate::Message;
+use crate::{Message, PFlag};
 
 /// One candidate that was asked.
 #[derive(Debug)]
@@ -87,13 +87,14 @@ impl Race {
         due.chain(begin).min()
     }
 
-    /// Sends what is due; gives the candidates that have failed.
+    /// Sends what is due; gives the candidates that have failed. `known` has where a relay reads P.
     pub(super) fn handle_timeout(
         &mut self,
         timing: &Timing,
         entropy: &mut Entropy,
         now: Instant,
-        mut send: impl FnMut(SocketAddr, Message<'_>),
+        known: impl Fn(SocketAddr) -> Option<PFlag>,
+        mut send: impl FnMut(SocketAddr, Message<'_>, PFlag),
     ) -> Vec<Candidate> {
         let mut failed = Vec::new();
         self.attempts.retain(|attempt| {
@@ -119,17 +120,19 @@ impl Race {
                 continue;
             }
             let nonce = attempt.question.nonce(entropy);
-            attempt.question.send(nonce, timing, entropy, now);
-            match attempt.relay {
-                None => send(attempt.candidate.addr, Message::Discovery { nonce }),
-                Some(relay) => send(
+            let p = attempt.question.p(attempt.relay.and_then(&known));
+            attempt.question.send(nonce, p, timing, entropy, now);
+            let (to, message) = match attempt.relay {
+                None => (attempt.candidate.addr, Message::Discovery { nonce }),
+                Some(relay) => (
                     relay,
                     Message::Request {
                         nonce,
                         mld: self.mld,
                     },
                 ),
-            }
+            };
+            send(to, message, p);
         }
         failed
     }

@@ -19,14 +19,39 @@ const UPDATE: u8 = 5;
 const DATA: u8 = 6;
 const TEARDOWN: u8 = 7;
 
-/// P of a Request as the RFC has it.
-const MLD: u8 = 0x01;
-/// P of a Request as Linux sends it.
-const MLD_LINUX: u8 = 0x80;
 /// L of a Query: the relay takes no new gateway.
 const LIMITED: u8 = 0x02;
 /// G of a Query: it ends with the address that the relay saw.
 const GATEWAY: u8 = 0x01;
+
+/// Position of P in a Request, the flag that asks for a query of MLD instead of IGMP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PFlag {
+    /// The lowest bit of its byte (section 5.1.3.4).
+    #[default]
+    Rfc,
+    /// The highest bit. Linux reads and sends P there; its relay drops a Request with any other
+    /// bit of that byte set.
+    Linux,
+}
+
+impl PFlag {
+    /// The other position.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            PFlag::Rfc => PFlag::Linux,
+            PFlag::Linux => PFlag::Rfc,
+        }
+    }
+
+    fn bit(self) -> u8 {
+        match self {
+            PFlag::Rfc => 0x01,
+            PFlag::Linux => 0x80,
+        }
+    }
+}
 
 /// A message, as a view of the payload of one UDP datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,7 +259,8 @@ impl<'a> Message<'a> {
             REQUEST => {
                 let fields = Fields::new("Request", payload, 8)?;
                 let [flags] = fields.get(1)?;
-                let (nonce, mld) = (fields.nonce(4)?, flags & (MLD | MLD_LINUX) != 0);
+                let p = PFlag::Rfc.bit() | PFlag::Linux.bit();
+                let (nonce, mld) = (fields.nonce(4)?, flags & p != 0);
                 Ok(Message::Request { nonce, mld })
             }
             QUERY => Self::parse_query(payload),
@@ -277,8 +303,13 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Appends the message to `out`: reserved bits are zero.
+    /// Appends the message to `out`: reserved bits are zero, P is where the RFC has it.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_with(PFlag::Rfc, out);
+    }
+
+    /// Appends the message to `out` as [`encode`](Self::encode) does, with P of a Request at `p`.
+    pub fn encode_with(&self, p: PFlag, out: &mut Vec<u8>) {
         out.reserve(self.len());
         match *self {
             Message::Discovery { nonce } => {
@@ -294,7 +325,7 @@ impl<'a> Message<'a> {
                 }
             }
             Message::Request { nonce, mld } => {
-                out.extend_from_slice(&[REQUEST, if mld { MLD } else { 0 }, 0, 0]);
+                out.extend_from_slice(&[REQUEST, if mld { p.bit() } else { 0 }, 0, 0]);
                 out.extend_from_slice(&nonce.to_be_bytes());
             }
             Message::Query {

@@ -29,6 +29,7 @@ fn linux() -> ModelRelay {
     ModelRelay {
         one_nonce: true,
         tells_address: false,
+        reads_p: ReadsP::Linux,
         ..ModelRelay::default()
     }
 }
@@ -101,6 +102,120 @@ fn what_was_told_while_the_relay_was_asked_is_told_again() {
     world.run(secs(2));
     assert_eq!(world.tunnel(A).len(), 4);
     assert!(world.relay(A).requests.len() > 6);
+}
+
+/// Subscribes to the IPv6 group alone, and waits for the relay's tunnel.
+fn by_mld_alone(relay: ModelRelay) -> World {
+    let mut world = World::new([(A, relay)]);
+    world.candidates([configured(A)]);
+    world.subscribe(v6());
+    world.run(secs(4));
+    assert_eq!(world.using(), Some(addr(A)));
+    assert_eq!(world.tunnel(A).len(), 1);
+    world
+}
+
+#[test]
+fn a_relay_that_reads_p_in_the_other_bit_is_asked_so() {
+    let mut world = by_mld_alone(linux());
+    assert_eq!(world.relay(A).mld_flags, [0x01, 0x80]);
+    let requests = &world.relay(A).requests;
+    let (first, second) = (requests[0].0, requests[1].0);
+    assert!(second - first < ms(700), "the usual repetition");
+    // It is remembered, also beyond the tunnel.
+    let id = world.gateway.subscribe(v6(), world.now).unwrap();
+    for _ in 0..2 {
+        world.gateway.unsubscribe(id, world.now);
+    }
+    world.run(secs(4));
+    assert_eq!(world.using(), None);
+    world.relay(A).mld_flags.clear();
+    world.subscribe(v6());
+    world.run(ms(100));
+    assert_eq!(world.tunnel(A).len(), 1);
+    world.run(secs(600));
+    assert!(world.relay(A).mld_flags.len() > 20);
+    assert!(world.relay(A).mld_flags.iter().all(|flags| *flags == 0x80));
+    assert_eq!(world.lost(), []);
+}
+
+#[test]
+fn a_relay_that_reads_p_where_the_rfc_has_it_is_found_behind_a_lost_request() {
+    let strict = || ModelRelay {
+        reads_p: ReadsP::Rfc,
+        ..ModelRelay::default()
+    };
+    let mut world = by_mld_alone(strict());
+    assert_eq!(world.relay(A).mld_flags, [0x01]);
+    world.run(secs(600));
+    assert!(world.relay(A).mld_flags.iter().all(|flags| *flags == 0x01));
+
+    let mut world = World::new([]);
+    world.candidates([configured(A)]);
+    world.subscribe(v6());
+    world.run(ms(300));
+    // The first one went nowhere, and the second is read as one for IGMP.
+    world.relays.insert(addr(A), strict());
+    world.run(secs(3));
+    assert_eq!(world.relay(A).mld_flags, [0x80, 0x01]);
+    assert_eq!(world.dropped, [Dropped::BadQuery]);
+    assert_eq!(world.tunnel(A).len(), 1);
+}
+
+/// One relay takes another's place at an address; whatever was learnt of that one is no obstacle.
+#[test]
+fn a_relay_of_another_make_at_the_same_address_is_served_by() {
+    for (before, after) in [(ReadsP::Linux, ReadsP::Rfc), (ReadsP::Rfc, ReadsP::Linux)] {
+        let mut world = by_mld_alone(ModelRelay {
+            reads_p: before,
+            ..linux()
+        });
+        world.relays.insert(
+            addr(A),
+            ModelRelay {
+                reads_p: after,
+                ..linux()
+            },
+        );
+        world.gateway.network_changed(world.now);
+        world.run(secs(5));
+        assert_eq!(world.tunnel(A).len(), 1, "{before:?}, then {after:?}");
+    }
+}
+
+#[test]
+fn ipv6_groups_come_through_a_relay_of_linux_beside_ipv4_groups() {
+    for apart in [0, 7] {
+        let mut world = connected(linux(), secs(apart));
+        world.run(secs(600));
+        assert_eq!(world.tunnel(A).len(), 2, "{apart} s apart");
+        assert_eq!(world.relay(A).forged, 0);
+        assert_eq!(world.lost(), []);
+        let told = world.events.iter();
+        let unanswered = |e: &&(_, Event)| matches!(e.1, Event::Unanswered { .. });
+        assert_eq!(told.filter(unanswered).count(), 0);
+        // Once it was not known, and then it was.
+        let flags = &world.relay(A).mld_flags;
+        let rfc = flags.iter().filter(|flags| **flags == 0x01).count();
+        assert_eq!((rfc, flags[0]), (1, 0x01));
+    }
+}
+
+#[test]
+fn a_discovered_relay_of_linux_brings_ipv6_groups() {
+    const ANYCAST: &str = "[2001:3::1]:2268";
+    const FOUND: &str = "[2001:db8::1]:2268";
+    let advertiser = ModelRelay {
+        advertises: Some(addr(FOUND).ip()),
+        ..linux()
+    };
+    let mut world = World::new([(ANYCAST, advertiser), (FOUND, linux())]);
+    world.candidates([anycast(ANYCAST)]);
+    world.subscribe(v6());
+    world.run(secs(2));
+    assert_eq!(world.using(), Some(addr(FOUND)));
+    assert_eq!(world.relay(FOUND).mld_flags, [0x01, 0x80]);
+    assert_eq!(world.tunnel(FOUND).len(), 1);
 }
 
 #[test]

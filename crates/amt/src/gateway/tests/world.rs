@@ -62,6 +62,28 @@ pub struct Heard {
 
 pub type Groups = BTreeMap<IpAddr, Heard>;
 
+/// The bits of a Request's flags that a relay reads as P.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadsP {
+    /// Ours.
+    Either,
+    /// The RFC's alone; others are reserved, and ignored.
+    Rfc,
+    /// Linux's alone; with others the Request is dropped.
+    Linux,
+}
+
+impl ReadsP {
+    /// Whether the query is to be one of MLD; `None` if the Request is dropped.
+    fn mld(self, flags: u8) -> Option<bool> {
+        match self {
+            ReadsP::Either => Some(flags & 0x81 != 0),
+            ReadsP::Rfc => Some(flags & 0x01 != 0),
+            ReadsP::Linux => (flags & 0x7f == 0).then_some(flags != 0),
+        }
+    }
+}
+
 /// A relay that does what the RFC says, and what a test wants it to do.
 pub struct ModelRelay {
     pub answers: bool,
@@ -69,6 +91,7 @@ pub struct ModelRelay {
     pub tells_address: bool,
     pub igmp: bool,
     pub mld: bool,
+    pub reads_p: ReadsP,
     pub query: GeneralQuery,
     pub advertises: Option<IpAddr>,
     /// It answers, and forwards nothing.
@@ -91,6 +114,8 @@ pub struct ModelRelay {
     pub teardowns: Vec<(Instant, SocketAddr)>,
     /// Requests: when, nonce, MLD.
     pub requests: Vec<(Instant, u32, bool)>,
+    /// The flags of those for MLD.
+    pub mld_flags: Vec<u8>,
     pub discoveries: Vec<Instant>,
     /// Messages with a MAC that is not one.
     pub forged: usize,
@@ -104,6 +129,7 @@ impl Default for ModelRelay {
             tells_address: true,
             igmp: true,
             mld: true,
+            reads_p: ReadsP::Either,
             query: GeneralQuery {
                 qrv: 2,
                 qqic: secs(20),
@@ -121,6 +147,7 @@ impl Default for ModelRelay {
             shortest_mld: None,
             teardowns: Vec::new(),
             requests: Vec::new(),
+            mld_flags: Vec::new(),
             discoveries: Vec::new(),
             forged: 0,
         }
@@ -148,6 +175,11 @@ impl ModelRelay {
             }
             Message::Request { nonce, mld } => {
                 self.requests.push((now, nonce, mld));
+                let flags = bytes[1];
+                if mld {
+                    self.mld_flags.push(flags);
+                }
+                let mld = self.reads_p.mld(flags)?;
                 self.last_nonce.insert(from, nonce);
                 let knows = if mld { self.mld } else { self.igmp };
                 if !self.answers || !knows {
