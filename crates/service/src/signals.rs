@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{debug, error, info};
 
-/// So soon after the first, a signal is the same wish once more: `timeout` sends its own to the
-/// program and then to the program's group.
-const SAME_WISH: Duration = Duration::from_secs(1);
+/// A further signal within this time of the first is a duplicate of it: `timeout` signals the program
+/// and, in the next system call, the program's group. Short enough that no person or service manager
+/// means it as a second signal.
+const DUPLICATE: Duration = Duration::from_millis(100);
 
 /// A signal that asks for the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,15 +65,15 @@ pub fn on_stop(manners: Manners, stop: impl FnOnce() + Send + 'static) -> io::Re
                 error!("{} again: ending at once", again.name());
                 std::process::exit((manners.at_once)(again));
             }
-            debug!("{} again, too soon to be another wish", again.name());
+            debug!(signal = again.name(), "duplicate signal ignored");
         }
     });
     Ok(())
 }
 
-/// Whether a further signal, so long after the first, is a wish of its own.
+/// Whether a further signal, so long after the first, is one of its own.
 fn is_meant(since_first: Duration) -> bool {
-    since_first >= SAME_WISH
+    since_first >= DUPLICATE
 }
 
 async fn next(terminate: &mut Signal, interrupt: &mut Signal) -> Stop {
@@ -88,8 +89,8 @@ mod tests {
 
     #[test]
     fn a_doubled_signal_is_one_and_a_later_one_is_told_by_the_exit_code() {
-        assert!(!is_meant(Duration::from_millis(999)));
-        assert!(is_meant(Duration::from_secs(1)));
+        assert!(!is_meant(Duration::from_millis(99)));
+        assert!(is_meant(Duration::from_millis(100)));
         assert_eq!(Stop::Terminate.exit_code(), 143);
         assert_eq!(Stop::Interrupt.exit_code(), 130);
     }

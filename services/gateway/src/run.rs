@@ -6,8 +6,8 @@ use amt_tokio::{Config, discovery};
 use anyhow::Context;
 use netio::RecvBatch;
 use sd_notify::NotifyState;
+use service::signals::{self, Manners, Stop};
 use service::systemd::{ready, tell};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -30,11 +30,7 @@ const DEBUG_STATUS: Duration = Duration::from_secs(10);
 /// # Errors
 /// A flow cannot be one, or the interface cannot send; the text says what to do.
 pub async fn run(options: &Options) -> anyhow::Result<()> {
-    let mut ends = [SignalKind::terminate(), SignalKind::interrupt()]
-        .into_iter()
-        .map(signal)
-        .collect::<Result<Vec<_>, _>>()
-        .context("cannot wait for signals")?;
+    let stop = stop_on_signals()?;
     let config = Config {
         relays: options.relay.clone(),
         dns: options.dns.then(discovery::Config::default),
@@ -53,9 +49,6 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
     let period = options.status.map_or(DEBUG_STATUS, Duration::from_secs);
     let mut tick = tokio::time::interval_at(Instant::now() + period, period);
     let mut batch = RecvBatch::new();
-    let [terminated, interrupted] = ends.as_mut_slice() else {
-        anyhow::bail!("cannot wait for signals");
-    };
     loop {
         tokio::select! {
             () = tunnels.ready() => {
@@ -76,8 +69,7 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
                     None => debug!("{line}"),
                 }
             }
-            _ = terminated.recv() => break,
-            _ = interrupted.recv() => break,
+            () = stop.cancelled() => break,
         }
     }
     tell(&[NotifyState::Stopping]).await;
@@ -88,6 +80,18 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
     tunnels.stop().await;
     info!("ended; {last}");
     Ok(())
+}
+
+/// Cancelled from the first SIGTERM or SIGINT on.
+fn stop_on_signals() -> anyhow::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
+    let manners = Manners {
+        first: "leaving the groups, then stopping",
+        at_once: Stop::exit_code,
+    };
+    signals::on_stop(manners, move || stopping.cancel()).context("cannot wait for signals")?;
+    Ok(stop)
 }
 
 /// The pages over HTTP.

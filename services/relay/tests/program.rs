@@ -1,9 +1,14 @@
 //! The program from outside: settings, status, signals.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+#![expect(clippy::disallowed_methods, reason = "these tests are plain threads")]
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use amt::Message;
+use amt::report::{Record, RecordKind, write_report};
 
 /// Nothing takes so long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -24,23 +29,50 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
     (status.code().unwrap(), text(stdout), text(stderr))
 }
 
-/// A relay that is stopped in the end.
-struct Running(Child, String);
+/// A relay that is stopped in the end, where it answers HTTP, and where gateways reach it.
+struct Running(Child, String, SocketAddr);
 
 impl Running {
-    fn start() -> Self {
+    fn start(more: &[&str]) -> Self {
         let arguments = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-        let mut child = relay(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = relay(&[&arguments, more].concat());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut gateways = None;
         let http = loop {
             let line = lines.next().expect("it says where it answers").unwrap();
+            if let Some((_, rest)) = line.split_once("reach this relay at ") {
+                let (address, _) = rest.split_once(';').unwrap();
+                gateways = Some(address.parse().unwrap());
+            }
             if let Some((_, rest)) = line.split_once("http://") {
                 break rest.trim_end_matches('/').to_owned();
             }
         };
         // It must not stop because nobody reads.
         std::thread::spawn(move || lines.for_each(drop));
-        Self(child, http)
+        Self(
+            child,
+            http,
+            gateways.expect("it says where gateways reach it"),
+        )
+    }
+
+    fn terminate(&self) {
+        let pid = self.0.id().to_string();
+        let killed = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        assert!(killed.success());
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it does not stop");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -103,7 +135,7 @@ fn it_tells_how_it_is_and_stops_when_told() {
     let (code, _, err) = run(&["health", "--http", "x"]);
     assert_eq!(code, 1);
     assert!(err.contains("--http: \"x\" is no address"), "{err}");
-    let mut running = Running::start();
+    let mut running = Running::start(&[]);
     let (code, out, err) = run(&["status", "--http", &running.1]);
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("0 of 10000 gateways, 0 groups"), "{out}");
@@ -125,16 +157,60 @@ fn it_tells_how_it_is_and_stops_when_told() {
     let (code, _, err) = run(&["health", "--at", "localhost"]);
     assert_eq!(code, 2, "{err}");
     assert!(err.contains("feeds.example.org:8080"), "{err}");
-    let pid = running.0.id().to_string();
-    let killed = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
-    assert!(killed.success());
-    let begun = Instant::now();
-    let status = loop {
-        if let Some(status) = running.0.try_wait().unwrap() {
-            break status;
-        }
-        assert!(begun.elapsed() < PATIENCE, "it does not stop");
-        std::thread::yield_now();
+    running.terminate();
+    assert!(running.end().success());
+}
+
+/// Makes a tunnel; the socket is its gateway's end.
+fn tunnel(relay: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(relay).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let send = |message: Message<'_>| {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        socket.send(&bytes).unwrap();
     };
-    assert!(status.success());
+    send(Message::Request {
+        nonce: 1,
+        mld: false,
+    });
+    let mut buffer = [0; 2048];
+    let len = socket.recv(&mut buffer).unwrap();
+    let Ok(Message::Query { mac, nonce, .. }) = Message::parse(&buffer[..len]) else {
+        panic!("not a Query");
+    };
+    let record = Record {
+        kind: RecordKind::ToEx,
+        group: "239.1.1.1".parse().unwrap(),
+        sources: Vec::new(),
+    };
+    write_report(false, &[record], 1280, |packet| {
+        send(Message::Update { mac, nonce, packet });
+    });
+    socket
+}
+
+#[test]
+fn a_second_signal_a_third_of_a_second_later_ends_it_while_it_drains() {
+    let mut running = Running::start(&["--drain-time", "600s"]);
+    let gateway = tunnel(running.2);
+    let until = |what: &str, done: fn(&serde_json::Value) -> bool| {
+        let begun = Instant::now();
+        loop {
+            let (_, out, _) = run(&["status", "--json", "--http", &running.1]);
+            if done(&serde_json::from_str(&out).unwrap()) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{what}: {out}");
+        }
+    };
+    until("a tunnel", |status| status["gateways"]["count"] == 1);
+    running.terminate();
+    until("the signal", |status| status["draining"] == true);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(running.0.try_wait().unwrap().is_none(), "it serves on");
+    running.terminate();
+    assert_eq!(running.end().code(), Some(1));
+    drop(gateway);
 }

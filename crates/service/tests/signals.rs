@@ -1,0 +1,71 @@
+//! Signals, to a process of its own: this test program once more.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![expect(clippy::disallowed_methods, reason = "these tests are plain threads")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use service::signals::{Manners, Stop, on_stop};
+
+/// Nothing that has to happen takes so long.
+const TIME: Duration = Duration::from_secs(60);
+
+/// Set in the child.
+const CHILD: &str = "SIGNALS_TEST_CHILD";
+
+/// A program that takes for ever to stop in good order; it says when it is ready and when it stops.
+async fn stop_for_ever() {
+    let manners = Manners {
+        first: "stopping",
+        at_once: Stop::exit_code,
+    };
+    on_stop(manners, || println!("stopping")).unwrap();
+    println!("ready");
+    tokio::time::sleep(10 * TIME).await;
+}
+
+fn signal(child: &Child, name: &str) {
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args([name, &pid]).status().unwrap();
+    assert!(sent.success());
+}
+
+#[test]
+fn a_second_signal_after_a_third_of_a_second_ends_it_at_once() {
+    if std::env::var_os(CHILD).is_some() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        return runtime.block_on(stop_for_ever());
+    }
+    for (first, second, code) in [("-TERM", "-TERM", 143), ("-TERM", "-INT", 130)] {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture"])
+            .arg("a_second_signal_after_a_third_of_a_second_ends_it_at_once")
+            .env(CHILD, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut wait_for = |what: &str| {
+            let found = lines.any(|line| line.unwrap().ends_with(what));
+            assert!(found, "it ended before it said {what:?}");
+        };
+        wait_for("ready");
+        signal(&child, first);
+        wait_for("stopping");
+        std::thread::sleep(Duration::from_millis(300));
+        signal(&child, second);
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if begun.elapsed() > TIME {
+                child.kill().unwrap();
+                panic!("{first}, then {second}: it does not end");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert_eq!(status.code(), Some(code), "{first}, then {second}");
+    }
+}
