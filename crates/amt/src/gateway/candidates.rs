@@ -20,6 +20,16 @@ pub(super) struct Known {
     pub(super) failed: Option<Lost>,
     /// When it was left because it brought nothing, unless it has brought something since.
     silent: Option<Instant>,
+    /// When it stopped answering while it was in use, unless it has answered since.
+    missed: Option<Instant>,
+}
+
+impl Known {
+    /// Whether it is likely to be back soon: programs that end are mostly started again.
+    fn is_missed(&self, timing: &Timing, now: Instant) -> bool {
+        let until = self.missed.map(|since| since + timing.probe_for);
+        until.is_some_and(|until| now < until)
+    }
 }
 
 /// All candidates, in the order of preference.
@@ -44,6 +54,7 @@ impl Candidates {
                 failures: 0,
                 failed: None,
                 silent: None,
+                missed: None,
             };
             new.push(Known {
                 candidate,
@@ -90,7 +101,7 @@ impl Candidates {
     /// It answers; what it is worth shows when it brings packets.
     pub(super) fn answers(&mut self, addr: SocketAddr) {
         if let Some(known) = self.find(addr) {
-            (known.held, known.failed) = (None, None);
+            (known.held, known.failed, known.missed) = (None, None, None);
         }
     }
 
@@ -100,6 +111,41 @@ impl Candidates {
             (known.held, known.failures, known.failed) = (None, 0, None);
             known.silent = None;
         }
+    }
+
+    /// It was the relay in use, and does not answer any more: for a while it is probed instead of
+    /// held down.
+    pub(super) fn missed(
+        &mut self,
+        addr: SocketAddr,
+        why: Lost,
+        timing: &Timing,
+        entropy: &mut Entropy,
+        now: Instant,
+    ) {
+        if let Some(known) = self.find(addr) {
+            known.missed = Some(now);
+        }
+        self.failed(addr, why, timing, entropy, now);
+    }
+
+    /// Whether it is probed now.
+    pub(super) fn is_missed(&self, addr: SocketAddr, timing: &Timing, now: Instant) -> bool {
+        let known = self.0.iter().find(|k| k.candidate.addr == addr);
+        known.is_some_and(|known| known.is_missed(timing, now))
+    }
+
+    /// When the next one that is missed is probed again.
+    pub(super) fn next_probe(&self) -> Option<Instant> {
+        let missed = self.0.iter().filter(|k| k.missed.is_some());
+        missed.filter_map(|k| k.held).min()
+    }
+
+    /// Those that are missed and due for a probe, which are held no longer.
+    pub(super) fn probes(&mut self, now: Instant) -> Vec<Candidate> {
+        let missed = self.0.iter_mut().filter(|k| k.missed.is_some());
+        let due = missed.filter_map(|k| k.held.take_if(|at| *at <= now).map(|_| k.candidate));
+        due.collect()
     }
 
     pub(super) fn failed(
@@ -113,6 +159,19 @@ impl Candidates {
         let Some(known) = self.find(addr) else {
             return;
         };
+        let unanswered = matches!(why, Lost::Timeout | Lost::Unreachable);
+        if unanswered && known.is_missed(timing, now) {
+            known.failed = Some(why);
+            // The last Request has waited for its answer already; one that could not even be sent
+            // has not.
+            let pause = match why {
+                Lost::Timeout => entropy.around(timing.probe, 0.0, 0.25),
+                _ => entropy.around(timing.probe, 0.75, 1.25),
+            };
+            known.held = Some(now + pause);
+            return;
+        }
+        known.missed = None;
         let doublings = known.failures.min(MOST_DOUBLINGS);
         let hold = timing.hold_down.saturating_mul(1 << doublings);
         let hold = entropy.around(hold.min(timing.longest_hold_down), 0.75, 1.0);

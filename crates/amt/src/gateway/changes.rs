@@ -111,7 +111,9 @@ impl Gateway {
             return;
         }
         self.retry = None;
-        self.told_none = false;
+        // Probes of a relay that is missed are one search, until another candidate is asked.
+        let missed = |c: &Candidate| self.candidates.is_missed(c.addr, &self.timing, now);
+        self.told_none &= ready.iter().all(missed);
         let mld = !self.membership.wants(false);
         self.race = Some(Race::new(mld, why, ready, now));
     }
@@ -139,6 +141,17 @@ impl Gateway {
         }
     }
 
+    /// Asks a relay that is missed beside the candidates of a race.
+    pub(super) fn probe_missed(&mut self, now: Instant) {
+        if self.current.is_none()
+            && let Some(race) = &mut self.race
+        {
+            for candidate in self.candidates.probes(now) {
+                race.probe(candidate, now);
+            }
+        }
+    }
+
     pub(super) fn drive_race(&mut self, now: Instant) {
         let Some(race) = &mut self.race else {
             return;
@@ -149,6 +162,7 @@ impl Gateway {
             &mut self.entropy,
             now,
             |relay| self.p_flags.get(relay),
+            |addr| self.candidates.is_missed(addr, &self.timing, now),
             |to, message, p| send(unsent, counters, to, message, p),
         );
         for candidate in failed {
@@ -209,8 +223,11 @@ impl Gateway {
 
     pub(super) fn lose(&mut self, association: &Association, why: Lost, now: Instant) {
         let addr = association.candidate.addr;
-        self.candidates
-            .failed(addr, why, &self.timing, &mut self.entropy, now);
+        let (timing, entropy) = (&self.timing, &mut self.entropy);
+        match why {
+            Lost::Timeout => self.candidates.missed(addr, why, timing, entropy, now),
+            _ => self.candidates.failed(addr, why, timing, entropy, now),
+        }
         let relay = association.relay;
         self.tell(Event::Lost { relay, why });
     }

@@ -5,7 +5,8 @@
 //! datagram. Groups of both address families may be subscribed, through relays of either.
 //!
 //! - Candidates are asked one after the other without waiting for answers for long; the first that
-//!   answers with a valid query becomes the relay. Those that fail are held down.
+//!   answers with a valid query becomes the relay. Those that fail are held down; the relay that
+//!   was in use and stopped answering is probed about once a second for a while.
 //! - For IPv4 and IPv6 groups there is a separate cycle of Request, Query and Update (IGMPv3,
 //!   MLDv2) with that relay; it runs as often as the relay's query says.
 //! - What changes is told at once, and again as the relay's robustness says.
@@ -233,7 +234,9 @@ impl Gateway {
         let race = self.race.as_ref().and_then(Race::poll_timeout);
         let current = self.current.as_ref().and_then(Association::poll_timeout);
         let retiring = self.retiring.as_ref().map(|r| r.until);
-        [race, current, retiring, self.retry]
+        let probes = self.race.is_some() && self.current.is_none();
+        let probe = self.candidates.next_probe().filter(|_| probes);
+        [race, current, retiring, self.retry, probe]
             .into_iter()
             .flatten()
             .min()
@@ -245,6 +248,7 @@ impl Gateway {
             self.end_overlap(now);
         }
         self.drive_current(now);
+        self.probe_missed(now);
         self.drive_race(now);
         if self.retry.is_some_and(|at| at <= now) {
             self.retry = None;

@@ -62,6 +62,14 @@ impl Race {
         }
     }
 
+    /// A relay that is missed is asked before the candidates that wait.
+    pub(super) fn probe(&mut self, candidate: Candidate, now: Instant) {
+        if !self.has(candidate.addr) {
+            self.waiting.push_front(candidate);
+            self.next = now;
+        }
+    }
+
     /// Candidates that are not known any more are not begun with.
     pub(super) fn keep(&mut self, known: impl Fn(SocketAddr) -> bool) {
         self.waiting.retain(|candidate| known(candidate.addr));
@@ -87,13 +95,15 @@ impl Race {
         due.chain(begin).min()
     }
 
-    /// Sends what is due; gives the candidates that have failed. `known` has where a relay reads P.
+    /// Sends what is due; gives the candidates that have failed. `known` has where a relay reads P,
+    /// and `missed` which candidates are probed.
     pub(super) fn handle_timeout(
         &mut self,
         timing: &Timing,
         entropy: &mut Entropy,
         now: Instant,
         known: impl Fn(SocketAddr) -> Option<PFlag>,
+        missed: impl Fn(SocketAddr) -> bool,
         mut send: impl FnMut(SocketAddr, Message<'_>, PFlag),
     ) -> Vec<Candidate> {
         let mut failed = Vec::new();
@@ -122,6 +132,10 @@ impl Race {
             let nonce = attempt.question.nonce(entropy);
             let p = attempt.question.p(attempt.relay.and_then(&known));
             attempt.question.send(nonce, p, timing, entropy, now);
+            if missed(attempt.candidate.addr) {
+                let probe = entropy.around(timing.probe, 0.75, 1.25);
+                attempt.question.hurry(probe, now);
+            }
             let (to, message) = match attempt.relay {
                 None => (attempt.candidate.addr, Message::Discovery { nonce }),
                 Some(relay) => (

@@ -31,6 +31,10 @@ pub struct Timing {
     pub hold_down: Duration,
     /// Longest hold-down.
     pub longest_hold_down: Duration,
+    /// Pause between two Requests to a relay that was in use and stopped answering, about.
+    pub probe: Duration,
+    /// How long such a relay is probed; then it is held down like others.
+    pub probe_for: Duration,
     /// Longest pause between two queries, whatever the relay's interval: address translators
     /// forget a mapping that nothing is sent over.
     pub longest_query_interval: Duration,
@@ -56,6 +60,8 @@ impl Default for Timing {
             attempts: 4,
             hold_down: Duration::from_secs(5),
             longest_hold_down: Duration::from_secs(60),
+            probe: Duration::from_secs(1),
+            probe_for: Duration::from_secs(30),
             longest_query_interval: Duration::from_secs(60),
             overlap: Duration::from_secs(1),
             longest_overlap: Duration::from_secs(10),

@@ -8,7 +8,7 @@ use amt_tokio::Prober;
 use flexicast::control::RelayHint;
 use flexicast_tokio::source::SourceHandle;
 use serde::Serialize;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -17,6 +17,11 @@ use crate::config::Relay;
 
 /// Between two questions.
 const EVERY: Duration = Duration::from_secs(5);
+/// The same for a relay that was lost a moment ago: most are started again, and their receivers
+/// cannot come back before they hear of it.
+const EVERY_WHEN_LOST: Duration = Duration::from_secs(1);
+/// So long a relay counts as lost a moment ago.
+const LOST_FOR: Duration = Duration::from_secs(30);
 /// An answer has to come within this time; until then the question is repeated.
 const WITHIN: Duration = Duration::from_secs(2);
 /// Questions in a row without an answer after which a relay that lived is taken for dead.
@@ -48,6 +53,10 @@ struct Watched {
     prober: Option<Prober>,
     /// It asks by MLD.
     mld: bool,
+    /// When it stopped to be healthy, while it is not.
+    lost: Option<Instant>,
+    /// When it is asked next.
+    due: Instant,
 }
 
 impl Watched {
@@ -64,11 +73,13 @@ impl Watched {
             misses: 0,
             prober: None,
             mld: false,
+            lost: None,
+            due: Instant::now(),
         }
     }
 
-    /// Takes the answer to a question. Returns whether what receivers are told changes.
-    fn answered(&mut self, answer: Result<Duration, String>, now_ms: u64) -> bool {
+    /// Takes the answer to a question, and says when the next one is due. Returns whether what receivers are told changes.
+    fn answered(&mut self, answer: Result<Duration, String>, now_ms: u64, now: Instant) -> bool {
         let view = &mut self.view;
         let first = view.since_ms.is_none();
         let healthy = match answer {
@@ -101,7 +112,14 @@ impl Watched {
                 ),
             }
         }
+        self.lost = match (healthy, view.healthy) {
+            (true, _) => None,
+            (false, true) => Some(now),
+            (false, false) => self.lost,
+        };
         view.healthy = healthy;
+        let is_lost = self.lost.is_some_and(|since| now < since + LOST_FOR);
+        self.due = now + if is_lost { EVERY_WHEN_LOST } else { EVERY };
         changed
     }
 }
@@ -154,13 +172,15 @@ pub(super) async fn watch(
     let show = |all: &[Watched]| board.set_relays(all.iter().map(|w| w.view.clone()).collect());
     show(&all);
     let watching = async {
-        let mut ticks = interval(EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
+            let next = all.iter().map(|watched| watched.due).min();
+            sleep_until(next.unwrap_or_else(|| Instant::now() + EVERY)).await;
             let mld = by_mld(&handle).await;
             let mut asked = tokio::task::JoinSet::new();
-            for (at, watched) in all.iter_mut().enumerate() {
+            let now = Instant::now();
+            for (at, watched) in all.iter_mut().enumerate().filter(|(_, one)| one.due <= now) {
+                // Should the answer get lost with its task, it is asked again all the same.
+                watched.due = now + EVERY;
                 let fresh = || Prober::new(watched.relay.asked.clone(), mld);
                 let asks_so = std::mem::replace(&mut watched.mld, mld) == mld;
                 let kept = watched.prober.take().filter(|_| asks_so);
@@ -173,7 +193,7 @@ pub(super) async fn watch(
                     && let Some(watched) = all.get_mut(at)
                 {
                     watched.prober = Some(prober);
-                    changed |= watched.answered(answer, now_ms());
+                    changed |= watched.answered(answer, now_ms(), Instant::now());
                 }
             }
             show(&all);
@@ -206,6 +226,13 @@ mod tests {
         })
     }
 
+    impl Watched {
+        /// [`Watched::answered`] where the time of the next question does not matter.
+        fn answers(&mut self, answer: Result<Duration, String>, now_ms: u64) -> bool {
+            self.answered(answer, now_ms, Instant::now())
+        }
+    }
+
     const GOOD: Result<Duration, String> = Ok(Duration::from_millis(2));
 
     fn bad() -> Result<Duration, String> {
@@ -216,12 +243,12 @@ mod tests {
     fn only_relays_that_answer_are_told() {
         let mut all = [watched("a.example"), watched("b.example")];
         assert_eq!(hints(&all), [], "nobody is told before an answer is there");
-        assert!(!all[0].answered(bad(), 1));
+        assert!(!all[0].answers(bad(), 1));
         assert_eq!(all[0].view.since_ms, Some(1));
-        assert!(all[1].answered(GOOD, 2));
+        assert!(all[1].answers(GOOD, 2));
         let told: Vec<_> = hints(&all).iter().map(ToString::to_string).collect();
         assert_eq!(told, ["b.example:2268"]);
-        assert!(all[0].answered(GOOD, 3), "one answer is enough");
+        assert!(all[0].answers(GOOD, 3), "one answer is enough");
         assert_eq!(hints(&all).len(), 2);
         assert_eq!(
             (all[0].view.since_ms, all[0].view.answer_ms),
@@ -249,17 +276,41 @@ mod tests {
     #[test]
     fn one_lost_answer_is_no_death() {
         let mut one = watched("a.example");
-        assert!(one.answered(GOOD, 1));
+        assert!(one.answers(GOOD, 1));
         for _ in 0..5 {
-            assert!(!one.answered(bad(), 2), "it still counts as living");
+            assert!(!one.answers(bad(), 2), "it still counts as living");
             assert!(one.view.healthy && one.view.error.is_none());
-            assert!(!one.answered(GOOD, 3));
+            assert!(!one.answers(GOOD, 3));
         }
-        assert!(!one.answered(bad(), 4));
-        assert!(one.answered(bad(), 5), "two in a row");
+        assert!(!one.answers(bad(), 4));
+        assert!(one.answers(bad(), 5), "two in a row");
         assert_eq!((one.view.healthy, one.view.since_ms), (false, Some(5)));
         assert_eq!(one.view.error.as_deref(), Some("no answer"));
-        assert!(!one.answered(bad(), 6), "that is no news");
-        assert!(one.answered(GOOD, 7));
+        assert!(!one.answers(bad(), 6), "that is no news");
+        assert!(one.answers(GOOD, 7));
+    }
+
+    /// Receivers do not come back to a relay before they are told of it.
+    #[test]
+    fn a_relay_that_was_lost_is_asked_each_second_for_a_while() {
+        let mut one = watched("a.example");
+        let mut now = Instant::now();
+        let mut pauses = |one: &mut Watched, answer: fn() -> Result<Duration, String>, times| {
+            let mut all = Vec::new();
+            for _ in 0..times {
+                one.answered(answer(), 1, now);
+                all.push((one.due - now).as_secs());
+                now = one.due;
+            }
+            all
+        };
+        assert_eq!(pauses(&mut one, bad, 3), [5; 3], "it was never there");
+        assert_eq!(pauses(&mut one, || GOOD, 3), [5; 3]);
+        assert_eq!(pauses(&mut one, bad, 1), [5], "one answer may get lost");
+        let lost = pauses(&mut one, bad, 40);
+        assert_eq!(lost, [[1; 30].as_slice(), &[5; 10]].concat());
+        assert_eq!(pauses(&mut one, || GOOD, 2), [5; 2]);
+        pauses(&mut one, bad, 1);
+        assert_eq!(pauses(&mut one, bad, 2), [1; 2], "lost again");
     }
 }

@@ -1,5 +1,7 @@
 //! Relays that end, fill up or come back, and addresses that change.
 
+use std::time::Duration;
+
 use super::world::*;
 use crate::gateway::*;
 
@@ -78,6 +80,100 @@ fn without_another_relay_the_loss_is_told_and_the_return_found() {
     world.run(secs(20));
     assert_eq!(world.using(), Some(addr(A)));
     assert_eq!(world.tunnel(A).len(), 1);
+}
+
+/// A gateway at a relay, which is killed; the application misses packets once a second. `others`
+/// are candidates that never answer.
+fn bereft(seed: u8, others: &[&'static str]) -> World {
+    let mut world = World::seeded(seed, [(A, ModelRelay::default())]);
+    world.candidates([configured(A)]);
+    world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
+    world.run(secs(5));
+    assert_eq!(world.using(), Some(addr(A)));
+    let all = std::iter::once(&A).chain(others);
+    world.candidates(all.map(|at| configured(at)));
+    world.events.clear();
+    let relay = world.relay(A);
+    relay.answers = false;
+    relay.tunnels.clear();
+    relay.requests.clear();
+    world
+}
+
+/// Lets a second pass at most, until the relay has a tunnel.
+fn second(world: &mut World) -> bool {
+    world.gateway.suspect(world.now);
+    (0..100).any(|_| {
+        world.run(ms(10));
+        world.using().is_some() && !world.tunnel(A).is_empty()
+    })
+}
+
+/// How long it takes until a relay that was killed and is back serves the gateway again.
+fn until_it_serves_again(world: &mut World, away: Duration) -> Duration {
+    let end = world.now + away;
+    while world.now + secs(1) <= end {
+        assert!(!second(world), "nobody answers");
+    }
+    world.run(end - world.now);
+    world.relay(A).answers = true;
+    let back = world.now;
+    while !second(world) {
+        assert!(world.now - back < secs(120));
+    }
+    world.now - back
+}
+
+#[test]
+fn a_relay_that_was_killed_and_is_back_serves_again_within_three_seconds() {
+    let mut longest = Duration::ZERO;
+    for seed in 1..=20 {
+        for away in [700, 1900, 3300, 4700, 6100, 9500, 14_900, 21_300, 29_000] {
+            for others in [&[][..], &[B, "198.51.100.3:2268", "[2001:db8::9]:2268"]] {
+                let away = ms(away + 37 * u64::from(seed));
+                let mut world = bereft(seed, others);
+                let took = until_it_serves_again(&mut world, away);
+                assert!(took <= secs(3), "{took:?} after {away:?}, seed {seed}");
+                longest = longest.max(took);
+                // What it costs the relay: about a Request each second.
+                let requests = world.relay(A).requests.len() as u64;
+                let most = 8 + 2 * (away + took).as_secs();
+                assert!(requests <= most, "{requests} Requests in {away:?}");
+            }
+        }
+    }
+    println!("{longest:?} at the longest");
+}
+
+#[test]
+fn gateways_do_not_come_back_all_at_once() {
+    let mut took: Vec<_> = (1..=200)
+        .map(|seed| until_it_serves_again(&mut bereft(seed, &[]), secs(10)))
+        .collect();
+    took.sort();
+    let busiest = took.windows(51).map(|some| some[50] - some[0]).min();
+    assert!(busiest >= Some(ms(100)), "{busiest:?} for a quarter of all");
+    assert!(took[199] <= ms(1500), "{:?}", took[199]);
+}
+
+#[test]
+fn a_relay_that_stays_away_is_asked_ever_more_rarely_and_told_of_now_and_then() {
+    let mut world = bereft(3, &[]);
+    for _ in 0..35 {
+        second(&mut world);
+    }
+    let first = world.relay(A).requests.len();
+    let told = world.events.len();
+    assert!((25..=50).contains(&first), "{first} Requests in 35 s");
+    assert_eq!(told, 2, "lost, and no other: {:?}", world.events);
+    for _ in 0..1800 {
+        second(&mut world);
+    }
+    let more = world.relay(A).requests.len() - first;
+    assert!(
+        (60..=200).contains(&more),
+        "{more} Requests in half an hour"
+    );
 }
 
 #[test]

@@ -61,6 +61,11 @@ fn in_the_end_everything_that_is_wanted_comes() {
             let relay = ModelRelay {
                 one_nonce,
                 tells_address: !one_nonce,
+                reads_p: match seed % 3 {
+                    0 => ReadsP::Linux,
+                    1 => ReadsP::Rfc,
+                    _ => ReadsP::Either,
+                },
                 ..ModelRelay::default()
             };
             (at, relay)
