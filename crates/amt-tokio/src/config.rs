@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use amt::gateway::Timing;
 
 use crate::discovery;
+use crate::memory::Memory;
 use crate::name::RelayName;
 
 /// What a gateway is told at the start.
@@ -19,6 +20,11 @@ pub struct Config {
     pub dns: Option<discovery::Config>,
     /// Whether any relay near here may be asked for, when all others fail (RFC 7450, section 7.1).
     pub anycast: bool,
+    /// Local UDP port to use where it is free, in place of one that the kernel chooses; of several
+    /// gateways, the first gets it.
+    pub port: Option<u16>,
+    /// Where the gateway keeps what its next run needs.
+    pub memory: Option<Memory>,
     /// The durations that it goes by. Names are looked up again after the pauses that failed relays
     /// have, which double up to 5 minutes.
     pub timing: Timing,
@@ -33,6 +39,8 @@ impl Default for Config {
             relays: Vec::new(),
             dns: Some(discovery::Config::default()),
             anycast: false,
+            port: None,
+            memory: None,
             timing: Timing::default(),
             sabotage: Sabotage::default(),
         }

@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 
 use amt::gateway::{
     Candidate, CandidateStatus, Counters, Event, Gateway as Core, Input, RelayStatus,
-    SubscribeError, Subscription, SubscriptionId,
+    SubscribeError, Subscription, SubscriptionId, TunnelProof,
 };
 use netio::RecvBatch;
 use rand::RngExt;
-use tracing::trace;
+use tracing::{debug, trace};
 
 use crate::alarm::Alarm;
 use crate::config::{Config, Hint, Sabotage};
 use crate::finder::{Finder, Lookup, NameStatus};
+use crate::memory::Memory;
 use crate::sockets::{Sent, Sockets};
 
 /// A stop waits so long for room in the kernel's buffers.
@@ -117,6 +118,9 @@ pub struct Gateway {
     news: bool,
     /// When a socket that failed while sending is replaced, and the relay told.
     reopen: Option<Instant>,
+    /// For the next run, and what it holds.
+    pub(crate) memory: Option<Memory>,
+    kept: ([Option<u16>; 2], Option<TunnelProof>),
     sabotage: Sabotage,
 }
 
@@ -131,6 +135,12 @@ impl Gateway {
                 "an AMT gateway must be started inside a tokio runtime",
             ));
         }
+        let remembered = config.memory.as_ref().map(Memory::ports);
+        let preferred = remembered.unwrap_or_default().map(|remembered| {
+            let mut ports: Vec<u16> = config.port.into_iter().chain(remembered).collect();
+            ports.dedup();
+            ports
+        });
         Ok(Self {
             core: Core::new(config.timing, rand::rng().random()),
             finder: Finder::new(
@@ -140,7 +150,7 @@ impl Gateway {
                 config.timing.hold_down,
                 rand::rng().random(),
             ),
-            sockets: Sockets::default(),
+            sockets: Sockets::new(preferred),
             alarm: Alarm::default(),
             unsent: None,
             events: VecDeque::new(),
@@ -150,6 +160,8 @@ impl Gateway {
             none_yet: false,
             news: false,
             reopen: None,
+            memory: config.memory,
+            kept: Default::default(),
             sabotage: config.sabotage,
         })
     }
@@ -165,6 +177,7 @@ impl Gateway {
         let now = Instant::now();
         if !self.begun {
             self.begun = true;
+            self.recall();
             self.finder.look_up(false);
             self.core.set_candidates(self.finder.candidates(), now);
         }
@@ -349,7 +362,8 @@ impl Gateway {
         self.core.counters()
     }
 
-    /// Leaves all groups and the relay; waits a quarter of a second at most.
+    /// Leaves all groups and the relay; waits a quarter of a second at most, and as long for the
+    /// disk.
     pub async fn stop(mut self) {
         let end = tokio::time::Instant::now() + STOP_WITHIN;
         self.core.stop();
@@ -357,9 +371,45 @@ impl Gateway {
         while let Some((to, _)) = self.unsent {
             let room = self.sockets.writable(to);
             if tokio::time::timeout_at(end, room).await.is_err() {
-                return;
+                break;
             }
             self.flush(Instant::now());
+        }
+        self.keep(Instant::now());
+        if let Some(memory) = &self.memory {
+            // A disk that does not answer keeps what it has.
+            let _ = tokio::time::timeout(STOP_WITHIN, memory.written()).await;
+        }
+    }
+
+    /// Goes on with the tunnel that the run before has left, or takes it down where its local port
+    /// is not free.
+    fn recall(&mut self) {
+        let Some(memory) = &self.memory else {
+            return;
+        };
+        let Some(tunnel) = memory.tunnel() else {
+            return;
+        };
+        let [v4, v6] = memory.ports();
+        let before = if tunnel.relay.is_ipv4() { v4 } else { v6 };
+        match self.sockets.open(tunnel.relay) {
+            Ok(port) if Some(port) == before => self.core.resume(tunnel),
+            Ok(_) => self.core.take_down(tunnel),
+            // Without a socket there is nothing that the relay could hear.
+            Err(error) => debug!(%error, relay = %tunnel.relay, "no socket for an AMT relay"),
+        }
+    }
+
+    /// Notes what the next run needs.
+    fn keep(&mut self, now: Instant) {
+        let Some(memory) = &mut self.memory else {
+            return;
+        };
+        let standing = (self.sockets.ports(), self.core.tunnel());
+        if self.begun && self.kept != standing {
+            self.kept = standing;
+            memory.keep(standing.0, standing.1, now);
         }
     }
 
@@ -377,6 +427,7 @@ impl Gateway {
             self.core.handle_timeout(now);
         }
         self.flush(now);
+        self.keep(now);
         while let Some(event) = self.core.poll_event() {
             match event {
                 Event::NoRelay { candidates: 0, .. } if self.finder.is_busy() => {
@@ -469,6 +520,7 @@ impl Drop for Gateway {
         if tokio::runtime::Handle::try_current().is_ok() {
             self.core.stop();
             self.flush(Instant::now());
+            self.keep(Instant::now());
         }
     }
 }

@@ -6,15 +6,17 @@
 //! - [`RelayName`]: relays as people and sources name them, by address or by name.
 //! - [`discovery`]: the relays that a source publishes in the DNS (RFC 8777).
 //! - [`probe()`]: whether a relay answers, for a health check.
+//! - [`MemoryFile`]: what a program's gateways keep for its next run.
 //!
-//! Needs no privilege: the sockets are ordinary ones on ports that the kernel chooses, and what
-//! comes out are the payloads of the datagrams inside the tunnel.
+//! Needs no privilege: the sockets are ordinary ones, on ports that the kernel chooses unless one is
+//! set or kept from the run before, and what comes out are the payloads of the datagrams inside the tunnel.
 
 mod alarm;
 mod config;
 pub mod discovery;
 mod finder;
 mod gateway;
+mod memory;
 mod name;
 mod probe;
 mod sockets;
@@ -25,5 +27,6 @@ mod tests;
 pub use config::{Config, Hint, Sabotage};
 pub use finder::{Lookup, NameStatus};
 pub use gateway::{Gateway, Packet, Status};
+pub use memory::{Memory, MemoryFile};
 pub use name::{BadRelayName, RelayName};
 pub use probe::{Answer, ProbeError, Prober, probe};

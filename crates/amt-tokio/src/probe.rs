@@ -1,8 +1,9 @@
 //! Asking a relay whether it is there, without wanting anything of it.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -73,8 +74,9 @@ pub async fn probe(name: &RelayName, mld: bool, within: Duration) -> Result<Answ
     Prober::new(name.clone(), mld).ask(within).await
 }
 
-/// Asks one relay again and again, always from the same ports: a Linux relay answers each address
-/// of this machine only on the port that it was asked from first, for minutes.
+/// Asks one relay again and again, always from the same ports, also in the next run of the program
+/// where they are free: a Linux relay answers each address of this machine only on the port that it
+/// was asked from first, for minutes.
 #[derive(Debug)]
 pub struct Prober {
     name: RelayName,
@@ -162,6 +164,21 @@ impl Prober {
     }
 }
 
+/// First of the local ports that a prober prefers, and how many there are: above those that Linux
+/// gives to sockets that ask for any.
+const FIRST_PORT: u16 = 61_000;
+const PORTS: u64 = 4536;
+
+/// The local port to ask this relay from, in each run of the program: a Linux relay would answer
+/// another one only after minutes.
+fn usual_port(relay: SocketAddr) -> u16 {
+    // Nothing is kept from one version of the program to the next.
+    let mut hasher = std::hash::DefaultHasher::new();
+    relay.hash(&mut hasher);
+    let place = hasher.finish() % PORTS;
+    u16::try_from(place).map_or(FIRST_PORT, |place| FIRST_PORT + place)
+}
+
 /// The socket for this address of the relay.
 async fn open(
     sockets: &mut BTreeMap<SocketAddr, Arc<UdpSocket>>,
@@ -170,11 +187,15 @@ async fn open(
     if let Some(socket) = sockets.get(&relay) {
         return Ok(socket.clone());
     }
-    let any = match relay {
-        SocketAddr::V4(_) => "0.0.0.0:0",
-        SocketAddr::V6(_) => "[::]:0",
+    let any: IpAddr = match relay {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let opened = UdpSocket::bind(any).await;
+    let opened = match UdpSocket::bind((any, usual_port(relay))).await {
+        // Another program of this machine asks the same relay.
+        Err(_) => UdpSocket::bind((any, 0)).await,
+        opened => opened,
+    };
     let socket = Arc::new(opened.map_err(|error| ProbeError::Socket { relay, error })?);
     sockets.insert(relay, socket.clone());
     Ok(socket)

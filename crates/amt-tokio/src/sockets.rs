@@ -1,16 +1,18 @@
 //! The sockets of a gateway: one for each address family outside, opened when it is needed.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use netio::{Datagram, RecvBatch, UdpSocket};
-use tracing::debug;
+use tracing::{debug, info};
 
-/// At most one socket for each family, on ports that the kernel chose.
+/// At most one socket for each family.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     v4: Option<UdpSocket>,
     v6: Option<UdpSocket>,
+    /// The ports to try, the preferred one first: for IPv4, for IPv6. Then the kernel chooses.
+    preferred: [Vec<u16>; 2],
 }
 
 /// What became of a message.
@@ -27,6 +29,47 @@ pub(crate) enum Sent {
 }
 
 impl Sockets {
+    pub(crate) fn new(preferred: [Vec<u16>; 2]) -> Self {
+        Self {
+            preferred,
+            ..Self::default()
+        }
+    }
+
+    /// The local ports of IPv4 and of IPv6.
+    pub(crate) fn ports(&self) -> [Option<u16>; 2] {
+        [&self.v4, &self.v6].map(|socket| Some(socket.as_ref()?.local_addr().port()))
+    }
+
+    /// Opens the socket for messages to `to`, unless it is open; gives its port.
+    pub(crate) fn open(&mut self, to: SocketAddr) -> io::Result<u16> {
+        let any: IpAddr = match to {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let [v4, v6] = &self.preferred;
+        let preferred = if to.is_ipv4() { v4 } else { v6 }.clone();
+        let place = self.place(to);
+        if let Some(open) = place {
+            return Ok(open.local_addr().port());
+        }
+        let mut bound = None;
+        for port in preferred {
+            match UdpSocket::bind((any, port).into()) {
+                Ok(socket) => {
+                    bound = Some(socket);
+                    break;
+                }
+                Err(error) => info!(port, %error, "local UDP port for AMT not free"),
+            }
+        }
+        let socket = match bound {
+            Some(socket) => socket,
+            None => UdpSocket::bind((any, 0).into())?,
+        };
+        Ok(place.insert(socket).local_addr().port())
+    }
+
     fn place(&mut self, to: SocketAddr) -> &mut Option<UdpSocket> {
         match to {
             SocketAddr::V4(_) => &mut self.v4,
@@ -35,20 +78,11 @@ impl Sockets {
     }
 
     pub(crate) fn send(&mut self, to: SocketAddr, bytes: &[u8]) -> Sent {
-        let place = self.place(to);
-        if place.is_none() {
-            let any = match to {
-                SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-                SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
-            };
-            match UdpSocket::bind(any) {
-                Ok(socket) => *place = Some(socket),
-                Err(error) => {
-                    debug!(%error, %to, "no socket for an AMT relay");
-                    return Sent::NoWay;
-                }
-            }
+        if let Err(error) = self.open(to) {
+            debug!(%error, %to, "no socket for an AMT relay");
+            return Sent::NoWay;
         }
+        let place = self.place(to);
         let Some(socket) = place else {
             return Sent::NoWay;
         };

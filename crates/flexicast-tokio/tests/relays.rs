@@ -58,6 +58,35 @@ async fn a_relay_reaches_who_has_no_multicast() {
     assert_eq!(status.channels[0].flow.as_ref().unwrap().replicas, 0);
 }
 
+/// A relay of Linux serves one port of each address.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_local_port_is_as_set_and_kept_for_the_next_run() {
+    let site = Site::new();
+    let relay = Relay::start(site.group(0)).await;
+    let source = site.source().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("amt.json");
+    // One that the kernel gives to nobody who asks for any.
+    let free = |port: &u16| std::net::UdpSocket::bind(("0.0.0.0", *port)).is_ok();
+    let port = (10_000..20_000).find(free).unwrap();
+    // The second run is told nothing of it.
+    for set in [Some(port), None] {
+        let mut config = site.receiver_config(source.addr);
+        config.multicast = false;
+        config.amt = Some(Relays {
+            configured: vec![RelayName::Address(relay.addr)],
+            port: set,
+            memory: Some(file.clone()),
+            ..Relays::default()
+        });
+        let mut probe = site.start_receiver(config);
+        probe.until_rung(Rung::Amt).await;
+        let from = relay.gateways.lock().unwrap().last().copied();
+        assert_eq!(from.map(|from| from.port()), Some(port), "{set:?}");
+        probe.handle.shutdown().await;
+    }
+}
+
 /// Nothing is configured: the source says where its relay is, and that is all that it takes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_relay_that_a_source_tells_of_is_found() {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use amt::gateway::Subscription;
@@ -101,6 +102,21 @@ pub struct Options {
         env = "FLEXFEED_GATEWAY_TTL"
     )]
     pub ttl: u8,
+
+    /// Local UDP port towards relays where it is free, for relays that serve one port of each
+    /// address, and for firewalls; of several tunnels (--dns), the first gets it
+    #[arg(
+        long,
+        value_name = "PORT",
+        value_parser = clap::value_parser!(u16).range(1..),
+        env = "FLEXFEED_GATEWAY_LOCAL_PORT"
+    )]
+    pub local_port: Option<u16>,
+
+    /// Keeps local ports and tunnels in this file for the next start, which goes on from the same
+    /// ports or takes the old tunnels down
+    #[arg(long, value_name = "FILE", env = "FLEXFEED_GATEWAY_STATE_FILE")]
+    pub state_file: Option<PathBuf>,
 
     /// Logs how it goes every so many seconds
     #[arg(
@@ -262,6 +278,7 @@ mod tests {
             ("--relay a.example --flow 239.1.1.1:1 --ttl 256", "256"),
             ("--relay 1.2.3.400 --flow 239.1.1.1:1", "names no AMT relay"),
             ("--relay a.example --flow 239.1.1.1:1 --status 0", "status"),
+            ("--relay a.example --flow 239.1.1.1:1 --local-port 0", "0"),
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.contains(what), "{line}: {error}");

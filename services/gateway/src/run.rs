@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use amt_tokio::{Config, discovery};
+use amt_tokio::{Config, MemoryFile, discovery};
 use anyhow::Context;
 use netio::RecvBatch;
 use sd_notify::NotifyState;
@@ -34,11 +34,13 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
     let config = Config {
         relays: options.relay.clone(),
         dns: options.dns.then(discovery::Config::default),
+        port: options.local_port,
         #[cfg(feature = "sabotage")]
         sabotage: crate::sabotage::from_environment()?,
         ..Config::default()
     };
-    let (mut tunnels, groups) = Tunnels::open(&config, &options.flows())?;
+    let memory = options.state_file.clone().map(MemoryFile::open);
+    let (mut tunnels, groups) = Tunnels::open(&config, memory.as_ref(), &options.flows())?;
     let mut outlet = Outlet::open(&options.out_interface, options.ttl, groups)
         .await
         .context("cannot send on (--out-interface)")?;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use amt::gateway::{Event, Subscription, SubscriptionId};
-use amt_tokio::{Config, Gateway, Packet, Status};
+use amt_tokio::{Config, Gateway, MemoryFile, Packet, Status};
 use anyhow::Context;
 use netio::RecvBatch;
 use tracing::{info, warn};
@@ -44,12 +45,14 @@ pub struct Tunnels {
 
 impl Tunnels {
     /// Subscribes to all `flows`, and gives the group of each. With relays from the DNS, each source
-    /// has a gateway of its own, for its relays need not serve others (RFC 8777).
+    /// has a gateway of its own, for its relays need not serve others (RFC 8777). `memory` keeps what
+    /// the next run needs.
     ///
     /// # Errors
     /// A flow cannot be one; the text says why.
     pub fn open(
         config: &Config,
+        memory: Option<&Arc<MemoryFile>>,
         flows: &[Subscription],
     ) -> anyhow::Result<(Self, BTreeMap<FlowId, SocketAddr>)> {
         let mut places = BTreeMap::new();
@@ -59,10 +62,20 @@ impl Tunnels {
             let place = own.map(|source| source.to_canonical());
             let tunnel = match places.entry(place) {
                 std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-                std::collections::btree_map::Entry::Vacant(free) => free.insert(Tunnel {
-                    gateway: Gateway::start(config.clone())?,
-                    silence: Silence::default(),
-                }),
+                std::collections::btree_map::Entry::Vacant(free) => {
+                    let name = match place {
+                        Some(source) => source.to_string(),
+                        None => "all flows".to_owned(),
+                    };
+                    let config = Config {
+                        memory: memory.map(|memory| memory.of(name)),
+                        ..config.clone()
+                    };
+                    free.insert(Tunnel {
+                        gateway: Gateway::start(config)?,
+                        silence: Silence::default(),
+                    })
+                }
             };
             let id = tunnel
                 .gateway

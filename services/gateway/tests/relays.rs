@@ -154,6 +154,60 @@ fn how_it_goes_is_shown() {
     assert!(said.contains("--http"), "{said}");
 }
 
+/// A relay of Linux serves one port of each address until the tunnel there expires.
+#[test]
+fn a_gateway_that_was_killed_starts_again_on_its_port() {
+    let relay = Relay::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tunnels.json");
+    let file = file.to_str().unwrap();
+    // One that the kernel gives to nobody who asks for any.
+    let port = (20_000..30_000)
+        .find_map(|port: u16| UdpSocket::bind(("0.0.0.0", port)).ok())
+        .map(|free| free.local_addr().unwrap().port())
+        .unwrap();
+    let flow = ["--flow", "239.77.1.4:45116", "--state-file", file];
+    let chosen = port.to_string();
+    let mut first = gateway(&relay, &[&flow[..], &["--local-port", &chosen]].concat());
+    let Heard::Wants(from, _) = relay.hears() else {
+        panic!("no Update came first");
+    };
+    assert_eq!(from.port(), port);
+    let begun = Instant::now();
+    while !std::fs::read_to_string(file).is_ok_and(|text| text.contains("\"gateway\"")) {
+        assert!(begun.elapsed() < PATIENCE, "it keeps nothing");
+        std::thread::yield_now();
+    }
+    first.0.kill().unwrap();
+    first.0.wait().unwrap();
+    // Updates of the first are still on their way; then the relay is asked again.
+    let second = gateway(&relay, &flow);
+    relay.is_asked();
+    let Heard::Wants(from, _) = relay.hears() else {
+        panic!("the tunnel that goes on was taken down");
+    };
+    assert_eq!(from.port(), port);
+    let (code, log) = end(second);
+    assert_eq!(code, Some(0), "{log}");
+    while let Heard::Wants(..) = relay.hears() {}
+    let kept = std::fs::read_to_string(file).unwrap();
+    assert!(
+        kept.contains(&chosen) && !kept.contains("\"gateway\""),
+        "{kept}"
+    );
+
+    // Somebody has it.
+    let _taken = UdpSocket::bind(("0.0.0.0", port)).unwrap();
+    let third = gateway(&relay, &flow);
+    relay.is_asked();
+    let Heard::Wants(from, _) = relay.hears() else {
+        panic!("nothing was left to take down");
+    };
+    assert_ne!(from.port(), port);
+    let (_, log) = end(third);
+    assert!(log.contains("not free") && log.contains(&chosen), "{log}");
+}
+
 /// The name servers of the namespace: the loopback interface, and much patience.
 const NAMESERVER: &str = r#"
 resolv=$(mktemp)

@@ -165,6 +165,12 @@ impl DataFolder {
         state_folder(&self.folder)
     }
 
+    /// Where local ports and tunnels to AMT relays are kept.
+    #[must_use]
+    pub fn amt_path(&self) -> PathBuf {
+        self.state().join("amt.json")
+    }
+
     /// What the source knows this receiver by; it is on the disk.
     #[must_use]
     pub fn credential(&self) -> &Credential {

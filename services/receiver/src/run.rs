@@ -200,6 +200,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         multicast: settings.multicast,
         replicated: settings.replicate,
         amt: settings.amt.clone().map(|amt| Relays {
+            memory: Some(data.amt_path()),
             sabotage: promises.relays,
             ..amt
         }),

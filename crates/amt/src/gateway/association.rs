@@ -8,7 +8,7 @@ use super::entropy::Entropy;
 use super::question::Question;
 use super::race::Winner;
 use super::traffic::Traffic;
-use super::types::{Candidate, Timing};
+use super::types::{Candidate, Timing, TunnelProof};
 use crate::report::GeneralQuery;
 use crate::{Mac, PFlag};
 
@@ -44,6 +44,18 @@ pub(super) struct Grant {
 pub(super) struct Proof {
     pub(super) grant: Grant,
     pub(super) gateway: SocketAddr,
+}
+
+impl Proof {
+    /// The tunnel to this relay.
+    pub(super) fn of(self, relay: SocketAddr) -> TunnelProof {
+        TunnelProof {
+            relay,
+            nonce: self.grant.nonce,
+            mac: self.grant.mac,
+            gateway: self.gateway,
+        }
+    }
 }
 
 /// Requests, Queries and Updates for one address family inside.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::association::{Association, Cycle};
+use super::association::{Association, Cycle, Grant, Proof};
 use super::race::{Race, Winner};
 use super::traffic::Retiring;
 use super::types::{Candidate, Event, Lost};
@@ -203,6 +203,21 @@ impl Gateway {
             self.retiring = Some(Retiring::new(before, why, until));
         }
         let mut association = Association::new(winner, now);
+        match self.past.take() {
+            Some(past) if past.relay == winner.relay => {
+                association.proof = Some(Proof {
+                    grant: Grant {
+                        mac: past.mac,
+                        nonce: past.nonce,
+                        asked: winner.asked,
+                    },
+                    gateway: past.gateway,
+                });
+            }
+            // That relay still sends here what nobody takes from it.
+            Some(past) => self.teardown(past),
+            None => {}
+        }
         for mld in [false, true] {
             self.membership.forget_changes(mld);
             if self.membership.wants(mld) {

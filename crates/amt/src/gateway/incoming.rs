@@ -282,7 +282,7 @@ impl Gateway {
             }
         }
         if let Some((before, to)) = moved {
-            self.teardown(relay, before);
+            self.teardown(before.of(relay));
             self.tell(Event::AddressChanged {
                 from: canonical(before.gateway),
                 to: canonical(to),

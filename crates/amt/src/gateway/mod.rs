@@ -70,6 +70,8 @@ pub struct Gateway {
     membership: Membership,
     race: Option<Race>,
     current: Option<Association>,
+    /// The tunnel of an earlier run from the same local port.
+    past: Option<TunnelProof>,
     retiring: Option<Retiring>,
     /// For how long the relay has to bring nothing before others are tried.
     patience: Duration,
@@ -97,6 +99,7 @@ impl Gateway {
             membership: Membership::default(),
             race: None,
             current: None,
+            past: None,
             retiring: None,
             retry: None,
             told_none: false,
@@ -126,6 +129,27 @@ impl Gateway {
         }
         self.retry = None;
         self.look_for_relay(now);
+    }
+
+    /// Takes down a tunnel of an earlier run, which this run cannot go on with: its packets would go
+    /// to a port that nobody listens on, and its place at the relay is lost to others.
+    pub fn take_down(&mut self, tunnel: TunnelProof) {
+        self.teardown(tunnel);
+    }
+
+    /// Goes on with the tunnel of an earlier run, from the same local port. Should its relay see
+    /// this gateway at another address now, or another relay be chosen, it is taken down.
+    pub fn resume(&mut self, tunnel: TunnelProof) {
+        self.past = Some(tunnel);
+    }
+
+    /// The tunnel in use, if the relay says where it sees this gateway; before there is one, that
+    /// of [`resume`](Self::resume).
+    pub fn tunnel(&self) -> Option<TunnelProof> {
+        let Some(association) = &self.current else {
+            return self.past;
+        };
+        association.proof.map(|proof| proof.of(association.relay))
     }
 
     /// Subscribes. An equal subscription gives the same id, and counts.
@@ -162,6 +186,7 @@ impl Gateway {
     pub fn stop(&mut self) {
         self.race = None;
         self.retry = None;
+        self.past = None;
         self.finish_retiring();
         if let Some(association) = self.current.take() {
             self.leave(&association);
@@ -375,17 +400,17 @@ impl Gateway {
             }
         }
         if let Some(proof) = association.proof {
-            self.teardown(association.relay, proof);
+            self.teardown(proof.of(association.relay));
         }
     }
 
-    fn teardown(&mut self, relay: SocketAddr, proof: association::Proof) {
+    fn teardown(&mut self, tunnel: TunnelProof) {
         let message = Message::Teardown {
-            mac: proof.grant.mac,
-            nonce: proof.grant.nonce,
-            gateway: proof.gateway,
+            mac: tunnel.mac,
+            nonce: tunnel.nonce,
+            gateway: tunnel.gateway,
         };
-        self.send(relay, message);
+        self.send(tunnel.relay, message);
     }
 }
 

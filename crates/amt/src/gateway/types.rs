@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::WireError;
 use crate::ip::IpError;
+use crate::{Mac, WireError};
 
 /// Most candidates that a gateway keeps; further ones are ignored.
 pub const MAX_CANDIDATES: usize = 32;
@@ -104,6 +104,19 @@ pub struct Candidate {
     pub discover: bool,
     /// How it became known.
     pub origin: Origin,
+}
+
+/// A tunnel as its gateway can take it down (RFC 7450, section 5.1.7), also in a later run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunnelProof {
+    /// Where the relay is.
+    pub relay: SocketAddr,
+    /// Nonce of the Query that named the gateway's address.
+    pub nonce: u32,
+    /// MAC of that Query.
+    pub mac: Mac,
+    /// Address and port at which the relay sees the gateway, in the relay's own form.
+    pub gateway: SocketAddr,
 }
 
 /// What one wants to receive: UDP datagrams to `port` of `group`, from `source` alone or from any.

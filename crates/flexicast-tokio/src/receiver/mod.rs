@@ -82,6 +82,10 @@ pub struct Relays {
     pub dns: bool,
     /// At the anycast addresses of RFC 7450.
     pub anycast: bool,
+    /// Local UDP port towards relays where it is free, in place of one that the kernel chooses.
+    pub port: Option<u16>,
+    /// File that keeps local ports and tunnels for the next run; without it, nothing is kept.
+    pub memory: Option<PathBuf>,
     /// Test-only.
     pub sabotage: RelaySabotage,
 }

@@ -5,11 +5,12 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
 use amt::gateway::{Event as Happened, Lost, Subscription, SubscriptionId};
-use amt_tokio::{Config, Gateway, Hint, Lookup};
+use amt_tokio::{Config, Gateway, Hint, Lookup, MemoryFile};
 use flexicast::control::{Endpoint, RelayAddress, RelayHint};
 use flexicast::receiver::Receiver as Core;
 use flexicast::{FlowId, Rung};
@@ -59,6 +60,7 @@ pub(super) struct Told {
 /// The gateways of a receiver.
 pub(super) struct Tunnels {
     relays: Option<Relays>,
+    memory: Option<Arc<MemoryFile>>,
     places: BTreeMap<Option<IpAddr>, Place>,
     flows: BTreeMap<FlowId, Tunnel>,
 }
@@ -66,7 +68,9 @@ pub(super) struct Tunnels {
 impl Tunnels {
     /// `relays` says where relays are looked for; without it, no flow is ever wanted by this way.
     pub(super) fn new(relays: Option<Relays>) -> Self {
+        let memory = relays.as_ref().and_then(|relays| relays.memory.clone());
         Tunnels {
+            memory: memory.map(MemoryFile::open),
             relays,
             places: BTreeMap::new(),
             flows: BTreeMap::new(),
@@ -142,6 +146,13 @@ impl Tunnels {
                     relays: relays.configured,
                     dns: relays.dns.then(amt_tokio::discovery::Config::default),
                     anycast: relays.anycast,
+                    port: relays.port,
+                    memory: self.memory.as_ref().map(|memory| {
+                        memory.of(match endpoint.source {
+                            Some(source) => source.to_string(),
+                            None => "any source".to_owned(),
+                        })
+                    }),
                     sabotage: amt_tokio::Sabotage {
                         source_check_off: relays.sabotage.source_check_off,
                         rebind_unnoticed: relays.sabotage.rebind_unnoticed,

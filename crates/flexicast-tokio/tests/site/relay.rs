@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use amt::ip::UdpTemplate;
@@ -21,6 +21,8 @@ pub struct Relay {
     pub forwarded: Arc<AtomicU64>,
     /// It says that it takes no further gateways, and goes on with those that it has.
     pub limited: Arc<AtomicBool>,
+    /// Where its Updates came from.
+    pub gateways: Arc<Mutex<Vec<SocketAddr>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -37,12 +39,15 @@ impl Relay {
         let addr = socket.local_addr().unwrap();
         let forwarded = Arc::new(AtomicU64::new(0));
         let limited = Arc::new(AtomicBool::new(false));
-        let task = serve(socket, group, forwarded.clone(), limited.clone());
+        let gateways = Arc::new(Mutex::new(Vec::new()));
+        let own = gateways.clone();
+        let task = serve(socket, group, forwarded.clone(), limited.clone(), own);
         let task = tokio::spawn(task);
         Relay {
             addr,
             forwarded,
             limited,
+            gateways,
             task,
         }
     }
@@ -53,6 +58,7 @@ async fn serve(
     group: SocketAddr,
     forwarded: Arc<AtomicU64>,
     limited: Arc<AtomicBool>,
+    gateways: Arc<Mutex<Vec<SocketAddr>>>,
 ) {
     let source = any_port().ip();
     let native = netio::join(group, Some(source), Some(source)).unwrap();
@@ -86,6 +92,7 @@ async fn serve(
                     Ok(Message::Update { mac: Mac([7, 7, 7, 7, 7, 7]), packet, .. }) => {
                         for record in parse_report(packet).unwrap() {
                             if record.group == group.ip() {
+                                gateways.lock().unwrap().push(from);
                                 wanted.insert(from, record.kind != RecordKind::Block);
                             }
                         }

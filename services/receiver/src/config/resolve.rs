@@ -138,6 +138,7 @@ fn settings(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Setting
     let name = taker.value("name", values::name);
     let interface = taker.value("interface", values::interface);
     let relays = relays(taker);
+    let port = taker.value("amt_local_port", values::port);
     let log = taker.log();
     let keep_entries = taker.value("keep_entries", |text| count(text, MAX_KEEP_ENTRIES));
     let updates = taker.value("journal_updates", |text| {
@@ -163,6 +164,7 @@ fn settings(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Setting
         replicate: !no_replicate,
         amt: (!no_amt).then(|| Relays {
             dns: !no_amt_dns,
+            port,
             ..relays.unwrap_or_default()
         }),
         qlog: taker.path("qlog"),

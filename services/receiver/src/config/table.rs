@@ -202,6 +202,15 @@ const SETTINGS: &[Setting] = &[
         ..Setting::PLAIN
     },
     Setting {
+        name: "amt_local_port",
+        flag: "amt-local-port",
+        value: "PORT",
+        default: "that of the run before",
+        help: "Local UDP port towards AMT relays where it is free, for relays that serve one port \
+               of each address, and for firewalls",
+        ..Setting::PLAIN
+    },
+    Setting {
         name: "no_amt",
         flag: "no-amt",
         form: Form::Switch,

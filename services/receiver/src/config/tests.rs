@@ -73,6 +73,7 @@ const EXAMPLES: &[(&str, [&str; 3])] = &[
         "amt_relay",
         ["a.example", "b.example:7,192.0.2.1", "anycast"],
     ),
+    ("amt_local_port", ["40001", "40002", "65535"]),
     ("no_amt", ["true", "false", "true"]),
     ("no_amt_dns", ["true", "false", "true"]),
     (

@@ -43,6 +43,12 @@ pub fn relays(text: &str) -> Result<Relays, String> {
     Ok(relays)
 }
 
+/// A UDP port that this machine can be asked for.
+pub fn port(text: &str) -> Result<u16, String> {
+    let port = text.trim().parse().ok().filter(|port| *port > 0);
+    port.ok_or_else(|| "is no port: give a number from 1 to 65535".to_owned())
+}
+
 pub fn interface(text: &str) -> Result<IpAddr, String> {
     let wrong = |what: &str| {
         format!(

@@ -82,6 +82,72 @@ fn without_another_relay_the_loss_is_told_and_the_return_found() {
     assert_eq!(world.tunnel(A).len(), 1);
 }
 
+/// What a killed run has left: its tunnel at the relay, and the proof.
+fn killed() -> (World, TunnelProof) {
+    let mut world = connected();
+    let proof = world.gateway.tunnel().unwrap();
+    assert_eq!((proof.relay, proof.gateway), (addr(A), world.here));
+    world.gateway = Gateway::new(Timing::default(), [77; 32]);
+    (world, proof)
+}
+
+fn start_again(world: &mut World) {
+    world.candidates([configured(A), configured(B)]);
+    world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
+    world.run(secs(5));
+    assert_eq!(world.using(), Some(addr(A)));
+    assert_eq!(world.tunnel(A).len(), 1);
+    assert_eq!(world.relay(A).forged, 0);
+}
+
+#[test]
+fn the_tunnel_of_a_run_with_another_port_is_taken_down_first() {
+    let (mut world, proof) = killed();
+    let before = world.here;
+    world.here.set_port(41_000);
+    world.gateway.take_down(proof);
+    world.relay(A).requests.clear();
+    start_again(&mut world);
+    let relay = world.relay(A);
+    assert_eq!(relay.teardowns.len(), 1, "once");
+    let (at, gateway) = relay.teardowns[0];
+    assert_eq!(gateway, before);
+    assert!(at <= relay.requests[0].0, "a full relay has room again");
+    assert!(!relay.tunnels.contains_key(&before));
+}
+
+#[test]
+fn a_tunnel_that_goes_on_in_the_next_run_is_taken_down_only_if_its_address_changed() {
+    for moved in [false, true] {
+        let (mut world, proof) = killed();
+        let before = world.here;
+        if moved {
+            world.here = addr("203.0.113.10:40000");
+        }
+        world.gateway.resume(proof);
+        assert_eq!(world.gateway.tunnel(), Some(proof), "it is not forgotten");
+        start_again(&mut world);
+        let teardowns = world.relay(A).teardowns.iter();
+        let ended: Vec<_> = teardowns.map(|(_, gateway)| *gateway).collect();
+        assert_eq!(ended, if moved { vec![before] } else { vec![] });
+        assert_eq!(world.gateway.tunnel().unwrap().gateway, world.here);
+        world.gateway.stop();
+        assert_eq!(world.gateway.tunnel(), None);
+    }
+}
+
+#[test]
+fn the_tunnel_to_another_relay_than_the_one_in_use_is_taken_down() {
+    let (mut world, proof) = killed();
+    world.gateway.resume(TunnelProof {
+        relay: addr(B),
+        ..proof
+    });
+    start_again(&mut world);
+    assert!(world.relay(A).teardowns.is_empty());
+    assert_eq!(world.relay(B).teardowns.len(), 1);
+}
+
 /// A gateway at a relay, which is killed; the application misses packets once a second. `others`
 /// are candidates that never answer.
 fn bereft(seed: u8, others: &[&'static str]) -> World {

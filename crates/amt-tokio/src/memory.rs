@@ -1,0 +1,284 @@
+//! What a gateway keeps for its next run: its local ports, and the tunnel that it may leave behind.
+//!
+//! A relay of Linux serves one port of each address until the tunnel there has expired, and any
+//! relay sends to a tunnel that was left until then. So a run that was killed is followed by one
+//! from the same port, or, where that is taken, by a Teardown.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use amt::Mac;
+use amt::gateway::TunnelProof;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tracing::warn;
+
+/// Most gateways that a file remembers.
+const MAX_GATEWAYS: usize = 64;
+/// Longest file that is read, in bytes.
+const MAX_FILE: u64 = 64 << 10;
+/// A newer proof of one and the same tunnel is written so often at most. Relays take one for some
+/// minutes.
+const RENEW_EVERY: Duration = Duration::from_secs(30);
+
+/// What the next run of one gateway needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Entry {
+    /// Local UDP port towards relays over IPv4.
+    port_v4: Option<u16>,
+    /// The same over IPv6.
+    port_v6: Option<u16>,
+    /// A tunnel that was not taken down.
+    tunnel: Option<Tunnel>,
+}
+
+/// [`TunnelProof`] as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Tunnel {
+    relay: SocketAddr,
+    nonce: u32,
+    mac: [u8; 6],
+    gateway: SocketAddr,
+}
+
+impl From<TunnelProof> for Tunnel {
+    fn from(proof: TunnelProof) -> Self {
+        Self {
+            relay: proof.relay,
+            nonce: proof.nonce,
+            mac: proof.mac.0,
+            gateway: proof.gateway,
+        }
+    }
+}
+
+impl Tunnel {
+    /// Nothing if the relay cannot be one: the file may hold anything.
+    fn proof(self) -> Option<TunnelProof> {
+        let ip = self.relay.ip().to_canonical();
+        let nobody = ip.is_unspecified() || ip.is_multicast() || self.relay.port() == 0;
+        (!nobody && ip != IpAddr::V4(Ipv4Addr::BROADCAST)).then_some(TunnelProof {
+            relay: self.relay,
+            nonce: self.nonce,
+            mac: Mac(self.mac),
+            gateway: self.gateway,
+        })
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Content {
+    gateways: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug)]
+struct State {
+    content: Content,
+    /// There is something that was not written yet.
+    dirty: bool,
+    /// A thread writes.
+    writing: bool,
+    /// The last attempt to write failed.
+    failed: bool,
+}
+
+/// The file of all gateways of a program. Nothing of it is needed: one that is missing, damaged or
+/// cannot be written costs what it would save, and no more.
+#[derive(Debug)]
+pub struct MemoryFile {
+    path: PathBuf,
+    state: Mutex<State>,
+    /// Whether everything is written.
+    written: watch::Sender<bool>,
+}
+
+impl MemoryFile {
+    /// Reads the file, if there is one.
+    #[must_use]
+    pub fn open(path: PathBuf) -> Arc<Self> {
+        let content = read(&path).unwrap_or_else(|error| {
+            warn!(path = %path.display(), %error, "AMT state file ignored");
+            Content::default()
+        });
+        Arc::new(Self {
+            path,
+            state: Mutex::new(State {
+                content,
+                dirty: false,
+                writing: false,
+                failed: false,
+            }),
+            written: watch::Sender::new(true),
+        })
+    }
+
+    /// The part of the gateway with this name, which it has in each run.
+    #[must_use]
+    pub fn of(self: &Arc<Self>, name: impl Into<String>) -> Memory {
+        Memory {
+            file: Arc::clone(self),
+            name: name.into(),
+            renewed: None,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Whatever a panic left there is as good as what an older file has.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(self: &Arc<Self>, name: &str, entry: Entry) {
+        let mut state = self.state();
+        let gateways = &mut state.content.gateways;
+        if gateways.get(name) == Some(&entry) {
+            return;
+        }
+        if gateways.len() >= MAX_GATEWAYS && !gateways.contains_key(name) {
+            // One of an earlier run, most likely.
+            gateways.pop_first();
+        }
+        gateways.insert(name.to_owned(), entry);
+        state.dirty = true;
+        self.written.send_replace(false);
+        if !state.writing {
+            state.writing = true;
+            let file = Arc::clone(self);
+            tokio::task::spawn_blocking(move || file.write());
+        }
+    }
+
+    /// Writes until there is nothing new. The disk may be slow: not for an asynchronous task.
+    fn write(&self) {
+        loop {
+            let content = {
+                let mut state = self.state();
+                if !std::mem::take(&mut state.dirty) {
+                    state.writing = false;
+                    self.written.send_replace(true);
+                    return;
+                }
+                state.content.clone()
+            };
+            let result = replace(&self.path, &content);
+            let failed = result.is_err();
+            let before = std::mem::replace(&mut self.state().failed, failed);
+            if let Err(error) = result
+                && !before
+            {
+                warn!(path = %self.path.display(), %error, "AMT state file not written");
+            }
+        }
+    }
+}
+
+/// What one gateway keeps for its next run.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    file: Arc<MemoryFile>,
+    name: String,
+    /// When the tunnel was written last.
+    renewed: Option<Instant>,
+}
+
+impl Memory {
+    fn entry(&self) -> Entry {
+        let state = self.file.state();
+        let entry = state.content.gateways.get(&self.name);
+        entry.copied().unwrap_or_default()
+    }
+
+    /// The local ports of IPv4 and of IPv6.
+    pub(crate) fn ports(&self) -> [Option<u16>; 2] {
+        let entry = self.entry();
+        // 0 would be any.
+        [entry.port_v4, entry.port_v6].map(|port| port.filter(|port| *port > 0))
+    }
+
+    /// The tunnel that the run before did not take down.
+    pub(crate) fn tunnel(&self) -> Option<TunnelProof> {
+        self.entry().tunnel.and_then(Tunnel::proof)
+    }
+
+    /// Notes how the gateway stands. May be called as often as one likes.
+    pub(crate) fn keep(
+        &mut self,
+        ports: [Option<u16>; 2],
+        tunnel: Option<TunnelProof>,
+        now: Instant,
+    ) {
+        let before = self.entry();
+        let [port_v4, port_v6] = ports;
+        let mut entry = Entry {
+            port_v4: port_v4.or(before.port_v4),
+            port_v6: port_v6.or(before.port_v6),
+            tunnel: tunnel.map(Tunnel::from),
+        };
+        let ends = |tunnel: Option<Tunnel>| tunnel.map(|t| (t.relay, t.gateway));
+        let recently = self.renewed.is_some_and(|at| now < at + RENEW_EVERY);
+        if ends(entry.tunnel) == ends(before.tunnel) && recently {
+            entry.tunnel = before.tunnel;
+        }
+        if entry.tunnel != before.tunnel {
+            self.renewed = Some(now);
+        }
+        self.file.set(&self.name, entry);
+    }
+
+    /// Waits until everything is written.
+    pub(crate) async fn written(&self) {
+        let mut written = self.file.written.subscribe();
+        // An error is impossible while the file is there.
+        let _ = written.wait_for(|written| *written).await;
+    }
+}
+
+fn read(path: &Path) -> io::Result<Content> {
+    match fs::metadata(path) {
+        // A pipe would never end.
+        Ok(found) if !found.is_file() => return Err(io::Error::other("not a regular file")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::default()),
+        found => found?,
+    };
+    let file = File::open(path)?;
+    let mut text = String::new();
+    file.take(MAX_FILE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(io::Error::other(format!("longer than {MAX_FILE} bytes")));
+    }
+    let mut content: Content = serde_json::from_str(&text)?;
+    while content.gateways.len() > MAX_GATEWAYS {
+        content.gateways.pop_first();
+    }
+    Ok(content)
+}
+
+/// Replaces the file: whole at every moment, perhaps an older one after a power cut.
+fn replace(path: &Path, content: &Content) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(content)?;
+    text.push(b'\n');
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    let temporary = PathBuf::from(temporary);
+    let write = || {
+        // Whoever can read it can end the tunnel.
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(&text)?;
+        fs::rename(&temporary, path)
+    };
+    write().inspect_err(|_| {
+        let _ = fs::remove_file(&temporary);
+    })
+}
