@@ -6,6 +6,7 @@
 //! **Architecture invariant:** quiche is used as published. Flexicast lives beside it: flow packets never enter a `quiche::Connection`, and quiche knows nothing
 //! of flows. **API boundary:** no type of quiche appears in this crate's public interface.
 
+mod amplification;
 mod config;
 mod control;
 mod error;

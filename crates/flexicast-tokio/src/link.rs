@@ -9,6 +9,7 @@ use flexicast::pace::TokenBucket;
 use netio::UdpSocket;
 use zeroize::Zeroizing;
 
+use crate::amplification::Amplification;
 use crate::config::{CONTROL_STREAM, UDP_PAYLOAD};
 use crate::control::Outbox;
 use crate::recall::Recall;
@@ -46,6 +47,8 @@ pub(crate) struct Link {
     /// Pacing holds packets back until then.
     held_until: Option<Instant>,
     recall: Recall,
+    /// Limit until the peer's address is validated; `None` afterwards, and at a client.
+    amplification: Option<Amplification>,
     /// Trains that the kernel refused because of their destination.
     pub(crate) refused: u64,
 }
@@ -67,8 +70,36 @@ impl Link {
             rate,
             held_until: None,
             recall: Recall::default(),
+            amplification: None,
             refused: 0,
         }
+    }
+
+    /// Limits what leaves until the peer's address is validated.
+    pub(crate) fn limited(self, amplification: Amplification) -> Self {
+        Link {
+            amplification: Some(amplification),
+            ..self
+        }
+    }
+
+    /// Hands a datagram to quiche.
+    ///
+    /// # Errors
+    /// quiche's.
+    pub(crate) fn receive(
+        &mut self,
+        data: &mut [u8],
+        info: quiche::RecvInfo,
+    ) -> quiche::Result<usize> {
+        let Some(amplification) = &mut self.amplification else {
+            return self.conn.recv(data, info);
+        };
+        let received = amplification.receive(&mut self.conn, data, info);
+        if amplification.is_over() {
+            self.amplification = None;
+        }
+        received
     }
 
     /// Goes on with another rate, in bit/s.
@@ -135,7 +166,8 @@ impl Link {
         Some(Path {
             local: path.local_addr,
             peer: path.peer_addr,
-            validated: validated == Ok(true),
+            // quiche takes a connection's first path for validated from the start.
+            validated: self.amplification.is_none() && validated == Ok(true),
         })
     }
 
@@ -212,11 +244,20 @@ impl Link {
             if train.packets == TRAIN {
                 self.refused += train.flush(socket, buffer).await?;
             }
-            let room = &mut buffer[train.len..train.len + UDP_PAYLOAD];
+            let limit = self.amplification.as_ref();
+            let room = limit.map_or(UDP_PAYLOAD, |limit| limit.room().min(UDP_PAYLOAD));
+            let room = &mut buffer[train.len..train.len + room];
+            if room.is_empty() {
+                // The peer's next datagram brings more; its arrival brings the caller back.
+                break;
+            }
             // Done is the usual end; any other error has closed the connection, which its owner sees.
             let Ok((len, info)) = self.conn.send(room) else {
                 break;
             };
+            if let Some(limit) = &mut self.amplification {
+                limit.spend(len);
+            }
             self.bucket.take(len);
             let from = source_ip(socket, info.from);
             if train.packets > 0 && !train.takes(len, from, info.to) {

@@ -8,8 +8,8 @@ use ring::hmac;
 use crate::Error;
 use crate::config::{CID_LEN, random};
 
-/// Resets per second; each costs one token.
-const RESETS_PER_SECOND: u64 = 200;
+/// Resets and Version Negotiations per second; each costs one token.
+const ANSWERS_PER_SECOND: u64 = 200;
 /// The smallest packet that RFC 9000 section 10.3 lets look like a reset: 5 unpredictable bytes and the token.
 const MIN_RESET: usize = 21;
 const MAX_RESET: usize = 42;
@@ -35,8 +35,8 @@ pub(crate) enum Answer {
 
 impl Resets {
     pub(crate) fn new(key: &[u8; 32], shard: u8) -> Self {
-        // One token per reset: eight "bits" each, so that the bucket counts packets.
-        let bucket = TokenBucket::new(RESETS_PER_SECOND * 8, RESETS_PER_SECOND as usize);
+        // One token per answer: eight "bits" each, so that the bucket counts packets.
+        let bucket = TokenBucket::new(ANSWERS_PER_SECOND * 8, ANSWERS_PER_SECOND as usize);
         Resets {
             key: hmac::Key::new(hmac::HMAC_SHA256, key),
             shard,
@@ -58,6 +58,15 @@ impl Resets {
         token
     }
 
+    /// Takes the turn of an answer that anybody can provoke; `false` if none is left.
+    pub(crate) fn may_answer(&mut self, now: Instant) -> bool {
+        let is_free = self.bucket.ready_at(now) <= now;
+        if is_free {
+            self.bucket.take(1);
+        }
+        is_free
+    }
+
     /// The answer to a short-header packet for a connection that this source does not have: always smaller than what provoked it, and not too many per second.
     pub(crate) fn answer(&mut self, packet: &[u8], now: Instant) -> Answer {
         let len = packet.len().saturating_sub(1).min(MAX_RESET);
@@ -65,10 +74,9 @@ impl Resets {
         let Some(id) = id.filter(|_| len >= MIN_RESET) else {
             return Answer::NotAPacket;
         };
-        if self.bucket.ready_at(now) > now {
+        if !self.may_answer(now) {
             return Answer::TooMany;
         }
-        self.bucket.take(1);
         let Ok(random) = random::<MAX_RESET>() else {
             return Answer::TooMany;
         };
@@ -106,7 +114,7 @@ mod tests {
         let answered = (0..10_000)
             .filter(|_| matches!(resets.answer(&packet, now), Answer::Reset(_)))
             .count();
-        assert!(answered <= RESETS_PER_SECOND as usize, "{answered}");
+        assert!(answered <= ANSWERS_PER_SECOND as usize, "{answered}");
         assert_eq!(resets.answer(&packet, now), Answer::TooMany);
     }
 }

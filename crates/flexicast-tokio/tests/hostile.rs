@@ -85,3 +85,32 @@ async fn resets_are_bounded_and_counted() {
         })
         .await;
 }
+
+/// Packets of unknown versions get a bounded number of answers, each smaller than its packet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn version_negotiations_are_bounded() {
+    let site = Site::new();
+    let source = site.source().await;
+    let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut packet = first_packets(source.addr, 1).remove(0);
+    packet[1..5].copy_from_slice(&0x1a2a_3a4a_u32.to_be_bytes());
+    let begun = Instant::now();
+    for number in 0..3000 {
+        flood.send_to(&packet, source.addr).unwrap();
+        if number % 50 == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    source
+        .until("some are not answered", |s| s.counters.stray_datagrams > 0)
+        .await;
+    flood.set_nonblocking(true).unwrap();
+    let (mut answers, mut buffer) = (0, [0; 2048]);
+    while let Ok(len) = flood.recv(&mut buffer) {
+        assert!(len < packet.len() && buffer[1..5] == [0; 4], "{len}");
+        answers += 1;
+    }
+    assert!(answers > 0);
+    let most = 200 * (begun.elapsed().as_secs() + 2);
+    assert!(answers <= most, "{answers} of {most}");
+}

@@ -86,3 +86,44 @@ impl Nat {
         self.loot.recv().await.unwrap()
     }
 }
+
+/// A direction through a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    ToSource,
+    ToReceiver,
+}
+
+/// A path that loses datagrams: `lose` is asked with the number of each, from 1, in each direction.
+/// Every connection of the receiver, which has a port of its own, begins with 1 again.
+pub async fn lossy(server: SocketAddr, lose: fn(Direction, u32) -> bool) -> SocketAddr {
+    let inner = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let addr = inner.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut outside = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let mut client: Option<SocketAddr> = None;
+        let (mut up, mut down) = (0, 0);
+        let (mut from_inside, mut from_outside) = (vec![0; 65_536], vec![0; 65_536]);
+        loop {
+            tokio::select! {
+                Ok((len, from)) = inner.recv_from(&mut from_inside) => {
+                    if client.replace(from) != Some(from) {
+                        outside = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                        (up, down) = (0, 0);
+                    }
+                    up += 1;
+                    if !lose(Direction::ToSource, up) {
+                        outside.send_to(&from_inside[..len], server).await.unwrap();
+                    }
+                }
+                Ok((len, _)) = outside.recv_from(&mut from_outside) => {
+                    down += 1;
+                    if let Some(client) = client && !lose(Direction::ToReceiver, down) {
+                        let _ = inner.send_to(&from_outside[..len], client).await;
+                    }
+                }
+            }
+        }
+    });
+    addr
+}

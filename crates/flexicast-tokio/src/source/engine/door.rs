@@ -7,6 +7,7 @@ use quiche::{ConnectionId, Header};
 use tracing::warn;
 
 use super::Engine;
+use crate::amplification::Amplification;
 use crate::config::CID_LEN;
 use crate::link::Link;
 use crate::reset::Answer;
@@ -57,8 +58,10 @@ impl Engine {
         }
         if !quiche::version_is_supported(header.version) {
             let mut out = [0; 256];
-            if let Ok(len) = quiche::negotiate_version(&header.scid, &header.dcid, &mut out) {
-                self.reply(from, to, &out[..len]);
+            let made = quiche::negotiate_version(&header.scid, &header.dcid, &mut out);
+            match made.ok().and_then(|len| out.get(..len)) {
+                Some(answer) if self.resets.may_answer(now) => self.reply(from, to, answer),
+                _ => self.counters.stray_datagrams += 1,
             }
             return None;
         }
@@ -84,6 +87,8 @@ impl Engine {
             Some(_) => <[u8; CID_LEN]>::try_from(header.dcid.as_ref()).ok()?,
             None => self.resets.connection_id().ok()?,
         };
+        // A Retry's token validates the address.
+        let proved = original.is_some();
         let token = u128::from_be_bytes(self.resets.token(&id));
         self.quic.set_stateless_reset_token(Some(token));
         let (scid, original) = (
@@ -107,7 +112,10 @@ impl Engine {
         self.by_id.insert(id.to_vec(), session);
         self.by_id.insert(first.clone(), session);
         *self.unserved_by.entry(ip).or_default() += 1;
-        let link = Link::new(conn, self.config.rate_bps);
+        let mut link = Link::new(conn, self.config.rate_bps);
+        if !proved {
+            link = link.limited(Amplification::new(from));
+        }
         let peer = Peer::new(link, ip, id, first, now);
         self.peers.insert(session, peer);
         Some(session)

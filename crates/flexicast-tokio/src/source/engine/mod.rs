@@ -266,10 +266,11 @@ impl Engine {
         };
         let probed = self.core.is_probed(session);
         let before = probed.then(|| (peer.link.conn.stats().recv, address(peer)));
-        let conn = &mut peer.link.conn;
-        if let Err(error) = conn.recv(data, quiche::RecvInfo { from, to }) {
+        let info = quiche::RecvInfo { from, to };
+        if let Err(error) = peer.link.receive(data, info) {
             debug!(%from, %error, "a packet was not taken");
         }
+        let conn = &peer.link.conn;
         match before {
             Some(_) if conn.is_draining() => self.core.closed(session, now),
             // Only what could be decrypted counts.
