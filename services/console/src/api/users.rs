@@ -312,8 +312,9 @@ pub async fn change_password(
         let problem = Problem::forbidden("a program cannot change a password");
         return Err(caller.refused(&site, "session.password", "", problem).await);
     }
-    let now = std::time::Instant::now();
-    let tried = site.limits.by_address.take(caller.client.group(), now);
+    // A guess at the present password is one at signing in: a stolen session brings no others.
+    let (now, address) = (std::time::Instant::now(), caller.client.group());
+    let tried = site.limits.sign_in(&caller.user.name, address, now);
     tried.map_err(|wait| {
         let after = crate::auth::limit::seconds(wait);
         Problem::too_many("too many attempts; wait, and then try again", after)
@@ -332,6 +333,8 @@ async fn renew(site: &Site, caller: &Caller, given: NewPassword) -> Result<(), P
     if !site.passwords.is(given.current, stored).await? {
         return Err(Problem::invalid("current", "is not the present password"));
     }
+    site.limits
+        .signed_in(&caller.user.name, caller.client.group());
     if let Some(weak) = password::weakness(&given.password, &caller.user.name) {
         return Err(Problem::invalid("password", weak));
     }

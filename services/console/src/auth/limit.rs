@@ -15,10 +15,9 @@ const GO: usize = MOST / 8;
 /// How often somebody may try.
 #[derive(Debug)]
 pub struct Limits {
-    /// To sign in, from an address.
+    /// To sign in, from an address, with any name.
     pub by_address: Buckets<IpAddr>,
-    /// To sign in with a name, from an address: of use where the address's own tries are given back,
-    /// as to somebody who signs in with a name of their own between guesses.
+    /// To sign in with a name, from an address.
     by_place: Buckets<(String, IpAddr)>,
     /// To sign in with a name, from anywhere. So many that strangers who want to keep somebody out
     /// need a hundred addresses; and so few that 10 characters are not guessed.
@@ -45,7 +44,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Takes a try to sign in. `address` stands for all that one client can have.
+    /// Takes an attempt at a name's password. `address` stands for all that one client can have.
     ///
     /// # Errors
     /// There is none left: the wait until there is.
@@ -56,9 +55,11 @@ impl Limits {
         self.by_name.take(name, now)
     }
 
-    /// It was no guess. What was tried from elsewhere may have been: that stays counted.
+    /// Takes account of a right password: the name has all its attempts from this address again.
+    /// The address only gets back the one that was no guess, since the others may have been guesses
+    /// at other names; so may those with this name from elsewhere.
     pub fn signed_in(&self, name: &str, address: IpAddr) {
-        self.by_address.forgive(&address);
+        self.by_address.give_back(&address);
         self.by_place.forgive(&(known_as(name), address));
     }
 }
@@ -109,7 +110,17 @@ impl<K: Hash + Eq> Buckets<K> {
         }
     }
 
-    /// Gives tries back: it was no guess.
+    /// Gives the last attempt back.
+    fn give_back(&self, key: &K) {
+        let mut all = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(full_at) = all.get_mut(key)
+            && let Some(before) = full_at.checked_sub(self.refill)
+        {
+            *full_at = before;
+        }
+    }
+
+    /// Gives all attempts back.
     pub fn forgive(&self, key: &K) {
         let mut all = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(key);
@@ -221,8 +232,48 @@ mod tests {
         for guess in 0..20 {
             let tried = limits.sign_in("ann", address(1), now);
             assert_eq!(tried.is_ok(), guess < 10, "{guess}");
-            limits.sign_in("me", address(1), now).unwrap();
-            limits.signed_in("me", address(1));
+            if limits.sign_in("me", address(1), now).is_ok() {
+                limits.signed_in("me", address(1));
+            }
         }
+    }
+
+    #[test]
+    fn ones_own_name_gives_no_tries_with_many_others() {
+        let limits = Limits::default();
+        let now = Instant::now();
+        let mut guesses = 0;
+        for name in 0..105 {
+            let tried = limits.sign_in(&format!("name-{name}"), address(1), now);
+            guesses += u32::from(tried.is_ok());
+            if limits.sign_in("me", address(1), now).is_ok() {
+                limits.signed_in("me", address(1));
+            }
+        }
+        assert!(guesses <= 10, "{guesses}");
+    }
+
+    /// An office behind one address signs in as often as it wants.
+    #[test]
+    fn right_passwords_use_up_nothing() {
+        let limits = Limits::default();
+        let now = Instant::now();
+        for name in 0..1_000 {
+            let name = format!("name-{name}");
+            limits.sign_in(&name, address(1), now).unwrap();
+            limits.signed_in(&name, address(1));
+        }
+        // Nor do they pile up.
+        for guess in 0..12 {
+            let tried = limits.sign_in("ann", address(1), now);
+            assert_eq!(tried.is_ok(), guess < 10, "{guess}");
+        }
+        for _ in 0..9 {
+            limits.sign_in("bob", address(2), now).unwrap();
+        }
+        limits.sign_in("bob", address(2), now).unwrap();
+        limits.signed_in("bob", address(2));
+        limits.sign_in("bob", address(2), now).unwrap();
+        limits.sign_in("bob", address(2), now).unwrap_err();
     }
 }

@@ -14,6 +14,7 @@ on_both! {
     a_session_begins_and_ends,
     a_new_password_is_in_time_for_who_signs_in_with_the_old_one,
     guesses_run_out,
+    guesses_at_many_names_run_out,
     tries_to_set_up_are_noted,
     people_come_and_go,
 }
@@ -231,6 +232,37 @@ async fn guesses_run_out(place: bench::Place) {
     assert_eq!(limited.len(), 1, "{audit}");
     assert_eq!(limited[0]["address"], "203.0.113.1");
     assert_eq!(limited[0]["actor"], "vera");
+}
+
+/// A success in between, with a name of one's own, brings no further guesses at others' names,
+/// nor at one's own present password, which a stolen session would try.
+async fn guesses_at_many_names_run_out(place: bench::Place) {
+    let bench = Bench::start(place).await;
+    bench.add_user("vera", Role::Viewer).await;
+    let vera = bench.sign_in("vera").await;
+    let nobody = bench.nobody();
+    let path = "/api/v1/session";
+    let right = json!({"name": "vera", "password": PASSWORD});
+    let begun = std::time::Instant::now();
+    let mut guesses: u64 = 0;
+    for name in 0..40 {
+        let guess = json!({"name": format!("name-{name}"), "password": "a wrong password"});
+        let answer = nobody.post(path, &guess).await;
+        if answer.code == 429 {
+            break;
+        }
+        answer.is_problem(401, "refused");
+        guesses += 1;
+        let answer = nobody.post(path, &right).await;
+        assert!([200, 429].contains(&answer.code), "{}", answer.body);
+    }
+    let back = begun.elapsed().as_secs() / 30;
+    assert!((9..=10 + back).contains(&guesses), "{guesses}, {back}");
+    let body = json!({"current": "wrong", "password": "another good one"});
+    let change = "/api/v1/session/password";
+    while vera.post(change, &body).await.code != 429 {
+        assert!(begun.elapsed().as_secs() < 300, "they do not run out");
+    }
 }
 
 /// What somebody tried at the door is in the log, whichever way it went.
