@@ -25,7 +25,7 @@ use crate::places::{Connection, Limit, Places};
 /// A client that takes nothing of its answer for so long is gone.
 const STALL: Duration = Duration::from_secs(30);
 
-/// The largest header in bytes; a `Last-Event-ID` of many channels is long.
+/// The largest request head in bytes; a `Last-Event-ID` of many channels is long.
 const HEADER_BYTES: usize = 64 << 10;
 
 /// The wait after a failed accept: the process has no descriptors left, and some may become free.
@@ -44,7 +44,9 @@ pub async fn serve(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(places.bounds.header_time)
+        // The buffer's size alone does not bound it: the last read may go beyond.
         .max_buf_size(HEADER_BYTES)
+        .max_header_size(HEADER_BYTES)
         // Idle connections would take the places of those that ask something.
         .keep_alive(false);
     let mut connections = JoinSet::new();

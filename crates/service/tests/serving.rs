@@ -78,6 +78,39 @@ async fn who_is_late_with_its_request_is_let_go_and_counted() {
     assert_eq!(places.met(Limit::Header), 1);
 }
 
+/// Sends a request head of so many bytes, all at once; returns the first line of the answer.
+async fn ask_with_head(address: SocketAddr, length: usize) -> String {
+    let start = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-long: ";
+    let end = "\r\n\r\n";
+    let filler = "x".repeat(length - start.len() - end.len());
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // A server that has read enough may be gone.
+    let _ = stream
+        .write_all(format!("{start}{filler}{end}").as_bytes())
+        .await;
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    let _ = tokio::time::timeout(TIME, read).await.unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn a_head_has_64_kib_at_most() {
+    const LARGEST: usize = 64 << 10;
+    let (address, _places, _stop) = serving(Bounds::default()).await;
+    for length in [1000, LARGEST - 1, LARGEST] {
+        let answer = ask_with_head(address, length).await;
+        assert_eq!(answer, "HTTP/1.1 200 OK", "{length}");
+    }
+    for length in [LARGEST + 1, 80_000, 90_000, 400_000] {
+        let answer = ask_with_head(address, length).await;
+        // Bytes that were not read turn the end of the connection into a reset.
+        let refused = "HTTP/1.1 431 Request Header Fields Too Large";
+        assert!(answer == refused || answer.is_empty(), "{length}: {answer}");
+    }
+}
+
 #[tokio::test]
 async fn after_the_stop_nobody_is_let_in() {
     let (address, _places, stop) = serving(Bounds::default()).await;
