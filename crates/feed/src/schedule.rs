@@ -23,9 +23,9 @@ const MEMORY: f64 = 0.9;
 /// A feed's `ttl` has it polled at most this much more rarely than its rate.
 const TTL: u32 = 4;
 
-/// After a suspected gap so many waits are shorter, each this part of the shortest one.
+/// Number of waits after a suspected gap that are the shortest one, whatever the feed's rate, its
+/// `ttl` and the age of its answers say.
 const HURRY_POLLS: u32 = 10;
-const HURRY: u32 = 4;
 
 /// Failures wait from at most this long, doubling, to the longest of this and the ordinary wait.
 const FIRST_FAILURE: Duration = Duration::from_secs(60);
@@ -147,6 +147,12 @@ impl Schedule {
         self.failures
     }
 
+    /// Whether the configured minimum keeps the waits from being shorter.
+    #[must_use]
+    pub fn is_at_minimum(&self) -> bool {
+        self.interval <= self.settings.min
+    }
+
     /// Whether polls are more frequent for a while because of a suspected gap.
     #[must_use]
     pub fn hurries(&self) -> bool {
@@ -154,13 +160,17 @@ impl Schedule {
     }
 
     /// The wait after a poll that ended `now`: give or take a tenth, so that feeds which were asked
-    /// together are not for ever, but never shorter than what a server asked for.
+    /// together are not for ever, but never shorter than the configured minimum and than what a
+    /// server asked for.
     pub fn next(&mut self, outcome: Outcome, now: Instant) -> Duration {
         let (wait, asked) = match outcome {
             Outcome::Read(read) => self.after_reading(&read, now),
             Outcome::Failed { retry_after } => (self.after_failing(), retry_after),
         };
-        let wait = self.about(wait, 0.9);
+        let mut wait = self.about(wait, 0.9);
+        if self.settings.fixed.is_none() && wait < self.settings.min {
+            wait = self.about(self.settings.min, 1.0);
+        }
         let asked = self.about(asked.unwrap_or_default(), 1.0);
         wait.max(asked)
     }
@@ -176,7 +186,7 @@ impl Schedule {
         if self.hurry > 0 {
             self.hurry -= 1;
             let shortest = self.settings.fixed.unwrap_or(self.settings.min);
-            return (shortest / HURRY, read.retry_after);
+            return (shortest, read.retry_after);
         }
         if self.settings.fixed.is_some() {
             return (self.interval, read.retry_after);

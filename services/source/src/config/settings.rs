@@ -232,7 +232,7 @@ pub(super) const ALL: &[Setting] = &[
         name: "min-poll-interval",
         value: "TIME",
         default: "20s",
-        help: "Polls no feed more often than this",
+        help: "Polls no feed more often than this, also after a suspected gap",
         take: |s, text| put(&mut s.min_poll_interval, values::interval(text)),
         ..PLAIN
     },

@@ -105,10 +105,15 @@ impl Ingest {
         }
         let Some(way) = document.way.clone() else {
             record.state = GapState::Open;
-            record.detail =
-                "the feed offers no way to entries that have left it: poll more often, \
-                             with a shorter longest time between polls"
-                    .into();
+            let limit = if self.schedule.is_at_minimum() {
+                "minimum"
+            } else {
+                "maximum"
+            };
+            record.detail = format!(
+                "the feed offers no way to entries that have left it: poll more often, with a \
+                 lower {limit} of the time between polls"
+            );
             document.gap = Some(record);
             self.left = None;
             return Ok(());
@@ -203,6 +208,8 @@ impl Ingest {
         let new: Vec<Entry> = new.cloned().collect();
         if let Some(news) = self.news(new, known).await {
             self.store_found(&news.drafts).await?;
+            // An earlier attempt may have stored all of it without being able to say so.
+            self.wake.notify_one();
             self.metrics
                 .gap_entries
                 .inc_by(record.entries - hole.record.entries);

@@ -353,11 +353,11 @@ async fn what_was_found_while_the_store_fails_is_stored_later() {
         life.shows("the failure", failing).await;
         // More than one attempt, and none of them is taken for a success.
         scene.polled(3).await;
-        assert_eq!(
-            scene.gaps().await[0].state,
-            GapState::Suspected,
-            "{fault:?}"
-        );
+        // Where everything is written in spite of the errors, that comes to light at some time.
+        if fault != Fault::AfterWriting {
+            let gap = &scene.gaps().await[0];
+            assert_eq!(gap.state, GapState::Suspected, "{fault:?}");
+        }
         store.set(Fault::None);
         let gap = scene.settled(&mut life).await;
         assert_eq!(
@@ -569,14 +569,15 @@ async fn after_a_suspected_gap_it_is_polled_faster() {
     let scene = Scene::new().await;
     scene.server.post_up_to(40);
     let mut slow = settings(scene.server.inbox());
-    slow.schedule.min = Duration::from_millis(400);
+    slow.schedule.min = Duration::from_millis(100);
     slow.schedule.max = Duration::from_millis(400);
     let mut life = Life::with(slow, Arc::clone(&scene.store)).await;
     let wait = |s: &IngestStatus| s.next_poll_ms.unwrap() - s.last_poll_ms.unwrap();
     let status = life.shows("a poll", |s| s.next_poll_ms.is_some()).await;
     assert!((350..=450).contains(&wait(&status)), "{}", wait(&status));
     scene.server.post_up_to(140);
-    life.shows("a shorter wait", |s| wait(s) <= 115).await;
+    let status = life.shows("a shorter wait", |s| wait(s) <= 115).await;
+    assert!(wait(&status) >= 99, "the minimum is one: {}", wait(&status));
     life.shows("the ordinary wait again", |s| wait(s) >= 350)
         .await;
     life.end().await;
