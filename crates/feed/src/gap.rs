@@ -49,7 +49,10 @@ pub enum Clock {
 ///
 /// It answers with at most [`Search::PAGE`] entries, newest first, as a document of the feed's own
 /// format with the same ids; the rest is had with an offset. **A search without results is answered
-/// with status 404**, as is one with an offset behind the last result.
+/// with status 404**; one with an offset after the last result with status 200 and no feed.
+///
+/// **It answers from an index that may be older than the feed**: a public-inbox keeps one open for
+/// 30 s. An answer that lacks an entry of the feed does not show that nothing else is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Search {
     /// The inbox.
@@ -59,7 +62,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// The most entries of one answer; one with fewer is the last.
+    /// The most entries of one answer. A full one may have fewer, where mails were removed.
     pub const PAGE: usize = 200;
 
     /// The search that belongs to a feed, if it is one of a public-inbox: it is called `new.atom`

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use store::{GapRecord, Hash, Validators};
 
 use super::bounds::{Memory, Share};
+use super::finding::ascending;
 use super::prepare::News;
 
 /// While the store fails, polling goes on until this much is held, in bytes, and stops then.
@@ -44,6 +45,8 @@ pub(super) struct Document {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Before {
     pub(super) ids: HashSet<String>,
+    /// The one at the end where the oldest are.
+    pub(super) oldest: Option<String>,
     /// The dates of its entries.
     pub(super) dates: Vec<Timestamp>,
     /// When it came.
@@ -53,12 +56,15 @@ pub(super) struct Before {
 }
 
 impl Before {
-    pub(super) fn of<'a>(
-        entries: impl IntoIterator<Item = &'a Entry>,
-        at: Option<Timestamp>,
-    ) -> Self {
+    pub(super) fn of(entries: &[Entry], at: Option<Timestamp>) -> Self {
+        let oldest = if ascending(entries) {
+            entries.first()
+        } else {
+            entries.last()
+        };
         let mut before = Self {
             at,
+            oldest: oldest.map(|entry| entry.id.clone()),
             ..Self::default()
         };
         for entry in entries {

@@ -3,6 +3,7 @@
 //! few times more if that fails. What became of it is recorded.
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use feed::Entry;
 use feed::gap::Way;
@@ -15,6 +16,28 @@ use super::bounds::Share;
 use super::document::{Before, Document, size};
 use super::finding::{End, Found};
 use super::{Ended, GapStatus, History, Ingest, now_ms};
+
+/// How entries are found that the feed's documents did not have.
+#[derive(Debug, Clone, Copy)]
+pub struct GapSettings {
+    /// Whether they are looked for at all.
+    pub fill: bool,
+    /// Wait before an archive is asked again whose answer proved nothing; doubles each time.
+    pub pause: Duration,
+    /// Time between looks for late arrivals; `None` for never.
+    pub late: Option<Duration>,
+}
+
+impl Default for GapSettings {
+    fn default() -> Self {
+        Self {
+            fill: true,
+            // A public-inbox keeps an index open for 30 s.
+            pause: Duration::from_secs(35),
+            late: Some(Duration::from_secs(30 * 60)),
+        }
+    }
+}
 
 /// So many of a channel's last gaps are looked at for those of this feed: all that are kept.
 pub(super) const LAST_GAPS: usize = 1000;
@@ -44,6 +67,10 @@ pub(super) struct Hole {
     pub(super) before: Before,
     /// The ids of entries that came after it, or were found in it.
     pub(super) newer: HashSet<String>,
+    /// The ids of the feed's last document.
+    pub(super) latest: HashSet<String>,
+    /// The entry after it that is next to it.
+    pub(super) edge: Option<String>,
     /// What was found and could not be stored yet.
     pub(super) unstored: Option<Unstored>,
     /// The memory that it takes.
@@ -51,6 +78,10 @@ pub(super) struct Hole {
     pub(super) attempts: u32,
     /// So many polls are waited before the next attempt.
     pub(super) wait: u32,
+    /// Attempts whose answers proved nothing.
+    pub(super) unproven: u32,
+    /// The next attempt is not before this.
+    pub(super) not_before: Instant,
 }
 
 /// What an attempt found. It counts as found only once it is stored.
@@ -66,6 +97,14 @@ impl Hole {
     /// Another document came.
     pub(super) fn pass(&mut self, seen: &Before) {
         self.newer.extend(seen.ids.iter().cloned());
+        self.latest.clone_from(&seen.ids);
+    }
+
+    /// When it is to be looked into again whether or not there is a poll; `None` where polls are
+    /// waited for.
+    fn due(&self) -> Option<Instant> {
+        let waits = self.wait > 0 || self.unstored.is_some() || !self.share.has_room();
+        (!waits).then_some(self.not_before)
     }
 }
 
@@ -118,7 +157,7 @@ impl Ingest {
             self.left = None;
             return Ok(());
         };
-        if !self.settings.fill_gaps {
+        if !self.settings.gaps.fill {
             record.state = GapState::Open;
             record.detail = "it is not looked into".into();
             document.gap = Some(record);
@@ -126,7 +165,7 @@ impl Ingest {
             return Ok(());
         }
         newer.extend(document.seen.ids.iter().cloned());
-        let mut hole = self.hole_of(record, way, before, newer);
+        let mut hole = self.hole_of(record, way, before, newer, &document.seen);
         let (found, record) = self.find_into(&mut hole).await?;
         self.left = None;
         let Found { entries, later, .. } = found;
@@ -155,7 +194,7 @@ impl Ingest {
             return Ok(());
         };
         hole.wait = hole.wait.saturating_sub(1);
-        let is_time = hole.wait == 0 && hole.share.has_room();
+        let is_time = hole.due().is_some_and(|due| due <= Instant::now());
         if !self.pending.is_empty() || !(is_time || hole.unstored.is_some()) {
             self.hole = Some(hole);
             return self.look_whether_the_store_works().await;
@@ -168,6 +207,12 @@ impl Ingest {
         self.settle(hole.record.clone()).await;
         self.keep(hole);
         Ok(())
+    }
+
+    /// When to look into the gap again, whether or not there is a poll.
+    pub(super) fn hole_due(&self) -> Option<Instant> {
+        let rests = !self.pending.is_empty() || self.storing.fails();
+        self.hole.as_ref().filter(|_| !rests)?.due()
     }
 
     /// Where nothing waits to be stored, nothing else would show that the store works again.
@@ -232,6 +277,10 @@ impl Ingest {
     async fn find_into(&mut self, hole: &mut Hole) -> Result<(Found, GapRecord), StoreError> {
         hole.wait = 1 << hole.attempts.min(ATTEMPTS);
         hole.attempts += 1;
+        // The feed may link to a newer archive document by now.
+        if let Some(way) = &self.way {
+            hole.way.clone_from(way);
+        }
         let found = self.find(hole).await?;
         let mut record = hole.record.clone();
         record.entries += found.entries.len() as u64;
@@ -241,6 +290,11 @@ impl Ingest {
             Way::PublicInbox(_) => "by the search of the list's archive",
         };
         let some = some(count);
+        if let End::Unproven(_) = &found.end {
+            hole.wait = 0;
+            hole.not_before = Instant::now() + self.settings.gaps.pause * (1 << hole.unproven);
+            hole.unproven += 1;
+        }
         (record.state, record.detail) = match &found.end {
             End::Reached if count == 0 => (GapState::Filled, "nothing was missing".to_owned()),
             End::Reached => (
@@ -252,6 +306,17 @@ impl Ingest {
                 format!("{count} entries were found {what}, which does not go back far enough"),
             ),
             End::Bound(bound) => (some, format!("{count} entries were found {what}; {bound}")),
+            End::Unproven(why) if hole.attempts < ATTEMPTS => (
+                GapState::Suspected,
+                format!("{count} entries were found {what}; it is asked again, because {why}"),
+            ),
+            End::Unproven(why) => (
+                some,
+                format!(
+                    "{count} entries were found {what}; it is not certain that these are all: \
+                     {why}"
+                ),
+            ),
             End::Failed(why) if hole.attempts < ATTEMPTS => (
                 GapState::Suspected,
                 format!("{count} entries were found {what}; it is tried again, because {why}"),
@@ -266,6 +331,9 @@ impl Ingest {
 
     /// Keeps what has to be looked into again.
     fn keep(&mut self, hole: Hole) {
+        // Where many came at once, some may have come with old dates.
+        self.late
+            .no_later_than(Instant::now() + self.settings.gaps.pause);
         if hole.record.state == GapState::Suspected {
             self.hole = Some(hole);
         }
@@ -319,13 +387,18 @@ impl Ingest {
             }
         }
         self.show_gap(&record);
+        self.record(&record).await;
+    }
+
+    /// Records what became of a gap.
+    pub(super) async fn record(&self, record: &GapRecord) {
         let channel = &self.settings.channel;
-        if let Err(error) = self.store.record_gap(channel, &record).await {
+        if let Err(error) = self.store.record_gap(channel, record).await {
             debug!("what became of the gap could not be recorded: {error}");
         }
     }
 
-    fn show_gap(&self, record: &GapRecord) {
+    pub(super) fn show_gap(&self, record: &GapRecord) {
         self.status
             .send_modify(|status| status.gap = Some(shown(record)));
     }
@@ -369,7 +442,7 @@ impl Ingest {
             });
             // Should it fail, nothing is known of it but the time.
             let Ok(ours) = ours.await else {
-                return Ok(Before::of([], at));
+                return Ok(Before::of(&[], at));
             };
             if !ours.is_empty() {
                 return Ok(Before::of(&ours, at));
@@ -377,12 +450,12 @@ impl Ingest {
             if from == 1 {
                 return Ok(Before {
                     never: true,
-                    ..Before::of([], at)
+                    ..Before::of(&[], at)
                 });
             }
             last = from - 1;
         }
-        Ok(Before::of([], at))
+        Ok(Before::of(&[], at))
     }
 }
 

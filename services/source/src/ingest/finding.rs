@@ -28,16 +28,24 @@ pub(super) const PAGES_PER_HOUR: usize = 300;
 /// What is found in one gap is held in memory until it is stored: at most so many entries and
 /// bytes.
 const ENTRIES: usize = 5000;
-const BYTES: usize = 32 << 20;
+pub(super) const BYTES: usize = 32 << 20;
 
 /// The document that came after the gap waits at most this long.
-const TIME: Duration = Duration::from_secs(60);
+pub(super) const TIME: Duration = Duration::from_secs(60);
 
 /// A search begins so much before what was seen last: mails arrive later than they are dated.
 const MARGIN: SignedDuration = SignedDuration::from_mins(15);
 
 /// The same where that was not early enough, and where only the senders' dates can be searched.
 const WIDE: SignedDuration = SignedDuration::from_hours(24);
+
+/// Entries of a search's page that its next one has as well. Between the two, the server may have
+/// gone over to a newer or an older index; where they share no entry, some may be in neither.
+pub(super) const OVERLAP: usize = 10;
+
+/// A page of a search with more entries than this is not its last one. Full pages may lack a few
+/// that were removed from the list.
+pub(super) const ALMOST_FULL: usize = Search::PAGE - 2 * OVERLAP;
 
 /// What was found.
 #[derive(Debug)]
@@ -53,8 +61,11 @@ pub(super) struct Found {
 /// Why a search ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Something was met that was seen before: there are no more.
+    /// Both sides of the gap were met, and nothing is unread between them: there are no more.
     Reached,
+    /// The answers may be older than the feed's document, so that they prove nothing: what shows
+    /// that.
+    Unproven(String),
     /// There was nothing more to ask for.
     Exhausted,
     /// There may be more than is taken at a time: which bound that is.
@@ -66,15 +77,32 @@ pub(super) enum End {
 /// Pages while they come in.
 struct Walk<'a> {
     ingest: &'a Ingest,
-    fetcher: Arc<Fetcher>,
     hole: &'a Hole,
     found: Vec<Entry>,
     later: Vec<Entry>,
+    /// Unknown entries of a search that stand after all known ones so far.
+    tail: Vec<Entry>,
     /// An entry from after the gap was met.
     met_newer: bool,
+    /// An entry from before the gap was met in this search.
+    met_seen: bool,
+    /// The entry next to the gap was met.
+    met_edge: bool,
+    /// Entries of the feed's last document that this search did not have yet.
+    awaited: HashSet<String>,
     ids: HashSet<String>,
     bytes: usize,
-    pages: usize,
+    pages: Pages<'a>,
+}
+
+/// Documents beside the feed, within the bounds on them.
+pub(super) struct Pages<'a> {
+    ingest: &'a Ingest,
+    fetcher: Arc<Fetcher>,
+    /// Documents that may still be asked for.
+    left: usize,
+    /// The same at the beginning.
+    most: usize,
 }
 
 /// What a page had.
@@ -88,7 +116,7 @@ struct Had {
 }
 
 /// The end of a walk before its time.
-enum Stop {
+pub(super) enum Stop {
     End(End),
     Store(StoreError),
 }
@@ -114,14 +142,17 @@ impl Ingest {
         };
         let mut walk = Walk {
             ingest: self,
-            fetcher,
             hole,
             found: Vec::new(),
             later: Vec::new(),
+            tail: Vec::new(),
             met_newer: false,
+            met_seen: false,
+            met_edge: false,
+            awaited: HashSet::new(),
             ids: HashSet::new(),
             bytes: 0,
-            pages: 0,
+            pages: Pages::new(self, fetcher, PAGES),
         };
         let late = format!("it took more than {} s", TIME.as_secs());
         let ended = match &hole.way {
@@ -152,7 +183,7 @@ impl Walk<'_> {
             if !visited.insert(address.clone()) {
                 break;
             }
-            let (page, url) = self.page(&address).await?;
+            let (page, url) = self.pages.get(&address).await?;
             next = match Way::of(&url, &page) {
                 Some(Way::Archive(older)) => Some(older),
                 Some(Way::PublicInbox(_)) | None => None,
@@ -161,10 +192,26 @@ impl Walk<'_> {
             // An entry that has changed may have been moved here from far below. Where all of them
             // have, the archive only has other texts than the feed.
             if had.unchanged > 0 || (had.seen > 0 && had.seen == had.entries) {
-                return Ok(End::Reached);
+                return Ok(self.end_of_archive());
             }
         }
         Ok(End::Exhausted)
+    }
+
+    /// What an archive proves that was read back to what was seen before the gap. One that is made
+    /// or cached apart from the feed may not have yet what is just before the feed's document.
+    fn end_of_archive(&self) -> End {
+        let hole = self.hole;
+        match &hole.edge {
+            Some(edge) if !self.met_edge && !hole.latest.contains(edge) => {
+                End::Unproven("it lacks an entry that has left the feed since".to_owned())
+            }
+            // Nothing says that they adjoin, and nothing that they do not: it has had its time.
+            Some(_) if !self.met_edge && hole.unproven == 0 => {
+                End::Unproven("it shares no entry with the feed".to_owned())
+            }
+            _ => End::Reached,
+        }
     }
 
     /// All mails since what was seen last, by their arrival; where that cannot be searched for, by
@@ -183,47 +230,143 @@ impl Walk<'_> {
             }
             debug!("nothing that was seen is found by {clock:?} from {from} on");
         }
-        Ok(End::Exhausted)
+        let why = "none of its answers has an entry that was seen before";
+        Ok(End::Unproven(why.to_owned()))
     }
 
     /// All pages of one search; `None` if nothing that was seen is in them.
+    ///
+    /// A public-inbox answers from an index that may be half a minute older than its feed. Only
+    /// one that has all entries of the feed's last document has all that came before them.
     async fn range(
         &mut self,
         search: &Search,
         clock: Clock,
         from: Timestamp,
     ) -> Result<Option<End>, Stop> {
+        self.awaited.clone_from(&self.hole.latest);
+        self.tail.clear();
+        self.met_seen = false;
         let (mut offset, mut seen) = (0, 0);
+        let mut last_page = HashSet::new();
         loop {
             let address = search.url(clock, from, None, offset);
-            let page = match self.page(&address).await {
+            let page = match self.pages.get(&address).await {
                 Ok((page, _)) => page,
                 // No results, or no more.
-                Err(Stop::End(End::Failed(why))) if why == NOTHING => break,
+                Err(Stop::End(End::Failed(why))) if why == NOTHING => ParsedFeed::default(),
                 Err(stop) => return Err(stop),
             };
             // What cannot be read has its place in the list as well.
             let listed = page.entries.len() + page.skipped.len();
-            // By arrival, what comes after something that was seen was there before this feed was
-            // first read. By date, it may be a mail that was long on its way.
+            let ids = page.entries.iter().map(|entry| entry.id.clone());
+            let ids: HashSet<String> = ids.collect();
+            if offset > 0 && ids.is_disjoint(&last_page) {
+                let why = "its pages do not follow one another: the index has changed in between";
+                return Ok(Some(End::Unproven(why.to_owned())));
+            }
+            last_page = ids;
+            // By arrival, what comes after all that was seen was there before this feed was first
+            // read. By date, it may be a mail that was long on its way.
             let had = self.add(page.entries, clock == Clock::Received).await?;
             seen += had.seen;
-            offset += listed;
-            let all_seen = clock == Clock::Received && had.seen > 0 && had.seen == had.entries;
-            if listed < Search::PAGE || all_seen {
+            if listed <= ALMOST_FULL {
                 break;
             }
+            offset += listed - OVERLAP;
         }
-        Ok((seen > 0).then_some(End::Reached))
+        Ok(match self.awaited.len() {
+            _ if seen == 0 => None,
+            0 => Some(End::Reached),
+            count => Some(End::Unproven(format!(
+                "its answer lacks {count} entries that the feed shows"
+            ))),
+        })
     }
 
-    /// One document.
-    async fn page(&mut self, address: &str) -> Result<(ParsedFeed, String), Stop> {
-        if self.pages >= PAGES {
-            let bound = format!("more than {PAGES} pages are not read");
-            return Err(Stop::End(End::Bound(bound)));
+    /// Takes what is missing from a page. With `in_order`, what lies before an entry from after the
+    /// gap is later than that, and what lies after all that were seen is none of it. The latter
+    /// goes only for a search: an archive may have an old entry on top, and to send one that was
+    /// there before the feed was first read does less harm than to lose one. In a search, what is
+    /// dated after one that was seen would have been seen with it: it arrived later.
+    async fn add(&mut self, mut entries: Vec<Entry>, in_order: bool) -> Result<Had, Stop> {
+        if ascending(&entries) {
+            entries.reverse();
         }
-        self.pages += 1;
+        let known = self.ingest.known(&entries).await?;
+        let hole = self.hole;
+        let seen = |entry: &Entry| {
+            !hole.newer.contains(&entry.id)
+                && (hole.before.ids.contains(&entry.id) || known.contains_key(&entry.id))
+        };
+        let unchanged = |entry: &&Entry| {
+            let known = known.get(&entry.id);
+            seen(entry) && known.is_none_or(|hash| *hash == entry.content_hash())
+        };
+        let had = Had {
+            entries: entries.len(),
+            seen: entries.iter().filter(|entry| seen(entry)).count(),
+            unchanged: entries.iter().filter(unchanged).count(),
+        };
+        let sorted = in_order && matches!(hole.way, Way::PublicInbox(_));
+        let newer = |entry: &Entry| hole.newer.contains(&entry.id);
+        let mut later = match entries.iter().position(newer) {
+            Some(first) if in_order && !self.met_newer => first,
+            _ => 0,
+        };
+        self.met_newer |= entries.iter().any(newer);
+        for entry in entries {
+            let is_later = later > 0;
+            later = later.saturating_sub(1);
+            self.awaited.remove(&entry.id);
+            self.met_edge |= hole.edge.as_ref() == Some(&entry.id);
+            if sorted && seen(&entry) {
+                self.met_seen = true;
+                self.found.append(&mut self.tail);
+            }
+            let new = !known.contains_key(&entry.id) && !hole.newer.contains(&entry.id);
+            if !new || hole.before.ids.contains(&entry.id) || !self.ids.insert(entry.id.clone()) {
+                continue;
+            }
+            self.bytes += size(&entry);
+            let held = self.found.len() + self.tail.len() + self.later.len();
+            if held >= ENTRIES || self.bytes > BYTES {
+                let bound = format!(
+                    "more than {ENTRIES} entries or {} MiB are not taken at a time",
+                    BYTES >> 20
+                );
+                return Err(Stop::End(End::Bound(bound)));
+            }
+            if is_later {
+                self.later.push(entry);
+            } else if sorted && self.met_seen {
+                self.tail.push(entry);
+            } else {
+                self.found.push(entry);
+            }
+        }
+        Ok(had)
+    }
+}
+
+impl<'a> Pages<'a> {
+    /// At most so many documents.
+    pub(super) fn new(ingest: &'a Ingest, fetcher: Arc<Fetcher>, most: usize) -> Self {
+        Self {
+            ingest,
+            fetcher,
+            left: most,
+            most,
+        }
+    }
+
+    /// Gets one document, and where it came from.
+    pub(super) async fn get(&mut self, address: &str) -> Result<(ParsedFeed, String), Stop> {
+        let Some(left) = self.left.checked_sub(1) else {
+            let bound = format!("more than {} pages are not read", self.most);
+            return Err(Stop::End(End::Bound(bound)));
+        };
+        self.left = left;
         if !self.ingest.pages.take() {
             let why = format!("more than {PAGES_PER_HOUR} pages are not asked for in an hour");
             return Err(Stop::End(End::Failed(why)));
@@ -258,70 +401,13 @@ impl Walk<'_> {
             Err(error) => Err(failed(format!("{} could not be parsed: {error}", page.url))),
         }
     }
-
-    /// Takes what is missing from a page. With `in_order`, what lies before an entry from after the
-    /// gap is later than that, and what lies behind one that was seen is none of it. The latter
-    /// goes only for a search: an archive may have an old entry on top, and to send one that was
-    /// there before the feed was first read does less harm than to lose one.
-    async fn add(&mut self, mut entries: Vec<Entry>, in_order: bool) -> Result<Had, Stop> {
-        if ascending(&entries) {
-            entries.reverse();
-        }
-        let known = self.ingest.known(&entries).await?;
-        let hole = self.hole;
-        let seen = |entry: &Entry| {
-            !hole.newer.contains(&entry.id)
-                && (hole.before.ids.contains(&entry.id) || known.contains_key(&entry.id))
-        };
-        let unchanged = |entry: &&Entry| {
-            let known = known.get(&entry.id);
-            seen(entry) && known.is_none_or(|hash| *hash == entry.content_hash())
-        };
-        let had = Had {
-            entries: entries.len(),
-            seen: entries.iter().filter(|entry| seen(entry)).count(),
-            unchanged: entries.iter().filter(unchanged).count(),
-        };
-        let sorted = in_order && matches!(hole.way, Way::PublicInbox(_));
-        if sorted && let Some(last) = entries.iter().rposition(seen) {
-            entries.truncate(last);
-        }
-        let newer = |entry: &Entry| hole.newer.contains(&entry.id);
-        let mut later = match entries.iter().position(newer) {
-            Some(first) if in_order && !self.met_newer => first,
-            _ => 0,
-        };
-        self.met_newer |= entries.iter().any(newer);
-        for entry in entries {
-            let is_later = later > 0;
-            later = later.saturating_sub(1);
-            let new = !known.contains_key(&entry.id) && !hole.newer.contains(&entry.id);
-            if !new || hole.before.ids.contains(&entry.id) || !self.ids.insert(entry.id.clone()) {
-                continue;
-            }
-            self.bytes += size(&entry);
-            if self.found.len() + self.later.len() >= ENTRIES || self.bytes > BYTES {
-                let bound = format!(
-                    "more than {ENTRIES} entries or {} MiB are not taken at a time",
-                    BYTES >> 20
-                );
-                return Err(Stop::End(End::Bound(bound)));
-            }
-            if is_later {
-                self.later.push(entry);
-            } else {
-                self.found.push(entry);
-            }
-        }
-        Ok(had)
-    }
 }
 
 /// What a page is that is not there.
-const NOTHING: &str = "it is not there (404)";
+pub(super) const NOTHING: &str = "it is not there (404)";
 
 /// Whether a document has the oldest entry first, as some archives do.
-fn ascending(entries: &[Entry]) -> bool {
+pub(super) fn ascending(entries: &[Entry]) -> bool {
     let dates: Vec<Timestamp> = entries.iter().filter_map(date).collect();
     let pairs = || dates.iter().zip(dates.iter().skip(1));
     let up = pairs().filter(|(a, b)| a < b).count();

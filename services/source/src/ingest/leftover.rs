@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use feed::gap::Way;
 use jiff::Timestamp;
@@ -72,10 +73,10 @@ impl Ingest {
             return Ok(());
         }
         let mut gap = gap.clone();
-        let seen = seen.ids.clone();
+        let seen = seen.clone();
         let (before, mut newer) = self.around(&gap).await?;
-        newer.extend(seen);
-        let way = self.way.clone().filter(|_| self.settings.fill_gaps);
+        newer.extend(seen.ids.iter().cloned());
+        let way = self.way.clone().filter(|_| self.settings.gaps.fill);
         let why = match &way {
             None => Some("the feed offers no way to entries that have left it"),
             Some(_) if newer.len() > MUCH_SINCE => Some("too many entries have come since"),
@@ -91,7 +92,7 @@ impl Ingest {
                 );
                 let was_settled = gap.state != GapState::Suspected;
                 gap.state = GapState::Suspected;
-                let mut hole = self.hole_of(gap, way, before, newer);
+                let mut hole = self.hole_of(gap, way, before, newer, &seen);
                 if was_settled {
                     // One more attempt, at each start.
                     hole.attempts = ATTEMPTS - 1;
@@ -121,23 +122,28 @@ impl Ingest {
         Ok((before, newer.await?.into_iter().collect()))
     }
 
-    /// A gap that was not looked into yet.
+    /// A gap that was not looked into yet; `seen` is the feed's document after it.
     pub(super) fn hole_of(
         &self,
         record: GapRecord,
         way: Way,
         before: Before,
         newer: HashSet<String>,
+        seen: &Before,
     ) -> Hole {
         Hole {
             record,
             way,
             before,
             newer,
+            latest: seen.ids.clone(),
+            edge: seen.oldest.clone(),
             unstored: None,
             share: Share::new(Arc::clone(&self.settings.bounds.memory)),
             attempts: 0,
             wait: 0,
+            unproven: 0,
+            not_before: Instant::now(),
         }
     }
 }

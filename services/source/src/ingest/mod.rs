@@ -10,6 +10,7 @@ mod filling;
 mod finding;
 mod hooks;
 mod hourly;
+mod late;
 mod leftover;
 mod pause;
 mod polling;
@@ -36,9 +37,11 @@ use uuid::Uuid;
 use crate::metrics::ChannelMetrics;
 pub use bounds::{Bounds, Memory};
 use document::{Before, Pending};
+pub use filling::GapSettings;
 use filling::Hole;
 pub use hooks::{Hooks, NotAsked, PollReport, Refreshes, Reports};
 use hourly::Hourly;
+use late::Late;
 use pause::Pause;
 pub use status::{FeedState, GapStatus, IngestStatus};
 
@@ -64,8 +67,8 @@ pub struct IngestSettings {
     pub first_poll: Duration,
     /// Before the first further attempt to store what could not be stored.
     pub store_retry: Duration,
-    /// Whether what a suspected gap hides is looked for.
-    pub fill_gaps: bool,
+    /// How entries are found that the feed's documents did not have.
+    pub gaps: GapSettings,
     /// How much is kept.
     pub bounds: Bounds,
     /// What others want of it.
@@ -111,6 +114,8 @@ pub struct Ingest {
     hole: Option<Hole>,
     /// A gap that an earlier ingest of the feed left unfilled.
     left: Option<GapRecord>,
+    /// What is known of entries that come with old dates.
+    late: Late,
     /// How to get entries that are older than those of the last document.
     way: Option<feed::gap::Way>,
     /// Requests for pages with older entries.
@@ -173,6 +178,7 @@ impl Ingest {
             history: History::None,
             hole: None,
             left: None,
+            late: Late::default(),
             way: None,
             pages: Hourly::new(finding::PAGES_PER_HOUR),
             tidied: Instant::now(),
@@ -229,11 +235,20 @@ impl Ingest {
                 && let Err(ended) = self.store_pending().await
             {
                 return ended;
+            } else if self.hole_due().is_some_and(|due| now >= due)
+                && let Err(ended) = self.fill_again().await
+            {
+                return ended;
+            } else if self.late_due().is_some_and(|due| now >= due)
+                && let Err(ended) = self.look_for_late().await
+            {
+                return ended;
             }
             let retry_at = (!self.pending.is_empty()).then_some(self.retry_at);
             let poll_at = self.pending.has_room().then_some(poll_next);
-            let next = retry_at.into_iter().chain(poll_at).min();
-            // Where there is neither, others use up the memory.
+            let gaps = self.hole_due().into_iter().chain(self.late_due());
+            let next = retry_at.into_iter().chain(poll_at).chain(gaps).min();
+            // Where there is none, others use up the memory.
             tokio::select! {
                 () = tokio::time::sleep_until(next.unwrap_or(now + ROOM).into()) => {}
                 () = refresh.notified() => poll_next = Instant::now(),

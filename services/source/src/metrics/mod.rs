@@ -120,7 +120,7 @@ pub struct ChannelMetrics {
     pub poll_seconds: Histogram,
     /// Documents that shared no entry with the one before.
     pub suspected_gaps: Counter,
-    /// Entries that were found in suspected gaps.
+    /// Entries that were found in suspected gaps, or arrived with old dates.
     pub gap_entries: Counter,
     /// Suspected gaps that could not be filled wholly.
     pub open_gaps: Counter,
@@ -220,7 +220,7 @@ impl Metrics {
         r.register_with_unit("poll_duration", help, unit, self.poll_seconds.clone());
         let help = "Documents that shared no entry with the one before: entries may be missing";
         r.register("suspected_gaps", help, self.suspected_gaps.clone());
-        let help = "Entries that were found in suspected gaps";
+        let help = "Entries that were found in suspected gaps, or arrived with old dates";
         r.register("gap_entries", help, self.gap_entries.clone());
         let help = "Suspected gaps that could not be filled wholly: entries may be missing";
         r.register("open_gaps", help, self.open_gaps.clone());

@@ -14,7 +14,7 @@ use tracing::{debug, error, info};
 use uuid::Uuid;
 
 use super::context::Context;
-use crate::ingest::{Ended, FeedState, Hooks, Ingest, IngestSettings, IngestStatus};
+use crate::ingest::{Ended, FeedState, GapSettings, Hooks, Ingest, IngestSettings, IngestStatus};
 use crate::metrics::ChannelMetrics;
 use crate::sabotage;
 
@@ -154,7 +154,10 @@ impl Feeds {
             schedule,
             first_poll: context.first_polls.wait().min(schedule.min),
             store_retry: STORE_RETRY,
-            fill_gaps: !sabotage::gap_fill_off(),
+            gaps: GapSettings {
+                fill: !sabotage::gap_fill_off(),
+                ..GapSettings::default()
+            },
             bounds: context.bounds.clone(),
             hooks: Hooks {
                 refresh: Arc::default(),

@@ -16,7 +16,7 @@ use axum::routing::get;
 use bytes::Bytes;
 use feed::fetch::FetchConfig;
 use feed::{Entry, Kind, payload, schedule};
-use flexfeed_source::ingest::{Bounds, Hooks, Ingest, IngestSettings};
+use flexfeed_source::ingest::{Bounds, GapSettings, Hooks, Ingest, IngestSettings};
 use flexfeed_source::metrics::Metrics;
 use flexfeed_source::publish::{Publisher, Taken, Tenure, Terms, Works};
 use flexfeed_source::transport::Transport;
@@ -133,7 +133,7 @@ async fn take_in(url: &str) -> Result<f64> {
         },
         first_poll: Duration::ZERO,
         store_retry: Duration::from_secs(1),
-        fill_gaps: true,
+        gaps: GapSettings::default(),
         bounds: Bounds::default(),
         hooks: Hooks::default(),
     };

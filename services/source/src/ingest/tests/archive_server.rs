@@ -25,7 +25,7 @@ pub(super) const ARCHIVE: usize = 10;
 const PINNED: usize = 20;
 
 /// When the first mail arrived.
-const FIRST: i64 = 1_757_000_000;
+pub(super) const FIRST: i64 = 1_757_000_000;
 
 /// One that was posted.
 #[derive(Clone)]
@@ -54,6 +54,10 @@ pub(super) enum Habit {
     Endless,
     /// Thirty more mails arrive when the archive is first asked.
     Grows,
+    /// Its archive has only as many mails as it is held back to.
+    Lags,
+    /// Its search does, but for its first answer since then.
+    GoesBack,
     /// The archive's documents have the oldest entry first.
     OldestFirst,
     /// The archive's documents have an old entry on top.
@@ -69,8 +73,12 @@ struct Shelf {
     habit: Habit,
     /// The feed says how to get older entries.
     archives: bool,
+    /// What an archive has that lags.
+    indexed: usize,
     /// So many of the first archive documents are not there.
     missing: usize,
+    /// The feed is sorted by the times of arrival, as that of a public-inbox.
+    is_dated: bool,
 }
 
 impl Shelf {
@@ -78,12 +86,24 @@ impl Shelf {
         for n in self.mails.len()..count {
             let arrived = FIRST + 20 * i64::try_from(n).unwrap();
             let late = if n % 7 == 3 { 6 * 3600 } else { 0 };
-            self.mails.push(Mail {
-                id: mail_id(n),
-                text: format!("text {n}"),
-                arrived: Timestamp::from_second(arrived).unwrap(),
-                dated: Timestamp::from_second(arrived - late).unwrap(),
-            });
+            self.post(n, arrived, arrived - late);
+        }
+    }
+
+    fn post(&mut self, n: usize, arrived: i64, dated: i64) {
+        self.mails.push(Mail {
+            id: mail_id(n),
+            text: format!("text {n}"),
+            arrived: Timestamp::from_second(arrived).unwrap(),
+            dated: Timestamp::from_second(dated).unwrap(),
+        });
+    }
+
+    /// What the archive has of the mails, in the order in which they were posted.
+    fn archived(&self) -> &[Mail] {
+        match self.habit {
+            Habit::Lags | Habit::GoesBack => &self.mails[..self.indexed],
+            _ => &self.mails,
         }
     }
 }
@@ -154,6 +174,22 @@ impl ArchiveServer {
         self.shared.shelf.lock().unwrap().post_up_to(count);
     }
 
+    /// One more mail, with the time of arrival that its headers say, in seconds after another
+    /// one's. The feed and the search have it where that puts it.
+    pub(super) fn post_dated(&self, n: usize, seconds: i64) {
+        let mut shelf = self.shared.shelf.lock().unwrap();
+        shelf.is_dated = true;
+        let dated = FIRST + seconds;
+        shelf.post(n, dated, dated);
+    }
+
+    /// Holds the archive back to what there is now.
+    pub(super) fn lag(&self, habit: Habit) {
+        let mut shelf = self.shared.shelf.lock().unwrap();
+        (shelf.indexed, shelf.habit) = (shelf.mails.len(), habit);
+        self.shared.pages.store(0, Ordering::SeqCst);
+    }
+
     /// Changes the text of a mail, which makes it the newest entry of the feed.
     pub(super) fn edit(&self, n: usize) {
         let mut shelf = self.shared.shelf.lock().unwrap();
@@ -193,11 +229,15 @@ fn document<'a>(links: &str, mails: impl IntoIterator<Item = &'a Mail>) -> Respo
 async fn feed(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     shared.polls.fetch_add(1, Ordering::SeqCst);
     let shelf = shared.shelf.lock().unwrap();
-    let newest = shelf.mails.iter().rev().take(WINDOW);
+    let mut newest: Vec<&Mail> = shelf.mails.iter().rev().collect();
+    if shelf.is_dated {
+        newest.sort_by_key(|mail| std::cmp::Reverse(mail.arrived));
+    }
+    let newest = newest.into_iter().take(WINDOW);
     let link = match shelf.mails.len().checked_sub(WINDOW) {
         Some(older) if shelf.archives && uri.path().starts_with("/blog") && older > 0 => {
             // The archives are whole, so the last of them may overlap with the feed.
-            let last = older.div_ceil(ARCHIVE);
+            let last = older.min(shelf.archived().len()).div_ceil(ARCHIVE);
             format!("<link rel=\"prev-archive\" href=\"/blog/archive?n={last}\"/>")
         }
         _ => String::new(),
@@ -233,7 +273,10 @@ async fn search(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     }
     let (kind, range) = query.split_once(':').unwrap();
     let (from, to) = range.split_once("..").unwrap();
-    assert_eq!(to, "");
+    let to = match to {
+        "" => Timestamp::MAX,
+        to => to.parse().unwrap(),
+    };
     let from: Timestamp = match kind {
         "rt" => from.parse().unwrap(),
         "dt" => {
@@ -247,7 +290,12 @@ async fn search(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
         return StatusCode::NOT_FOUND.into_response();
     }
     let time = |mail: &Mail| if arrival { mail.arrived } else { mail.dated };
-    let mut found: Vec<&Mail> = shelf.mails.iter().filter(|m| time(m) >= from).collect();
+    let mails = match shelf.habit {
+        Habit::GoesBack if page == 0 => &shelf.mails,
+        _ => shelf.archived(),
+    };
+    let in_range = |mail: &&Mail| (from..=to).contains(&time(mail));
+    let mut found: Vec<&Mail> = mails.iter().filter(in_range).collect();
     found.sort_by_key(|mail| std::cmp::Reverse(time(mail)));
     let found = found.into_iter().skip(offset);
     let found: Vec<&Mail> = found.take(Search::PAGE).collect();
@@ -290,7 +338,8 @@ async fn archive(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     let link = before.map_or(String::new(), |n| {
         format!("<link rel=\"prev-archive\" href=\"archive?n={n}\"/>")
     });
-    let mails = shelf.mails.iter().skip((n - 1) * ARCHIVE).take(ARCHIVE);
+    let mails = shelf.archived().iter();
+    let mails = mails.skip((n - 1) * ARCHIVE).take(ARCHIVE);
     if shelf.habit == Habit::OldestFirst {
         return document(&link, mails);
     }

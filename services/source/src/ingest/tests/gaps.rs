@@ -489,7 +489,10 @@ async fn gaps_can_be_left_alone() {
     let scene = Scene::new().await;
     scene.server.post_up_to(40);
     let left = IngestSettings {
-        fill_gaps: false,
+        gaps: GapSettings {
+            fill: false,
+            ..GapSettings::default()
+        },
         ..settings(scene.server.inbox())
     };
     let mut life = Life::with(left, Arc::clone(&scene.store)).await;
@@ -560,6 +563,186 @@ async fn the_first_entries_of_a_feed_are_no_gap() {
         post("urn:post:1", "new"),
     ]);
     life.stored(5).await;
+    assert_eq!(life.metrics.suspected_gaps.get(), 0);
+    life.end().await;
+}
+
+/// A real public-inbox goes on answering from an index that it opened up to half a minute before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_that_lags_behind_the_feed_proves_nothing() {
+    let scene = Scene::new().await;
+    let mut life = scene.begin(scene.server.inbox()).await;
+    scene.server.lag(Habit::Lags);
+    scene.server.post_up_to(140);
+    let again = |s: &IngestStatus| {
+        let gap = s.gap.as_ref();
+        gap.is_some_and(|gap| gap.state == "suspected" && gap.detail.contains("lacks 25"))
+    };
+    life.shows("that it proves nothing", again).await;
+    // The feed goes on, with more than one attempt, some of which find a part.
+    for _ in 0..3 {
+        let asked = scene.server.pages();
+        soon("another attempt", || scene.server.pages() > asked).await;
+    }
+    scene.server.post_up_to(150);
+    scene.polled(2).await;
+    assert_eq!(scene.gaps().await[0].state, GapState::Suspected);
+    scene.server.habit(Habit::None);
+    let gap = scene.settled(&mut life).await;
+    assert_eq!((gap.state, gap.entries), (GapState::Filled, 75));
+    life.stored(WINDOW + 110).await;
+    let mut ids = life.ids();
+    ids.sort();
+    let mut expected = mail_ids(15..150);
+    expected.sort();
+    assert_eq!(ids, expected, "each once");
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_that_lags_for_ever_leaves_the_gap_open() {
+    let scene = Scene::new().await;
+    scene.server.post_up_to(40);
+    let mut settings = settings(scene.server.inbox());
+    settings.gaps.pause = Duration::from_millis(5);
+    let mut life = Life::with(settings, Arc::clone(&scene.store)).await;
+    life.stored(WINDOW).await;
+    scene.server.lag(Habit::Lags);
+    scene.server.post_up_to(140);
+    let gap = scene.settled(&mut life).await;
+    assert_eq!((gap.state, gap.entries), (GapState::Open, 0));
+    assert!(gap.detail.contains("not certain"), "{}", gap.detail);
+    assert_eq!(scene.server.pages(), 8);
+    assert_eq!(life.metrics.open_gaps.get(), 1);
+    life.end().await;
+}
+
+/// As when two machines with indexes of their own answer in turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_two_indexes_are_not_taken_for_one_list() {
+    let scene = Scene::new().await;
+    let mut life = scene.begin(scene.server.inbox()).await;
+    scene.server.post_up_to(400);
+    scene.server.lag(Habit::GoesBack);
+    scene.server.post_up_to(700);
+    let again = |s: &IngestStatus| {
+        let gap = s.gap.as_ref();
+        gap.is_some_and(|gap| gap.state == "suspected" && gap.detail.contains("follow one"))
+    };
+    life.shows("that it proves nothing", again).await;
+    scene.server.habit(Habit::None);
+    let gap = scene.settled(&mut life).await;
+    assert_eq!((gap.state, gap.entries), (GapState::Filled, 635));
+    life.stored(WINDOW + 660).await;
+    let mut ids = life.ids();
+    ids.sort();
+    let mut expected = mail_ids(15..700);
+    expected.sort();
+    assert_eq!(ids, expected, "each once");
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_that_lags_behind_the_feed_proves_nothing() {
+    let scene = Scene::new().await;
+    let mut life = scene.begin(scene.server.blog()).await;
+    scene.server.lag(Habit::Lags);
+    scene.server.post_up_to(140);
+    let again = |s: &IngestStatus| {
+        let gap = s.gap.as_ref();
+        gap.is_some_and(|gap| gap.state == "suspected" && gap.detail.contains("shares no entry"))
+    };
+    life.shows("that it proves nothing", again).await;
+    // What has left the feed since is not in there.
+    scene.server.post_up_to(150);
+    let again = |s: &IngestStatus| {
+        let gap = s.gap.as_ref();
+        gap.is_some_and(|gap| gap.state == "suspected" && gap.detail.contains("has left"))
+    };
+    life.shows("that it lacks something", again).await;
+    scene.server.habit(Habit::None);
+    let gap = scene.settled(&mut life).await;
+    assert_eq!((gap.state, gap.entries), (GapState::Filled, 75));
+    life.stored(WINDOW + 110).await;
+    let mut ids = life.ids();
+    ids.sort();
+    let mut expected = mail_ids(15..150);
+    expected.sort();
+    assert_eq!(ids, expected, "each once");
+    life.end().await;
+}
+
+/// Many mails at once whose headers say times before and after those of mails that were seen.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_whose_dates_overlap_with_what_was_seen_is_found() {
+    let scene = Scene::new().await;
+    let mut life = scene.begin(scene.server.inbox()).await;
+    // From the oldest mail of the feed on, between all of them, and beyond; the search has them
+    // on five pages, of which the last two have mails that were seen.
+    let first = 20 * 15 + 7;
+    for n in 40..840 {
+        let at = i64::try_from(n - 40).unwrap();
+        scene.server.post_dated(n, first + at);
+    }
+    soon("all of the burst", || life.seqs().len() >= WINDOW + 800).await;
+    let gap = scene.settled(&mut life).await;
+    assert_eq!((gap.state, gap.entries), (GapState::Filled, 775));
+    let mut ids = life.ids();
+    ids.sort();
+    let mut expected = mail_ids(15..840);
+    expected.sort();
+    assert_eq!(ids, expected, "each once");
+    life.end().await;
+}
+
+/// Mails that never are in the feed, for it has newer ones enough when they arrive.
+#[tokio::test(flavor = "multi_thread")]
+async fn mails_with_old_dates_arrive_late_and_are_shown_as_a_gap() {
+    let scene = Scene::new().await;
+    let now = Timestamp::now().as_second() - archive_server::FIRST;
+    for n in 0..40 {
+        let at = i64::try_from(n).unwrap();
+        scene.server.post_dated(n, now - 7200 + 60 * at);
+    }
+    let mut settings = settings(scene.server.inbox());
+    settings.gaps.late = Some(Duration::from_millis(100));
+    let mut life = Life::with(settings, Arc::clone(&scene.store)).await;
+    life.stored(WINDOW).await;
+    // What was there before the feed was first read is none of it, whatever its dates.
+    let looks = async |more: usize| {
+        let asked = scene.server.pages();
+        soon("looks", || scene.server.pages() >= asked + more).await;
+    };
+    looks(3).await;
+    // Before all of them, between two that were never seen, and between two that were.
+    for (n, at) in [
+        (100, -10_000),
+        (101, -7200 + 90),
+        (102, -7200 + 60 * 20 + 30),
+    ] {
+        scene.server.post_dated(n, now + at);
+    }
+    life.stored(WINDOW + 3).await;
+    looks(3).await;
+    let found: Vec<String> = life.ids().split_off(WINDOW);
+    let mut expected = mail_ids([100, 101]);
+    // The third one is in the feed itself.
+    expected.push(mail_id(102));
+    let mut sorted = found.clone();
+    sorted.sort();
+    expected.sort();
+    assert_eq!(sorted, expected);
+    let gaps = scene.gaps().await;
+    let count: u64 = gaps.iter().map(|gap| gap.entries).sum();
+    assert_eq!(count, 2, "{gaps:?}");
+    assert!(
+        gaps.iter().all(|gap| gap.state == GapState::Filled),
+        "{gaps:?}"
+    );
+    assert!(gaps[0].detail.contains("dates before"), "{gaps:?}");
+    let late = |s: &IngestStatus| s.gap.as_ref().is_some_and(|gap| gap.state == "filled");
+    life.shows("that they came late", late).await;
+    assert_eq!(life.metrics.gap_entries.get(), 2);
     assert_eq!(life.metrics.suspected_gaps.get(), 0);
     life.end().await;
 }

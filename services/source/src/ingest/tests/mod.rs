@@ -10,6 +10,7 @@ mod growing;
 mod long_run;
 mod lost_database;
 mod moving;
+mod public_inbox;
 mod troubles;
 
 use std::path::PathBuf;
@@ -67,7 +68,11 @@ fn settings(url: String) -> IngestSettings {
         },
         first_poll: Duration::ZERO,
         store_retry: Duration::from_millis(30),
-        fill_gaps: true,
+        gaps: GapSettings {
+            pause: Duration::from_millis(50),
+            late: None,
+            ..GapSettings::default()
+        },
         bounds: Bounds::default(),
         hooks: Hooks::default(),
     }
