@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use bytes::Bytes;
+use flexicast::WireError;
 use flexicast::pace::TokenBucket;
 use netio::UdpSocket;
 use zeroize::Zeroizing;
@@ -38,6 +39,8 @@ struct Outgoing {
 pub(crate) struct Link {
     pub(crate) conn: quiche::Connection,
     control: Outbox,
+    /// The peer has sent FIN on the control stream.
+    control_ended: bool,
     waiting: VecDeque<Outgoing>,
     waiting_bytes: usize,
     /// Streams that were written to their end, in this order; some may be on their way still.
@@ -63,6 +66,7 @@ impl Link {
         Link {
             conn,
             control: Outbox::default(),
+            control_ended: false,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             ended: VecDeque::new(),
@@ -112,6 +116,37 @@ impl Link {
     /// Queues bytes of the control stream.
     pub(crate) fn control(&mut self, bytes: Zeroizing<Vec<u8>>) {
         self.control.push(bytes);
+    }
+
+    /// Reads bytes of the control stream; `None` if there are no more now, or the connection is on
+    /// its way out.
+    ///
+    /// # Errors
+    /// The peer has closed a direction of the stream (protocol.md section 2).
+    pub(crate) fn read_control(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, WireError> {
+        if self.conn.local_error().is_some() {
+            return Ok(None);
+        }
+        let closed = |why| {
+            let what = "control stream";
+            Err(WireError::Invalid { what, why })
+        };
+        let read = match self.control_ended {
+            true => Ok((0, true)),
+            false => self.conn.stream_recv(CONTROL_STREAM, buffer),
+        };
+        match read {
+            Ok((0, true)) => closed("it was ended before the connection"),
+            Ok((n, fin)) => {
+                self.control_ended = fin;
+                Ok(Some(n))
+            }
+            Err(quiche::Error::StreamReset(_)) => closed("it was reset"),
+            Err(_) => match self.conn.stream_capacity(CONTROL_STREAM) {
+                Err(quiche::Error::StreamStopped(_)) => closed("it is not read any more"),
+                _ => Ok(None),
+            },
+        }
     }
 
     /// Whether the peer leaves so much of its control stream unread that it cannot be served.

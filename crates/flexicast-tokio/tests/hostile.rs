@@ -7,6 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use flexicast_tokio::Rung;
+use quiche::{ConnectionId, PROTOCOL_VERSION, RecvInfo, Shutdown};
 use site::{LIMIT, Site};
 
 /// The first packets of handshakes that nobody goes on with.
@@ -113,4 +114,149 @@ async fn version_negotiations_are_bounded() {
     assert!(answers > 0);
     let most = 200 * (begun.elapsed().as_secs() + 2);
     assert!(answers <= most, "{answers} of {most}");
+}
+
+/// An end of a connection that is driven by hand.
+struct Raw {
+    conn: quiche::Connection,
+    socket: UdpSocket,
+}
+
+fn raw_config() -> quiche::Config {
+    let mut config = quiche::Config::new(PROTOCOL_VERSION).unwrap();
+    config.set_application_protos(&[b"flexfeed/1"]).unwrap();
+    config.verify_peer(false);
+    config.set_initial_max_data(1 << 20);
+    config.set_initial_max_stream_data_bidi_local(1 << 20);
+    config.set_initial_max_stream_data_bidi_remote(1 << 20);
+    config.set_initial_max_stream_data_uni(1 << 20);
+    config.set_initial_max_streams_bidi(1);
+    config.set_initial_max_streams_uni(100);
+    config.enable_dgram(true, 10, 10);
+    config
+}
+
+fn raw_socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let often = Duration::from_millis(10);
+    socket.set_read_timeout(Some(often)).unwrap();
+    socket
+}
+
+impl Raw {
+    fn client(server: SocketAddr) -> Self {
+        let socket = raw_socket();
+        let (id, local) = (ConnectionId::from_vec(vec![7; 16]), socket.local_addr());
+        let local = local.unwrap();
+        let conn = quiche::connect(None, &id, local, server, &mut raw_config()).unwrap();
+        Raw { conn, socket }
+    }
+
+    /// Waits for a client.
+    fn server(socket: UdpSocket, site: &Site) -> Self {
+        let mut config = raw_config();
+        let path = |name| site.path(name).to_str().unwrap().to_owned();
+        config
+            .load_cert_chain_from_pem_file(&path("cert.pem"))
+            .unwrap();
+        config
+            .load_priv_key_from_pem_file(&path("key.pem"))
+            .unwrap();
+        let mut buffer = [0; 2048];
+        let (len, from) = loop {
+            if let Ok(received) = socket.recv_from(&mut buffer) {
+                break received;
+            }
+        };
+        let (id, to) = (ConnectionId::from_vec(vec![9; 16]), socket.local_addr());
+        let to = to.unwrap();
+        let mut conn = quiche::accept(&id, None, to, from, &mut config).unwrap();
+        conn.recv(&mut buffer[..len], RecvInfo { from, to })
+            .unwrap();
+        Raw { conn, socket }
+    }
+
+    fn until(&mut self, what: &str, done: impl Fn(&quiche::Connection) -> bool) {
+        let begun = Instant::now();
+        let mut buffer = [0; 2048];
+        while !done(&self.conn) {
+            assert!(begun.elapsed() < LIMIT, "not within the time: {what}");
+            while let Ok((len, info)) = self.conn.send(&mut buffer) {
+                self.socket.send_to(&buffer[..len], info.to).unwrap();
+            }
+            if let Ok((len, from)) = self.socket.recv_from(&mut buffer) {
+                let to = self.socket.local_addr().unwrap();
+                let _ = self.conn.recv(&mut buffer[..len], RecvInfo { from, to });
+            }
+            if self.conn.timeout().is_some_and(|left| left.is_zero()) {
+                self.conn.on_timeout();
+            }
+        }
+    }
+
+    /// Closes a direction of the control stream; returns the code that the connection is closed with.
+    fn close_control(mut self, how: Close) -> u64 {
+        match how {
+            Close::Fin => drop(self.conn.stream_send(0, &[], true).unwrap()),
+            Close::Reset => self.conn.stream_shutdown(0, Shutdown::Write, 5).unwrap(),
+            Close::Stop => self.conn.stream_shutdown(0, Shutdown::Read, 5).unwrap(),
+        }
+        self.until("the peer closes the connection", |conn| {
+            conn.peer_error().is_some()
+        });
+        let error = self.conn.peer_error().unwrap();
+        assert!(error.is_app, "{error:?}");
+        error.error_code
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Close {
+    Fin,
+    Reset,
+    Stop,
+}
+
+const PROTOCOL_VIOLATION: u64 = 1;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_that_closes_the_control_stream_is_disconnected() {
+    let site = Site::new();
+    let source = site.source().await;
+    for (number, how) in [Close::Fin, Close::Reset, Close::Stop]
+        .into_iter()
+        .enumerate()
+    {
+        let mut raw = Raw::client(source.addr);
+        let code = tokio::task::spawn_blocking(move || {
+            raw.until("the handshake", quiche::Connection::is_established);
+            // A frame that is skipped: the stream is open.
+            raw.conn.stream_send(0, &[0x5f, 0, 0], false).unwrap();
+            raw.close_control(how)
+        });
+        assert_eq!(code.await.unwrap(), PROTOCOL_VIOLATION, "{how:?}");
+        let violations = source.status().await.counters.violations;
+        assert_eq!(violations, number as u64 + 1, "once for each");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_closes_the_control_stream_is_left() {
+    let site = Site::new();
+    for how in [Close::Fin, Close::Reset, Close::Stop] {
+        let socket = raw_socket();
+        let addr = socket.local_addr().unwrap();
+        let mut probe = site.receiver(addr);
+        let code = std::thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                let mut raw = Raw::server(socket, &site);
+                raw.until("a HELLO", |conn| conn.stream_readable(0));
+                raw.close_control(how)
+            });
+            server.join().unwrap()
+        });
+        assert_eq!(code, PROTOCOL_VIOLATION, "{how:?}");
+        let reason = probe.until_reason().await;
+        assert!(reason.contains("control stream"), "{reason}");
+    }
 }

@@ -228,13 +228,17 @@ impl Connection {
             say: close::PROTOCOL_VIOLATION,
         };
         let mut arrived = false;
-        let conn = &mut self.link.conn;
-        while let Ok((n, _)) = conn.stream_recv(CONTROL_STREAM, &mut self.buffer) {
+        while let Some(n) = self
+            .link
+            .read_control(&mut self.buffer)
+            .map_err(violation)?
+        {
             let taken = core.on_control(&self.buffer[..n], now);
             // There may be a flow's key in it.
             self.buffer[..n].zeroize();
             taken.map_err(violation)?;
         }
+        let conn = &mut self.link.conn;
         while core.wants_unicast() {
             let Some(stream) = conn.stream_readable_next() else {
                 break;

@@ -9,7 +9,7 @@ use flexicast::source::{ChannelIndex, Source, Unicast, close};
 use uuid::Uuid;
 use zeroize::Zeroize;
 
-use crate::config::{CID_LEN, CONTROL_STREAM};
+use crate::config::CID_LEN;
 use crate::ids::replenish;
 use crate::link::{Link, Path};
 use crate::reset::Resets;
@@ -116,19 +116,19 @@ impl Peer {
         buffer: &mut [u8],
         now: Instant,
     ) -> Result<(), flexicast::WireError> {
-        let conn = &mut self.link.conn;
-        if !conn.is_established() {
+        if !self.link.conn.is_established() {
             return Ok(());
         }
         if !std::mem::replace(&mut self.known, true) {
             core.accept(session, now);
         }
-        while let Ok((n, _)) = conn.stream_recv(CONTROL_STREAM, buffer) {
+        while let Some(n) = self.link.read_control(buffer)? {
             let taken = core.on_control(session, &buffer[..n], now);
             // There may be a token in it.
             buffer[..n].zeroize();
             taken?;
         }
+        let conn = &mut self.link.conn;
         while let Ok(n) = conn.dgram_recv(buffer) {
             core.on_datagram(session, &buffer[..n], now)?;
         }
