@@ -336,6 +336,7 @@ async fn main() {
         replicated: false,
         amt: None,
         qlog: None,
+        check: None,
         sabotage_dedupe_off: false,
     };
     let (start, late) = (Instant::now(), [(); 2].map(|()| Arc::new(Mutex::default())));

@@ -68,6 +68,7 @@ fn the_vectors_make_a_receiver_join_follow_a_change_of_keys_and_deliver() {
         channels: hello().channels,
         rungs: Rungs::default(),
         seed: 1,
+        check: None,
         dedupe_off: false,
     });
     let said = |r: &mut Receiver, name: &str| {
@@ -173,7 +174,7 @@ fn the_vectors_make_a_source_serve_a_receiver() {
     };
     assert_eq!(source.poll_event(), Some(asked));
     source.authorised(1, Ok(()), now);
-    let expected = [named("welcome"), named("fc-announce")].concat();
+    let expected = [named("welcome-capabilities"), named("fc-announce")].concat();
     assert_eq!(source.take_control(1)[..], expected);
     source.on_control(1, &named("fc-state-join"), now).unwrap();
     assert_eq!(source.take_control(1)[..], named("fc-key"));
@@ -213,7 +214,7 @@ fn a_receiver_without_a_cursor_begins_where_it_wants_to() {
         };
         let served: Vec<_> = source.sessions().collect();
         assert_eq!(served[0].channels[0].cursor, None, "a wish is no cursor");
-        welcome[0].first
+        welcome.channels[0].first
     };
     let all = Some(Cursor::of_last(u64::MAX));
     assert_eq!(first(1, 70_000, all), 1);
@@ -241,6 +242,7 @@ fn a_receiver_without_a_cursor_begins_where_it_wants_to() {
             ..Rungs::default()
         },
         seed: 1,
+        check: None,
         dedupe_off: false,
     });
     let asked = named("hello-from-the-oldest");

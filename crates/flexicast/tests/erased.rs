@@ -150,6 +150,7 @@ fn old_secrets_are_nowhere_in_memory() {
         channels: vec![("lore".into(), None)],
         rungs: Rungs::default(),
         seed: 1,
+        check: None,
         dedupe_off: false,
     });
     let mut ends = Ends {

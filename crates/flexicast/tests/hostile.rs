@@ -9,11 +9,11 @@ use std::time::Duration;
 use flexicast::ack::PathAck;
 use flexicast::control::{Action, Control, Credential, Hello, State, Window};
 use flexicast::frame::{put_ping, put_stream};
-use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, OVERHEAD, PacketKey, SECRET_LEN};
+use flexicast::protect::{FlowSecret, SECRET_LEN};
 use flexicast::receiver::ChannelStats;
 use flexicast::source::close;
 use flexicast::{Cause, Cursor, FlowId, PathId, Rung};
-use lab::{CHANNEL, INCARNATION, Lab, VIOLATION};
+use lab::{CHANNEL, INCARNATION, Lab, VIOLATION, forger};
 use uuid::Uuid;
 
 const MS: Duration = Duration::from_millis(1);
@@ -83,27 +83,19 @@ fn encoded(frame: &Control) -> Vec<u8> {
 }
 
 fn flow_id() -> FlowId {
-    FlowId(SEED.to_be_bytes())
+    Lab::flow_id(SEED)
 }
 
-/// A packet of the flow, made by somebody who holds the key of its first epoch.
 fn forge(lab: &Lab, pn: u64, wrong_phase: bool, frames: &[u8]) -> Vec<u8> {
-    let sequence = lab.source.flow(0).unwrap().epoch().sequence;
-    let secret = FlowSecret([SEED as u8; SECRET_LEN]);
-    seal(&secret, pn, (sequence & 1 == 1) != wrong_phase, frames)
+    lab.forge(SEED, pn, wrong_phase, frames)
 }
 
 fn seal(secret: &FlowSecret, pn: u64, phase: bool, frames: &[u8]) -> Vec<u8> {
-    let mut key = PacketKey::new(Algorithm::Aes128Gcm, secret).unwrap();
-    let mut packet = vec![0; frames.len() + OVERHEAD];
-    let end = HEADER_LEN + frames.len();
-    packet[HEADER_LEN..end].copy_from_slice(frames);
-    key.seal(flow_id(), pn, phase, &mut packet, end).unwrap();
-    packet
+    forger::seal(SEED, secret, pn, phase, frames)
 }
 
 fn next_pn(lab: &Lab) -> u64 {
-    lab.source.flow(0).unwrap().next_pn()
+    lab.next_pn()
 }
 
 fn state(sequence: u64, action: Action, path: PathId) -> Vec<u8> {
@@ -536,5 +528,6 @@ fn a_forged_packet_in_the_place_of_a_real_one_keeps_nothing_out() {
     lab.run(2000 * MS);
     undisturbed(&lab, &OTHERS, 60 * MS);
     complete(&lab, BAD);
-    assert!(stats(&lab, BAD).duplicates >= 5, "the numbers came twice");
+    let twice = stats(&lab, BAD).duplicates;
+    assert!(twice >= 5, "the numbers came twice: {twice}");
 }

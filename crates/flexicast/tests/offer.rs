@@ -157,7 +157,7 @@ fn sessions_of_a_removed_channel_are_sent_away_and_told_what_there_is() {
     let Control::Welcome(welcome) = ask(&mut lab, 608, &["news"]) else {
         panic!("served");
     };
-    assert_eq!(welcome[0].incarnation, Uuid::from_u128(9));
+    assert_eq!(welcome.channels[0].incarnation, Uuid::from_u128(9));
     lab.source.remove_channel(1, Absence::Gone, lab.now);
     assert_eq!(
         refusal(ask(&mut lab, 609, &["news"])),

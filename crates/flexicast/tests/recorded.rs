@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use data_encoding::HEXLOWER;
 use document::{RECORDING, recorded};
 use flexicast::control::{
-    Anchor, Announce, Control, Credential, Endpoint, Key, RungNotice, WelcomeChannel,
+    Anchor, Announce, Control, Credential, Endpoint, Key, RungNotice, Welcome, WelcomeChannel,
 };
 use flexicast::frame::{put_datagram, put_ping, put_reset, put_stream};
 use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, PacketKey, TAG_LEN};
@@ -230,13 +230,16 @@ fn cut(seq: u64, update: &[u8]) -> Vec<(Vec<u8>, std::ops::Range<usize>)> {
 }
 
 fn welcome() -> Control {
-    Control::Welcome(vec![WelcomeChannel {
-        channel: 1,
-        name: "lore".into(),
-        incarnation: INCARNATION,
-        head: FIRST - 1,
-        first: FIRST,
-    }])
+    Control::Welcome(Welcome {
+        channels: vec![WelcomeChannel {
+            channel: 1,
+            name: "lore".into(),
+            incarnation: INCARNATION,
+            head: FIRST - 1,
+            first: FIRST,
+        }],
+        capabilities: Vec::new(),
+    })
 }
 
 fn announce() -> Control {
@@ -476,6 +479,7 @@ fn a_receiver_makes_of_the_recording_what_it_says() {
             replicated: false,
         },
         seed: 1,
+        check: None,
         dedupe_off: false,
     });
     receiver.connected();

@@ -15,8 +15,9 @@ use document::{Vector, named, vectors};
 use flexicast::ack::PathAck;
 use flexicast::control::{
     Action, Anchor, Announce, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4,
-    CAPABILITY_MULTICAST_IPV6, Control, ControlReader, Credential, Endpoint, Hello, Key, Refusal,
-    RelayAddress, RelayHint, RungNotice, State, WelcomeChannel, Window,
+    CAPABILITY_MULTICAST_IPV6, Control, ControlReader, Credential, Endpoint, Hello, Key, Need,
+    NeedReason, Refusal, RelayAddress, RelayHint, RungNotice, SOURCE_ANSWERS_NEED, State, Welcome,
+    WelcomeChannel, Window,
 };
 use flexicast::frame::{self, Frame, Frames};
 use flexicast::protect::{Algorithm, FlowSecret};
@@ -55,6 +56,16 @@ fn read_control(bytes: &[u8]) -> Vec<Control> {
     let mut reader = ControlReader::new();
     reader.push(bytes);
     std::iter::from_fn(|| reader.next_frame().unwrap()).collect()
+}
+
+fn welcome_lore() -> WelcomeChannel {
+    WelcomeChannel {
+        channel: 1,
+        name: "lore".into(),
+        incarnation: INCARNATION,
+        head: 70_000,
+        first: 301,
+    }
 }
 
 fn cursor(seq: u64) -> Cursor {
@@ -270,23 +281,22 @@ const CHECKS: &[(&str, Check)] = &[
     ("welcome", |v| {
         control(
             v,
-            Control::Welcome(vec![WelcomeChannel {
-                channel: 1,
-                name: "lore".into(),
-                incarnation: INCARNATION,
-                head: 70_000,
-                first: 301,
-            }]),
+            Control::Welcome(Welcome {
+                channels: vec![welcome_lore()],
+                capabilities: Vec::new(),
+            }),
+        );
+    }),
+    ("welcome-capabilities", |v| {
+        control(
+            v,
+            Control::Welcome(Welcome {
+                channels: vec![welcome_lore()],
+                capabilities: vec![SOURCE_ANSWERS_NEED],
+            }),
         );
     }),
     ("welcome-several", |v| {
-        let lore = WelcomeChannel {
-            channel: 1,
-            name: "lore".into(),
-            incarnation: INCARNATION,
-            head: 70_000,
-            first: 301,
-        };
         let news = WelcomeChannel {
             channel: 2,
             name: "news".into(),
@@ -294,7 +304,13 @@ const CHECKS: &[(&str, Check)] = &[
             head: 0,
             first: 1,
         };
-        control(v, Control::Welcome(vec![lore, news]));
+        control(
+            v,
+            Control::Welcome(Welcome {
+                channels: vec![welcome_lore(), news],
+                capabilities: Vec::new(),
+            }),
+        );
     }),
     ("refused", |v| {
         let code = Refusal::BadCredential as u64;
@@ -318,6 +334,30 @@ const CHECKS: &[(&str, Check)] = &[
                 first,
                 last,
             },
+        );
+    }),
+    ("need", |v| {
+        control(
+            v,
+            Control::Need(Need {
+                channel: 1,
+                seq: 303,
+                offset: 0,
+                length: None,
+                reason: NeedReason::Contradicted as u64,
+            }),
+        );
+    }),
+    ("need-range", |v| {
+        control(
+            v,
+            Control::Need(Need {
+                channel: 1,
+                seq: 304,
+                offset: 1159,
+                length: Some(2318),
+                reason: NeedReason::Invalid as u64,
+            }),
         );
     }),
     ("fc-announce", |v| control(v, Control::Announce(announce()))),

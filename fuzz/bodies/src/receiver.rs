@@ -5,7 +5,9 @@ mod model;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use flexicast::control::{Announce, Control, Key, RungNotice, WelcomeChannel};
+use flexicast::control::{
+    Announce, Control, Key, RungNotice, SOURCE_ANSWERS_NEED, Welcome, WelcomeChannel,
+};
 use flexicast::frame::{put_datagram, put_ping, put_reset, put_stream};
 use flexicast::receiver::ChannelStats;
 use flexicast::unicast::{RangeHeader, put_catch_up, put_catch_up_item};
@@ -238,7 +240,11 @@ fn take(m: &mut Model, step: Step) {
                 head: head.into(),
                 first: first.into(),
             });
-            m.frame(Control::Welcome(welcome.collect()));
+            let capabilities = (first % 2 == 0).then_some(SOURCE_ANSWERS_NEED);
+            m.frame(Control::Welcome(Welcome {
+                channels: welcome.collect(),
+                capabilities: capabilities.into_iter().collect(),
+            }));
         }
         Step::Announce {
             flow: f,

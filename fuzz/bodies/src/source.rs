@@ -7,7 +7,7 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Unstructured};
 use bytes::Bytes;
 use flexicast::ack::PathAck;
-use flexicast::control::{Action, Control, Credential, Hello, Refusal, State, Window};
+use flexicast::control::{Action, Control, Credential, Hello, Need, Refusal, State, Window};
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
 use flexicast::source::SourceCounters;
@@ -220,6 +220,22 @@ fn take(m: &mut Model, step: Step) {
             let action = [Action::Join, Action::Ready, Action::Leave][usize::from(action % 3)];
             m.say_state(s, c, action, rung_of(rung), odd);
         }
+        // The largest are none that a window has.
+        Step::Window {
+            session: s,
+            channel: c,
+            offset,
+        } if offset >> 60 == 15 => {
+            let [_, _, seq_high, seq_low, at, short, len, reason] = offset.to_be_bytes();
+            let need = Need {
+                channel: u64::from(c % 4),
+                seq: u64::from(u16::from_be_bytes([seq_high, seq_low])),
+                offset: u64::from(at),
+                length: (short % 2 == 1).then_some(u64::from(len) + 1),
+                reason: u64::from(reason),
+            };
+            m.frame(session(s), &Control::Need(need));
+        }
         Step::Window {
             session: s,
             channel: c,
@@ -240,9 +256,11 @@ fn take(m: &mut Model, step: Step) {
             channel: c,
             seq,
         } => {
+            // One that is beyond the head ends the connection.
+            let head = m.store[channel(c)].len() as u64;
             let cursor = Cursor {
                 incarnation: INCARNATIONS[channel(c)],
-                seq: seq.into(),
+                seq: u64::from(seq) % (head + 2),
             };
             m.frame(session(s), &Control::Cursors(vec![cursor]));
         }

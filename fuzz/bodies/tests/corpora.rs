@@ -145,6 +145,8 @@ fn the_kept_inputs_reach_what_they_are_for() {
     reached("proofs that are ignored", |c| c.proofs_ignored);
     reached("invalid acknowledgements", |c| c.invalid_acks);
     reached("too many acknowledgements", |c| c.excess_acks);
+    reached("cursors beyond the head", |c| c.cursors_ahead);
+    reached("requests for bytes", |c| c.needs);
     reached("too many control frames", |c| c.excess_control);
     reached("the rate of all unicast paths", |c| c.unicast_held);
 
@@ -164,6 +166,7 @@ fn the_kept_inputs_reach_what_they_are_for() {
     reached("invalid packets", |c| c.flow_invalid);
     reached("duplicates", |c| c.duplicates);
     reached("contradictions", |c| c.mismatches);
+    reached("updates that are fetched again", |c| c.refetched);
     let all: Vec<_> = kept("amt_gateway")
         .map(|data| bodies::play_amt_gateway(&data))
         .collect();

@@ -210,6 +210,7 @@ impl Board {
                 flow_invalid,
                 duplicates,
                 mismatches,
+                refetched,
                 ..
             } => {
                 if let Some(channel) = state.channel(channel) {
@@ -218,10 +219,11 @@ impl Board {
                     channel.flow_invalid = *flow_invalid;
                     channel.duplicates = *duplicates;
                     channel.mismatches = *mismatches;
+                    channel.refetched = *refetched;
                 }
             }
             // No output has a use for it.
-            Event::Datagram { .. } => return,
+            Event::Datagram { .. } | Event::Distrusted { .. } => return,
             // Counted once the outputs hold it; but the source has it.
             Event::Update { channel, seq, .. } => {
                 if let Some(channel) = state.channel(channel) {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use flexicast::control::Refusal;
-use flexicast_tokio::receiver::Event;
+use flexicast_tokio::receiver::{Distrust, Event};
 use tracing::{debug, error, info, warn};
 
 use crate::board::Board;
@@ -15,6 +15,8 @@ pub struct Narrator {
     source: String,
     /// The data folder of a receiver that is not known to have been let in.
     newcomer: Option<PathBuf>,
+    /// Updates that the flow brought wrong.
+    distrusted: u64,
     /// The last reason of a lost connection, and how often it came since the last welcome.
     trouble: Option<(String, u64)>,
 }
@@ -27,7 +29,29 @@ impl Narrator {
         Self {
             source: source.to_owned(),
             newcomer: newcomer.map(Path::to_owned),
+            distrusted: 0,
             trouble: None,
+        }
+    }
+
+    /// The first time, and then at growing intervals: a forger may do this all the time.
+    fn tell_distrust(&mut self, channel: &str, found: &Distrust) {
+        self.distrusted += 1;
+        let (seq, count, reason) = (found.seq, self.distrusted, found.reason);
+        let what = match found.handed {
+            true => "an update that was put out is not what arrived of it since",
+            false => "an update came wrong by the flow; it is fetched again by unicast",
+        };
+        if count.is_power_of_two() {
+            warn!(
+                channel,
+                seq,
+                ?reason,
+                count,
+                "{what}: does a member forge packets?"
+            );
+        } else {
+            debug!(channel, seq, ?reason, count, "{what}");
         }
     }
 
@@ -138,6 +162,7 @@ impl Narrator {
                 plain(channel)
             ),
             Event::Relay { channel, text, .. } => info!(channel, "{text}"),
+            Event::Distrusted { channel, found } => self.tell_distrust(channel, found),
             Event::Stats { .. } => {}
         }
     }

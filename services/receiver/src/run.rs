@@ -102,6 +102,11 @@ fn promises() -> anyhow::Result<Promises> {
     })
 }
 
+/// Whether these encoded bytes are what the outputs can take as this update.
+fn is_update(seq: u64, encoded: &[u8]) -> bool {
+    feed::payload::decode(encoded).is_ok_and(|update| update.seq == seq)
+}
+
 async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> anyhow::Result<()> {
     let mut stop = stop_on_signals()?;
     let link = &settings.link;
@@ -205,6 +210,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
             ..amt
         }),
         qlog: settings.qlog.clone(),
+        check: Some(is_update),
         sabotage_dedupe_off: promises.dedupe_off,
     };
     let (transport, mut events) = Transport::start(config, settings.history);

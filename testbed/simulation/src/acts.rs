@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use flexicast::Rung;
+use flexicast::frame::put_stream;
 use rand::RngExt;
 
 use crate::link::Link;
@@ -181,9 +183,49 @@ impl World {
             }
             Act::RelayFails { relay, span, told } => self.relay_fails(relay, span, told),
             Act::CutRelay { receiver, span } => self.nodes[receiver].relayed.cut(now + span),
+            Act::Forge {
+                channel,
+                ahead,
+                offset,
+                len,
+                fin,
+            } => self.forge(channel, ahead, offset, &vec![0xee; len], fin),
             Act::CopyFails { receiver } => self.nodes[receiver].copy_fails = true,
         }
         Ok(())
+    }
+
+    /// Sends a packet in the name of the source, with the number of the next one.
+    fn forge(&mut self, channel: usize, ahead: u64, offset: u64, data: &[u8], fin: bool) {
+        let (now, seq) = (self.now, self.origin.stores[channel].published + ahead);
+        let core = self.origin.core.as_ref();
+        let Some(pn) = core.and_then(|c| c.flow(channel)).map(|f| f.next_pn()) else {
+            return;
+        };
+        let mut frames = Vec::new();
+        let whole = put_stream(&mut frames, 1150, seq, offset, data, fin);
+        let sealed = self.watch.seal(channel, pn, &frames);
+        let (Some(_), Some((flow, packet))) = (whole.filter(|_| seq > 0), sealed) else {
+            return;
+        };
+        self.count("forged packets");
+        for i in 0..self.nodes.len() {
+            let (node, rng) = (&mut self.nodes[i], &mut self.rng);
+            if node.presence != Presence::Here || !node.hears(flow, &self.origin.endpoints[channel])
+            {
+                continue;
+            }
+            let (boot, arrivals) = (node.boot, node.multicast.arrivals(now, rng));
+            for at in arrivals.into_iter().flatten() {
+                let event = Event::Packet {
+                    receiver: i,
+                    boot,
+                    rung: Rung::Multicast,
+                    packet: packet.clone(),
+                };
+                self.schedule(at, event);
+            }
+        }
     }
 
     fn link(&mut self, receiver: usize, multicast: bool) -> &mut Link {

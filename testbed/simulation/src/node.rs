@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::control::{Credential, Endpoint};
-use flexicast::receiver::{Output, Receiver, ReceiverConfig, Rungs};
+use flexicast::receiver::{Check, Output, Receiver, ReceiverConfig, Rungs};
 use flexicast::source::SessionId;
 use flexicast::{Cursor, FlowId, Rung};
 use uuid::Uuid;
@@ -74,7 +74,16 @@ pub(crate) struct Node {
     /// Messages to all that it got in this life.
     pub(crate) messages: BTreeSet<Bytes>,
     pub(crate) wake: Wake,
-    dedupe_off: bool,
+    doubts: Doubts,
+}
+
+/// How far a receiver doubts what arrives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Doubts {
+    /// It hands on what arrives twice.
+    pub(crate) dedupe_off: bool,
+    /// How it knows an update.
+    pub(crate) check: Option<Check>,
 }
 
 impl Node {
@@ -83,7 +92,7 @@ impl Node {
         plan: ReceiverPlan,
         names: &[String],
         seed: u64,
-        dedupe_off: bool,
+        doubts: Doubts,
         now: Instant,
     ) -> Self {
         let wanted = plan.channels.iter().filter_map(|c| names.get(*c));
@@ -91,7 +100,7 @@ impl Node {
         let readings: BTreeMap<_, _> = readings.collect();
         let id = Uuid::from_u128(index as u128 + 1);
         Node {
-            core: Receiver::new(config(id, &plan, &readings, seed, dedupe_off)),
+            core: Receiver::new(config(id, &plan, &readings, seed, doubts)),
             multicast: Link::new(plan.multicast),
             relayed: Link::new(plan.relayed),
             gateway: Gateway::default(),
@@ -114,7 +123,7 @@ impl Node {
             copy_fails: false,
             messages: BTreeSet::new(),
             wake: Wake::default(),
-            dedupe_off,
+            doubts,
         }
     }
 
@@ -146,7 +155,7 @@ impl Node {
             &self.plan,
             &self.readings,
             seed,
-            self.dedupe_off,
+            self.doubts,
         ));
     }
 
@@ -292,7 +301,7 @@ fn config(
     plan: &ReceiverPlan,
     readings: &BTreeMap<String, Reading>,
     seed: u64,
-    dedupe_off: bool,
+    doubts: Doubts,
 ) -> ReceiverConfig {
     let channels = readings.iter().map(|(name, r)| (name.clone(), r.durable));
     ReceiverConfig {
@@ -308,7 +317,8 @@ fn config(
             amt_v6: plan.amt_v6,
             replicated: plan.copies,
         },
+        check: doubts.check,
         seed,
-        dedupe_off,
+        dedupe_off: doubts.dedupe_off,
     }
 }

@@ -218,6 +218,21 @@ impl World {
                 self.note(Kind::Moved, i as u64, &[rung as u8, cause as u8]);
                 self.say(|| format!("receiver {i} stands on {rung} in {channel}: {cause}"));
             }
+            ReceiverEvent::Distrusted { channel, found } => {
+                if !self.script.forger {
+                    return broken(
+                        Promise::Bytes,
+                        format!("receiver {i} doubts what the flow of {channel} brings: {found:?}"),
+                    );
+                }
+                self.count("doubted updates");
+            }
+            ReceiverEvent::Reconnect { channel, seq } => {
+                return broken(
+                    Promise::Protocol,
+                    format!("receiver {i} cannot ask for update {seq} of {channel}"),
+                );
+            }
             ReceiverEvent::Datagram { channel, data } => {
                 if !self.messages.contains(&data) {
                     return broken(

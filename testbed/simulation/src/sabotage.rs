@@ -27,13 +27,15 @@ pub enum Sabotage {
     RelayedIsNative,
     /// A gateway that has lost its relay never looks for another.
     NoOtherRelay,
+    /// Receivers take whatever is whole for an update.
+    FlowBelieved,
     /// Chance that does not come from the seed.
     Dice,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 13] = [
+    pub const ALL: [Sabotage; 14] = [
         Sabotage::RepairOff,
         Sabotage::DedupeOff,
         Sabotage::StoreCorrupts,
@@ -46,6 +48,7 @@ impl Sabotage {
         Sabotage::LossyStreams,
         Sabotage::RelayedIsNative,
         Sabotage::NoOtherRelay,
+        Sabotage::FlowBelieved,
         Sabotage::Dice,
     ];
 }

@@ -7,6 +7,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::link::{Loss, Quality};
 use crate::script::{Act, ChannelPlan, ReceiverPlan, Script};
+use crate::store::Store;
 
 const MS: Duration = Duration::from_millis(1);
 /// Copies of flow packets that a run is worth, about.
@@ -69,6 +70,7 @@ impl Script {
             flapping(rng, count, duration, &mut acts);
         }
         let relays = relays(seed, &mut receivers, duration, rough, &mut acts);
+        let forger = forger(seed, channels.len(), duration, &mut acts);
         acts.sort_by_key(|(at, _)| *at);
         let patience = rng.random_range(1500..5000);
         Script {
@@ -85,9 +87,37 @@ impl Script {
                 .then(|| rng.random_range(2..50) * 1_000_000),
             relays,
             copies: [1, 3, 2000][rng.random_range(0..3)],
-            patient: count < 8 && rng.random_bool(0.1),
+            forger,
+            // Who was forged at too often has left the flow for good.
+            patient: count < 8 && rng.random_bool(0.1) && !forger,
         }
     }
+}
+
+/// In one scenario of eight somebody forges packets; of its own chance, so that the others stay what
+/// they are.
+fn forger(seed: u64, channels: usize, duration: Duration, acts: &mut Vec<(Duration, Act)>) -> bool {
+    if seed % 8 != 5 {
+        return false;
+    }
+    let rng = &mut SmallRng::seed_from_u64(seed ^ 0xf0_76e5);
+    for act in acts.iter_mut() {
+        if let (_, Act::Publish { len, .. }) = act {
+            *len = (*len).max(Store::LEAST_CHECKED);
+        }
+    }
+    for _ in 0..rng.random_range(1..60) {
+        let at = duration.mul_f64(rng.random_range(0.05..0.98));
+        let act = Act::Forge {
+            channel: rng.random_range(0..channels),
+            ahead: [0, 1, 1, 1, 2, 4, 90][rng.random_range(0..7)],
+            offset: [0, 0, 5, 700, 20_000][rng.random_range(0..5)],
+            len: rng.random_range(1..1000),
+            fin: rng.random_bool(0.4),
+        };
+        acts.push((at, act));
+    }
+    true
 }
 
 fn channel(rng: &mut SmallRng) -> ChannelPlan {

@@ -29,6 +29,8 @@ pub struct Script {
     pub relays: usize,
     /// Receivers that get copies of one channel at once (see `Limits::copies`).
     pub copies: usize,
+    /// Somebody who holds the flows' keys sends packets of his own.
+    pub forger: bool,
     /// After healing, wait until everybody stands on the best rung that it can have: back-off may take minutes.
     pub patient: bool,
 }
@@ -284,6 +286,20 @@ pub enum Act {
         receiver: usize,
         /// How long.
         span: Duration,
+    },
+    /// Whoever listens to the flow natively gets a packet with bytes that the source did not send, of
+    /// an update that it has not published yet or has just published.
+    Forge {
+        /// Where.
+        channel: usize,
+        /// Which update, counted from the head.
+        ahead: u64,
+        /// Where in the update its bytes are.
+        offset: u64,
+        /// How many.
+        len: usize,
+        /// They end the update.
+        fin: bool,
     },
     /// The next copy to a receiver cannot be sent.
     CopyFails {

@@ -21,6 +21,17 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// Shorter updates cannot be told from others.
+    pub(crate) const LEAST_CHECKED: usize = 12;
+
+    /// Whether these bytes are of an update that some store made with this number.
+    pub(crate) fn is_update(seq: u64, bytes: &[u8]) -> bool {
+        bytes.len() >= Self::LEAST_CHECKED && {
+            let (rest, sum) = bytes.split_at(bytes.len() - 8);
+            sum == checksum(seq, rest)
+        }
+    }
+
     pub(crate) fn new(name: String, rng: &mut SmallRng) -> Self {
         Store {
             name,
@@ -37,6 +48,10 @@ impl Store {
         let mut bytes = vec![0; len];
         let seed = self.incarnation.as_u128() as u64 ^ seq;
         SmallRng::seed_from_u64(seed).fill(&mut bytes[..]);
+        if len >= Self::LEAST_CHECKED {
+            let (rest, sum) = bytes.split_at_mut(len - 8);
+            sum.copy_from_slice(&checksum(seq, rest));
+        }
         self.updates.push(bytes.into());
     }
 
@@ -72,6 +87,13 @@ impl Store {
             .map(|(i, bytes)| (from + i as u64, bytes.clone()))
             .collect()
     }
+}
+
+/// FNV-1a.
+fn checksum(seq: u64, bytes: &[u8]) -> [u8; 8] {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let start = 0xcbf2_9ce4_8422_2325 ^ seq;
+    bytes.iter().fold(start, step).to_be_bytes()
 }
 
 /// A name and a secret that no flow had before.

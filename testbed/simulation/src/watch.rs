@@ -10,7 +10,7 @@ use bytes::Bytes;
 use flexicast::control::{Action, Control, ControlReader};
 use flexicast::flow::FlowConfig;
 use flexicast::frame::{Frame, Frames};
-use flexicast::protect::{Algorithm, FlowSecret, PacketKey};
+use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, OVERHEAD, PacketKey};
 use flexicast::source::SessionId;
 use flexicast::{Cause, FlowId, Rung};
 
@@ -133,6 +133,26 @@ impl Watch {
             keys: 0,
             packets: 0,
         }
+    }
+
+    /// A packet of a channel's flow as anybody can make it who has the key of the epoch in use.
+    pub(crate) fn seal(
+        &mut self,
+        channel: usize,
+        pn: u64,
+        frames: &[u8],
+    ) -> Option<(FlowId, Bytes)> {
+        let c = &mut self.channels[channel];
+        let flow = c.flow?;
+        let used = c.epochs.iter().rposition(|e| e.first_used.is_some())?;
+        let epoch = c.epochs.get_mut(used)?;
+        let mut packet = vec![0; frames.len() + OVERHEAD];
+        let end = HEADER_LEN + frames.len();
+        packet[HEADER_LEN..end].copy_from_slice(frames);
+        // The first epoch of a flow has sequence 1.
+        let phase = used % 2 == 0;
+        epoch.key.seal(flow, pn, phase, &mut packet, end)?;
+        Some((flow, packet.into()))
     }
 
     /// A flow begins, perhaps in place of another.

@@ -10,12 +10,13 @@ use flexicast::source::SessionId;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::node::Node;
+use crate::node::{Doubts, Node};
 use crate::origin::Origin;
 use crate::path::Path;
 use crate::relays::Relay;
 use crate::sabotage::Sabotage;
 use crate::script::{Act, Script};
+use crate::store::Store;
 use crate::trace::{Kind, Trace};
 use crate::violation::{Broken, Promise, broken};
 use crate::watch::Watch;
@@ -209,11 +210,16 @@ impl World {
         }
         let mut watch = Watch::new(script.channels.iter().map(|c| c.private));
         let names: Vec<_> = (0..script.channels.len()).map(channel_name).collect();
-        let dedupe_off = sabotage == Some(Sabotage::DedupeOff);
-        let nodes =
-            script.receivers.iter().enumerate().map(|(i, plan)| {
-                Node::new(i, plan.clone(), &names, rng.random(), dedupe_off, start)
-            });
+        let checked = script.forger && sabotage != Some(Sabotage::FlowBelieved);
+        let doubts = Doubts {
+            dedupe_off: sabotage == Some(Sabotage::DedupeOff),
+            check: checked.then_some(Store::is_update),
+        };
+        let nodes = script
+            .receivers
+            .iter()
+            .enumerate()
+            .map(|(i, plan)| Node::new(i, plan.clone(), &names, rng.random(), doubts, start));
         let nodes = nodes.collect();
         let mut origin = Origin::new(&script, &mut rng);
         origin.start(&script, sabotage, &mut rng, &mut watch)?;

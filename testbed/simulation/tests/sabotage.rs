@@ -21,7 +21,7 @@ fn every_broken_promise_is_noticed() {
         let expected: &[Promise] = match sabotage {
             Sabotage::RepairOff => &[Promise::Delivery],
             Sabotage::DedupeOff => &[Promise::Order],
-            Sabotage::StoreCorrupts => &[Promise::Bytes],
+            Sabotage::StoreCorrupts | Sabotage::FlowBelieved => &[Promise::Bytes],
             Sabotage::NoRekey | Sabotage::NotPrivate | Sabotage::SpyGetsKey => &[Promise::Secrecy],
             Sabotage::NotToldOfAddresses => &[Promise::Reflection],
             Sabotage::NeverClosed => &[Promise::Memory],

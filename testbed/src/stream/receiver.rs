@@ -48,6 +48,7 @@ pub async fn receive(settings: ReceiverSettings) -> Result<()> {
         replicated: true,
         amt: None,
         qlog: None,
+        check: None,
         sabotage_dedupe_off: settings.dedupe_off,
     });
     loop {
@@ -80,7 +81,10 @@ pub async fn receive(settings: ReceiverSettings) -> Result<()> {
                 })?;
                 handle.confirm(STREAM, Cursor { incarnation, seq });
             }
-            Event::Stats { .. } | Event::Relay { .. } | Event::Explained { .. } => {}
+            Event::Stats { .. }
+            | Event::Distrusted { .. }
+            | Event::Relay { .. }
+            | Event::Explained { .. } => {}
             other => eprintln!("{} {other:?}", now_ns()),
         }
     }

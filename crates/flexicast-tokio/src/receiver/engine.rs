@@ -79,6 +79,8 @@ pub(super) struct Engine {
     /// Those of them that refused to serve, or sent this receiver away, since it was served last.
     pub(super) shunned: Vec<SocketAddr>,
     pub(super) stopped: bool,
+    /// Why this connection has to be replaced by another one.
+    pub(super) reconnect: Option<String>,
     tick_at: Instant,
     pub(super) last_stats: Vec<Option<ChannelStats>>,
     qlog: Option<Qlog>,
@@ -108,6 +110,7 @@ impl Engine {
                 replicated: config.replicated,
             },
             seed: rand::rng().random(),
+            check: config.check,
             dedupe_off: config.sabotage_dedupe_off,
         });
         let who = format!("receiver-{}", config.receiver_id);
@@ -138,6 +141,7 @@ impl Engine {
             addresses: Vec::new(),
             shunned: Vec::new(),
             stopped: false,
+            reconnect: None,
             tick_at: now + TICK,
             last_stats: vec![None; config.channels.len()],
             qlog,
@@ -290,6 +294,11 @@ impl Engine {
             connection.close(code, &reason).await;
         }
         self.core_events();
+        if let Some(reason) = self.reconnect.take()
+            && self.connection.is_some()
+        {
+            self.disconnected(End::new(reason));
+        }
         self.hand_out();
         if let Some(qlog) = &mut self.qlog {
             qlog.packets(self.core.take_trace());
@@ -496,6 +505,7 @@ mod tests {
             replicated: false,
             amt: None,
             qlog: None,
+            check: None,
             sabotage_dedupe_off: false,
         };
         assert!(!format!("{config:?}").contains("1, 1, 1"), "no secret");

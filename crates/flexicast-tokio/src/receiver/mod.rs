@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 
 pub use amt_tokio::RelayName;
 use bytes::Bytes;
+pub use flexicast::receiver::{Check, Distrust};
 use flexicast::{Cause, Cursor, Rung, Via};
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
@@ -69,6 +70,9 @@ pub struct ReceiverConfig {
     pub amt: Option<Relays>,
     /// A folder for qlog files of all connections and flows.
     pub qlog: Option<PathBuf>,
+    /// Whether the encoded bytes are a valid update of this `seq`. An update that any packet of a flow took part in and that is not valid is fetched again by unicast.
+    /// `None` takes all for valid.
+    pub check: Option<Check>,
     /// Test-only: what arrives twice is delivered twice.
     pub sabotage_dedupe_off: bool,
 }
@@ -177,6 +181,14 @@ pub enum Event {
         /// How it came.
         via: Via,
     },
+    /// The flow brought an update that is not valid or that contradicts itself: somebody who holds the flow's key sends packets, or the source is at fault. Unless it was
+    /// handed out before, its bytes are fetched again by unicast.
+    Distrusted {
+        /// The channel.
+        channel: String,
+        /// The update, and why.
+        found: Distrust,
+    },
     /// A message to all who listen to the channel's flow. It may get lost.
     Datagram {
         /// The channel.
@@ -232,8 +244,10 @@ pub enum Event {
         flow_invalid: u64,
         /// What arrived more than once.
         duplicates: u64,
-        /// Times that flow and unicast bytes contradicted each other.
+        /// Times that bytes of an update contradicted each other.
         mismatches: u64,
+        /// Updates whose bytes from the flow were dropped, and fetched again by unicast.
+        refetched: u64,
         /// Flow packets for whose updates there was no room: they come again on the unicast path.
         no_room: u64,
         /// Key epochs that were learnt.

@@ -110,6 +110,17 @@ impl Engine {
                         resync,
                     });
                 }
+                ReceiverEvent::Distrusted { channel, found } => {
+                    // The counters say how many there are.
+                    if self.held.len() < MAX_HELD {
+                        self.held.push_back(Event::Distrusted { channel, found });
+                    }
+                }
+                ReceiverEvent::Reconnect { channel, seq } => {
+                    self.reconnect = Some(format!(
+                        "update {seq} of {channel} came damaged by the flow, and this source cannot be asked for it"
+                    ));
+                }
                 ReceiverEvent::Datagram { channel, data } => {
                     // Nobody promised that it arrives.
                     if self.held.len() < MAX_HELD {
@@ -215,6 +226,7 @@ impl Engine {
                 flow_invalid: now.flow_invalid,
                 duplicates: now.duplicates,
                 mismatches: now.mismatches,
+                refetched: now.refetched,
                 no_room: now.no_room,
                 keys: now.keys,
                 resets: now.resets,

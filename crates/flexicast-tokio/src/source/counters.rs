@@ -46,6 +46,10 @@ pub struct Counters {
     pub unicast_bytes: u64,
     /// Acknowledgements of packets that were never sent.
     pub invalid_acks: u64,
+    /// Requests for bytes of updates that the flow brought wrong.
+    pub needs: u64,
+    /// Cursors beyond the head, each of which ended its connection.
+    pub cursors_ahead: u64,
     /// Acknowledgements that were ignored because the receiver sends too many.
     pub excess_acks: u64,
     /// Receivers that were disconnected because they sent too many control frames.
@@ -85,6 +89,8 @@ impl Counters {
     pub(super) fn with(self, core: SourceCounters) -> Self {
         let SourceCounters {
             invalid_acks,
+            needs,
+            cursors_ahead,
             excess_acks,
             excess_control,
             too_many,
@@ -104,6 +110,8 @@ impl Counters {
         } = core;
         Counters {
             invalid_acks,
+            needs,
+            cursors_ahead,
             excess_acks,
             excess_control,
             too_many,

@@ -246,6 +246,7 @@ impl Site {
             replicated: false,
             amt: None,
             qlog: None,
+            check: None,
             sabotage_dedupe_off: false,
         }
     }

@@ -167,6 +167,61 @@ impl Hello {
     }
 }
 
+/// A capability that a WELCOME may list: the source answers NEED.
+pub const SOURCE_ANSWERS_NEED: u64 = 0x01;
+
+/// The answer to a HELLO: the receiver is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Welcome {
+    /// Its channels.
+    pub channels: Vec<WelcomeChannel>,
+    /// What the source can do, as numbers of protocol.md section 4.2; unknown ones mean nothing.
+    pub capabilities: Vec<u64>,
+}
+
+impl Welcome {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.channels.len() as u64);
+        for c in &self.channels {
+            out.put_varint(c.channel);
+            out.put_prefixed(c.name.as_bytes());
+            out.extend_from_slice(c.incarnation.as_bytes());
+            out.put_varint(c.head);
+            out.put_varint(c.first);
+        }
+        if !self.capabilities.is_empty() {
+            out.put_varint(self.capabilities.len() as u64);
+            self.capabilities.iter().for_each(|c| out.put_varint(*c));
+        }
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        const WHAT: &str = "WELCOME";
+        let mut channels = Vec::new();
+        for _ in 0..count(r, MAX_CHANNELS, WHAT)? {
+            channels.push(WelcomeChannel {
+                channel: r.varint()?,
+                name: r.text(MAX_NAME)?,
+                incarnation: Uuid::from_bytes(r.array()?),
+                head: r.varint()?,
+                first: r.varint()?,
+            });
+        }
+        // Sources before this list end here.
+        let capabilities = if r.remaining() == 0 {
+            Vec::new()
+        } else {
+            (0..count(r, MAX_CHANNELS, WHAT)?)
+                .map(|_| r.varint())
+                .collect::<Result<_, _>>()?
+        };
+        Ok(Welcome {
+            channels,
+            capabilities,
+        })
+    }
+}
+
 /// One channel of a WELCOME.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WelcomeChannel {

@@ -2,17 +2,19 @@
 
 mod flow;
 mod hello;
+mod need;
 mod relay;
 
-use uuid::Uuid;
 use zeroize::{Zeroize, Zeroizing};
 
 pub use flow::{Action, Anchor, Announce, Endpoint, Key, RungNotice, State, Window};
 pub use hello::{
     CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6,
-    Credential, Hello, Refusal, WelcomeChannel,
+    Credential, Hello, Refusal, SOURCE_ANSWERS_NEED, Welcome, WelcomeChannel,
 };
 use hello::{count, cursor, put_cursor};
+pub(crate) use need::{NEED_AHEAD, NEEDS_PER_S};
+pub use need::{Need, NeedReason};
 pub use relay::{MAX_RELAYS, RelayAddress, RelayHint};
 
 use crate::Cursor;
@@ -30,6 +32,7 @@ const WELCOME: u64 = 0x02;
 const REFUSED: u64 = 0x03;
 const CURSOR: u64 = 0x04;
 const GAP: u64 = 0x05;
+const NEED: u64 = 0x06;
 const FC_ANNOUNCE: u64 = 0x10;
 const FC_STATE: u64 = 0x11;
 const FC_KEY: u64 = 0x12;
@@ -42,7 +45,7 @@ pub enum Control {
     /// Receiver to source, first of all.
     Hello(Hello),
     /// Source to receiver: you are served.
-    Welcome(Vec<WelcomeChannel>),
+    Welcome(Welcome),
     /// Source to receiver: you are not.
     Refused {
         /// A [`Refusal`] number; unknown ones are as final as BadHello.
@@ -71,6 +74,8 @@ pub enum Control {
         /// The last `seq` that is gone.
         last: u64,
     },
+    /// Receiver to source: bytes of an update to be sent on the unicast path.
+    Need(Need),
 }
 
 impl Control {
@@ -87,15 +92,8 @@ impl Control {
                 hello.put(&mut body);
                 HELLO
             }
-            Control::Welcome(channels) => {
-                body.put_varint(channels.len() as u64);
-                for c in channels {
-                    body.put_varint(c.channel);
-                    body.put_prefixed(c.name.as_bytes());
-                    body.extend_from_slice(c.incarnation.as_bytes());
-                    body.put_varint(c.head);
-                    body.put_varint(c.first);
-                }
+            Control::Welcome(welcome) => {
+                welcome.put(&mut body);
                 WELCOME
             }
             Control::Refused { code, reason } => {
@@ -138,6 +136,10 @@ impl Control {
                 body.put_varint(*last);
                 GAP
             }
+            Control::Need(need) => {
+                need.put(&mut body);
+                NEED
+            }
         };
         out.put_varint(kind);
         out.put_prefixed(&body);
@@ -149,19 +151,7 @@ impl Control {
         let r = &mut r;
         Ok(Some(match kind {
             HELLO => Control::Hello(Hello::read(r)?),
-            WELCOME => {
-                let mut channels = Vec::new();
-                for _ in 0..count(r, MAX_CHANNELS, "WELCOME")? {
-                    channels.push(WelcomeChannel {
-                        channel: r.varint()?,
-                        name: r.text(MAX_NAME)?,
-                        incarnation: Uuid::from_bytes(r.array()?),
-                        head: r.varint()?,
-                        first: r.varint()?,
-                    });
-                }
-                Control::Welcome(channels)
-            }
+            WELCOME => Control::Welcome(Welcome::read(r)?),
             REFUSED => Control::Refused {
                 code: r.varint()?,
                 reason: r.text(MAX_FRAME)?,
@@ -191,6 +181,7 @@ impl Control {
                     last,
                 }
             }
+            NEED => Control::Need(Need::read(r)?),
             _ => return Ok(None),
         }))
     }
@@ -208,6 +199,7 @@ fn name_of(kind: u64) -> &'static str {
         FC_RUNG => "FC_RUNG",
         FC_WINDOW => "FC_WINDOW",
         GAP => "GAP",
+        NEED => "NEED",
         _ => "control frame",
     }
 }

@@ -32,13 +32,16 @@ pub(crate) fn samples() -> Vec<Control> {
             ],
             capabilities: vec![CAPABILITY_MULTICAST_IPV4],
         }),
-        Control::Welcome(vec![WelcomeChannel {
-            channel: 1,
-            name: "lore".into(),
-            incarnation,
-            head: 70_000,
-            first: 301,
-        }]),
+        Control::Welcome(Welcome {
+            channels: vec![WelcomeChannel {
+                channel: 1,
+                name: "lore".into(),
+                incarnation,
+                head: 70_000,
+                first: 301,
+            }],
+            capabilities: vec![SOURCE_ANSWERS_NEED, 0x4001],
+        }),
         Control::Refused {
             code: Refusal::BadCredential as u64,
             reason: "no such token".into(),
@@ -131,6 +134,20 @@ pub(crate) fn samples() -> Vec<Control> {
             first: 5,
             last: 900,
         },
+        Control::Need(Need {
+            channel: 1,
+            seq: 303,
+            offset: 10,
+            length: Some(90),
+            reason: NeedReason::Invalid as u64,
+        }),
+        Control::Need(Need {
+            channel: 1,
+            seq: 304,
+            offset: 0,
+            length: None,
+            reason: 99,
+        }),
     ]
 }
 

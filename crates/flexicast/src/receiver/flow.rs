@@ -14,7 +14,6 @@ use super::{FlowInput, REJOIN_MAX, Receiver, ReceiverEvent};
 use crate::ack::AckTracker;
 use crate::control::{Action, Anchor, Announce, Control, Key, RungNotice, State, Window};
 use crate::frame::{Frame, Frames};
-use crate::merge::Origin;
 use crate::protect::peek_flow_id;
 use crate::range::RangeSet;
 use crate::trace::{Outcome, PacketTrace, TracedFrame};
@@ -493,6 +492,7 @@ impl Receiver {
         // A packet comes natively and as a copy, and what arrived is forgotten at each fall-back: what is not merged by its place in an update is told once.
         let again = packet.pn < flow.told_floor || flow.told.contains(packet.pn);
         let tracker = flow.trackers.entry(path).or_default();
+        let before = channel.merge.stats().distrusted;
         if tracker.is_duplicate(packet.pn) {
             channel.stats.duplicates += 1;
             // The first packet with this number may have been forged by a member: what this one brings is not thrown away, though it is not acknowledged anew.
@@ -505,12 +505,13 @@ impl Receiver {
                 } = frame
                 {
                     let end = offset + data.len() as u64;
-                    if channel.merge.lacks(seq) && channel.merge.accepts(seq, offset..end, fin) {
+                    if channel.merge.accepts(seq, offset..end, fin) {
                         let total = fin.then_some(end);
-                        channel.merge.add(seq, offset, data, total, Origin::Flow);
+                        channel.merge.add_flow(seq, offset, data, total);
                     }
                 }
             }
+            self.distrusted_since(id, before, now);
             return FlowInput::Duplicate;
         }
         let mut ack_eliciting = false;
@@ -535,7 +536,7 @@ impl Receiver {
                 Err(_) => {
                     channel.stats.flow_invalid += 1;
                     flow.invalid += 1;
-                    if flow.invalid == MAX_INVALID {
+                    if flow.invalid >= MAX_INVALID && !flow.left {
                         self.leave(id, Cause::FlowInvalid);
                     }
                     return FlowInput::Invalid;
@@ -553,7 +554,7 @@ impl Receiver {
                     let total = fin.then_some(offset + data.len() as u64);
                     // A number that is far ahead is a forger's: no head is believed that could not be delivered.
                     channel.stats.head = channel.stats.head.max(seq);
-                    channel.merge.add(seq, offset, data, total, Origin::Flow);
+                    channel.merge.add_flow(seq, offset, data, total);
                 }
                 Frame::Reset { .. } => channel.stats.resets += 1,
                 Frame::Datagram { .. } if again => {}
@@ -604,7 +605,24 @@ impl Receiver {
                 send_state(flow, &mut self.control_out, Action::Ready, path, None);
             }
         }
+        self.distrusted_since(id, before, now);
         FlowInput::Accepted
+    }
+
+    /// Counts a packet whose bytes made an update be fetched again as an invalid one: a flow that does nothing else is left.
+    fn distrusted_since(&mut self, id: FlowId, before: u64, now: Instant) {
+        let Some(channel) = self.flows.get(&id).map(|f| f.channel) else {
+            return;
+        };
+        self.wake_for_needs(channel, now);
+        let found = self.channels[channel].merge.stats().distrusted - before;
+        let Some(flow) = self.flows.get_mut(&id).filter(|_| found > 0) else {
+            return;
+        };
+        flow.invalid += found;
+        if flow.invalid >= MAX_INVALID && !flow.left {
+            self.leave(id, Cause::FlowInvalid);
+        }
     }
 
     /// Leaves a flow for good: its packets make no sense to this receiver.

@@ -1,11 +1,12 @@
 //! The receiver's state machine: what it says on the control stream, which flow packets it takes, what it acknowledges, and the updates that come out.
 //!
-//! It lives as long as the receiver does, across connections: [`Receiver::connected`] and [`Receiver::disconnected`] mark their ends, and what is delivered or
-//! half received stays.
+//! It lives as long as the receiver does, across connections: [`Receiver::connected`] and [`Receiver::disconnected`] mark their ends. What is handed out, and what
+//! came by the unicast path, stays; bytes of the flow end with their connection.
 
 mod flow;
 mod held;
 mod keys;
+mod need;
 mod probe;
 mod tunnel;
 mod types;
@@ -20,10 +21,11 @@ use zeroize::Zeroizing;
 
 use crate::control::{
     CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6,
-    Control, ControlReader, Hello, WelcomeChannel,
+    Control, ControlReader, Hello, SOURCE_ANSWERS_NEED, Welcome,
 };
-pub use crate::merge::Output;
-use crate::merge::{MAX_BUFFERED, Merge, Origin};
+pub use crate::merge::{Check, Distrust, Output};
+use crate::merge::{MAX_BUFFERED, Merge};
+use crate::pace::TokenBucket;
 use crate::trace::{PacketTrace, Tracer};
 use crate::unicast::{Piece, StreamReader};
 use crate::{Cursor, FlowId, PathId, WireError};
@@ -48,6 +50,8 @@ struct Channel {
     stats: ChannelStats,
     cursor: Option<Cursor>,
     cursor_due: bool,
+    /// The update that later ones wait for, and since when.
+    waits: Option<(u64, Instant)>,
 }
 
 /// The state machine.
@@ -67,6 +71,9 @@ pub struct Receiver {
     events: VecDeque<ReceiverEvent>,
     next_cursor: Option<Instant>,
     last_cursor: Option<Instant>,
+    /// When bytes of updates are asked for next, while any have to be.
+    need_at: Option<Instant>,
+    need_limit: TokenBucket,
     rng: SmallRng,
 }
 
@@ -82,12 +89,14 @@ impl Receiver {
                 asks,
                 merge: Merge::new(
                     cursor.map_or(1, |c| c.seq.saturating_add(1)),
+                    config.check,
                     config.dedupe_off,
                 ),
                 number: None,
                 stats: ChannelStats::default(),
                 cursor: None,
                 cursor_due: false,
+                waits: None,
             }
         });
         Receiver {
@@ -103,6 +112,8 @@ impl Receiver {
             events: VecDeque::new(),
             next_cursor: None,
             last_cursor: None,
+            need_at: None,
+            need_limit: need::limit(),
             rng: SmallRng::seed_from_u64(config.seed),
             config,
         }
@@ -160,8 +171,10 @@ impl Receiver {
             }
             self.events.extend(tunnel::forgotten(&mut flow));
         }
+        self.need_at = None;
         for channel in &mut self.channels {
-            channel.number = None;
+            (channel.number, channel.waits) = (None, None);
+            channel.merge.disconnected();
         }
     }
 
@@ -239,6 +252,7 @@ impl Receiver {
         let mut stats = channel.stats;
         stats.duplicates += merge.duplicates;
         stats.mismatches += merge.mismatches;
+        stats.refetched += merge.distrusted;
         stats.head = stats.head.max(channel.merge.next() - 1);
         Some(stats)
     }
@@ -248,6 +262,10 @@ impl Receiver {
         let Some(channel) = self.channels.iter_mut().find(|c| c.name == channel) else {
             return;
         };
+        // Of a history that a resync has ended meanwhile: the source would take it for a violation.
+        if channel.incarnation == Some(cursor.incarnation) && cursor.seq >= channel.merge.next() {
+            return;
+        }
         channel.cursor = Some(cursor);
         channel.cursor_due = true;
         let at = self
@@ -262,7 +280,7 @@ impl Receiver {
         self.control.push(bytes);
         while let Some(frame) = self.control.next_frame()? {
             match frame {
-                Control::Welcome(channels) => self.on_welcome(channels)?,
+                Control::Welcome(welcome) => self.on_welcome(welcome)?,
                 Control::Refused { code, reason } => self
                     .events
                     .push_back(ReceiverEvent::Refused { code, reason }),
@@ -277,7 +295,8 @@ impl Receiver {
                 Control::Hello(_)
                 | Control::Cursors(_)
                 | Control::State(_)
-                | Control::Window(_) => {
+                | Control::Window(_)
+                | Control::Need(_) => {
                     return Err(WireError::invalid(
                         "control stream",
                         "a frame that only receivers send",
@@ -288,12 +307,13 @@ impl Receiver {
         Ok(())
     }
 
-    fn on_welcome(&mut self, welcome: Vec<WelcomeChannel>) -> Result<(), WireError> {
+    fn on_welcome(&mut self, welcome: Welcome) -> Result<(), WireError> {
         if self.welcomed {
             return Err(WireError::invalid("WELCOME", "a second one"));
         }
         self.welcomed = true;
-        for w in welcome {
+        let answers = welcome.capabilities.contains(&SOURCE_ANSWERS_NEED);
+        for w in welcome.channels {
             let Some(channel) = self.channels.iter_mut().find(|c| c.name == w.name) else {
                 continue;
             };
@@ -314,8 +334,10 @@ impl Receiver {
             if resync || channel.incarnation.is_none() {
                 // What was not handed out yet of the other history goes with it: delivery starts over.
                 channel.incarnation = Some(w.incarnation);
-                channel.merge = Merge::new(w.first, self.config.dedupe_off);
+                channel.merge = Merge::new(w.first, self.config.check, self.config.dedupe_off);
+                channel.cursor_due = false;
             }
+            channel.merge.set_source_answers(answers);
             let next = channel.merge.next();
             if w.first > next {
                 channel.merge.pass_over(next..w.first);
@@ -365,18 +387,12 @@ impl Receiver {
             let awaited = seq == channel.merge.next();
             match piece {
                 Piece::Range { header, data } => {
-                    channel.merge.add(
-                        seq,
-                        header.offset,
-                        &data,
-                        Some(header.total),
-                        Origin::Unicast,
-                    );
-                }
-                Piece::Update { data, .. } => {
                     channel
                         .merge
-                        .add(seq, 0, &data, Some(data.len() as u64), Origin::Unicast)
+                        .add_unicast(seq, header.offset, &data, header.total);
+                }
+                Piece::Update { data, .. } => {
+                    channel.merge.add_unicast(seq, 0, &data, data.len() as u64);
                 }
             }
             if !awaited && channel.merge.buffered() > MAX_HELD {
@@ -424,10 +440,13 @@ impl Receiver {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let flows = self.flows.values().filter_map(Flow::deadline);
         let cursor = self.next_cursor.filter(|_| self.welcomed);
-        flows.chain(cursor).min()
+        let waits = self.channels.iter().filter_map(need::overdue_at);
+        let waits = waits.min().filter(|_| self.welcomed);
+        let others = [cursor, waits, self.need_at].into_iter().flatten();
+        flows.chain(others).min()
     }
 
-    /// Does what is due: cursors, missed heartbeats, joins that brought nothing.
+    /// Does what is due: cursors, missed heartbeats, joins that brought nothing, bytes to be asked for. Call it after each input, too.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.welcomed && self.next_cursor.is_some_and(|at| at <= now) {
             self.next_cursor = None;
@@ -441,5 +460,6 @@ impl Receiver {
             Control::Cursors(cursors).encode(&mut self.control_out);
         }
         self.flow_timeouts(now);
+        self.ask_for_bytes(now);
     }
 }

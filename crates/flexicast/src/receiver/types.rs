@@ -4,6 +4,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::control::{Credential, Endpoint, RelayHint};
+use crate::merge::{Check, Distrust};
 use crate::{Cause, Cursor, FlowId, Rung};
 
 /// What a receiver is made with.
@@ -21,6 +22,9 @@ pub struct ReceiverConfig {
     pub channels: Vec<(String, Option<Cursor>)>,
     /// By which ways to try to get flows.
     pub rungs: Rungs,
+    /// Whether the encoded bytes are a valid update of this `seq`. An update that any flow packet took part in and that is not valid is fetched again by unicast.
+    /// `None` takes all for valid.
+    pub check: Option<Check>,
     /// For the jitter of acknowledgements.
     pub seed: u64,
     /// Test-only: what arrives twice is delivered twice.
@@ -144,6 +148,20 @@ pub enum ReceiverEvent {
         /// Why.
         cause: Cause,
     },
+    /// The flow brought an update that is not valid or that contradicts itself: somebody who holds the flow's key sends packets, or the source is at fault.
+    Distrusted {
+        /// The channel's name.
+        channel: String,
+        /// The update, and why.
+        found: Distrust,
+    },
+    /// The source cannot be asked for the bytes of an update that the flow brought wrong: end this connection and begin another, which begins with that update.
+    Reconnect {
+        /// The channel's name.
+        channel: String,
+        /// The update.
+        seq: u64,
+    },
     /// A message to all who listen to the channel's flow.
     Datagram {
         /// The channel's name.
@@ -195,6 +213,8 @@ pub struct ChannelStats {
     pub flow_invalid: u64,
     /// Flow packets that arrived twice, and pieces of updates that were whole already.
     pub duplicates: u64,
-    /// Times that flow and unicast bytes contradicted each other.
+    /// Times that bytes of an update contradicted each other.
     pub mismatches: u64,
+    /// Updates whose bytes from the flow were dropped, and fetched again by unicast.
+    pub refetched: u64,
 }

@@ -10,7 +10,7 @@ use super::session::Session;
 use super::subscription::Subscription;
 use super::{FIRST_UPDATES, SessionId, Source, SourceEvent, close};
 use crate::Cursor;
-use crate::control::{Control, Hello, Refusal, WelcomeChannel};
+use crate::control::{Control, Hello, Refusal, SOURCE_ANSWERS_NEED, Welcome, WelcomeChannel};
 
 /// Who has an id already has to show within this time that it lives.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
@@ -116,6 +116,7 @@ impl Source {
             let known = |c: &&Cursor| c.incarnation == channel.incarnation && c.seq <= channel.head;
             let asked = cursor.and_then(|cursor| cursor.asked());
             let cursor = cursor.as_ref().filter(|c| c.asked().is_none());
+            let said = cursor.map_or(0, |c| c.seq);
             let cursor = cursor.filter(known);
             let first = match cursor {
                 Some(cursor) => cursor.seq + 1,
@@ -125,6 +126,7 @@ impl Source {
             let mut subscription = Subscription::new(index, now);
             // One that stands at the beginning says that the outputs hold nothing.
             subscription.cursor = cursor.copied().filter(|c| c.seq > 0);
+            subscription.hello_cursor = said;
             subscription.backlog.start(first, channel.head);
             subscriptions.push(subscription);
             welcome.push(WelcomeChannel {
@@ -141,7 +143,10 @@ impl Source {
         session.served = true;
         session.held = self.held.contains(&hello.receiver);
         self.served += 1;
-        session.say(&Control::Welcome(welcome));
+        session.say(&Control::Welcome(Welcome {
+            channels: welcome,
+            capabilities: vec![SOURCE_ANSWERS_NEED],
+        }));
         for subscription in &subscriptions {
             let index = subscription.channel;
             if let Some(announce) = self.channels[index].announcement(index) {

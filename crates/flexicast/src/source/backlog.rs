@@ -73,6 +73,16 @@ impl Backlog {
         }
     }
 
+    /// Whether these bytes are to be sent already.
+    pub(super) fn owes(&self, asked: &StreamRange) -> bool {
+        let covers = |r: &StreamRange| {
+            let (own, asked) = (&r.range, &asked.range);
+            own.start <= asked.start && asked.end <= own.end
+        };
+        let mut repairs = self.repairs.iter().filter(|r| r.seq == asked.seq);
+        self.updates.contains(asked.seq) || repairs.any(covers)
+    }
+
     pub(super) fn next_repair(&self) -> Option<&StreamRange> {
         self.repairs.front()
     }

@@ -3,9 +3,11 @@
 use std::time::Instant;
 
 use super::channel::Channel;
+use super::subscription::Subscription;
 use super::{SessionId, Source, SourceEvent, close};
 use crate::ack::{PATH_ACK, PathAck};
-use crate::control::{Control, Credential, Hello, Window};
+use crate::control::{Control, Credential, Hello, NEED_AHEAD, Need, NeedReason, Window};
+use crate::flow::ledger::StreamRange;
 use crate::wire::Reader;
 use crate::{Cause, Cursor, WireError};
 
@@ -70,11 +72,12 @@ impl Source {
                 }
                 Control::Cursors(cursors) => {
                     for cursor in cursors {
-                        self.on_cursor(id, cursor);
+                        self.on_cursor(id, cursor)?;
                     }
                 }
                 Control::State(state) => self.on_state(id, &state, now),
                 Control::Window(window) => self.on_window(id, &window),
+                Control::Need(need) => self.on_need(id, &need, now)?,
                 Control::Welcome(_)
                 | Control::Refused { .. }
                 | Control::Announce(_)
@@ -90,15 +93,59 @@ impl Source {
         }
     }
 
-    fn on_cursor(&mut self, id: SessionId, cursor: Cursor) {
+    fn on_cursor(&mut self, id: SessionId, cursor: Cursor) -> Result<(), WireError> {
         let same = |c: &Channel| c.incarnation == cursor.incarnation;
         let channel = self.channels.iter().position(same);
         let session = self.sessions.get_mut(&id);
         if let (Some(channel), Some(session)) = (channel, session)
             && let Some(subscription) = session.subscription(channel)
         {
-            subscription.cursor = Some(cursor);
+            if cursor.seq <= self.channels[channel].head {
+                subscription.cursor = Some(cursor);
+            } else if cursor.seq > subscription.hello_cursor {
+                self.counters.cursors_ahead += 1;
+                return Err(WireError::invalid("CURSOR", "a seq beyond the head"));
+            }
+            // Else of the history that this connection's WELCOME has ended.
         }
+        Ok(())
+    }
+
+    /// Bytes that the flow brought wrong are sent on the unicast path, those of an update that is
+    /// not published yet when it is.
+    fn on_need(&mut self, id: SessionId, need: &Need, now: Instant) -> Result<(), WireError> {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return Ok(());
+        };
+        let wrong = need.reason != NeedReason::Missing as u64;
+        self.counters.needs += u64::from(wrong);
+        let excess = session.need_limit.ready_at(now) > now;
+        session.need_limit.take(1);
+        let number = |s: &&mut Subscription| Channel::number(s.channel) == need.channel;
+        let Some(subscription) = session.subscriptions.iter_mut().find(number) else {
+            return Err(WireError::invalid(
+                "NEED",
+                "a channel that WELCOME did not name",
+            ));
+        };
+        let head = self.channels[subscription.channel].head;
+        let range = need.offset
+            ..need
+                .length
+                .map_or(u64::MAX, |n| need.offset.saturating_add(n));
+        let seq = need.seq;
+        let asked = StreamRange { seq, range };
+        if seq > head && !excess && subscription.needed.len() < NEED_AHEAD as usize {
+            subscription.needed.insert(seq);
+        } else if seq > head || excess {
+            self.counters.excess_control += 1;
+            let reason = "more requests for bytes than the source takes";
+            self.close(id, close::EXCESSIVE, reason.into());
+        } else if !subscription.backlog.owes(&asked) {
+            subscription.backlog.repair([asked]);
+            self.dirty.insert(id);
+        }
+        Ok(())
     }
 
     fn on_window(&mut self, id: SessionId, window: &Window) {

@@ -337,7 +337,7 @@ impl Source {
         }
         for (id, session) in self.sessions.iter_mut().filter(|(_, s)| s.served) {
             let subscription = session.subscription(channel);
-            if subscription.is_some_and(|s| s.backlog.publish(seq)) {
+            if subscription.is_some_and(|s| s.publish(seq)) {
                 self.dirty.insert(*id);
             }
         }

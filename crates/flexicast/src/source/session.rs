@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::subscription::Subscription;
 use super::{ChannelIndex, Limits};
-use crate::control::{Control, ControlReader, Hello};
+use crate::control::{Control, ControlReader, Hello, NEEDS_PER_S};
 use crate::pace::TokenBucket;
 
 /// What to send on a session's unicast path next.
@@ -69,6 +69,7 @@ pub(super) struct Session {
     turn: usize,
     pub(super) control_limit: TokenBucket,
     pub(super) ack_limit: TokenBucket,
+    pub(super) need_limit: TokenBucket,
 }
 
 /// How many seconds' worth of frames may come at once: a receiver of many channels joins them all in one go.
@@ -98,6 +99,7 @@ impl Session {
             turn: 0,
             control_limit: bucket(limits.control_per_s),
             ack_limit: bucket(limits.acks_per_s),
+            need_limit: bucket(NEEDS_PER_S),
         }
     }
 

@@ -1,6 +1,6 @@
 //! One receiver's subscription to one channel, as the source sees it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -44,6 +44,10 @@ pub(super) struct Subscription {
     pub(super) channel: ChannelIndex,
     pub(super) backlog: Backlog,
     pub(super) cursor: Option<Cursor>,
+    /// The `seq` of the cursor in its HELLO, of whichever history; 0 for none.
+    pub(super) hello_cursor: u64,
+    /// Updates that it needs by unicast as soon as they are published.
+    pub(super) needed: BTreeSet<u64>,
     /// It asked to join and listens natively.
     pub(super) joined: bool,
     /// It asked to join and listens through an AMT relay.
@@ -97,6 +101,8 @@ impl Subscription {
             channel,
             backlog: Backlog::default(),
             cursor: None,
+            hello_cursor: 0,
+            needed: BTreeSet::new(),
             joined: false,
             tunnelled: false,
             copies: false,
@@ -199,6 +205,17 @@ impl Subscription {
         }
     }
 
+    /// Takes note of a new update; returns whether it has to be sent on the unicast path.
+    pub(super) fn publish(&mut self, seq: u64) -> bool {
+        let needed = self.needed.remove(&seq);
+        let live = self.backlog.publish(seq);
+        if needed && !live {
+            let range = 0..u64::MAX;
+            self.backlog.repair([StreamRange { seq, range }]);
+        }
+        needed || live
+    }
+
     /// The bytes of an update, or what to do to get them.
     fn bytes(&mut self, seq: u64, recent: &Recent, limit: usize) -> Result<Bytes, Unicast> {
         if let Some(bytes) = recent.get(seq).or_else(|| self.fetched.get(&seq)) {
@@ -234,7 +251,7 @@ impl Subscription {
     }
 
     pub(super) fn poll_unicast(&mut self, number: u64, recent: &Recent, ahead: bool) -> Unicast {
-        while let Some(StreamRange { seq, range }) = self.backlog.next_repair().cloned() {
+        if let Some(StreamRange { seq, range }) = self.backlog.next_repair().cloned() {
             let bytes = match self.bytes(seq, recent, 1) {
                 Ok(bytes) => bytes,
                 Err(wait) => return wait,
@@ -243,9 +260,7 @@ impl Subscription {
             self.fetched.remove(&seq);
             let range = range.start.min(bytes.len() as u64) as usize
                 ..range.end.min(bytes.len() as u64) as usize;
-            if range.is_empty() && !bytes.is_empty() {
-                continue;
-            }
+            // A range beyond the end is answered by that end: who asked for it was deceived.
             self.repairing = true;
             return stream(number, seq, &bytes, range);
         }

@@ -83,6 +83,10 @@ impl Default for Limits {
 pub struct SourceCounters {
     /// Acknowledgements of packets that were never sent.
     pub invalid_acks: u64,
+    /// Requests for bytes of updates that the flow brought wrong.
+    pub needs: u64,
+    /// Cursors beyond the head, each of which ended its connection.
+    pub cursors_ahead: u64,
     /// Acknowledgements that were ignored because the receiver sends too many.
     pub excess_acks: u64,
     /// Receivers that were disconnected because they sent too many control frames.

@@ -4,6 +4,8 @@
 //! packets take a link per receiver that can lose, reorder and be cut.
 #![allow(dead_code)] // each test file uses a part
 
+pub mod forger;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -11,7 +13,9 @@ use bytes::Bytes;
 use flexicast::control::{Control, ControlReader, Credential, Endpoint, Refusal, RelayHint, State};
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
-use flexicast::receiver::{FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent, Rungs};
+use flexicast::receiver::{
+    Check, Distrust, FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent, Rungs,
+};
 use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, SourceEvent, Unicast, close};
 use flexicast::{Cause, Cursor, FlowId, Rung, Via};
 use rand::rngs::SmallRng;
@@ -66,6 +70,13 @@ pub struct Node {
     pub says: Option<fn(&Control) -> bool>,
     /// Codes with which the source closed its connections; [`VIOLATION`] where it broke a rule.
     pub closes: Vec<u64>,
+    /// Updates that were handed out and are not what was stored, where that is tolerated.
+    pub forged: Vec<u64>,
+    /// What was found wrong about the flow's updates.
+    pub distrusted: Vec<Distrust>,
+    /// How often it was told to connect again.
+    pub reconnects: usize,
+    must_reconnect: bool,
     joined: bool,
     tunnel: bool,
     life: u64,
@@ -94,6 +105,10 @@ pub struct Lab {
     pub delay: Duration,
     pub jitter: Duration,
     pub flow_packets: u64,
+    /// Fall-backs of many at once: how many, and why.
+    pub mass: Vec<(usize, Cause)>,
+    /// Acknowledgements that all receivers have sent.
+    pub acks: u64,
     /// The same as the source is told it.
     pub explained: Vec<(u64, Rung, Rung, Cause)>,
     pub datagram_loss: u32,
@@ -101,8 +116,14 @@ pub struct Lab {
     pub config: FlowConfig,
     /// What receivers that are added from now on can do.
     pub rungs: Rungs,
+    /// How receivers that are added from now on know a valid update.
+    pub check: Option<Check>,
     /// Somebody forges or misbehaves here: packets that are not taken and connections that are closed are part of the test.
     pub hostile: bool,
+    /// Whole forged updates may be handed out; they are listed.
+    pub tolerates_forgery: bool,
+    /// The source is of a version that does not know NEED.
+    pub old_source: bool,
     /// The flow's packets are kept in `recorded`.
     pub recording: bool,
     pub recorded: Vec<Vec<u8>>,
@@ -162,12 +183,17 @@ impl Lab {
             delay: Duration::from_millis(5),
             jitter: Duration::from_micros(200),
             flow_packets: 0,
+            mass: Vec::new(),
+            acks: 0,
             explained: Vec::new(),
             datagram_loss: 0,
             fetch_fails: false,
             config,
             rungs: Rungs::default(),
+            check: None,
             hostile: false,
+            tolerates_forgery: false,
+            old_source: false,
             recording: false,
             recorded: Vec::new(),
             queue: BTreeMap::new(),
@@ -191,6 +217,7 @@ impl Lab {
             channels: vec![(CHANNEL.into(), cursor)],
             rungs: self.rungs,
             seed: i as u64,
+            check: self.check,
             dedupe_off: false,
         };
         let node = Node {
@@ -208,6 +235,10 @@ impl Lab {
             acks: true,
             says: None,
             closes: Vec::new(),
+            forged: Vec::new(),
+            distrusted: Vec::new(),
+            reconnects: 0,
+            must_reconnect: false,
             joined: false,
             tunnel: false,
             life: 0,
@@ -273,11 +304,7 @@ impl Lab {
     /// Stores and publishes an update of `len` bytes.
     pub fn publish(&mut self, len: usize) {
         let seq = self.store.len() as u64 + 1;
-        let bytes = Bytes::from(
-            (0..len)
-                .map(|i| (i as u64 * 7 + seq * 13) as u8)
-                .collect::<Vec<_>>(),
-        );
+        let bytes = Bytes::from(Self::content(seq, len));
         self.store.push(bytes.clone());
         self.published.push(self.elapsed());
         self.source.publish(0, seq, bytes);
@@ -321,9 +348,10 @@ impl Lab {
                         cause,
                         ..
                     } => self.explained.push((session, rung, on, cause)),
-                    SourceEvent::Moved { .. }
-                    | SourceEvent::MassFallBack { .. }
-                    | SourceEvent::Probe { .. } => {}
+                    SourceEvent::MassFallBack { members, cause, .. } => {
+                        self.mass.push((members, cause));
+                    }
+                    SourceEvent::Moved { .. } | SourceEvent::Probe { .. } => {}
                     SourceEvent::SecretWanted { channel } => {
                         self.secrets += 1;
                         let secret = FlowSecret([self.secrets; 32]);
@@ -397,7 +425,11 @@ impl Lab {
             return;
         };
         if !control.is_empty() {
-            self.send_down(i, Down::Control(control.to_vec()));
+            let said = match self.old_source {
+                true => without_capabilities(&control),
+                false => control.to_vec(),
+            };
+            self.send_down(i, Down::Control(said));
         }
         loop {
             match self.source.poll_unicast(session, self.now) {
@@ -477,12 +509,17 @@ impl Lab {
             };
             busy = true;
             assert_eq!((channel, incarnation), (CHANNEL, INCARNATION));
-            assert_eq!(
-                update.encoded,
-                self.store[update.seq as usize - 1],
-                "update {} is not what was stored",
-                update.seq
-            );
+            let stored = self.store.get(update.seq as usize - 1);
+            if self.tolerates_forgery && stored != Some(&update.encoded) {
+                node.forged.push(update.seq);
+            } else {
+                let seq = update.seq;
+                assert_eq!(
+                    Some(&update.encoded),
+                    stored,
+                    "update {seq} is not what was stored"
+                );
+            }
             node.got.push((update.seq, update.via, elapsed));
             let cursor = Cursor {
                 incarnation,
@@ -513,6 +550,8 @@ impl Lab {
                     rung, on, cause, ..
                 } => node.explained.push((elapsed, rung, on, cause)),
                 ReceiverEvent::Moved { rung, cause, .. } => node.moves.push((elapsed, rung, cause)),
+                ReceiverEvent::Distrusted { found, .. } => node.distrusted.push(found),
+                ReceiverEvent::Reconnect { .. } => node.must_reconnect = true,
                 _ => {}
             }
         }
@@ -533,6 +572,7 @@ impl Lab {
             }
             while let Some((_, ack)) = node.core.poll_datagram(now) {
                 busy = true;
+                self.acks += 1;
                 if !node.acks {
                     continue;
                 }
@@ -678,8 +718,21 @@ impl Lab {
                 .filter(|n| n.connected)
                 .for_each(|n| n.core.handle_timeout(now));
             self.pump();
+            for i in 0..self.nodes.len() {
+                if std::mem::take(&mut self.nodes[i].must_reconnect) {
+                    self.nodes[i].reconnects += 1;
+                    self.disconnect(i);
+                    self.connect(i);
+                }
+            }
         }
         self.now = end;
+    }
+
+    /// The bytes of an update that is stored or will be.
+    pub fn content(seq: u64, len: usize) -> Vec<u8> {
+        let bytes = (0..len as u64).map(|i| (i * 7 + seq * 13) as u8);
+        bytes.collect()
     }
 
     /// Every connected receiver has every update from `first` on, once and in order.
@@ -700,4 +753,17 @@ impl Lab {
             .map(|(_, rung, cause)| (*rung, *cause))
             .collect()
     }
+}
+
+/// What a source of an earlier version would have said.
+fn without_capabilities(control: &[u8]) -> Vec<u8> {
+    let (mut reader, mut said) = (ControlReader::new(), Vec::new());
+    reader.push(control);
+    while let Some(mut frame) = reader.next_frame().unwrap() {
+        if let Control::Welcome(welcome) = &mut frame {
+            welcome.capabilities.clear();
+        }
+        frame.encode(&mut said);
+    }
+    said
 }

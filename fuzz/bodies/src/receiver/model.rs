@@ -1,6 +1,6 @@
 //! What the owner of a receiver does with it, and what must hold whatever arrives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,10 @@ pub const FLOWS: [FlowId; 2] = [FlowId([0x40; 8]), FlowId([0x41; 8])];
 const MAX_EVENTS: usize = 4_000;
 
 /// The bytes of an update, many of them small and some of several packets.
+fn is_content(seq: u64, encoded: &[u8]) -> bool {
+    (0..NAMES.len()).any(|channel| content(channel, seq) == encoded)
+}
+
 pub fn content(channel: usize, seq: u64) -> Bytes {
     let len = if seq.is_multiple_of(4) {
         5_000
@@ -68,6 +72,8 @@ pub struct Model {
     sent: Vec<(Vec<u8>, usize, u64)>,
     /// Packets that were taken, by path.
     taken: BTreeMap<PathId, Vec<u64>>,
+    /// What was asked for on this connection.
+    asked: BTreeSet<(u64, u64, u64)>,
     next_stream: u64,
     incarnations: [Option<Uuid>; 2],
 }
@@ -93,6 +99,7 @@ impl Model {
                 replicated: kind & 4 == 0,
             },
             seed: 1,
+            check: (kind & 64 == 64).then_some(is_content),
             dedupe_off: false,
         };
         let mut receiver = Receiver::new(config);
@@ -114,6 +121,7 @@ impl Model {
                 .collect(),
             sent: Vec::new(),
             taken: BTreeMap::new(),
+            asked: BTreeSet::new(),
             next_stream: 1003,
             incarnations: [cursor.map(|c| c.incarnation), None],
         }
@@ -137,6 +145,7 @@ impl Model {
         self.control = ControlReader::new();
         self.state_sequences.clear();
         self.taken.clear();
+        self.asked.clear();
         self.receiver.connected();
     }
 
@@ -304,6 +313,15 @@ impl Model {
                     // A flow that was withdrawn and announced again begins anew.
                     assert!(last.is_none_or(|last| last < state.sequence) || state.sequence == 1);
                 }
+                Control::Need(need) => {
+                    let c = (need.channel as usize).checked_sub(1).expect("a channel");
+                    assert!(
+                        need.seq >= self.expected[c],
+                        "asks for what it has handed out"
+                    );
+                    let asked = self.asked.insert((need.channel, need.seq, need.reason));
+                    assert!(asked, "asks twice: {need:?}");
+                }
                 Control::Hello(_) | Control::Cursors(_) | Control::Window(_) => {}
                 other => panic!("a receiver says {other:?}"),
             }
@@ -320,7 +338,7 @@ impl Model {
                 let among = taken
                     .iter()
                     .filter(|pn| range.contains(pn))
-                    .collect::<std::collections::BTreeSet<_>>();
+                    .collect::<BTreeSet<_>>();
                 assert_eq!(
                     among.len() as u64,
                     range.end - range.start,

@@ -370,8 +370,8 @@ impl Model {
         peer.control.push(&bytes);
         while let Some(frame) = peer.control.next_frame().expect("a source writes frames") {
             match frame {
-                Control::Welcome(channels) => {
-                    for w in channels {
+                Control::Welcome(welcome) => {
+                    for w in welcome.channels {
                         assert!(w.first >= 1 && w.first <= w.head + 1);
                         peer.first.insert(w.channel as usize - 1, w.first);
                     }

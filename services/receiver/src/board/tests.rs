@@ -290,6 +290,7 @@ fn gaps_and_counters() {
         flow_invalid: 2,
         duplicates: 3,
         mismatches: 4,
+        refetched: 10,
         no_room: 5,
         keys: 6,
         resets: 7,
@@ -305,8 +306,9 @@ fn gaps_and_counters() {
         channel.flow_invalid,
         channel.duplicates,
         channel.mismatches,
+        channel.refetched,
     );
-    assert_eq!(counters, (1, 2, 3, 4));
+    assert_eq!(counters, (1, 2, 3, 4, 10));
     board.apply(&Event::Stats {
         channel: "other".into(),
         head: 0,
@@ -314,6 +316,7 @@ fn gaps_and_counters() {
         flow_invalid: 0,
         duplicates: 0,
         mismatches: 0,
+        refetched: 0,
         no_room: 0,
         keys: 0,
         resets: 0,

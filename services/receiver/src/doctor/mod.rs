@@ -117,6 +117,7 @@ fn source_config(settings: &Settings) -> ReceiverConfig {
         replicated: settings.replicate,
         amt: settings.amt.clone(),
         qlog: None,
+        check: None,
         sabotage_dedupe_off: false,
     }
 }

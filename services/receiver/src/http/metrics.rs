@@ -100,6 +100,7 @@ struct Channels {
     invalid: Counters,
     duplicates: Counters,
     mismatches: Counters,
+    refetched: Counters,
     journal_records: Gauges,
     journal_bytes: Gauges,
 }
@@ -257,8 +258,10 @@ impl Channels {
         r.register("flow_invalid_packets", help, self.invalid.clone());
         let help = "Things that arrived more than once";
         r.register("duplicates", help, self.duplicates.clone());
-        let help = "Times that flow and unicast bytes contradicted each other";
+        let help = "Times that bytes of an update contradicted each other";
         r.register("mismatches", help, self.mismatches.clone());
+        let help = "Updates whose bytes from the flow were dropped, and fetched again by unicast";
+        r.register("refetched_updates", help, self.refetched.clone());
         let help = "Records in the journal";
         r.register("journal_records", help, self.journal_records.clone());
         let help = "Size of the journal";
@@ -308,6 +311,7 @@ impl Channels {
         count(&self.invalid, channel.flow_invalid);
         count(&self.duplicates, channel.duplicates);
         count(&self.mismatches, channel.mismatches);
+        count(&self.refetched, channel.refetched);
         if let Some(tape) = tape {
             let (records, bytes) = tape.size();
             set(&self.journal_records, records);

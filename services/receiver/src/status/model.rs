@@ -102,8 +102,11 @@ pub struct Channel {
     pub flow_invalid: u64,
     /// What arrived more than once.
     pub duplicates: u64,
-    /// Times that flow and unicast bytes contradicted each other.
+    /// Times that bytes of an update contradicted each other.
     pub mismatches: u64,
+    /// Updates whose bytes from the flow were dropped, and fetched again by unicast.
+    #[serde(default)]
+    pub refetched: u64,
     /// Updates that made no sense and were passed over.
     #[serde(default)]
     pub undecodable: u64,

@@ -373,6 +373,7 @@ fn details(c: &Channel, rate: Option<Rate>) -> String {
     ]);
     let odd = count(&[
         (c.mismatches, "mismatches"),
+        (c.refetched, "fetched again"),
         (c.flow_invalid, "invalid"),
         (c.duplicates, "duplicates"),
     ]);

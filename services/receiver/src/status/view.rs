@@ -137,8 +137,8 @@ fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, c
     };
     let _ = writeln!(
         out,
-        "  flow       {} packets taken, {} invalid; {} duplicates, {} mismatches",
-        c.flow_packets, c.flow_invalid, c.duplicates, c.mismatches
+        "  flow       {} packets taken, {} invalid; {} duplicates, {} mismatches, {} fetched again",
+        c.flow_packets, c.flow_invalid, c.duplicates, c.mismatches, c.refetched
     );
     if c.undecodable > 0 || c.missing > 0 {
         let _ = writeln!(
@@ -258,6 +258,7 @@ mod tests {
                 flow_invalid: 1,
                 duplicates: 2,
                 mismatches: 3,
+                refetched: 4,
                 undecodable: 0,
                 missing: 0,
                 gaps: Vec::new(),
@@ -280,7 +281,7 @@ mod tests {
             "at update 1230, 4 behind the source's 1234",
             "345 since the start: 320 by the flow, 5 by the flow with repairs, 20 by unicast",
             "median 2.9 ms, 99 % within 8.0 ms, last 3.1 ms",
-            "1024 packets taken, 1 invalid; 2 duplicates, 3 mismatches",
+            "1024 packets taken, 1 invalid; 2 duplicates, 3 mismatches, 4 fetched again",
             "/data/lore.atom",
             "last moves 11:56:03  unicast → multicast (joined3)",
             "           11:56:07  unicast → multicast (joined7)",

@@ -102,6 +102,16 @@ const KNOWN: &[Known] = &[
         |c| c.invalid_acks,
     ),
     (
+        "needs",
+        "Requests of receivers for bytes of updates that the flow brought wrong",
+        |c| c.needs,
+    ),
+    (
+        "cursors_ahead",
+        "Connections closed because a cursor of the receiver was beyond the head",
+        |c| c.cursors_ahead,
+    ),
+    (
         "excess_acks",
         "Acknowledgements ignored because a receiver sent too many",
         |c| c.excess_acks,

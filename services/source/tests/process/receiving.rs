@@ -44,6 +44,7 @@ pub fn configuration_of(link: &str) -> ReceiverConfig {
         replicated: false,
         amt: None,
         qlog: None,
+        check: None,
         sabotage_dedupe_off: false,
     }
 }

@@ -38,6 +38,7 @@ fn channel(name: &str) -> Channel {
         flow_invalid: 0,
         duplicates: 0,
         mismatches: 0,
+        refetched: 0,
         undecodable: 0,
         missing: 0,
         gaps: Vec::new(),

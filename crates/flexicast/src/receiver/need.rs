@@ -1,0 +1,106 @@
+//! Updates that the flow brought wrong: their bytes are asked for again (protocol.md section 4.4).
+
+use std::time::{Duration, Instant};
+
+use super::{Channel, Receiver, ReceiverEvent};
+use crate::control::{Control, NEEDS_PER_S, Need};
+use crate::pace::TokenBucket;
+
+/// An update that later ones wait for is asked for after this time: repairs that are under way take
+/// less.
+const OVERDUE: Duration = Duration::from_secs(3);
+/// Findings that wait for the application.
+const MAX_FINDINGS: usize = 64;
+
+/// The pacing of requests.
+pub(super) fn limit() -> TokenBucket {
+    TokenBucket::new(NEEDS_PER_S * 8, NEEDS_PER_S as usize)
+}
+
+impl Receiver {
+    /// Reports what the merges found, and asks the source for what they dropped.
+    pub(super) fn ask_for_bytes(&mut self, now: Instant) {
+        self.report_distrust();
+        self.need_at = None;
+        if !self.welcomed {
+            return;
+        }
+        for channel in &mut self.channels {
+            look_for_what_waits(channel, now);
+        }
+        for at in 0..self.channels.len() {
+            while self.channels[at].merge.has_need() {
+                let ready = self.need_limit.ready_at(now);
+                if ready > now {
+                    self.need_at = Some(ready);
+                    return;
+                }
+                let channel = &mut self.channels[at];
+                let (Some(number), Some(missing)) = (channel.number, channel.merge.pop_need())
+                else {
+                    break;
+                };
+                self.need_limit.take(1);
+                let range = missing.range;
+                let need = Need {
+                    channel: number,
+                    seq: missing.seq,
+                    offset: range.start,
+                    length: (range.end < u64::MAX).then(|| range.end - range.start),
+                    reason: missing.reason as u64,
+                };
+                Control::Need(need).encode(&mut self.control_out);
+            }
+        }
+    }
+
+    /// A packet of a flow was merged: bytes may have to be asked for at once.
+    pub(super) fn wake_for_needs(&mut self, channel: usize, now: Instant) {
+        if self.need_at.is_none() && self.channels[channel].merge.has_need() {
+            self.need_at = Some(now);
+        }
+    }
+
+    fn report_distrust(&mut self) {
+        for channel in &mut self.channels {
+            while let Some(found) = channel.merge.pop_distrust() {
+                let waiting = self.events.iter().filter(|e| is_finding(e)).count();
+                if !found.handed && !channel.merge.does_source_answer() {
+                    self.events.push_back(ReceiverEvent::Reconnect {
+                        channel: channel.name.clone(),
+                        seq: found.seq,
+                    });
+                }
+                if waiting < MAX_FINDINGS {
+                    self.events.push_back(ReceiverEvent::Distrusted {
+                        channel: channel.name.clone(),
+                        found,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// When to ask for the update that later ones wait for.
+pub(super) fn overdue_at(channel: &Channel) -> Option<Instant> {
+    channel.waits.map(|(_, since)| since + OVERDUE)
+}
+
+/// Asks for what later updates have been waiting for: who forges a packet's number has its loss go
+/// unnoticed.
+fn look_for_what_waits(channel: &mut Channel, now: Instant) {
+    let known = channel.waits;
+    channel.waits = channel.merge.waits_for().map(|seq| match known {
+        Some((before, since)) if before == seq => (seq, since),
+        _ => (seq, now),
+    });
+    if overdue_at(channel).is_some_and(|at| at <= now) {
+        channel.merge.seek();
+        channel.waits = None;
+    }
+}
+
+fn is_finding(event: &ReceiverEvent) -> bool {
+    matches!(event, ReceiverEvent::Distrusted { .. })
+}

@@ -1,0 +1,328 @@
+//! Somebody who holds the flow's key sends updates of his own: none of the source's is lost, and what
+//! is wrong is counted.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod lab;
+
+use std::time::Duration;
+
+use flexicast::control::{Control, Need, NeedReason};
+use flexicast::frame::put_stream;
+use flexicast::receiver::ChannelStats;
+use flexicast::source::close;
+use flexicast::{Cause, Cursor, Rung, Via};
+use lab::{CHANNEL, INCARNATION, Lab, VIOLATION};
+
+const MS: Duration = Duration::from_millis(1);
+const SEED: u64 = 7;
+const LEN: usize = 900;
+const NODES: usize = 4;
+const MEMBER: [(Rung, Cause); 1] = [(Rung::Multicast, Cause::Joined)];
+
+fn is_valid(seq: u64, encoded: &[u8]) -> bool {
+    encoded == Lab::content(seq, LEN)
+}
+
+/// A source and four members.
+fn members(old_source: bool) -> Lab {
+    let mut lab = Lab::new(SEED, 0);
+    lab.hostile = true;
+    lab.old_source = old_source;
+    lab.check = Some(is_valid);
+    for i in 0..NODES {
+        lab.add_node(i, None);
+        lab.connect(i);
+    }
+    lab.run(500 * MS);
+    (0..NODES).for_each(|i| assert_eq!(lab.moves(i), MEMBER));
+    lab
+}
+
+/// As `members`, where whatever is whole is taken for valid.
+fn believers() -> Lab {
+    let mut lab = Lab::new(SEED, NODES);
+    (lab.hostile, lab.tolerates_forgery) = (true, true);
+    (0..NODES).for_each(|i| lab.connect(i));
+    lab.run(500 * MS);
+    lab
+}
+
+/// All members get these bytes of an update in the place of the flow's next packet.
+fn inject(lab: &mut Lab, seq: u64, offset: u64, data: &[u8], fin: bool) {
+    let mut frames = Vec::new();
+    put_stream(&mut frames, 1100, seq, offset, data, fin).unwrap();
+    let packet = lab.forge(SEED, lab.next_pn(), false, &frames);
+    (0..NODES).for_each(|i| lab.inject(i, packet.clone()));
+}
+
+fn next_seq(lab: &Lab) -> u64 {
+    lab.store.len() as u64 + 1
+}
+
+fn stats(lab: &Lab, i: usize) -> ChannelStats {
+    lab.nodes[i].core.stats(CHANNEL).unwrap()
+}
+
+fn said(frame: &Control) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes);
+    bytes
+}
+
+fn need(channel: u64, seq: u64) -> Vec<u8> {
+    said(&Control::Need(Need {
+        channel,
+        seq,
+        offset: 0,
+        length: None,
+        reason: NeedReason::Invalid as u64,
+    }))
+}
+
+fn cursor(seq: u64) -> Vec<u8> {
+    let incarnation = INCARNATION;
+    said(&Control::Cursors(vec![Cursor { incarnation, seq }]))
+}
+
+/// The attack that lost 5 of 16 updates, by four kinds of wrong bytes.
+#[test]
+fn forged_bytes_of_the_next_update_lose_nothing() {
+    let kinds: [(u64, &[u8], bool); 4] = [
+        (0, &[0xee; 10], false),
+        (100, &[0xee; 10], true),
+        (0, &[0xee; LEN], true),
+        (LEN as u64 + 5, &[0xee; 10], false),
+    ];
+    for (offset, data, fin) in kinds {
+        let mut lab = members(false);
+        for n in 0..16 {
+            if n % 3 == 0 {
+                let seq = next_seq(&lab);
+                inject(&mut lab, seq, offset, data, fin);
+            }
+            lab.publish(LEN);
+            lab.run(20 * MS);
+        }
+        lab.run(1000 * MS);
+        lab.assert_complete(1);
+        for i in 0..NODES {
+            assert_eq!(lab.moves(i), MEMBER, "receiver {i} stays where it is");
+            assert_eq!(lab.nodes[i].closes, []);
+            assert_eq!(stats(&lab, i).refetched, 6, "receiver {i}");
+            assert_eq!(lab.nodes[i].distrusted.len(), 6);
+            let by_unicast = lab.nodes[i].got.iter().filter(|g| g.1 == Via::Unicast);
+            assert_eq!(by_unicast.count(), 6, "the flow brings the others");
+        }
+        assert_eq!(lab.source.counters().needs, 6 * NODES as u64);
+    }
+}
+
+/// Forged packets take the numbers of true ones that get lost on their way: these are acknowledged and
+/// not repaired.
+#[test]
+fn forged_bytes_and_losses_together_lose_nothing() {
+    let mut lab = members(false);
+    lab.nodes.iter_mut().for_each(|node| node.loss = 20);
+    for n in 0..90 {
+        if n % 2 == 0 {
+            let seq = next_seq(&lab) + n % 4;
+            inject(&mut lab, seq, n % 7 * 100, &[0xee; 50], n % 5 == 0);
+        }
+        lab.publish(LEN);
+        lab.run(20 * MS);
+    }
+    lab.run(15_000 * MS);
+    lab.assert_complete(1);
+    for i in 0..NODES {
+        assert_eq!(lab.nodes[i].closes, []);
+    }
+}
+
+/// Whole garbage before the source has anything with that number: the source keeps the request until
+/// it publishes it.
+#[test]
+fn a_request_waits_for_the_update() {
+    let mut lab = members(false);
+    inject(&mut lab, 1, 0, &[0xee; 20], true);
+    inject(&mut lab, 3, 0, &[0xee; 20], true);
+    lab.run(3000 * MS);
+    assert_eq!(lab.source.counters().needs, 2 * NODES as u64);
+    for _ in 0..3 {
+        lab.publish(LEN);
+        lab.run(50 * MS);
+    }
+    lab.assert_complete(1);
+    let first = &lab.nodes[0];
+    let vias: Vec<_> = first.got.iter().map(|g| g.1).collect();
+    assert_eq!(vias, [Via::Unicast, Via::Flow, Via::Unicast]);
+    let worst = first
+        .got
+        .iter()
+        .map(|(seq, _, at)| *at - lab.published[*seq as usize - 1]);
+    assert!(worst.max().unwrap() < 60 * MS);
+}
+
+/// A forger who does it all the time forces the unicast rung, and no more.
+#[test]
+fn a_flow_that_brings_nothing_but_forgeries_is_left() {
+    let mut lab = members(false);
+    for _ in 0..130 {
+        let seq = next_seq(&lab);
+        inject(&mut lab, seq, 0, &[0xee; 10], false);
+        lab.publish(LEN);
+        lab.run(20 * MS);
+    }
+    lab.run(5000 * MS);
+    lab.assert_complete(1);
+    for i in 0..NODES {
+        assert_eq!(stats(&lab, i).refetched, 100, "then it left the flow");
+        let left = (Rung::Unicast, Cause::FlowInvalid);
+        assert_eq!(lab.moves(i).last(), Some(&left));
+        assert_eq!(lab.nodes[i].closes, []);
+    }
+}
+
+/// A source that does not know NEED is connected to again, and what it sends then is complete.
+#[test]
+fn an_older_source_is_connected_to_again() {
+    let mut lab = members(true);
+    for n in 0..8 {
+        if n % 4 == 0 {
+            let seq = next_seq(&lab);
+            inject(&mut lab, seq, 0, &[0xee; LEN], true);
+        }
+        lab.publish(LEN);
+        lab.run(500 * MS);
+    }
+    lab.run(2000 * MS);
+    lab.assert_complete(1);
+    assert_eq!(lab.source.counters().needs, 0);
+    for i in 0..NODES {
+        assert_eq!(lab.nodes[i].reconnects, 2);
+        assert_eq!(
+            lab.moves(i).last(),
+            Some(&MEMBER[0]),
+            "and it is a member again"
+        );
+    }
+}
+
+/// A whole forgery is believed where nothing contradicts it in time. It is noticed when the true
+/// update comes, by every receiver, and it does not survive a connection.
+#[test]
+fn a_whole_forged_update_is_counted_and_ends_with_its_connection() {
+    let mut lab = believers();
+    inject(&mut lab, 1, 0, b"forged", true);
+    inject(&mut lab, 5, 0, b"forged", true);
+    lab.run(6 * MS);
+    lab.disconnect(1);
+    lab.connect(1);
+    for _ in 0..6 {
+        lab.publish(LEN);
+        lab.run(20 * MS);
+    }
+    lab.run(2000 * MS);
+    lab.assert_complete(1);
+    for i in [0, 2, 3] {
+        assert_eq!(lab.nodes[i].forged, [1, 5], "receiver {i}");
+        assert_eq!(stats(&lab, i).mismatches, 2);
+        let found = &lab.nodes[i].distrusted;
+        let found: Vec<_> = found.iter().map(|d| (d.seq, d.handed)).collect();
+        assert_eq!(found, [(1, true), (5, true)]);
+    }
+    assert_eq!(
+        lab.nodes[1].forged,
+        [1],
+        "handed out before the connection ended"
+    );
+}
+
+/// The true packets of an update overtake the forgery's turn.
+#[test]
+fn a_whole_forged_update_that_waits_is_replaced() {
+    let mut lab = believers();
+    // Update 1 does not reach them by the flow, and is on its way by unicast for a while.
+    lab.nodes.iter_mut().for_each(|node| node.multicast = false);
+    lab.publish(LEN);
+    lab.nodes.iter_mut().for_each(|node| node.multicast = true);
+    inject(&mut lab, 3, 0, b"forged", true);
+    lab.publish(LEN);
+    lab.publish(LEN);
+    lab.run(2000 * MS);
+    lab.assert_complete(1);
+    for i in 0..NODES {
+        assert_eq!(lab.nodes[i].forged, []);
+        assert_eq!(
+            (stats(&lab, i).mismatches, stats(&lab, i).refetched),
+            (1, 1)
+        );
+    }
+}
+
+#[test]
+fn a_cursor_beyond_the_head_is_a_violation() {
+    for beyond in [3, (1 << 62) - 1] {
+        let mut lab = members(false);
+        lab.publish(LEN);
+        lab.publish(LEN);
+        lab.run(2000 * MS);
+        lab.say(0, cursor(2));
+        lab.run(50 * MS);
+        assert_eq!(lab.nodes[0].closes, []);
+        lab.say(0, cursor(beyond));
+        lab.run(50 * MS);
+        assert_eq!(lab.nodes[0].closes, [VIOLATION]);
+        assert_eq!(lab.source.counters().cursors_ahead, 1);
+        (1..NODES).for_each(|i| assert_eq!(lab.nodes[i].closes, []));
+    }
+}
+
+/// A source whose database was set back meets receivers that are ahead of it: they start over, and
+/// what they say of the old history meanwhile is no violation.
+#[test]
+fn a_receiver_ahead_of_a_source_that_was_set_back_starts_over() {
+    let mut lab = members(false);
+    (0..9).for_each(|_| lab.publish(LEN));
+    lab.run(2000 * MS);
+    lab.store.truncate(4);
+    lab.restart_source(SEED + 1);
+    lab.connect(0);
+    lab.say(0, cursor(9));
+    lab.run(20 * MS);
+    // The application confirms what it wrote meanwhile: its own state machine keeps that back.
+    let incarnation = INCARNATION;
+    let old = Cursor {
+        incarnation,
+        seq: 9,
+    };
+    lab.nodes[0].core.confirm(CHANNEL, old, lab.now);
+    lab.run(3000 * MS);
+    assert_eq!(lab.nodes[0].closes, []);
+    let served: Vec<_> = lab.source.sessions().collect();
+    assert_eq!(served[0].channels[0].cursor.unwrap().seq, 4);
+    let again: Vec<_> = lab.nodes[0].got.iter().skip(9).map(|g| g.0).collect();
+    assert_eq!(again, [1, 2, 3, 4], "a resync");
+    assert_eq!(lab.source.counters().cursors_ahead, 0);
+}
+
+#[test]
+fn requests_have_bounds() {
+    let first = |asks: &dyn Fn(u64) -> Vec<u8>| {
+        let mut lab = members(false);
+        lab.publish(LEN);
+        lab.run(100 * MS);
+        let before = lab.nodes[0].got.len();
+        (0..200).for_each(|n| lab.say(0, asks(n)));
+        lab.run(1000 * MS);
+        (1..NODES).for_each(|i| assert_eq!(lab.nodes[i].closes, []));
+        assert_eq!(lab.nodes[0].got.len(), before);
+        lab.nodes[0].closes.clone()
+    };
+    assert_eq!(first(&|_| need(1, 1)), [close::EXCESSIVE]);
+    assert_eq!(first(&|n| need(1, 2 + n)), [close::EXCESSIVE]);
+    assert_eq!(first(&|_| need(2, 1)), [VIOLATION], "no such channel");
+    assert_eq!(first(&|_| need(1, 0)), [VIOLATION], "no such update");
+    let once = |n| if n == 0 { need(1, 1) } else { cursor(1) };
+    assert_eq!(first(&once), []);
+}
