@@ -164,14 +164,18 @@ impl AckTracker {
     }
 
     /// Asks for an acknowledgement of everything that arrived, at the latest after `hold`.
+    ///
+    /// The first packet that waits decides how long: the earliest of many jittered deadlines would
+    /// always be one of the shortest, and all members together would exceed the budget of
+    /// acknowledgements that the announced delay is made for.
     pub fn owe(&mut self, now: Instant, hold: Duration) {
+        let waits = self.deadline.filter(|_| self.copies_due == COPIES);
         self.copies_due = COPIES;
-        let at = if self.fresh_ranges >= RANGES_AT_ONCE {
+        self.deadline = Some(if self.fresh_ranges >= RANGES_AT_ONCE {
             now
         } else {
-            now + hold
-        };
-        self.deadline = Some(self.deadline.map_or(at, |d| d.min(at)));
+            waits.unwrap_or(now + hold)
+        });
     }
 
     /// When the next acknowledgement is due.
@@ -247,6 +251,24 @@ mod tests {
         let second = tracker.take_due(PathId(1), start + hold * 2, hold).unwrap();
         assert_eq!(second.ranges, first.ranges);
         assert_eq!(tracker.deadline(), None);
+    }
+
+    /// Later packets neither hasten an acknowledgement nor put it off; a second copy makes room for
+    /// the news.
+    #[test]
+    fn the_first_packet_that_waits_draws_the_deadline() {
+        let (start, ms) = (Instant::now(), Duration::from_millis(1));
+        let mut tracker = AckTracker::new();
+        for (pn, hold) in [(1, 30), (2, 20), (3, 40)] {
+            let now = start + ms * pn as u32;
+            tracker.on_packet(pn, now, ms * hold, true, true);
+            assert_eq!(tracker.deadline(), Some(start + ms * 31));
+        }
+        let first = tracker.take_due(PathId(1), start + ms * 31, ms * 20);
+        assert_eq!(first.map(|ack| ack.largest()), Some(3));
+        assert_eq!(tracker.deadline(), Some(start + ms * 51), "the copy");
+        tracker.on_packet(4, start + ms * 33, ms * 25, true, true);
+        assert_eq!(tracker.deadline(), Some(start + ms * 58));
     }
 
     #[test]
