@@ -173,6 +173,28 @@ fn forged_packet_numbers_far_ahead_move_whom_they_reach_and_are_counted() {
     assert_eq!(lab.nodes[BAD].closes, []);
 }
 
+/// One forged PING moves all members: the source counts it and says so once, and they come back.
+#[test]
+fn a_forged_packet_number_that_reaches_all_is_one_event() {
+    let mut lab = Lab::new(SEED, 8);
+    lab.hostile = true;
+    (0..8).for_each(|i| lab.connect(i));
+    lab.run(500 * MS);
+    let mut ping = Vec::new();
+    put_ping(&mut ping);
+    let packet = forge(&lab, next_pn(&lab) + 1000, false, &ping);
+    (0..8).for_each(|i| lab.inject(i, packet.clone()));
+    busy(&mut lab, 10_000 * MS, |_| {});
+    let invalid = (Rung::Unicast, Cause::FlowInvalid);
+    for i in 0..8 {
+        assert!(lab.moves(i).contains(&invalid), "{:?}", lab.moves(i));
+        assert_eq!(lab.moves(i).last(), Some(&(Rung::Multicast, Cause::Joined)));
+        complete(&lab, i);
+    }
+    assert_eq!(lab.source.counters().invalid_acks, 8);
+    assert_eq!(lab.mass, [(8, Cause::FlowInvalid)]);
+}
+
 #[test]
 fn packets_of_a_wrong_phase_or_key_are_dropped_and_counted() {
     let mut lab = lab();

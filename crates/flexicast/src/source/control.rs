@@ -222,6 +222,8 @@ impl Source {
             // Perhaps not its own fault: whoever holds the flow's key can forge packets, and nothing that arrives on the flow may close a connection.
             self.counters.invalid_acks += 1;
             if let Some(departure) = flow.dismiss(id) {
+                // One forged packet does this to all members at once.
+                self.channels[channel].count_fall_back(Cause::FlowInvalid, now);
                 self.fell_back(id, channel, Cause::FlowInvalid, departure, now);
             }
         }
