@@ -5,7 +5,8 @@
 //! - [`settings`]: by flags, variables and a TOML file, and `config check`; [`values`]: how single
 //!   ones are written; [`environment`]: variables that look like settings and are meant for somebody
 //!   else; [`nearest`]: what somebody meant who mistyped a name.
-//! - [`program`]: what `main` does; [`logging`], [`signals`], [`systemd`]; [`ownership`]: what to do
+//! - [`program`]: what `main` does; [`logging`], with a bound on the lines that peers cause;
+//!   [`signals`], [`systemd`]; [`ownership`]: what to do
 //!   where the data folder cannot be written.
 //!
 //! How it answers and asks:
@@ -22,6 +23,7 @@ pub mod exposition;
 pub mod health;
 pub mod host;
 pub mod listen;
+mod log_limit;
 pub mod logging;
 pub mod nearest;
 pub mod ownership;

@@ -2,8 +2,11 @@
 
 use std::io::{IsTerminal, stderr};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt};
 
+use crate::log_limit::LogLimit;
 use crate::settings::Setting;
 
 /// What filters the log where no setting does.
@@ -79,21 +82,30 @@ pub fn filter(name: &str, text: &str) -> Result<EnvFilter, String> {
 }
 
 /// Logs from now on what `filter` lets through; in colours only on a terminal, and not where
-/// `NO_COLOR` is set.
+/// `NO_COLOR` is set. Lines that peers cause are limited.
 ///
 /// # Errors
 /// Somebody logs already.
 pub fn start(format: LogFormat, filter: EnvFilter) -> Result<(), String> {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(stderr);
-    let begun = match format {
-        LogFormat::Text => log
+    let lines = fmt::layer().with_writer(stderr);
+    let lines = match format {
+        LogFormat::Text => lines
             .with_ansi(!plain && stderr().is_terminal())
             .with_target(false)
-            .try_init(),
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
+            .boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    begun.map_err(|error| format!("cannot begin logging: {error}"))
+    let limit = LogLimit::default();
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(limit.clone())
+        .with(lines)
+        .try_init()
+        .map_err(|error| format!("cannot begin logging: {error}"))?;
+    std::thread::Builder::new()
+        .name("log".to_owned())
+        .spawn(move || limit.sum_up())
+        .map_err(|error| format!("cannot begin logging: {error}"))?;
+    Ok(())
 }

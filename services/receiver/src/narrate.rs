@@ -44,14 +44,14 @@ impl Narrator {
         };
         if count.is_power_of_two() {
             warn!(
-                channel,
+                channel = plain(channel),
                 seq,
                 ?reason,
                 count,
                 "{what}: does a member forge packets?"
             );
         } else {
-            debug!(channel, seq, ?reason, count, "{what}");
+            debug!(channel = plain(channel), seq, ?reason, count, "{what}");
         }
     }
 
@@ -119,9 +119,9 @@ impl Narrator {
                 }
             }
             Event::Gap { channel, from, to } => error!(
-                "channel {}: updates {from} to {to} are gone at the source: this receiver was away for longer than they are kept, \
+                channel = plain(channel),
+                "updates {from} to {to} are gone at the source: this receiver was away for longer than they are kept, \
                  and goes on with update {}",
-                plain(channel),
                 to.saturating_add(1)
             ),
             // Sent for programs that use the transport by themselves; no output of ours has a use for it.
@@ -140,8 +140,8 @@ impl Narrator {
             } => match board.rung(channel) {
                 Some(before) if before != *rung => {
                     info!(
-                        "channel {} moved from {before} to {rung}: {cause}",
-                        plain(channel)
+                        channel = plain(channel),
+                        "moved from {before} to {rung}: {cause}"
                     );
                 }
                 _ => debug!("channel {} stays on {rung}: {cause}", plain(channel)),
@@ -158,10 +158,10 @@ impl Narrator {
                 cause,
                 ..
             } => info!(
-                "channel {}: {rung}: {cause}; it stands on {on}",
-                plain(channel)
+                channel = plain(channel),
+                "{rung}: {cause}; it stands on {on}"
             ),
-            Event::Relay { channel, text, .. } => info!(channel, "{text}"),
+            Event::Relay { channel, text, .. } => info!(channel = plain(channel), "{text}"),
             Event::Distrusted { channel, found } => self.tell_distrust(channel, found),
             Event::Stats { .. } => {}
         }

@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use amt::Message;
@@ -29,8 +30,9 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
     (status.code().unwrap(), text(stdout), text(stderr))
 }
 
-/// A relay that is stopped in the end, where it answers HTTP, and where gateways reach it.
-struct Running(Child, String, SocketAddr);
+/// A relay that is stopped in the end, where it answers HTTP, where gateways reach it, and what it
+/// logs.
+struct Running(Child, String, SocketAddr, Arc<Mutex<Vec<String>>>);
 
 impl Running {
     fn start(more: &[&str]) -> Self {
@@ -50,12 +52,15 @@ impl Running {
             }
         };
         // It must not stop because nobody reads.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self(
-            child,
-            http,
-            gateways.expect("it says where gateways reach it"),
-        )
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let own = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                own.lock().unwrap().push(line);
+            }
+        });
+        let gateways = gateways.expect("it says where gateways reach it");
+        Self(child, http, gateways, log)
     }
 
     fn terminate(&self) {
@@ -161,8 +166,8 @@ fn it_tells_how_it_is_and_stops_when_told() {
     assert!(running.end().success());
 }
 
-/// Makes a tunnel; the socket is its gateway's end.
-fn tunnel(relay: SocketAddr) -> UdpSocket {
+/// Makes a tunnel; the socket is its gateway's end. Then it joins and leaves so often.
+fn tunnel(relay: SocketAddr, often: u32) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(relay).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -180,21 +185,66 @@ fn tunnel(relay: SocketAddr) -> UdpSocket {
     let Ok(Message::Query { mac, nonce, .. }) = Message::parse(&buffer[..len]) else {
         panic!("not a Query");
     };
-    let record = Record {
-        kind: RecordKind::ToEx,
-        group: "239.1.1.1".parse().unwrap(),
-        sources: Vec::new(),
+    let report = |kind, group: &str| {
+        let record = Record {
+            kind,
+            group: group.parse().unwrap(),
+            sources: Vec::new(),
+        };
+        write_report(false, &[record], 1280, |packet| {
+            send(Message::Update { mac, nonce, packet });
+        });
     };
-    write_report(false, &[record], 1280, |packet| {
-        send(Message::Update { mac, nonce, packet });
-    });
+    report(RecordKind::ToEx, "239.1.1.1");
+    for _ in 0..often {
+        for kind in [RecordKind::ToEx, RecordKind::ToIn] {
+            report(kind, "239.1.1.2");
+            // What comes at once and changes back leaves nothing to log.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
     socket
+}
+
+#[test]
+fn a_gateway_that_joins_and_leaves_a_thousand_times_does_not_fill_the_log() {
+    // Without a route for multicast, each join that fails is logged instead.
+    let running = Running::start(&["--native-interface", "lo"]);
+    let begun = Instant::now();
+    let _gateway = tunnel(running.2, 1000);
+    let log = || running.3.lock().unwrap().clone();
+    let waited = Instant::now();
+    while !log()
+        .iter()
+        .any(|line| line.contains("log lines suppressed"))
+    {
+        assert!(
+            waited.elapsed() < PATIENCE,
+            "nothing is summed up: {:?}",
+            log()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let log = log();
+    let about = log.iter().filter(|line| line.contains("239.1.1.2"));
+    let about = about.count();
+    // Three places in the code, each with twenty lines and one more in ten seconds.
+    let most = 60 + 3 * (begun.elapsed().as_secs() as usize / 10 + 1);
+    assert!((20..=most).contains(&about), "{about} lines");
+    let mut summaries = log
+        .iter()
+        .filter(|line| line.contains("log lines suppressed"));
+    let summary = summaries.next().unwrap();
+    assert!(
+        summary.contains("peers=1") && summary.contains("127.0.0.1:"),
+        "{summary}"
+    );
 }
 
 #[test]
 fn a_second_signal_a_third_of_a_second_later_ends_it_while_it_drains() {
     let mut running = Running::start(&["--drain-time", "600s"]);
-    let gateway = tunnel(running.2);
+    let gateway = tunnel(running.2, 0);
     let until = |what: &str, done: fn(&serde_json::Value) -> bool| {
         let begun = Instant::now();
         loop {

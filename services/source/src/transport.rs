@@ -218,7 +218,8 @@ impl Backlog for StoreBacklog {
             Err(failure) => {
                 self.admissions.unavailable();
                 // The receiver needs no details of our disk.
-                error!("cannot check the credential of a receiver: {failure}");
+                let from = request.from;
+                error!(%from, "cannot check the credential of a receiver: {failure}");
                 Err(Denied::Unavailable(
                     "the source cannot check credentials at the moment; it will be tried again"
                         .into(),

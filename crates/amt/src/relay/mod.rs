@@ -271,7 +271,7 @@ impl Relay {
             let Some((old, applied, new)) = applied else {
                 continue;
             };
-            self.table.change(id, record.group, &old, &new);
+            self.table.change((id, from), record.group, &old, &new);
             match applied {
                 Ok(()) => {}
                 Err(Refused::Group) => {
@@ -293,7 +293,7 @@ impl Relay {
         };
         for (group, old) in self.tunnels.remove(id) {
             self.table
-                .change(id, group, &old, &membership::Interest::Nothing);
+                .change((id, gateway), group, &old, &membership::Interest::Nothing);
         }
         Ok(())
     }
@@ -321,6 +321,11 @@ impl Relay {
     /// What changed on the native side; to be asked after [`handle`](Self::handle) and
     /// [`handle_timeout`](Self::handle_timeout) until it is `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
+        self.poll_change().map(|(event, _)| event)
+    }
+
+    /// The same with the gateway that caused it.
+    pub fn poll_change(&mut self) -> Option<(Event, SocketAddr)> {
         self.table.next_event()
     }
 
@@ -349,8 +354,11 @@ impl Relay {
             return;
         }
         while let Some(id) = self.tunnels.next_expired(now) {
+            let Some(gateway) = self.tunnels.gateway(id) else {
+                break;
+            };
             for (group, old, new) in self.tunnels.expire(id, now) {
-                self.table.change(id, group, &old, &new);
+                self.table.change((id, gateway), group, &old, &new);
             }
             self.tunnels.remove_if_empty(id);
         }

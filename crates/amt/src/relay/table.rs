@@ -126,38 +126,40 @@ struct Changed {
     gone: Vec<IpAddr>,
 }
 
-/// What the native side is to be told. It is told late where there is much; what changes back before
-/// then is never told.
+/// What the native side is to be told, each with the gateway that caused it. It is told late where
+/// there is much; what changes back before then is never told.
 #[derive(Debug, Default)]
 struct Events {
-    joins: BTreeSet<Join>,
-    leaves: BTreeSet<Join>,
+    joins: BTreeMap<Join, SocketAddr>,
+    leaves: BTreeMap<Join, SocketAddr>,
     /// The last one was a leave.
     left: bool,
 }
 
 impl Events {
-    fn join(&mut self, join: Join) {
-        if !self.leaves.remove(&join) {
-            self.joins.insert(join);
+    fn join(&mut self, join: Join, gateway: SocketAddr) {
+        if self.leaves.remove(&join).is_none() {
+            self.joins.insert(join, gateway);
         }
     }
 
-    fn leave(&mut self, join: Join) {
-        if !self.joins.remove(&join) {
-            self.leaves.insert(join);
+    fn leave(&mut self, join: Join, gateway: SocketAddr) {
+        if self.joins.remove(&join).is_none() {
+            self.leaves.insert(join, gateway);
         }
     }
 
     /// First the joins: what a join and a leave both cover is not interrupted. Those of any source
     /// are the very first.
-    fn next(&mut self) -> Option<Event> {
+    fn next(&mut self) -> Option<(Event, SocketAddr)> {
         let many = self.leaves.len() > MOST_LEAVES && !self.left;
         self.left = many || self.joins.is_empty();
         if self.left {
-            self.leaves.pop_first().map(Event::Leave)
+            let next = self.leaves.pop_first();
+            next.map(|(join, gateway)| (Event::Leave(join), gateway))
         } else {
-            self.joins.pop_first().map(Event::Join)
+            let next = self.joins.pop_first();
+            next.map(|(join, gateway)| (Event::Join(join), gateway))
         }
     }
 }
@@ -173,10 +175,10 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Replaces what `tunnel` wants of `group`.
+    /// Replaces what `tunnel`, that of `gateway`, wants of `group`.
     pub(super) fn change(
         &mut self,
-        tunnel: TunnelId,
+        (tunnel, gateway): (TunnelId, SocketAddr),
         group_ip: IpAddr,
         old: &Interest,
         new: &Interest,
@@ -197,21 +199,20 @@ impl Table {
         // Any source covers each.
         match (had_any, !group.any.is_empty()) {
             (false, false) => {
-                come.iter().map(single).for_each(|one| events.join(one));
-                gone.iter().map(single).for_each(|one| events.leave(one));
+                let joins = come.iter().map(single);
+                joins.for_each(|one| events.join(one, gateway));
+                let leaves = gone.iter().map(single);
+                leaves.for_each(|one| events.leave(one, gateway));
             }
             (false, true) => {
-                events.join(join(None));
+                events.join(join(None), gateway);
                 let before = group.only.keys().chain(&gone).map(single);
-                before.for_each(|one| events.leave(one));
+                before.for_each(|one| events.leave(one, gateway));
             }
             (true, false) => {
-                group
-                    .only
-                    .keys()
-                    .map(single)
-                    .for_each(|one| events.join(one));
-                events.leave(join(None));
+                let left = group.only.keys().map(single);
+                left.for_each(|one| events.join(one, gateway));
+                events.leave(join(None), gateway);
             }
             (true, true) => {}
         }
@@ -288,7 +289,7 @@ impl Table {
             .filter(|list| !list.all.is_empty())
     }
 
-    pub(super) fn next_event(&mut self) -> Option<Event> {
+    pub(super) fn next_event(&mut self) -> Option<(Event, SocketAddr)> {
         self.events.next()
     }
 

@@ -85,6 +85,11 @@ impl Tunnels {
         self.by_key.get(&key).copied()
     }
 
+    /// Address and port of a tunnel's gateway.
+    pub(super) fn gateway(&self, id: TunnelId) -> Option<SocketAddr> {
+        self.get(id).map(|tunnel| tunnel.gateway)
+    }
+
     fn get(&self, id: TunnelId) -> Option<&Tunnel> {
         self.slots.get(id.0 as usize)?.as_ref()
     }

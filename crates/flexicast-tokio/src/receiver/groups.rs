@@ -49,7 +49,7 @@ impl Groups {
             for endpoint in of_family {
                 match netio::join(endpoint.group, endpoint.source, self.interface) {
                     Ok(socket) => {
-                        info!("listening to {}", name(endpoint));
+                        info!(%flow, "listening to {}", name(endpoint));
                         let endpoint = *endpoint;
                         group.joined.push(Joined { endpoint, socket });
                         break;
@@ -61,6 +61,7 @@ impl Groups {
         let failures = failures.join("; ");
         if group.joined.is_empty() {
             warn!(
+                %flow,
                 failures,
                 "cannot listen to the flow by multicast, so updates come in other ways"
             );
@@ -101,7 +102,7 @@ impl Groups {
             && place < group.joined.len()
         {
             let joined = group.joined.swap_remove(place);
-            info!("the flow arrives by {}", name(&joined.endpoint));
+            info!(%flow, "the flow arrives by {}", name(&joined.endpoint));
             group.joined = vec![joined];
         }
     }
@@ -113,6 +114,7 @@ impl Groups {
         {
             let joined = group.joined.remove(place);
             warn!(
+                %flow,
                 "the socket for {} failed, so updates come in other ways: {error}",
                 name(&joined.endpoint)
             );

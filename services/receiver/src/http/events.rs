@@ -482,7 +482,8 @@ impl Listening {
                 },
                 Ok(None) => only(NOT_KEPT),
                 Err(error) => {
-                    warn!("{error}: a client of /events is told of a gap");
+                    let channel = &self.channel;
+                    warn!(channel, "{error}: a client of /events is told of a gap");
                     only("cannot be read")
                 }
             },

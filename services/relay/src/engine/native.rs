@@ -162,14 +162,15 @@ impl NativeSide {
         }
     }
 
-    /// Joins; a failure is told and tried again later.
-    pub(super) fn join(&mut self, join: Join, poller: &Poller) {
+    /// Joins for a gateway; a failure is told and tried again later. What the log says of single
+    /// joins names the gateway, by which such lines are limited.
+    pub(super) fn join(&mut self, join: Join, gateway: SocketAddr, poller: &Poller) {
         match self.try_join(join, poller) {
-            Ok(()) => info!("joined {}", shown(join)),
+            Ok(()) => info!(%gateway, "joined {}", shown(join)),
             Err(error) => {
                 self.counters.join_failures.add(1);
                 if self.missing.insert(join) {
-                    warn!("{}: {error}; trying again", shown(join));
+                    warn!(%gateway, "{}: {error}; trying again", shown(join));
                 }
             }
         }
@@ -272,10 +273,10 @@ impl NativeSide {
         self.sockets.retain(|_, socket| !socket.joined.is_empty());
     }
 
-    pub(super) fn leave(&mut self, join: Join) {
+    pub(super) fn leave(&mut self, join: Join, gateway: SocketAddr) {
         self.missing.remove(&join);
         if self.drop_join(join) {
-            info!("left {}", shown(join));
+            info!(%gateway, "left {}", shown(join));
         }
         self.count();
     }
@@ -415,7 +416,7 @@ impl NativeSide {
         for join in now {
             match self.try_join(join, poller) {
                 Ok(()) => {
-                    info!("joined {} after all", shown(join));
+                    info!(group = %join.group, "joined {} after all", shown(join));
                     self.missing.remove(&join);
                 }
                 Err(error) => {

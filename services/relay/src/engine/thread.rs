@@ -184,9 +184,9 @@ impl Thread {
     /// Brings the native side in line with what gateways want; what is much, in several turns.
     fn changed(&mut self) {
         for _ in 0..CHANGES {
-            match self.relay.poll_event() {
-                Some(Event::Join(join)) => self.native.join(join, &self.poller),
-                Some(Event::Leave(join)) => self.native.leave(join),
+            match self.relay.poll_change() {
+                Some((Event::Join(join), by)) => self.native.join(join, by, &self.poller),
+                Some((Event::Leave(join), by)) => self.native.leave(join, by),
                 None => break,
             }
         }
@@ -228,7 +228,7 @@ impl Thread {
                 Ok(taken) if taken == batch && now.elapsed() < TURN => {}
                 Ok(_) => break,
                 Err(error) => {
-                    warn!("group {group} cannot be received: {error}");
+                    warn!(%group, %error, "group cannot be received");
                     break;
                 }
             }
