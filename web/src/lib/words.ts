@@ -79,15 +79,15 @@ export const CAUSES: Readonly<Record<string, CauseWords>> = {
   },
   "loss-too-high": {
     short: "too many packets were lost",
-    text: "It lost more of the flow's packets than the channel allows. Repairing them all would cost more than unicast.",
+    text: "It lost more of the flow's packets than the channel allows. Reserved: no source gives this cause yet.",
   },
   "too-slow": {
     short: "it could not keep up",
-    text: "It does not grant the flow enough room, or cannot follow the channel's minimum rate. It would have slowed everybody else down.",
+    text: "It does not grant the flow enough room, or does not take what it is owed by unicast. It would have slowed everybody else down.",
   },
   "flow-invalid": {
     short: "the flow was replaced, or packets were not valid",
-    text: "It got too many packets that do not verify, or the flow was withdrawn or replaced by another one.",
+    text: "It got too many packets that are not valid, or one that the source did not send (a member forges packets), or the flow was withdrawn or replaced by another one.",
   },
   "rekey-missed": {
     short: "it did not confirm the new key",
