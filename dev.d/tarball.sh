@@ -58,7 +58,7 @@ build_static() {
 	*-linux-gnu*) ;;
 	*) fail 2 "static programs are built on Linux with glibc; this compiler is for $triple" ;;
 	esac
-	first_build "static/$triple/release" 10
+	first_build "static/$triple/release" '20 to 25'
 	mkdir -p "$target/static"
 	# A change of it is another name, and so another flag: cargo does not look into what the linker is given.
 	names=$target/static/names-$(cksum <"$root/deploy/tarball/names.c" | tr ' ' '-').o

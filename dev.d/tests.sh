@@ -7,7 +7,7 @@ unstable_most=5
 # begin_build: builds programs and tests while other steps go on, which come first; finish_build waits for it.
 begin_build() {
 	step "Building programs and tests, beside the next steps; what it says is kept in $target/build.log"
-	first_build debug 8
+	first_build debug '15 to 20'
 	mkdir -p "$target"
 	# Together, so that programs and tests share what both are made of.
 	nice -n 19 cargo build --locked --workspace --bins --tests >"$target/build.log" 2>&1 &
