@@ -7,8 +7,6 @@
 mod embed;
 mod reread;
 
-use std::io::{self, Write};
-
 use jiff::Timestamp;
 
 use crate::entry::{Entry, Fields};
@@ -32,16 +30,11 @@ impl Form for Atom {
         file_id(id)
     }
 
-    fn entry(entry: &Entry, slot: &Slot) -> String {
-        embed::embeddable(entry, &slot.id, slot.time)
+    fn entry(entry: &Entry, id: &str, time: Timestamp) -> String {
+        embed::embeddable(entry, id, time)
     }
 
-    fn write(
-        meta: &FeedMeta,
-        updated: Timestamp,
-        slots: &[Slot],
-        out: &mut impl Write,
-    ) -> io::Result<()> {
+    fn head(meta: &FeedMeta, updated: Timestamp) -> String {
         let mut head = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<feed xmlns=\"");
         head.push_str(ATOM_NS);
         head.push_str("\">\n");
@@ -62,16 +55,20 @@ impl Form for Atom {
             }
         }
         head.push_str("<generator>flexfeed</generator>\n");
-        out.write_all(head.as_bytes())?;
-        for slot in slots {
-            if let Some((incarnation, seq)) = slot.origin {
-                writeln!(out, "<?flexfeed {incarnation}/{seq} {:.3}?>", slot.time)?;
-            }
-            out.write_all(slot.text().as_bytes())?;
-            out.write_all(b"\n")?;
-        }
-        out.write_all(b"</feed>\n")
+        head
     }
+
+    fn frame(slot: &Slot, _: usize) -> (String, String) {
+        let before = match slot.origin {
+            Some((incarnation, seq)) => {
+                format!("<?flexfeed {incarnation}/{seq} {:.3}?>", slot.time) + "\n"
+            }
+            None => String::new(),
+        };
+        (before, "\n".to_owned())
+    }
+
+    const TAIL: &'static str = "</feed>\n";
 
     fn read(text: &str) -> Result<Content, String> {
         check(text, check::Form::Document)?;

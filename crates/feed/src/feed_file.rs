@@ -3,10 +3,11 @@
 //! The file is its own memory: it is read again at start, so that an update that is delivered
 //! again after a crash changes nothing. [`crate::atom`] and [`crate::json_feed`] are the formats.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
@@ -15,6 +16,7 @@ use uuid::Uuid;
 
 use crate::entry::{Entry, Fields};
 use crate::payload::Update;
+pub use crate::snapshot::{Piece, Snapshot};
 pub use crate::window::{KEEP, MAX_FILE_BYTES, Upserted};
 use crate::window::{Slot, Window};
 
@@ -80,20 +82,19 @@ pub struct FileError {
     pub source: io::Error,
 }
 
-/// A format of feed files.
+/// A format of feed files: a head, the entries with what frames each of them, a tail.
 pub(crate) trait Form {
     /// The id as it is read back from a file.
     fn id(id: &str) -> String;
-    /// The text of an entry that stands in the file as `slot` says.
-    fn entry(entry: &Entry, slot: &Slot) -> String;
-    /// Writes the whole file. All slots have their text.
-    fn write(
-        meta: &FeedMeta,
-        updated: Timestamp,
-        slots: &[Slot],
-        out: &mut impl Write,
-    ) -> io::Result<()>;
-    /// Reads what [`Form::write`] wrote, or says what is wrong with it.
+    /// The text of an entry with the id `id` that was stored at `time`.
+    fn entry(entry: &Entry, id: &str, time: Timestamp) -> String;
+    /// Everything in front of the first entry.
+    fn head(meta: &FeedMeta, updated: Timestamp) -> String;
+    /// What stands in front of and after the text of the `n`th entry.
+    fn frame(slot: &Slot, n: usize) -> (String, String);
+    /// Everything after the last entry.
+    const TAIL: &'static str;
+    /// Reads what a [`Snapshot`] wrote, or says what is wrong with it.
     fn read(text: &str) -> Result<Content, String>;
 }
 
@@ -112,8 +113,12 @@ pub struct FeedFile<F: Form> {
     path: PathBuf,
     meta: FeedMeta,
     pub(crate) window: Window,
-    /// Whether the file on disk is not what is in memory.
-    dirty: bool,
+    /// Number of changes in memory since the start.
+    version: u64,
+    /// The version that is on disk; `None` while none is known to be.
+    written: Option<u64>,
+    /// Time of the last change.
+    modified: SystemTime,
     damaged: Option<Damaged>,
     form: PhantomData<F>,
 }
@@ -132,15 +137,20 @@ impl<F: Form> FeedFile<F> {
             path: path.to_owned(),
             meta,
             window: Window::new(keep),
-            dirty: true,
+            version: 0,
+            written: None,
+            modified: SystemTime::now(),
             damaged: None,
             form: PhantomData,
         };
         match read::<F>(path) {
             // Also where the limits are lower than when it was written.
-            Ok(Some(Content { link, slots })) => {
+            Ok(Some((Content { link, slots }, modified))) => {
                 file.meta.link = file.meta.link.or(link);
-                file.dirty = file.window.fill(slots);
+                if !file.window.fill(slots) {
+                    file.written = Some(file.version);
+                    file.modified = modified;
+                }
             }
             Ok(None) => {}
             Err(Unreadable::Io(source)) => {
@@ -194,12 +204,14 @@ impl<F: Form> FeedFile<F> {
     /// nothing, so delivering again from any earlier point is harmless. Only memory changes; see
     /// [`FeedFile::write`].
     pub fn upsert(&mut self, update: &Update) -> Upserted {
-        let did = self.window.upsert(update, F::id(&update.entry.id));
+        let entry = &update.entry;
+        let text = |id: &str| F::entry(entry, id, update.time);
+        let did = self.window.upsert(update, F::id(&entry.id), text);
         if did != Upserted::Unchanged {
             if self.meta.link.is_none() {
                 self.meta.link = Some(update.feed_url.clone());
             }
-            self.dirty = true;
+            self.change();
         }
         did
     }
@@ -209,53 +221,91 @@ impl<F: Form> FeedFile<F> {
     /// perhaps to others. They stay until a new version comes. Only memory changes; see
     /// [`FeedFile::write`].
     pub fn forget_numbers(&mut self, incarnation: Uuid, after: u64) {
-        self.dirty |= self.window.forget_numbers(incarnation, after);
+        if self.window.forget_numbers(incarnation, after) {
+            self.change();
+        }
     }
 
-    /// Writes the file if anything changed since it was last written or read: to a temporary file
-    /// beside it, synced, then renamed over it, then the folder synced. When this returns, a crash
-    /// of the machine leaves the new file, and at any moment before it the old one.
-    ///
-    /// Blocks for the disk; call it off the async threads.
+    /// The newest update that is in, by the order of delivery.
+    #[must_use]
+    pub fn newest(&self) -> Option<(Uuid, u64)> {
+        self.window.slots().iter().find_map(|slot| slot.origin)
+    }
+
+    /// About how long the file is, in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.window.bytes() as u64
+    }
+
+    /// The number of changes since the start.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether the file on disk is what is in memory.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.written == Some(self.version)
+    }
+
+    /// Notes that this version is on disk; see [`Snapshot::store`].
+    fn note_written(&mut self, version: u64) {
+        self.written = Some(version);
+    }
+
+    /// The whole document as it is now. Shares the entries with the file in memory.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let slots = self.window.slots();
+        let updated = slots.iter().map(|slot| slot.time).max();
+        let updated = updated.or_else(|| Timestamp::try_from(self.modified).ok());
+        let head = F::head(&self.meta, updated.unwrap_or(Timestamp::UNIX_EPOCH));
+        let entries = slots.iter().enumerate().map(|(n, slot)| {
+            let (before, after) = F::frame(slot, n);
+            (before, Arc::clone(&slot.text), after)
+        });
+        Snapshot::new(self.version, self.modified, head, entries, F::TAIL)
+    }
+
+    /// Writes the file if anything changed since it was last written or read: see
+    /// [`Snapshot::store`].
     ///
     /// # Errors
     /// If the folder cannot be written to. The old file then stays, and the next call tries again.
     pub fn write(&mut self) -> Result<(), FileError> {
-        if !self.dirty {
-            return Ok(());
+        if !self.is_written() {
+            let snapshot = self.snapshot();
+            snapshot.store(&self.path)?;
+            self.note_written(snapshot.version());
         }
-        self.settle();
-        // One name, so that crashes do not leave ever more of them.
-        let temporary = beside(&self.path, ".", ".tmp");
-        let failed = |action, path: &Path| {
-            let path = path.to_owned();
-            move |source| FileError {
-                action,
-                path,
-                source,
-            }
-        };
-        let slots = self.window.slots();
-        let updated = slots.iter().map(|slot| slot.time).max();
-        let updated = updated.unwrap_or_else(Timestamp::now);
-        let write = || -> io::Result<()> {
-            let mut out = BufWriter::with_capacity(1 << 16, create(&temporary)?);
-            F::write(&self.meta, updated, slots, &mut out)?;
-            out.into_inner()?.sync_all()
-        };
-        write().map_err(|source| {
-            // On a full disk, what was written of it takes room that others need.
-            let _ = fs::remove_file(&temporary);
-            failed("write", &temporary)(source)
-        })?;
-        fs::rename(&temporary, &self.path).map_err(failed("replace", &self.path))?;
-        sync_folder(&self.path).map_err(failed("sync the folder of", &self.path))?;
-        self.dirty = false;
         Ok(())
     }
 
-    pub(crate) fn settle(&mut self) {
-        self.window.settle(F::entry);
+    /// The same for a file that is shared: the lock is not held while the disk is written to.
+    /// Returns how many bytes were written.
+    ///
+    /// # Errors
+    /// As [`FeedFile::write`].
+    pub fn write_shared(file: &Mutex<Self>) -> Result<u64, FileError> {
+        // Nothing is changed half under this lock.
+        let lock = || file.lock().unwrap_or_else(PoisonError::into_inner);
+        let (snapshot, path) = {
+            let file = lock();
+            if file.is_written() {
+                return Ok(0);
+            }
+            (file.snapshot(), file.path.clone())
+        };
+        let bytes = snapshot.store(&path)?;
+        lock().note_written(snapshot.version());
+        Ok(bytes)
+    }
+
+    fn change(&mut self) {
+        self.version += 1;
+        self.modified = SystemTime::now();
     }
 }
 
@@ -265,14 +315,16 @@ enum Unreadable {
     Damaged(String),
 }
 
-/// What is in the file at `path`, or `None` if there is no file.
-fn read<F: Form>(path: &Path) -> Result<Option<Content>, Unreadable> {
+/// What is in the file at `path` and since when, or `None` if there is no file.
+fn read<F: Form>(path: &Path) -> Result<Option<(Content, SystemTime)>, Unreadable> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Unreadable::Io(e)),
     };
     let most = MAX_FILE_BYTES + MAX_EXTRA;
+    let modified = file.metadata().and_then(|meta| meta.modified());
+    let modified = modified.map_err(Unreadable::Io)?;
     let mut bytes = Vec::new();
     file.take(most as u64 + 1)
         .read_to_end(&mut bytes)
@@ -282,23 +334,16 @@ fn read<F: Form>(path: &Path) -> Result<Option<Content>, Unreadable> {
     }
     let text = String::from_utf8(bytes)
         .map_err(|e| Unreadable::Damaged(format!("not UTF-8: {}", e.utf8_error())))?;
-    F::read(&text).map(Some).map_err(Unreadable::Damaged)
+    let content = F::read(&text).map_err(Unreadable::Damaged)?;
+    Ok(Some((content, modified)))
 }
 
 /// `path` with its file name between `before` and `after`.
-fn beside(path: &Path, before: &str, after: &str) -> PathBuf {
+pub(crate) fn beside(path: &Path, before: &str, after: &str) -> PathBuf {
     let mut name = std::ffi::OsString::from(before);
     name.push(path.file_name().unwrap_or_default());
     name.push(after);
     path.with_file_name(name)
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path)
 }
 
 fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
@@ -312,13 +357,4 @@ fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
         source,
     })?;
     Ok(to)
-}
-
-/// A rename is durable only when the folder is.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    File::open(folder)?.sync_all()
 }

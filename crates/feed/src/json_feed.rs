@@ -3,8 +3,6 @@
 //! Each item says in `_flexfeed` which update brought it (`INCARNATION/SEQ`) and when the source
 //! stored that; the version of the format allows for such members, and readers pass over them.
 
-use std::io::{self, Write};
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -15,7 +13,7 @@ pub use crate::feed_file::{
     Damaged, FeedFile, FeedMeta, FileError, KEEP, MAX_FILE_BYTES, Upserted,
 };
 use crate::item::Item;
-use crate::window::{Body, Slot};
+use crate::window::Slot;
 
 /// The value of `version` (JSON Feed 1.1, "Top-level").
 pub const VERSION: &str = "https://jsonfeed.org/version/1.1";
@@ -85,17 +83,12 @@ impl Form for Json {
         id.to_owned()
     }
 
-    fn entry(entry: &Entry, _: &Slot) -> String {
-        text(&Item::new(entry, None))
+    fn entry(entry: &Entry, _: &str, _: Timestamp) -> String {
+        open(text(&Item::new(entry, None)))
     }
 
-    fn write(
-        meta: &FeedMeta,
-        updated: Timestamp,
-        slots: &[Slot],
-        out: &mut impl Write,
-    ) -> io::Result<()> {
-        let head = serde_json::to_string(&Head {
+    fn head(meta: &FeedMeta, updated: Timestamp) -> String {
+        let head = Head {
             version: VERSION,
             title: &meta.title,
             feed_url: meta.own.as_deref(),
@@ -105,20 +98,25 @@ impl Form for Json {
                 updated: format!("{updated:.3}"),
                 source: meta.link.as_deref(),
             },
-        })?;
-        out.write_all(open(&head).as_bytes())?;
-        out.write_all(b",\n\"items\":[")?;
-        for (n, slot) in slots.iter().enumerate() {
-            let origin = serde_json::to_string(&Origin {
-                update: slot.origin.map(|(i, seq)| format!("{i}/{seq}")),
-                time: slot.time,
-            })?;
-            let comma = if n == 0 { "" } else { "," };
-            let item = open(slot.text());
-            write!(out, "{comma}\n{item},\"_flexfeed\":{origin}}}")?;
-        }
-        out.write_all(b"\n]}\n")
+        };
+        // Writing strings to memory cannot fail.
+        let mut head = open(serde_json::to_string(&head).unwrap_or_default());
+        head.push_str(",\n\"items\":[");
+        head
     }
+
+    fn frame(slot: &Slot, n: usize) -> (String, String) {
+        let origin = Origin {
+            update: slot.origin.map(|(i, seq)| format!("{i}/{seq}")),
+            time: slot.time,
+        };
+        // As above.
+        let origin = serde_json::to_string(&origin).unwrap_or_default();
+        let before = if n == 0 { "\n" } else { ",\n" };
+        (before.to_owned(), format!(",\"_flexfeed\":{origin}}}"))
+    }
+
+    const TAIL: &'static str = "\n]}\n";
 
     fn read(text: &str) -> Result<Content, String> {
         let document: Document = serde_json::from_str(text).map_err(|e| e.to_string())?;
@@ -160,7 +158,7 @@ fn slot(mut item: Item<Origin>) -> Result<Slot, String> {
         id: item.id.clone(),
         origin,
         time,
-        body: Body::Text(text(&item)),
+        text: open(text(&item)).into(),
     })
 }
 
@@ -180,8 +178,11 @@ fn text(item: &Item<Origin>) -> String {
 }
 
 /// An object without its closing brace.
-fn open(object: &str) -> &str {
-    object.strip_suffix('}').unwrap_or(object)
+fn open(mut object: String) -> String {
+    if object.ends_with('}') {
+        object.pop();
+    }
+    object
 }
 
 #[cfg(test)]

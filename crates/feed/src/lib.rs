@@ -23,6 +23,7 @@ pub mod opml;
 pub mod parse;
 pub mod payload;
 pub mod schedule;
+mod snapshot;
 mod window;
 mod xml;
 

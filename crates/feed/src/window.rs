@@ -1,10 +1,11 @@
 //! The last entries of a channel, newest first: what the receiver's feed files hold, whatever the
 //! format that they are written in.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::entry::Entry;
 use crate::payload::Update;
 
 /// How many entries a file keeps by default.
@@ -25,16 +26,6 @@ pub enum Upserted {
     Unchanged,
 }
 
-/// An entry as the file's format has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Body {
-    /// Not in the format yet. While a receiver catches up, most entries leave the window before
-    /// it is written: they need no text.
-    Pending(Box<Entry>),
-    /// In the format, as it stands in the file.
-    Text(String),
-}
-
 /// One entry in the window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
@@ -44,28 +35,9 @@ pub(crate) struct Slot {
     pub origin: Option<(Uuid, u64)>,
     /// When the source stored the update.
     pub time: Timestamp,
-    pub body: Body,
-}
-
-impl Slot {
-    /// The entry's text; empty while it is pending.
-    pub(crate) fn text(&self) -> &str {
-        match &self.body {
-            Body::Pending(_) => "",
-            Body::Text(text) => text,
-        }
-    }
-
-    /// About how much room it takes.
-    fn size(&self) -> usize {
-        match &self.body {
-            Body::Text(text) => text.len(),
-            Body::Pending(entry) => {
-                let text = |t: &Option<String>| t.as_ref().map_or(0, String::len);
-                entry.xml.len() + text(&entry.content_html) + text(&entry.content_text)
-            }
-        }
-    }
+    /// The entry in the file's format. Shared with snapshots, so that reading a feed while it
+    /// changes copies no entry.
+    pub text: Arc<str>,
 }
 
 /// The entries of one file in memory.
@@ -91,6 +63,11 @@ impl Window {
         &self.slots
     }
 
+    /// The length of all entries.
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots.iter().map(|slot| slot.text.len()).sum()
+    }
+
     /// Takes the place of all that is in. Says whether some of it was past the limits.
     pub(crate) fn fill(&mut self, slots: Vec<Slot>) -> bool {
         self.slots = slots;
@@ -100,7 +77,13 @@ impl Window {
     /// Takes an update in, as the entry `id`: a new entry comes to the front, a new version
     /// replaces the older one and comes to the front. An update that is already in, or is older
     /// than what is in, changes nothing, so delivering again from any earlier point is harmless.
-    pub(crate) fn upsert(&mut self, update: &Update, id: String) -> Upserted {
+    /// `text` renders the entry under its id; it is not called where nothing changes.
+    pub(crate) fn upsert(
+        &mut self,
+        update: &Update,
+        id: String,
+        text: impl FnOnce(&str) -> String,
+    ) -> Upserted {
         let origin = (update.incarnation, update.seq);
         let old = self.slots.iter().position(|s| s.id == id);
         if let Some(there) = old.and_then(|at| self.slots.get(at))
@@ -123,11 +106,12 @@ impl Window {
         if at >= self.keep {
             return Upserted::Unchanged;
         }
+        let text = text(&id).into();
         let slot = Slot {
             id,
             origin: Some(origin),
             time: update.time,
-            body: Body::Pending(Box::new(update.entry.clone())),
+            text,
         };
         if let Some(old) = old {
             self.slots.remove(old);
@@ -141,16 +125,6 @@ impl Window {
         } else {
             Upserted::Added
         }
-    }
-
-    /// Puts what is pending into the format.
-    pub(crate) fn settle(&mut self, text: impl Fn(&Entry, &Slot) -> String) {
-        for slot in &mut self.slots {
-            if let Body::Pending(entry) = &slot.body {
-                slot.body = Body::Text(text(entry, slot));
-            }
-        }
-        self.trim();
     }
 
     /// Entries of this incarnation with a greater seq than `after` count as of unknown origin from
@@ -179,7 +153,7 @@ impl Window {
             .slots
             .iter()
             .take_while(|slot| {
-                bytes = bytes.saturating_add(slot.size());
+                bytes = bytes.saturating_add(slot.text.len());
                 bytes <= most
             })
             .count();

@@ -292,6 +292,17 @@ impl Board {
         self.changed.notify_one();
     }
 
+    /// The feed files of a channel cannot be written, or can again.
+    pub fn files_failed(&self, channel: &str, error: Option<String>) {
+        let mut state = self.lock();
+        state.counts.storage_failures += u64::from(error.is_some());
+        if let Some(channel) = state.channel(channel) {
+            channel.files_error = error;
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
     /// HTTP is answered there.
     pub fn set_http(&self, address: Option<SocketAddr>) {
         self.lock().http = address;
@@ -353,7 +364,8 @@ impl Board {
     #[must_use]
     pub fn status(&self) -> Status {
         let state = self.lock();
-        let storage = state.channels.iter().map(|channel| &channel.storage_error);
+        let storage = state.channels.iter();
+        let storage = storage.flat_map(|channel| [&channel.storage_error, &channel.files_error]);
         let errors = storage.chain([&state.connection_error]).flatten();
         let mut errors: Vec<&str> = errors.map(String::as_str).collect();
         // What is wrong with all channels is said once.

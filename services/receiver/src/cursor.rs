@@ -1,4 +1,8 @@
-//! How far the outputs of a channel are: `state/CHANNEL.json`.
+//! How far the feed files of a channel are: `state/CHANNEL.json`.
+//!
+//! The journal's end says how far the channel is. This file is written with the feed files, behind
+//! them, and counts where there is no journal: in the data folder of an older version, for an older
+//! version that runs on this data folder, and after the journal was lost.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,6 +29,19 @@ struct Content {
     channel: String,
     incarnation: Uuid,
     seq: u64,
+    /// Whether the feed files lack updates up to the journal's end that the source sends again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    refill: bool,
+}
+
+/// How far the feed files are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Noted {
+    /// Everything up to this is in them.
+    pub cursor: Cursor,
+    /// Whether what follows has to come from the source, although the journal may have it: the
+    /// files are being filled again from further back.
+    pub refill: bool,
 }
 
 /// What was found at the start.
@@ -33,7 +50,7 @@ pub enum Found {
     /// No file: the first start.
     Nothing,
     /// A good cursor.
-    Cursor(Cursor),
+    Cursor(Noted),
     /// A file that is no cursor of this channel, and why.
     Damaged(String),
 }
@@ -87,9 +104,13 @@ impl CursorFile {
         if content.seq >= MAX_SEQ {
             return damaged(format!("its seq {} is impossible", content.seq));
         }
-        Ok(Found::Cursor(Cursor {
+        let cursor = Cursor {
             incarnation: content.incarnation,
             seq: content.seq,
+        };
+        Ok(Found::Cursor(Noted {
+            cursor,
+            refill: content.refill,
         }))
     }
 
@@ -97,12 +118,13 @@ impl CursorFile {
     ///
     /// # Errors
     /// Names what failed; the older cursor is still there then.
-    pub fn store(&self, cursor: Cursor) -> Result<(), FileError> {
+    pub fn store(&self, Noted { cursor, refill }: Noted) -> Result<(), FileError> {
         let content = Content {
             version: VERSION,
             channel: self.channel.clone(),
             incarnation: cursor.incarnation,
             seq: cursor.seq,
+            refill,
         };
         let mut text = serde_json::to_vec(&content)
             .map_err(io::Error::other)
@@ -118,10 +140,11 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn cursor(seq: u64) -> Cursor {
-        Cursor {
-            incarnation: Uuid::from_u128(7),
-            seq,
+    fn cursor(seq: u64) -> Noted {
+        let incarnation = Uuid::from_u128(7);
+        Noted {
+            cursor: Cursor { incarnation, seq },
+            refill: false,
         }
     }
 
@@ -140,6 +163,12 @@ mod tests {
                 Uuid::from_u128(7)
             )
         );
+        let refill = Noted {
+            refill: true,
+            ..cursor(12)
+        };
+        file.store(refill).unwrap();
+        assert_eq!(file.load().unwrap(), Found::Cursor(refill));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! One batch of a channel on its way into the outputs.
 //!
-//! **Invariant:** the cursor is written after the outputs are durable. A crash in between makes the
-//! source send the batch again, which changes nothing in an output; the other order would lose it.
+//! **Invariant:** what is delivered at least once comes before the journal, and the journal before
+//! the word to the source. The journal's end is the durable cursor: a crash before it makes the
+//! source send the batch again, and everything else is made from the journal.
 
 use std::collections::HashSet;
 
@@ -81,16 +82,17 @@ pub struct Received {
 pub enum Step {
     /// Decode, and take in in memory.
     Take,
-    /// Write the journal.
-    Journal,
-    /// Write the files.
-    Output,
-    /// Tell those who read the journal.
-    Announce,
     /// Append the delivery log.
     Log,
-    /// Write the cursor.
+    /// Write the journal.
+    Journal,
+    /// Show it to those who read the journal or the feeds.
+    Announce,
+    /// Note how far the channel is.
     Cursor,
+    /// Test-only: write the feed files, which otherwise follow in their own time.
+    #[cfg(feature = "sabotage")]
+    Output,
     /// Test-only: wait, so that a kill finds the cursor ahead of the output.
     #[cfg(feature = "sabotage")]
     Pause,
@@ -102,10 +104,9 @@ const MAX_THREADS: usize = 4;
 /// The order that loses nothing.
 pub const ORDER: &[Step] = &[
     Step::Take,
-    Step::Journal,
-    Step::Output,
-    Step::Announce,
     Step::Log,
+    Step::Journal,
+    Step::Announce,
     Step::Cursor,
 ];
 
@@ -160,13 +161,17 @@ impl Delivery {
         while let Some(step) = self.order.get(self.done) {
             match step {
                 Step::Take => self.take(sink),
-                Step::Journal => sink.write_journal()?,
-                Step::Announce => sink.announce(),
-                Step::Output => {
-                    sink.write_output()?;
+                Step::Log => {
+                    self.stamp(now_ms());
+                    sink.append_log(&self.records())?;
+                }
+                Step::Journal => {
+                    sink.write_journal()?;
                     self.stamp(now_ms());
                 }
-                Step::Log => sink.append_log(&self.records())?,
+                Step::Announce => sink.announce(),
+                #[cfg(feature = "sabotage")]
+                Step::Output => sink.write_files()?,
                 Step::Cursor => {
                     if let Some(cursor) = self.cursor {
                         sink.write_cursor(cursor)?;
@@ -211,8 +216,8 @@ impl Delivery {
                 id: Record::id_of(id),
                 via: received.via,
                 at_ms: 0.0,
-                // Until it is stamped: when it was stored.
-                latency_ms: stored.as_millisecond() as f64,
+                // Until it is stamped; see `stamp`.
+                latency_ms: -(stored.as_millisecond() as f64),
             };
             if let Some(seen) = passing.get_mut(n).and_then(Option::take) {
                 sink.pass(item.incarnation, seen.seq, &received.encoded);
@@ -241,11 +246,11 @@ impl Delivery {
         }
     }
 
-    /// The output has them all since now.
+    /// Notes that the output has them all since now, instead of since an earlier moment.
     fn stamp(&mut self, now_ms: f64) {
         for (record, _) in &mut self.outcome.delivered {
+            record.latency_ms += now_ms - record.at_ms;
             record.at_ms = now_ms;
-            record.latency_ms = now_ms - record.latency_ms;
         }
     }
 
@@ -332,16 +337,35 @@ pub struct StorageReport {
 }
 
 impl StorageReport {
+    /// Whether the last attempt failed.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.failing.is_some()
+    }
+
     /// A step failed. Logs it; the same as before only at growing intervals.
     pub fn failed(&mut self, error: &anyhow::Error) -> String {
+        self.log(
+            error,
+            "nothing is lost: new updates wait at the source, and writing is tried again until it works",
+        )
+    }
+
+    /// The feed files could not be written. Logs it as [`StorageReport::failed`] does.
+    pub fn files_failed(&mut self, error: &anyhow::Error) -> String {
+        self.log(
+            error,
+            "nothing is lost: the journal has all updates, and the file is tried again until it works",
+        )
+    }
+
+    fn log(&mut self, error: &anyhow::Error, comfort: &str) -> String {
         let text = plain(&error.to_string());
         let tries = match &self.failing {
             Some((known, tries)) if *known == text => tries + 1,
             other => {
                 let tries = other.as_ref().map_or(0, |(_, tries)| *tries) + 1;
-                error!(
-                    "{text}; nothing is lost: new updates wait at the source, and writing is tried again until it works"
-                );
+                error!("{text}; {comfort}");
                 self.failing = Some((text.clone(), tries));
                 return text;
             }

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use thiserror::Error;
 
 /// A file that could not be read or written.
@@ -40,7 +41,7 @@ impl FileError {
 /// Names what failed; the old file is still there then.
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let temporary = temporary(path);
-    let result = write_new(&temporary, content, true)
+    let result = write_new(&temporary, content)
         .and_then(|()| fs::rename(&temporary, path).map_err(FileError::of("replace", path)));
     if result.is_err() {
         // On a full disk the half of it would be in the way of everybody; the next try makes it anew.
@@ -51,18 +52,41 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
 }
 
 /// As [`replace`], but without waiting for the disk: whole at every moment, perhaps an older
-/// version after a power cut.
+/// version after a power cut. The version before stays beside it and is written over by the next
+/// one: two files change places, so that a file that is replaced every second dirties the same two
+/// blocks again and again instead of new ones.
 ///
 /// # Errors
 /// Names what failed; the old file is still there then.
 pub fn replace_unsynced(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let temporary = temporary(path);
-    let result = write_new(&temporary, content, false)
-        .and_then(|()| fs::rename(&temporary, path).map_err(FileError::of("replace", path)));
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(content)?;
+        file.set_len(content.len() as u64)
+    };
+    let exchange = || match renameat_with(CWD, &temporary, CWD, path, RenameFlags::EXCHANGE) {
+        // There is none yet, or the file system cannot do it.
+        Err(_) => fs::rename(&temporary, path),
+        Ok(()) => Ok(()),
+    };
+    let result = write().map_err(FileError::of("write", &temporary));
+    let result = result.and_then(|()| exchange().map_err(FileError::of("replace", path)));
     if result.is_err() {
         let _ = fs::remove_file(&temporary);
     }
     result
+}
+
+/// Removes a file that [`replace_unsynced`] wrote, if it is there.
+pub fn remove_unsynced(path: &Path) {
+    let _ = fs::remove_file(path);
+    let _ = fs::remove_file(temporary(path));
 }
 
 /// Makes a folder, and those above it, for this user alone, where they are not there. What is made
@@ -97,7 +121,7 @@ fn temporary(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn write_new(path: &Path, content: &[u8], sync: bool) -> Result<(), FileError> {
+fn write_new(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let write = || -> io::Result<()> {
         let mut file = OpenOptions::new()
             .write(true)
@@ -106,7 +130,7 @@ fn write_new(path: &Path, content: &[u8], sync: bool) -> Result<(), FileError> {
             .mode(0o600)
             .open(path)?;
         file.write_all(content)?;
-        if sync { file.sync_all() } else { Ok(()) }
+        file.sync_all()
     };
     write().map_err(FileError::of("write", path))
 }
@@ -134,11 +158,27 @@ mod tests {
         let path = folder.path().join("x.json");
         replace(&path, b"one").unwrap();
         replace(&path, b"two").unwrap();
-        replace_unsynced(&path, b"3").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"3");
+        assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn two_files_change_places_and_are_never_mixed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.json");
+        for content in ["one", "twenty-two", "3", "", "fifty-five"] {
+            replace_unsynced(&path, content.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), content);
+            assert!(fs::read_dir(folder.path()).unwrap().count() <= 2);
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+        remove_unsynced(&path);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        replace_unsynced(&path, b"again").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"again");
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod deliver;
 pub mod delivery_log;
 pub mod doctor;
 pub mod durable;
+pub mod feeds;
 pub mod hooks;
 pub mod http;
 pub mod journal;

@@ -157,13 +157,15 @@ impl<'a, S: Sink> Loop<'a, S> {
                 let has_room = end.is_none() && has_room(&mut lanes, most);
                 lanes.iter_mut().for_each(|lane| lane.begin(has_room));
             }
+            let ends = end.is_some() && lanes.iter().all(Lane::is_done);
+            if ends || halts && !lanes.iter().any(Lane::is_writing) {
+                lanes.iter_mut().for_each(Lane::close);
+                if !lanes.iter().any(Lane::is_writing) {
+                    return end.unwrap_or(End::Stopped);
+                }
+            }
             let writes = lanes.iter().any(Lane::is_writing);
-            if halts && !writes {
-                return End::Stopped;
-            }
-            if let Some(end) = end.take_if(|_| lanes.iter().all(Lane::is_done)) {
-                return end;
-            }
+            let files = lanes.iter().filter_map(Lane::files_due).min();
             let gathered = lanes.iter().filter_map(Lane::gathers).min();
             let takes = end.is_none() && !halts && has_room(&mut lanes, most);
             tokio::select! {
@@ -176,13 +178,14 @@ impl<'a, S: Sink> Loop<'a, S> {
                         self.catch_up(&mut lanes, events).await;
                     }
                 }
-                () = stopped(stop), if !writes => return End::Stopped,
+                () = stopped(stop), if !writes => {}
                 // A disk that hangs must not hold up the end.
                 () = late(&mut halting), if writes => {
                     error!("stopping although the disk does not answer; the source sends the last updates again at the next start");
                     return End::Stopped;
                 }
                 () = until(gathered), if !halts => {}
+                () = until(files), if !halts => {}
                 // Whether there is room may be another question now.
                 () = trouble.notified() => {}
                 event = events.recv(), if takes => {

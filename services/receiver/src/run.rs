@@ -134,20 +134,27 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
             updates: settings.journal.updates,
             bytes: settings.journal.bytes,
         },
+        file_interval: settings.file_interval,
         journal_unchecked: promises.journal_unchecked,
     };
-    let (mut outlets, mut channels, mut tapes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut outlets, mut channels) = (Vec::new(), Vec::new());
+    let (mut tapes, mut served) = (Vec::new(), Vec::new());
     for channel in &link.channels {
         let (files, cursor) = ChannelFiles::open(&layout, channel)?;
         info!(
             "channel {channel}: {} goes on {}",
-            files.atom_path().display(),
+            files.feeds().atom_path().display(),
             match cursor {
                 Some(cursor) => format!("after update {}", cursor.seq),
                 None => beginning(settings.history),
             }
         );
         tapes.push((channel.clone(), files.tape()));
+        served.push(Served {
+            channel: channel.clone(),
+            tape: files.tape(),
+            feeds: files.feeds(),
+        });
         outlets.push(Outlet::new(channel, files, cursor));
         channels.push((channel.clone(), cursor));
     }
@@ -171,12 +178,10 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     let status = tokio::spawn(status);
 
     let ending = CancellationToken::new();
-    let served = tapes.into_iter();
-    let served = served.map(|(channel, tape)| Served { channel, tape });
     let site = Arc::new(Site::new(
-        data.path().to_owned(),
+        data.path(),
         settings.json,
-        served.collect(),
+        served,
         Arc::clone(&board),
         hooks.stats(),
         ending.clone(),

@@ -11,23 +11,22 @@ use crate::deliver::Step;
 /// The variable.
 pub const VARIABLE: &str = "FLEXFEED_SABOTAGE";
 
-/// Cursor before output: what a kill finds in between is lost.
+/// The cursor before the journal: updates that a kill finds in between are lost.
 pub const CURSOR_FIRST: &[Step] = &[
     Step::Cursor,
     Step::Pause,
     Step::Take,
-    Step::Journal,
-    Step::Output,
-    Step::Announce,
     Step::Log,
+    Step::Journal,
+    Step::Announce,
 ];
 
-/// The journal last: what a kill finds in between is in the files, and nobody who reads the journal
-/// ever hears of it.
+/// The journal last: updates that a kill finds in between are in the files, and no reader of the
+/// journal ever gets them.
 pub const JOURNAL_LAST: &[Step] = &[
     Step::Take,
-    Step::Output,
     Step::Log,
+    Step::Output,
     Step::Cursor,
     Step::Pause,
     Step::Journal,
@@ -39,7 +38,7 @@ pub const JOURNAL_LAST: &[Step] = &[
 pub struct Sabotage {
     /// What arrives twice is delivered twice.
     pub dedupe_off: bool,
-    /// The cursor is written before the output.
+    /// The cursor is written before the journal, and counts.
     pub cursor_first: bool,
     /// The journal is written after the cursor.
     pub journal_after_cursor: bool,

@@ -299,8 +299,10 @@ async fn over_kills_events_come_once_and_hooks_at_least_once() {
             .is_some_and(|e| e.contains("refused")),
         "{away}"
     );
-    assert_eq!(entries(&home.data), newest_first(seq));
-    assert_eq!(home.items(), newest_first(seq));
+    until("the files", async || {
+        entries(&home.data) == newest_first(seq) && home.items() == newest_first(seq)
+    })
+    .await;
     until("ready", async || {
         home.get("/readyz").await.unwrap().0 == 200
     })
@@ -486,11 +488,16 @@ async fn the_end_cuts_no_answer_short() {
     const LONG: usize = 24 << 20;
     let site = Site::start().await;
     let home = Home::new(site.link(), String::new());
-    let mut running = home.start();
+    let running = home.start();
     site.publish(1).await;
     home.cursor(1).await;
+    stop(running);
     // More than the buffers between two sockets hold.
-    std::fs::write(home.data.join("lore.atom"), vec![b'.'; LONG]).unwrap();
+    let file = home.data.join("lore.atom");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let long = format!("<summary>{}</summary></entry>", ".".repeat(LONG));
+    std::fs::write(&file, text.replacen("</entry>", &long, 1)).unwrap();
+    let mut running = home.start();
     let mut reader = std::net::TcpStream::connect(home.http).unwrap();
     reader
         .write_all(b"GET /feeds/lore.atom HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -563,7 +570,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Whatever of it does not fit: the journal, a feed file, the cursor, a dead letter.
+/// Whatever of it does not fit: the journal, a feed file, the cursor file, a dead letter.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -627,8 +634,10 @@ async fn a_full_disk_loses_nothing() {
     assert_eq!(listener.notes, []);
     assert_eq!(first_times(&hooks.seqs("/good")), in_order(seq));
     assert_eq!(first_times(&home.dead("bad")), in_order(seq));
-    assert_eq!(entries(&home.data), newest_first(seq));
-    assert_eq!(home.items(), newest_first(seq));
+    until("the files", async || {
+        entries(&home.data) == newest_first(seq) && home.items() == newest_first(seq)
+    })
+    .await;
     until("ready", async || {
         home.get("/readyz").await.unwrap().0 == 200
     })
@@ -658,7 +667,7 @@ async fn a_start_on_a_full_disk_waits_for_room() {
     running.wait_for("nothing is lost");
     disk.free_files();
     home.cursor(2).await;
-    assert_eq!(entries(&home.data), newest_first(2));
+    until("the file", async || entries(&home.data) == newest_first(2)).await;
     stop(running);
 
     // A new receiver is told what it needs.

@@ -70,7 +70,7 @@ pub const CHANNEL: &str = "lore";
 pub enum Sabotage {
     /// Receivers do not drop what comes a second time.
     DedupeOff,
-    /// Receivers write the cursor before the output.
+    /// Receivers write the cursor before the journal.
     CursorFirst,
     /// The source does not repair what the flow lost.
     RepairOff,

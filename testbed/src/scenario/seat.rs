@@ -1,9 +1,10 @@
 //! One receiver of a scenario: its node, its data folder, its process.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
+use serde_json::Value;
 
 use super::CHANNEL;
 use crate::delivery::{self, Delivery};
@@ -11,6 +12,10 @@ use crate::lab::Node;
 use crate::process::{Launch, Service};
 use crate::readers::{Entry, Reader};
 use crate::status::{ReceiverChannel, ReceiverStatus};
+use crate::waiting::wait_for;
+
+/// How long feed files may follow the journal.
+const FILES: Duration = Duration::from_secs(15);
 
 /// A receiver and everything that can be seen of it.
 #[derive(Debug)]
@@ -44,6 +49,8 @@ impl Seat {
         let mut variables = env;
         // Not as an argument: the link holds the token, and everybody can list a process's arguments.
         variables.push(("FLEXFEED_LINK".to_owned(), link.to_owned()));
+        // Scenarios look at the feed files; a variable, for earlier versions do not know the flag.
+        variables.push(("FLEXFEED_FILE_INTERVAL".to_owned(), "0".to_owned()));
         let mut arguments = vec![
             "--data".to_owned(),
             text(&data),
@@ -156,16 +163,31 @@ impl Seat {
         self.data.join(format!("{CHANNEL}.atom"))
     }
 
-    /// The file of its cursor.
+    /// The file that says how far its feed files are.
     pub fn cursor_file(&self) -> PathBuf {
         self.data.join("state").join(format!("{CHANNEL}.json"))
     }
 
-    /// What an independent reader finds in its Atom file.
+    /// The folder of its journal.
+    pub fn journal_folder(&self) -> PathBuf {
+        self.data.join("journal").join(CHANNEL)
+    }
+
+    /// What an independent reader finds in its Atom file, once that is as far as the receiver is, or
+    /// should have been for long.
     ///
     /// # Errors
     /// When there is no reader or it finds the file faulty.
     pub fn read_atom(&self) -> Result<Vec<Entry>> {
+        if let Some(channel) = self.channel()?.filter(|channel| channel.cursor > 0) {
+            // The cursor file follows the feed files.
+            let text = || std::fs::read(self.cursor_file()).unwrap_or_default();
+            let _ = wait_for("the feed files", FILES, || {
+                let noted: Option<Value> = serde_json::from_slice(&text()).ok();
+                let noted = noted.and_then(|noted| noted["seq"].as_u64());
+                Ok((noted == Some(channel.cursor)).then_some(()))
+            });
+        }
         let reader = Reader::find()?;
         reader
             .read(&self.atom_file())

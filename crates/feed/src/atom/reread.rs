@@ -6,7 +6,7 @@ use quick_xml::events::Event;
 use uuid::Uuid;
 
 use crate::feed_file::Content;
-use crate::window::{Body, Slot};
+use crate::window::Slot;
 use crate::xml::ATOM_NS;
 use crate::xml::check::{Form, check};
 use crate::xml::element::{attributes, find, outline};
@@ -79,7 +79,7 @@ fn slot(xml: &str, origin: Option<(Uuid, u64, Timestamp)>) -> Result<Slot, Strin
         id,
         origin: origin.map(|(incarnation, seq, _)| (incarnation, seq)),
         time,
-        body: Body::Text(xml.to_owned()),
+        text: xml.into(),
     })
 }
 

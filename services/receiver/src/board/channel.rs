@@ -39,6 +39,8 @@ pub(super) struct ChannelState {
     pub(super) moved: BTreeMap<String, u64>,
     /// Why it cannot be put out.
     pub(super) storage_error: Option<String>,
+    /// Why its feed files cannot be written.
+    pub(super) files_error: Option<String>,
 }
 
 impl ChannelState {
@@ -67,6 +69,7 @@ impl ChannelState {
             moves: VecDeque::new(),
             moved: BTreeMap::new(),
             storage_error: None,
+            files_error: None,
         }
     }
 

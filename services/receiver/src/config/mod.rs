@@ -12,6 +12,7 @@ mod values;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use flexicast_tokio::receiver::{Relays, Verify};
 use service::listen::HttpSettings;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub json: bool,
     /// How many entries each feed file keeps at most.
     pub keep_entries: usize,
+    /// The shortest time between two writes of a channel's feed files.
+    pub file_interval: Duration,
     /// To whom updates are posted.
     pub webhooks: Vec<Webhook>,
     /// What is run for updates.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use feed::feed_file;
 use flexicast_tokio::receiver::{Relays, Verify};
@@ -26,6 +27,9 @@ const MAX_KEEP_ENTRIES: u32 = 10_000;
 
 /// Where HTTP is answered if nobody says anything.
 const HTTP: ([u8; 4], u16) = ([127, 0, 0, 1], 8080);
+
+/// Between two writes of the feed files if nobody says anything.
+const FILE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The name of a machine that does not tell its own.
 const NAMELESS: &str = "receiver";
@@ -148,6 +152,7 @@ fn settings(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Setting
         size(text).and_then(|n| at_least(n, 64 << 10))
     });
     let history = taker.value("history", values::history);
+    let file_interval = taker.value("file_interval", values::file_interval);
     let link = link?;
     Some(Settings {
         verify: verify(&link, insecure, taker, warnings),
@@ -156,6 +161,7 @@ fn settings(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Setting
         http,
         json: !no_json,
         keep_entries: keep_entries.map_or(feed_file::KEEP, |n| n as usize),
+        file_interval: file_interval.unwrap_or(FILE_INTERVAL),
         webhooks,
         exec,
         delivery_log: taker.path("delivery_log"),

@@ -92,6 +92,15 @@ const SETTINGS: &[Setting] = &[
         ..Setting::PLAIN
     },
     Setting {
+        name: "file_interval",
+        flag: "file-interval",
+        value: "DURATION",
+        default: "5s",
+        help: "Shortest time between two writes of a channel's feed files, which follow the \
+               journal within a budget of bytes; 0 to write them at each update",
+        ..Setting::PLAIN
+    },
+    Setting {
         name: "webhook",
         flag: "webhook",
         value: "URL",

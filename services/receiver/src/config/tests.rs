@@ -63,6 +63,7 @@ const EXAMPLES: &[(&str, [&str; 3])] = &[
     ("exec", ["a", "b", "c"]),
     ("delivery_log", ["/a", "/b", "/c"]),
     ("keep_entries", ["1", "20", "10000"]),
+    ("file_interval", ["0", "500ms", "1m"]),
     ("history", ["250", "all", "0"]),
     ("journal_updates", ["16", "17", "18"]),
     ("journal_bytes", ["1M", "2M", "3M"]),
@@ -272,6 +273,7 @@ fn defaults_hold_where_nobody_says_anything() {
         ("127.0.0.1:8080".parse().unwrap(), false)
     );
     assert_eq!(settings.keep_entries, 500);
+    assert_eq!(settings.file_interval, Duration::from_secs(5));
     assert!(settings.json && settings.multicast && settings.replicate);
     assert_eq!(settings.log.format, LogFormat::Text);
     assert_eq!(

@@ -1,8 +1,10 @@
 //! Texts to the typed values that only a receiver has; every error says what would be right.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use flexicast_tokio::receiver::{RelayName, Relays};
+use service::values::duration;
 use url::Url;
 
 /// The longest name for people, in bytes: what a HELLO can carry.
@@ -61,6 +63,14 @@ pub fn interface(text: &str) -> Result<IpAddr, String> {
         return Err(wrong("no interface has that address"));
     }
     Ok(ip)
+}
+
+/// The shortest time between two writes of the feed files; zero to write them at each update.
+pub fn file_interval(text: &str) -> Result<Duration, String> {
+    match text.trim() {
+        "0" | "0s" => Ok(Duration::ZERO),
+        other => duration(other),
+    }
 }
 
 /// A number of updates; for `all`, more than any source has.

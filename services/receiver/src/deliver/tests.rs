@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use anyhow::bail;
 use feed::feed_file::KEEP;
@@ -15,11 +16,11 @@ pub(crate) enum Call {
     Take(u64),
     Pass(u64),
     Miss(u64, u64),
-    Journal,
-    Output,
-    Announce,
     Log(Vec<u64>),
+    Journal,
+    Announce,
     Cursor(u64),
+    Files,
     Failed,
 }
 
@@ -29,6 +30,8 @@ pub(crate) struct FakeSink {
     pub(crate) calls: Arc<Mutex<Vec<Call>>>,
     /// Which step fails, and how often.
     pub(crate) failing: Arc<Mutex<Option<(Step, u32)>>>,
+    /// When the feed files are due, and how often writing them fails.
+    pub(crate) files: Arc<Mutex<(Option<Instant>, u32)>>,
 }
 
 impl FakeSink {
@@ -80,8 +83,19 @@ impl Sink for FakeSink {
     fn write_journal(&mut self) -> anyhow::Result<()> {
         self.call(Step::Journal, Call::Journal)
     }
-    fn write_output(&mut self) -> anyhow::Result<()> {
-        self.call(Step::Output, Call::Output)
+    fn files_due(&mut self, _: Instant) -> Option<Instant> {
+        self.files.lock().unwrap().0
+    }
+    fn write_files(&mut self) -> anyhow::Result<()> {
+        let mut files = self.files.lock().unwrap();
+        if files.1 > 0 {
+            files.1 -= 1;
+            self.note(Call::Failed);
+            bail!("no room for files");
+        }
+        files.0 = None;
+        self.note(Call::Files);
+        Ok(())
     }
     fn announce(&mut self) {
         self.note(Call::Announce);
@@ -141,7 +155,7 @@ fn at(seq: u64) -> Option<Cursor> {
 }
 
 #[test]
-fn the_cursor_is_written_after_the_outputs() {
+fn the_journal_comes_after_the_log_and_before_all_else() {
     let mut sink = FakeSink::default();
     let mut delivery = Delivery::new(vec![item(3), item(4)], at(2), ORDER);
     delivery.attempt(&mut sink, || 1_000_250.5).unwrap();
@@ -150,10 +164,9 @@ fn the_cursor_is_written_after_the_outputs() {
         [
             Call::Take(3),
             Call::Take(4),
-            Call::Journal,
-            Call::Output,
-            Call::Announce,
             Call::Log(vec![3, 4]),
+            Call::Journal,
+            Call::Announce,
             Call::Cursor(4)
         ]
     );
@@ -168,18 +181,12 @@ fn the_cursor_is_written_after_the_outputs() {
 #[test]
 fn a_failed_step_is_tried_again_and_those_before_it_are_not() {
     let all = [
-        Call::Journal,
-        Call::Output,
-        Call::Announce,
         Call::Log(vec![3]),
+        Call::Journal,
+        Call::Announce,
         Call::Cursor(3),
     ];
-    for (step, before) in [
-        (Step::Journal, 0),
-        (Step::Output, 1),
-        (Step::Log, 3),
-        (Step::Cursor, 4),
-    ] {
+    for (step, before) in [(Step::Log, 0), (Step::Journal, 1), (Step::Cursor, 3)] {
         let mut sink = FakeSink::default();
         sink.fail(step, 2);
         let mut delivery = Delivery::new(vec![item(3)], at(2), ORDER);

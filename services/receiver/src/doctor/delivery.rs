@@ -117,7 +117,7 @@ pub(super) async fn receive(
         .map(|channel| {
             let found = CursorFile::new(&data.state(), channel).load();
             let cursor = match found {
-                Ok(Found::Cursor(cursor)) => Some(cursor),
+                Ok(Found::Cursor(noted)) => Some(noted.cursor),
                 _ => None,
             };
             (channel.clone(), cursor)

@@ -1,12 +1,7 @@
-//! The feed files, with validators (RFC 9110 sections 8.8 and 13).
+//! The feeds as they are in memory, with validators (RFC 9110 sections 8.8 and 13).
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read, Seek};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path as Segment, State};
@@ -17,102 +12,78 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use data_encoding::HEXLOWER;
+use feed::feed_file::Snapshot;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use ring::digest;
-use tokio::io::AsyncReadExt;
 
 use super::Site;
+use crate::feeds::{Feeds, Format};
 
-/// How much of a file is read at once.
-const CHUNK: usize = 64 << 10;
-
-/// What is known of files by their identity on disk, so that an unchanged one is not read for each
-/// question whether it changed.
+/// Validators of the current versions, so that an unchanged feed is not hashed for each request.
 #[derive(Debug, Default)]
-pub(super) struct Validators(Mutex<HashMap<PathBuf, Known>>);
+pub(super) struct Validators(Mutex<HashMap<String, Known>>);
 
-/// A version of a file.
-#[derive(Debug)]
+/// A version of a feed.
+#[derive(Debug, Clone)]
 struct Known {
-    identity: Identity,
+    version: u64,
     etag: String,
-    /// Never read: while it is open, no other version can get its inode. A new version is a new
-    /// file, and two that are made soon after each other may have the same time and length.
-    _open: File,
-}
-
-/// What changes when a file is replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
     length: u64,
-    modified: SystemTime,
-}
-
-/// A file that is open, with what it is known by.
-struct Version {
-    file: File,
-    length: u64,
-    modified: SystemTime,
-    etag: String,
+    modified: Timestamp,
 }
 
 impl Validators {
-    /// Opens a file. Blocks for the disk.
-    fn open(&self, path: &Path) -> io::Result<Version> {
-        let mut file = File::open(path)?;
-        let meta = file.metadata()?;
-        let identity = Identity {
-            device: meta.dev(),
-            inode: meta.ino(),
-            length: meta.len(),
-            modified: meta.modified()?,
+    /// What is known of the current version of the feed that is served as `name`, and its document
+    /// if that had to be looked at. Hashes a new version; `None` if there is no such feed.
+    fn of(&self, name: &str, feeds: &Feeds, format: Format) -> Option<(Known, Option<Snapshot>)> {
+        let version = feeds.version(format)?;
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().get(name).cloned();
+        if let Some(known) = known.filter(|known| known.version == version) {
+            return Some((known, None));
+        }
+        let snapshot = feeds.snapshot(format)?;
+        let known = Known {
+            version: snapshot.version(),
+            etag: hash(&snapshot),
+            length: snapshot.bytes(),
+            modified: Timestamp::try_from(snapshot.modified()).unwrap_or(Timestamp::UNIX_EPOCH),
         };
-        let known = {
-            let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = known.get(path).filter(|known| known.identity == identity);
-            known.map(|known| known.etag.clone())
-        };
-        let etag = match known {
-            Some(etag) => etag,
-            None => {
-                let etag = hash(&mut file)?;
-                file.rewind()?;
-                let one = Known {
-                    identity,
-                    etag: etag.clone(),
-                    _open: file.try_clone()?,
-                };
-                let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                known.insert(path.to_owned(), one);
-                etag
+        lock().insert(name.to_owned(), known.clone());
+        Some((known, Some(snapshot)))
+    }
+
+    /// The same, always with the document.
+    fn with_document(
+        &self,
+        name: &str,
+        feeds: &Feeds,
+        format: Format,
+    ) -> Option<(Known, Snapshot)> {
+        loop {
+            let (known, snapshot) = self.of(name, feeds, format)?;
+            let snapshot = match snapshot {
+                Some(snapshot) => snapshot,
+                None => feeds.snapshot(format)?,
+            };
+            // It may have changed in between.
+            if snapshot.version() == known.version {
+                return Some((known, snapshot));
             }
-        };
-        Ok(Version {
-            file,
-            length: identity.length,
-            modified: identity.modified,
-            etag,
-        })
+        }
     }
 }
 
 /// A strong validator: the beginning of the content's SHA-256.
-fn hash(file: &mut File) -> io::Result<String> {
+fn hash(snapshot: &Snapshot) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
-    let mut buffer = vec![0; CHUNK];
-    loop {
-        let n = file.read(&mut buffer)?;
-        match buffer.get(..n) {
-            Some(read) if n > 0 => context.update(read),
-            _ => break,
-        }
+    for piece in snapshot.pieces() {
+        context.update(piece.as_ref());
     }
     let digest = context.finish();
     let half = digest.as_ref().get(..16).unwrap_or_default();
-    Ok(format!("\"{}\"", HEXLOWER.encode(half)))
+    format!("\"{}\"", HEXLOWER.encode(half))
 }
 
 pub(super) async fn feed(
@@ -121,39 +92,42 @@ pub(super) async fn feed(
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    let kind = name.rsplit_once('.').and_then(|(channel, kind)| {
-        site.tape(channel)?;
+    let found = name.rsplit_once('.').and_then(|(channel, kind)| {
+        let feeds = Arc::clone(&site.served(channel)?.feeds);
         match kind {
-            "atom" => Some("application/atom+xml; charset=utf-8"),
-            "json" if site.json => Some("application/feed+json; charset=utf-8"),
+            "atom" => Some((feeds, Format::Atom, "application/atom+xml; charset=utf-8")),
+            "json" => Some((feeds, Format::Json, "application/feed+json; charset=utf-8")),
             _ => None,
         }
     });
-    // Only names of channels come this far: they name files.
-    let Some(kind) = kind else {
-        return (StatusCode::NOT_FOUND, "there is no such feed: see /\n").into_response();
+    let Some((feeds, format, kind)) = found else {
+        return no_feed();
     };
-    let path = site.data.join(&name);
-    let opened = {
-        let site = Arc::clone(&site);
-        tokio::task::spawn_blocking(move || site.validators.open(&path)).await
-    };
-    let version = match opened.map_err(io::Error::other).and_then(|opened| opened) {
-        Ok(version) => version,
-        Err(error) => {
-            let code = match error.kind() {
-                io::ErrorKind::NotFound => StatusCode::NOT_FOUND,
-                _ => StatusCode::INTERNAL_SERVER_ERROR,
-            };
-            return (code, format!("{name} cannot be read: {error}\n")).into_response();
+    let is_head = method == Method::HEAD;
+    // Hashing megabytes is nothing for an async thread.
+    let looked = tokio::task::spawn_blocking(move || {
+        let (known, snapshot) = site.validators.of(&name, &feeds, format)?;
+        let fresh = is_known(&headers, &known.etag, known.modified);
+        if fresh || is_head {
+            return Some((known, None, fresh));
         }
+        match snapshot {
+            Some(snapshot) => Some((known, Some(snapshot), false)),
+            None => {
+                let (known, snapshot) = site.validators.with_document(&name, &feeds, format)?;
+                Some((known, Some(snapshot), false))
+            }
+        }
+    });
+    let (known, snapshot, fresh) = match looked.await {
+        Ok(Some(looked)) => looked,
+        Ok(None) => return no_feed(),
+        Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     };
-    let modified = Timestamp::try_from(version.modified).unwrap_or(Timestamp::UNIX_EPOCH);
-    let fresh = is_known(&headers, &version.etag, modified);
-    let mut response = match method {
+    let mut response = match snapshot {
         _ if fresh => StatusCode::NOT_MODIFIED.into_response(),
-        Method::HEAD => StatusCode::OK.into_response(),
-        _ => content(version.file, version.length).into_response(),
+        None => StatusCode::OK.into_response(),
+        Some(snapshot) => content(snapshot).into_response(),
     };
     let headers = response.headers_mut();
     let mut put = |name, value: &str| {
@@ -161,14 +135,17 @@ pub(super) async fn feed(
             headers.insert(name, value);
         }
     };
-    put(ETAG, &version.etag);
+    put(ETAG, &known.etag);
     put(CACHE_CONTROL, "no-cache");
-    if let Ok(date) = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&modified) {
+    // While its second lasts, another version may get the same date.
+    let is_over = known.modified.as_second() < Timestamp::now().as_second();
+    let date = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&known.modified);
+    if let (Ok(date), true) = (date, is_over) {
         put(LAST_MODIFIED, &date);
     }
     if !fresh {
         put(CONTENT_TYPE, kind);
-        put(CONTENT_LENGTH, &version.length.to_string());
+        put(CONTENT_LENGTH, &known.length.to_string());
     }
     response
 }
@@ -191,50 +168,13 @@ fn is_known(headers: &HeaderMap, etag: &str, modified: Timestamp) -> bool {
         .is_some_and(|since| modified.as_second() <= since.timestamp().as_second())
 }
 
-/// The content, a piece at a time: the file is of one version, whatever replaces it meanwhile.
-fn content(file: File, length: u64) -> Body {
-    let file = tokio::fs::File::from_std(file).take(length);
-    Body::from_stream(futures_util::stream::try_unfold(file, |mut file| async {
-        let mut piece = vec![0; CHUNK];
-        let n = file.read(&mut piece).await?;
-        piece.truncate(n);
-        io::Result::Ok((n > 0).then(|| (Bytes::from(piece), file)))
-    }))
+/// The content, a piece at a time: it is of one version, whatever changes meanwhile.
+fn content(snapshot: Snapshot) -> Body {
+    let pieces = snapshot.into_pieces();
+    let pieces = pieces.map(|piece| std::io::Result::Ok(Bytes::from_owner(piece)));
+    Body::from_stream(futures_util::stream::iter(pieces))
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use std::fs;
-
-    /// Also one that was made this very moment is read once only: busy channels have no others.
-    #[test]
-    fn a_version_is_read_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("lore.atom");
-        let replace = |content: &str| {
-            let new = folder.path().join("new");
-            fs::write(&new, content).unwrap();
-            fs::rename(&new, &path).unwrap();
-        };
-        let validators = Validators::default();
-        replace("one");
-        let first = validators.open(&path).unwrap();
-        // Were it read again, this would be another one.
-        let known = |etag: &str| {
-            let mut known = validators.0.lock().unwrap();
-            known.get_mut(&path).unwrap().etag = etag.to_owned();
-        };
-        known("\"known\"");
-        assert_eq!(validators.open(&path).unwrap().etag, "\"known\"");
-        // However soon they follow each other, and however much alike they are.
-        for n in 0..50 {
-            replace(&format!("{:03}", n % 7));
-            let mut version = validators.open(&path).unwrap();
-            let etag = hash(&mut version.file).unwrap();
-            assert_eq!(version.etag, etag);
-            assert_ne!(etag, first.etag);
-        }
-    }
+fn no_feed() -> Response {
+    (StatusCode::NOT_FOUND, "there is no such feed: see /\n").into_response()
 }

@@ -1,6 +1,6 @@
 //! What the receiver answers over HTTP: its feeds, a stream of events, and how it is.
 //!
-//! `feeds` serves the files with validators, `events` is the stream (server-sent events, replayed
+//! `feeds` serves the feeds as they are in memory, with validators, `events` is the stream (server-sent events, replayed
 //! from the journal), `pages` what operators and their machines look at, `metrics` the numbers,
 //! `listen` where; `service::server` has the connections. Everything is read-only.
 
@@ -16,7 +16,7 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::body::HttpBody;
@@ -33,6 +33,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::board::Board;
+use crate::feeds::Feeds;
 use crate::hooks::HookStats;
 use crate::journal::Tape;
 use events::Clients;
@@ -50,11 +51,12 @@ pub struct Served {
     pub channel: String,
     /// Its journal.
     pub tape: Arc<Tape>,
+    /// Its feed files.
+    pub feeds: Arc<Feeds>,
 }
 
 /// All that is served.
 pub struct Site {
-    data: PathBuf,
     json: bool,
     channels: Vec<Served>,
     board: Arc<Board>,
@@ -76,11 +78,11 @@ impl std::fmt::Debug for Site {
 }
 
 impl Site {
-    /// Serves the files in the folder `data` and the journals of `channels`, until `stop`. `json`
+    /// Serves the feeds and journals of `channels`, whose data folder is `data`, until `stop`. `json`
     /// if there are JSON Feed files.
     #[must_use]
     pub fn new(
-        data: PathBuf,
+        data: &Path,
         json: bool,
         channels: Vec<Served>,
         board: Arc<Board>,
@@ -88,8 +90,7 @@ impl Site {
         stop: CancellationToken,
     ) -> Self {
         Self {
-            readiness: Readiness::new(&data),
-            data,
+            readiness: Readiness::new(data),
             json,
             channels,
             hooks,
@@ -102,12 +103,13 @@ impl Site {
         }
     }
 
+    fn served(&self, channel: &str) -> Option<&Served> {
+        let mut channels = self.channels.iter();
+        channels.find(|served| served.channel == channel)
+    }
+
     fn tape(&self, channel: &str) -> Option<&Arc<Tape>> {
-        let served = self
-            .channels
-            .iter()
-            .find(|served| served.channel == channel);
-        served.map(|served| &served.tape)
+        self.served(channel).map(|served| &served.tape)
     }
 }
 

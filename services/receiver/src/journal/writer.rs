@@ -168,6 +168,33 @@ impl Journal {
         }
     }
 
+    /// Whether writing what was taken in may remove records at `position` or after it.
+    #[must_use]
+    pub fn would_drop(&self, position: u64) -> bool {
+        let announced = self.tape.end();
+        let index = self.tape.index();
+        let mut records = self.pending.len();
+        // At most each is in a new file.
+        let pending = self.pending.iter().map(|r| r.size() as u64 + HEADER);
+        let mut bytes: u64 = pending.sum();
+        for segment in &index.segments {
+            records += segment.marks.len();
+            bytes += segment.len;
+        }
+        for segment in &index.segments {
+            let fits = records <= self.limits.updates && bytes <= self.limits.bytes;
+            if fits || segment.end() > announced {
+                return false;
+            }
+            if segment.end() > position {
+                return true;
+            }
+            records -= segment.marks.len();
+            bytes -= segment.len;
+        }
+        false
+    }
+
     /// Makes what was taken in durable. It does not count yet: see [`Journal::announce`]. Blocks
     /// for the disk.
     ///

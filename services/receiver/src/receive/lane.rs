@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use flexicast::Cursor;
 use tokio::sync::{Notify, watch};
@@ -32,6 +32,10 @@ pub(super) struct Lane<'a, S> {
     /// How far the outputs are.
     confirmed: Option<Cursor>,
     idle: Option<Putting<'a, S>>,
+    /// When the feed files are to be written.
+    files_due: Option<Instant>,
+    /// Whether the last write of the feed files was begun: nothing follows.
+    is_closed: bool,
     writing: Option<Pin<Box<dyn Future<Output = Written<'a, S>> + Send + 'a>>>,
     /// The last attempt to write failed.
     failing: Arc<AtomicBool>,
@@ -61,6 +65,9 @@ impl<'a, S: Sink> Lane<'a, S> {
             backoff: with.backoff,
             order: with.order,
             report: StorageReport::default(),
+            files_report: StorageReport::default(),
+            files_due: None,
+            files_pause: with.backoff.first,
             stop: stop.clone(),
             failing: Arc::clone(&failing),
             trouble: Arc::clone(trouble),
@@ -73,6 +80,9 @@ impl<'a, S: Sink> Lane<'a, S> {
             taken: cursor,
             confirmed: cursor,
             idle: Some(putting),
+            // What the start could not write is looked at soon.
+            files_due: Some(Instant::now()),
+            is_closed: false,
             writing: None,
             failing,
             is_behind: false,
@@ -117,16 +127,35 @@ impl<'a, S: Sink> Lane<'a, S> {
         self.waiting.gathers(to_come)
     }
 
+    /// When its feed files are to be written, if nothing is being written.
+    pub(super) fn files_due(&self) -> Option<Instant> {
+        self.files_due.filter(|_| self.writing.is_none())
+    }
+
     /// Begins to write what waits, if nothing is being written and, unless there is no room for
-    /// more, nothing is worth waiting for.
+    /// more, nothing is worth waiting for. Feed files that are due are written after it, or alone.
     pub(super) fn begin(&mut self, has_room: bool) {
-        let gathers = has_room && self.gathers().is_some_and(|until| until > Instant::now());
-        if self.waiting.items.is_empty() || gathers {
-            return;
-        }
-        if let Some(putting) = self.idle.take() {
-            let batch = std::mem::take(&mut self.waiting);
+        let now = Instant::now();
+        let gathers = has_room && self.gathers().is_some_and(|until| until > now);
+        let waits = !self.waiting.items.is_empty() && !gathers;
+        let is_due = self.files_due.is_some_and(|due| due <= now);
+        if (waits || is_due)
+            && let Some(putting) = self.idle.take()
+        {
+            let batch = match waits {
+                true => std::mem::take(&mut self.waiting),
+                false => Batch::default(),
+            };
             self.writing = Some(Box::pin(putting.put_out(batch.items)));
+        }
+    }
+
+    /// Begins the last write of the feed files, once. Nothing else is being written.
+    pub(super) fn close(&mut self) {
+        if !std::mem::replace(&mut self.is_closed, true)
+            && let Some(putting) = self.idle.take()
+        {
+            self.writing = Some(Box::pin(putting.finish()));
         }
     }
 
@@ -169,6 +198,7 @@ impl<'a, S: Sink> Lane<'a, S> {
         };
         writing.as_mut().poll(context).map(|(putting, result)| {
             self.confirmed = putting.cursor;
+            self.files_due = putting.files_due;
             self.idle = Some(putting);
             self.writing = None;
             result
@@ -188,6 +218,12 @@ struct Putting<'a, S> {
     backoff: Backoff,
     order: &'static [Step],
     report: StorageReport,
+    /// The same of the feed files, which hold nothing up.
+    files_report: StorageReport,
+    /// When the feed files are to be written.
+    files_due: Option<Instant>,
+    /// Until they are tried again after a failure.
+    files_pause: Duration,
     stop: watch::Receiver<bool>,
     failing: Arc<AtomicBool>,
     /// Told of failures.
@@ -197,8 +233,57 @@ struct Putting<'a, S> {
 impl<S: Sink> Putting<'_, S> {
     /// Puts a batch out, however long it takes. Hands itself back for the next one.
     async fn put_out(mut self, items: Vec<Item>) -> (Self, Result<(), End>) {
-        let result = self.attempt(items).await;
+        let mut result = Ok(());
+        if !items.is_empty() {
+            result = self.attempt(items).await;
+        }
+        if result.is_ok() {
+            result = self.write_files(false).await;
+        }
         (self, result)
+    }
+
+    /// Writes the feed files for the last time, due or not.
+    async fn finish(mut self) -> (Self, Result<(), End>) {
+        let result = self.write_files(true).await;
+        (self, result)
+    }
+
+    /// Writes the feed files if they are due, or changed at all where it is the last time. A
+    /// failure is reported and tried again later; the journal has everything.
+    async fn write_files(&mut self, is_last: bool) -> Result<(), End> {
+        let sink = Arc::clone(&self.sink);
+        // After a failure not at once.
+        let not_before = self.files_due.filter(|_| self.files_report.is_failing());
+        let attempt = tokio::task::spawn_blocking(move || {
+            let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            let due = sink.files_due(now).max(not_before);
+            if due.is_none_or(|due| due > now && !is_last) {
+                return Ok((false, due));
+            }
+            sink.write_files()?;
+            Ok((true, sink.files_due(Instant::now())))
+        });
+        let ended = attempt.await.map_err(|error| {
+            End::Failed(format!("writing {}'s feed files: {error}", self.channel))
+        })?;
+        match ended {
+            Ok((written, due)) => {
+                self.files_due = due;
+                if written && self.files_report.succeeded() {
+                    self.board.files_failed(&self.channel, None);
+                    self.files_pause = self.backoff.first;
+                }
+            }
+            Err(error) => {
+                let text = self.files_report.files_failed(&error);
+                self.board.files_failed(&self.channel, Some(text));
+                self.files_due = Some(Instant::now() + self.files_pause);
+                self.files_pause = (self.files_pause * 2).min(self.backoff.max);
+            }
+        }
+        Ok(())
     }
 
     async fn attempt(&mut self, items: Vec<Item>) -> Result<(), End> {

@@ -130,18 +130,16 @@ async fn what_is_there_goes_out_as_one_batch_and_is_confirmed_after_the_cursor()
         [
             // Where it begins, before anything else.
             Call::Begin(0),
-            Call::Journal,
-            Call::Output,
-            Call::Announce,
             Call::Log(vec![]),
+            Call::Journal,
+            Call::Announce,
             Call::Cursor(0),
             Call::Take(1),
             Call::Take(2),
             Call::Take(3),
-            Call::Journal,
-            Call::Output,
-            Call::Announce,
             Call::Log(vec![1, 2, 3]),
+            Call::Journal,
+            Call::Announce,
             Call::Cursor(3)
         ]
     );
@@ -194,13 +192,12 @@ async fn a_store_from_an_older_backup_is_followed_again() {
     let calls = bench.sink.calls();
     let at = calls.iter().position(|c| *c == Call::Begin(2)).unwrap();
     assert_eq!(
-        calls[at..at + 6],
+        calls[at..at + 5],
         [
             Call::Begin(2),
-            Call::Journal,
-            Call::Output,
-            Call::Announce,
             Call::Log(vec![]),
+            Call::Journal,
+            Call::Announce,
             Call::Cursor(2)
         ]
     );
@@ -283,7 +280,7 @@ async fn what_the_transport_hands_over_twice_is_logged_twice() {
     let bench = bench(16, [update(1), update(2), update(1)]);
     bench.confirmed(2).await;
     assert_eq!(
-        bench.sink.calls().get(6),
+        bench.sink.calls().get(3),
         Some(&Call::Log(vec![1, 2, 1])),
         "{:?}",
         bench.sink.calls()
@@ -364,7 +361,7 @@ fn only_who_is_far_behind_gathers() {
 #[tokio::test]
 async fn while_the_disk_is_full_nothing_is_taken_and_nothing_is_lost() {
     let bench = bench(4, []);
-    bench.sink.fail(Step::Output, u32::MAX);
+    bench.sink.fail(Step::Journal, u32::MAX);
     bench.events.send(update(1)).await.unwrap();
     bench
         .until("the error", |b| b.board.status().error.is_some())
@@ -379,7 +376,7 @@ async fn while_the_disk_is_full_nothing_is_taken_and_nothing_is_lost() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(bench.events.try_send(update(last + 1)).is_err());
     assert!(bench.confirmed.lock().unwrap().is_empty());
-    bench.sink.fail(Step::Output, 0);
+    bench.sink.fail(Step::Journal, 0);
     bench.confirmed(last).await;
     let cursors = bench.sink.calls();
     let cursors: VecDeque<_> = cursors
@@ -407,6 +404,45 @@ async fn a_stop_does_not_wait_for_a_full_disk() {
     let confirmed = bench.confirmed.clone();
     assert_eq!(bench.end().await.0, End::Stopped);
     assert!(confirmed.lock().unwrap().is_empty());
+}
+
+/// Feed files follow in their own time, hold nothing up, and are written at the end.
+#[tokio::test]
+async fn feed_files_are_written_when_due_and_hold_nothing_up() {
+    let due = |bench: &Bench, at: Option<Instant>, failures| {
+        *bench.sink.files.lock().unwrap() = (at, failures);
+    };
+    let bench = bench(16, [welcome(0)]);
+    bench.confirmed(0).await;
+    let later = Instant::now() + Duration::from_secs(3600);
+    due(&bench, Some(later), 0);
+    bench.events.send(update(1)).await.unwrap();
+    bench.confirmed(1).await;
+    assert!(!bench.sink.calls().contains(&Call::Files));
+    // They fail for a while: updates go on, and the failure is shown until it is over.
+    due(&bench, Some(Instant::now()), 3);
+    bench.events.send(update(2)).await.unwrap();
+    bench.confirmed(2).await;
+    bench.events.send(update(3)).await.unwrap();
+    bench.confirmed(3).await;
+    bench
+        .until("the files", |b| b.sink.calls().contains(&Call::Files))
+        .await;
+    let failed = |call: &&Call| **call == Call::Failed;
+    assert_eq!(bench.sink.calls().iter().filter(failed).count(), 3);
+    assert_eq!(bench.board.counts().storage_failures, 3);
+    bench
+        .until("no error", |b| b.board.status().error.is_none())
+        .await;
+    // Nothing comes any more, but a moment does.
+    let files = |b: &Bench| b.sink.calls().iter().filter(|c| **c == Call::Files).count();
+    due(&bench, Some(Instant::now() + Duration::from_millis(50)), 0);
+    bench.events.send(update(4)).await.unwrap();
+    bench.until("the files again", |b| files(b) == 2).await;
+    due(&bench, Some(later), 0);
+    let sink = bench.sink.clone();
+    assert_eq!(bench.end().await.0, End::Stopped);
+    assert_eq!(sink.calls().last(), Some(&Call::Files));
 }
 
 #[tokio::test]
@@ -461,7 +497,7 @@ async fn events_of_unknown_channels_do_nothing() {
     }
     let bench = bench(16, [stranger, update(1)]);
     bench.confirmed(1).await;
-    assert_eq!(bench.sink.calls().len(), 6);
+    assert_eq!(bench.sink.calls().len(), 5);
     bench.end().await;
 }
 
@@ -547,7 +583,7 @@ async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
     }
     within("both begin", LORE, 1).await;
     within("both begin", NET, 1).await;
-    bad.fail(Step::Output, u32::MAX);
+    bad.fail(Step::Journal, u32::MAX);
     for seq in 2..=60 {
         for name in [LORE, NET] {
             let sent = first.send(of(name, seq));
@@ -565,7 +601,7 @@ async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
         "although the other one works"
     );
     assert!(asking.is_empty(), "it cannot be written yet");
-    bad.fail(Step::Output, 0);
+    bad.fail(Step::Journal, 0);
     let (cursors, second) = tokio::time::timeout(patience, asking.recv())
         .await
         .expect("the transport connects anew")

@@ -1,6 +1,6 @@
 //! Writing and reading `status.json`.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 
 use super::model::Status;
 use crate::board::Board;
-use crate::durable::{FileError, replace_unsynced};
+use crate::durable::{FileError, remove_unsynced, replace_unsynced};
 
 /// The file's name in the data folder.
 const NAME: &str = "status.json";
@@ -69,8 +69,11 @@ pub async fn keep(board: Arc<Board>, data: PathBuf, mut done: watch::Receiver<bo
 }
 
 /// Replaces the file. On a full disk, where there is no room for a second one, it is written over
-/// in the room that it has: that is when somebody will look at it.
-fn write(path: &Path, status: &Status) -> Result<(), FileError> {
+/// in the room that it has: that is when somebody will look at it. Blocks for a moment.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write(path: &Path, status: &Status) -> Result<(), FileError> {
     match replace_unsynced(path, &render(status)?) {
         Err(error) if is_full(&error.source) => write_over(path, status).map_err(|_| error),
         other => other,
@@ -134,12 +137,14 @@ pub fn read(data: &Path) -> Result<Option<Status>, FileError> {
 
 /// Takes away what a former process left, so that nobody takes it for ours. Its end tells the same.
 pub fn discard(data: &Path) {
-    let _ = fs::remove_file(path(data));
+    remove_unsynced(&path(data));
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+
     use super::*;
     use crate::board::Identity;
     use uuid::Uuid;

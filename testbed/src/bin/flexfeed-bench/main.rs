@@ -16,6 +16,7 @@ mod ladder;
 mod pair;
 mod parcel;
 mod processor;
+mod receiver;
 mod relay;
 mod unicast;
 
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         &relay::NAMES,
         &gateway::NAMES,
         &console::NAMES,
+        &receiver::NAMES,
     ]
     .concat();
     if !names.iter().any(|name| name.starts_with(&prefix)) {
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
     let console = console::measure(&mut figures);
     let catchup = catchup::measure(&mut figures);
     let intake = intake::measure(&mut figures);
+    let receiver = receiver::measure(&mut figures);
     let failed = [
         generation,
         ladder,
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         console,
         catchup,
         intake,
+        receiver,
         figures.write(),
     ]
     .into_iter()

@@ -9,9 +9,12 @@ use super::*;
 const LONG: usize = 24 << 20;
 
 impl Bench {
-    /// Puts a long file in the place of a feed.
-    fn lengthen(&self, name: &str) {
-        std::fs::write(self.data.path().join(name), vec![b'x'; LONG]).unwrap();
+    /// Puts a long entry into a channel's feeds.
+    fn lengthen(&mut self, channel: &str) {
+        let mut update = payload::decode(&encoded(1)).unwrap();
+        (update.incarnation, update.entry.id) = (Uuid::nil(), "long".into());
+        update.entry.content_text = Some("x".repeat(LONG));
+        self.files(channel).feeds().upsert(&update);
     }
 
     /// A client that asks for a page and reads nothing yet.
@@ -51,8 +54,8 @@ async fn at_the_end_what_is_being_read_is_finished() {
         drain: TIME,
         ..Bounds::default()
     };
-    let bench = Bench::bounded(&["lore"], Limits::default(), bounds).await;
-    bench.lengthen("lore.atom");
+    let mut bench = Bench::bounded(&["lore"], Limits::default(), bounds).await;
+    bench.lengthen("lore");
     let mut stream = bench.lazy("/feeds/lore.atom").await;
     stream.readable().await.unwrap();
     bench.stop.cancel();
@@ -76,8 +79,8 @@ async fn the_end_does_not_wait_for_who_reads_nothing() {
         drain: Duration::from_millis(100),
         ..Bounds::default()
     };
-    let bench = Bench::bounded(&["lore"], Limits::default(), bounds).await;
-    bench.lengthen("lore.atom");
+    let mut bench = Bench::bounded(&["lore"], Limits::default(), bounds).await;
+    bench.lengthen("lore");
     let mut stream = bench.lazy("/feeds/lore.atom").await;
     stream.readable().await.unwrap();
     bench.stop.cancel();
@@ -96,8 +99,8 @@ async fn health_is_answered_whoever_takes_the_rest() {
         per_peer: 4,
         ..Bounds::default()
     };
-    let bench = Bench::bounded(&["lore"], Limits::default(), bounds).await;
-    bench.lengthen("lore.atom");
+    let mut bench = Bench::bounded(&["lore"], Limits::default(), bounds).await;
+    bench.lengthen("lore");
     let mut greedy = Vec::new();
     for _ in 0..4 {
         greedy.push(bench.lazy("/feeds/lore.atom").await);
@@ -162,7 +165,7 @@ async fn who_reads_too_slowly_does_not_get_all_of_it() {
     let mut bench = Bench::bounded(&["lore"], Limits::default(), bounds).await;
     bench.put("lore", 1..=1);
     let mut events = bench.listen("/events", None).await;
-    bench.lengthen("lore.atom");
+    bench.lengthen("lore");
     let mut stream = bench.lazy("/feeds/lore.atom").await;
     bench
         .comes_to("flexfeed_receiver_http_limited_total{limit=\"time\"} 1\n")

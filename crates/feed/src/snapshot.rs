@@ -1,0 +1,141 @@
+//! A feed file's document at one moment, for writing it to disk and for serving it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::feed_file::{FileError, beside};
+
+/// A part of a document: text of its own, or an entry shared with the file in memory.
+#[derive(Debug, Clone)]
+pub enum Piece {
+    /// What frames the entries.
+    Own(String),
+    /// An entry.
+    Shared(Arc<str>),
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Own(text) => text.as_bytes(),
+            Self::Shared(text) => text.as_bytes(),
+        }
+    }
+}
+
+/// A document, never copied into one string: entries are shared with the file in memory.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    version: u64,
+    modified: SystemTime,
+    pieces: Vec<Piece>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(
+        version: u64,
+        modified: SystemTime,
+        head: String,
+        entries: impl Iterator<Item = (String, Arc<str>, String)>,
+        tail: &str,
+    ) -> Self {
+        let mut pieces = Vec::new();
+        let mut own = head;
+        for (before, text, after) in entries {
+            own.push_str(&before);
+            pieces.push(Piece::Own(std::mem::replace(&mut own, after)));
+            pieces.push(Piece::Shared(text));
+        }
+        own.push_str(tail);
+        pieces.push(Piece::Own(own));
+        Self {
+            version,
+            modified,
+            pieces,
+        }
+    }
+
+    /// The version of the file that this is; see [`crate::feed_file::FeedFile::version`].
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The time of the change that made this version.
+    #[must_use]
+    pub fn modified(&self) -> SystemTime {
+        self.modified
+    }
+
+    /// The document's length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let lengths = self.pieces.iter().map(|piece| piece.as_ref().len() as u64);
+        lengths.sum()
+    }
+
+    /// The document, piece by piece.
+    #[must_use]
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// The document, piece by piece, for a reader that keeps no snapshot.
+    pub fn into_pieces(self) -> impl Iterator<Item = Piece> + Send + 'static {
+        self.pieces.into_iter()
+    }
+
+    /// Replaces the file at `path`: writes a temporary file beside it, syncs it, renames it, and
+    /// syncs the folder. When this returns, a crash of the machine leaves the new file, and at any
+    /// moment before it the old one. Returns how many bytes were written.
+    ///
+    /// Blocks for the disk; call it off the async threads.
+    ///
+    /// # Errors
+    /// If the folder cannot be written to. The old file then stays.
+    pub fn store(&self, path: &Path) -> Result<u64, FileError> {
+        // One name, so that crashes do not leave ever more of them.
+        let temporary = beside(path, ".", ".tmp");
+        let failed = |action, path: &Path| {
+            let path = path.to_owned();
+            move |source| FileError {
+                action,
+                path,
+                source,
+            }
+        };
+        self.write_to(&temporary).map_err(|source| {
+            // On a full disk, what was written of it takes room that others need.
+            let _ = fs::remove_file(&temporary);
+            failed("write", &temporary)(source)
+        })?;
+        fs::rename(&temporary, path).map_err(failed("replace", path))?;
+        sync_folder(path).map_err(failed("sync the folder of", path))?;
+        Ok(self.bytes())
+    }
+
+    fn write_to(&self, path: &Path) -> io::Result<()> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)?;
+        let mut out = BufWriter::with_capacity(1 << 16, file);
+        for piece in &self.pieces {
+            out.write_all(piece.as_ref())?;
+        }
+        out.into_inner()?.sync_all()
+    }
+}
+
+/// A rename is durable only when the folder is.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(folder)?.sync_all()
+}
