@@ -222,7 +222,7 @@ fn after_a_suspected_gap_it_hurries_for_a_while() {
     assert!(wait > SECOND * 60, "{wait:?}");
 }
 
-/// What the operator set protects the feed's server, also after a gap and whatever chance does.
+/// The operator's setting protects the feed's server, also after a gap and whatever chance does.
 #[test]
 fn no_wait_is_shorter_than_the_minimum() {
     let mut schedule = Schedule::new(Settings::default(), None, 7);

@@ -15,9 +15,10 @@ use tracing::{debug, info, warn};
 use super::bounds::Share;
 use super::document::{Before, Document, size};
 use super::finding::{End, Found};
+use super::leftover::MUCH_SINCE;
 use super::{Ended, GapStatus, History, Ingest, now_ms};
 
-/// How entries are found that the feed's documents did not have.
+/// The search for entries that the feed's documents did not have.
 #[derive(Debug, Clone, Copy)]
 pub struct GapSettings {
     /// Whether they are looked for at all.
@@ -112,10 +113,13 @@ impl Ingest {
     /// Records that a document shares no entry with the one before, and adds to its entries what
     /// came and went in between, and what has come since.
     pub(super) async fn look_into(&mut self, document: &mut Document) -> Result<(), StoreError> {
-        // One that an earlier ingest left is part of this one, and had other entries before it.
-        let (before, mut newer) = match &self.left {
-            Some(gap) => self.around(gap).await?,
-            None => (self.before().await?, HashSet::new()),
+        self.end_or_widen_hole().await?;
+        // One that is not filled yet, or that an earlier ingest left, is part of this one, and had
+        // other entries before it.
+        let (before, mut newer) = match (&self.hole, &self.left) {
+            (Some(hole), _) => (hole.before.clone(), hole.newer.clone()),
+            (None, Some(gap)) => self.around(gap).await?,
+            (None, None) => (self.before().await?, HashSet::new()),
         };
         if before.never {
             // It was read, and empty.
@@ -128,20 +132,6 @@ impl Ingest {
         };
         document.gap = Some(record.clone());
         self.show_gap(&record);
-        if let Some(mut hole) = self.hole.take() {
-            if let Err(error) = self.store_unstored(&mut hole).await {
-                self.hole = Some(hole);
-                return Err(error);
-            }
-            let mut record = hole.record;
-            if record.state == GapState::Suspected {
-                record.state = some(record.entries);
-                record
-                    .detail
-                    .push_str("; there was another gap before that");
-            }
-            self.settle(record).await;
-        }
         let Some(way) = document.way.clone() else {
             record.state = GapState::Open;
             let limit = if self.schedule.is_at_minimum() {
@@ -154,7 +144,7 @@ impl Ingest {
                  lower {limit} of the time between polls"
             );
             document.gap = Some(record);
-            self.left = None;
+            (self.hole, self.left) = (None, None);
             return Ok(());
         };
         if !self.settings.gaps.fill {
@@ -166,8 +156,14 @@ impl Ingest {
         }
         newer.extend(document.seen.ids.iter().cloned());
         let mut hole = self.hole_of(record, way, before, newer, &document.seen);
-        let (found, record) = self.find_into(&mut hole).await?;
-        self.left = None;
+        let (found, record) = match self.find_into(&mut hole).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.hole = Some(hole);
+                return Err(error);
+            }
+        };
+        (self.hole, self.left) = (None, None);
         let Found { entries, later, .. } = found;
         // The document keeps them until they are stored, and nothing is looked for before that.
         let both = entries.iter().chain(&later);
@@ -182,6 +178,29 @@ impl Ingest {
         // Feeds have the newest first, and so does this.
         document.entries.splice(0..0, later);
         document.entries.extend(entries);
+        Ok(())
+    }
+
+    /// Another gap was noticed: has the one before it be a part of it, or ends it if that takes too
+    /// much memory.
+    async fn end_or_widen_hole(&mut self) -> Result<(), StoreError> {
+        let Some(mut hole) = self.hole.take() else {
+            return Ok(());
+        };
+        let stored = self.store_unstored(&mut hole).await;
+        let is_suspected = hole.record.state == GapState::Suspected;
+        if stored.is_err() || (is_suspected && hole.newer.len() <= MUCH_SINCE) {
+            self.hole = Some(hole);
+            return stored;
+        }
+        let mut record = hole.record;
+        if is_suspected {
+            record.state = some(record.entries);
+            record
+                .detail
+                .push_str("; there was another gap before that");
+        }
+        self.settle(record).await;
         Ok(())
     }
 
@@ -342,7 +361,8 @@ impl Ingest {
     /// Counts, logs and records a gap that was just noticed.
     async fn notice(&self, document: &Document) -> Result<GapRecord, StoreError> {
         let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
-        let mut record = match &self.left {
+        let open = self.hole.as_ref().map(|hole| &hole.record);
+        let mut record = match open.or(self.left.as_ref()) {
             Some(gap) => gap.clone(),
             None => GapRecord {
                 id: 0,

@@ -33,6 +33,10 @@ pub(super) const BYTES: usize = 32 << 20;
 /// The document that came after the gap waits at most this long.
 pub(super) const TIME: Duration = Duration::from_secs(60);
 
+/// An archive that shares no entry with a feed that has not moved on is taken for what is before
+/// it after so many looks that proved nothing: some nine minutes.
+const ADJOINING: u32 = 4;
+
 /// A search begins so much before what was seen last: mails arrive later than they are dated.
 const MARGIN: SignedDuration = SignedDuration::from_mins(15);
 
@@ -198,7 +202,7 @@ impl Walk<'_> {
         Ok(End::Exhausted)
     }
 
-    /// What an archive proves that was read back to what was seen before the gap. One that is made
+    /// The end of an archive that was read back to what was seen before the gap. One that is made
     /// or cached apart from the feed may not have yet what is just before the feed's document.
     fn end_of_archive(&self) -> End {
         let hole = self.hole;
@@ -206,8 +210,8 @@ impl Walk<'_> {
             Some(edge) if !self.met_edge && !hole.latest.contains(edge) => {
                 End::Unproven("it lacks an entry that has left the feed since".to_owned())
             }
-            // Nothing says that they adjoin, and nothing that they do not: it has had its time.
-            Some(_) if !self.met_edge && hole.unproven == 0 => {
+            // Nothing shows that they adjoin, and nothing that they do not.
+            Some(_) if !self.met_edge && hole.unproven < ADJOINING => {
                 End::Unproven("it shares no entry with the feed".to_owned())
             }
             _ => End::Reached,

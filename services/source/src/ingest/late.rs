@@ -23,16 +23,20 @@ const BACK: SignedDuration = SignedDuration::from_hours(24);
 /// back for all of [`BACK`] then.
 const PAGES: usize = 10;
 
-/// What is known of late arrivals.
+/// So many entries that are not stored are remembered. A search has more only if its server makes
+/// them up.
+const STRANGERS: usize = 20_000;
+
+/// State of the search for late arrivals.
 #[derive(Debug)]
 pub(super) struct Late {
     /// When to look next.
     due: Instant,
-    /// What the search had at the last look.
+    /// Result of the last look.
     listed: Option<Listed>,
 }
 
-/// What the search had.
+/// Result of a look at the search.
 #[derive(Debug, Clone)]
 struct Listed {
     /// Everything dated since then was looked at.
@@ -88,7 +92,7 @@ impl Ingest {
             Err(error) if error.is_fenced() => self.end_or_wait(&error),
             Err(error) => {
                 let url = &self.settings.feed.url;
-                debug!(%url, %error, "late arrivals could not be stored; they are looked for again");
+                debug!(%url, %error, "late arrivals could not be stored; trying again");
                 // Some may be stored all the same.
                 self.wake.notify_one();
                 self.late.due = Instant::now() + gaps.pause;
@@ -144,6 +148,11 @@ impl Ingest {
             self.record(&record).await;
         }
         listed.strangers.extend(ids);
+        if listed.strangers.len() > STRANGERS {
+            debug!(url = %self.settings.feed.url, "too many entries in the search; starting over");
+            self.late.listed = None;
+            return Ok(());
+        }
         self.late.listed = Some(listed);
         Ok(())
     }

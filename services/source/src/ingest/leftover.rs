@@ -20,7 +20,7 @@ use super::{History, Ingest, now_ms};
 const YOUNG: i64 = 7 * 24 * 3600 * 1000;
 
 /// If more entries than these came after a gap, it is too late to look into it.
-const MUCH_SINCE: usize = 20_000;
+pub(super) const MUCH_SINCE: usize = 20_000;
 
 impl Ingest {
     /// Looks whether the feed's last gap still has to be filled. Returns that gap, as it is to be

@@ -67,7 +67,7 @@ pub struct IngestSettings {
     pub first_poll: Duration,
     /// Before the first further attempt to store what could not be stored.
     pub store_retry: Duration,
-    /// How entries are found that the feed's documents did not have.
+    /// The search for entries that the feed's documents did not have.
     pub gaps: GapSettings,
     /// How much is kept.
     pub bounds: Bounds,
@@ -114,7 +114,7 @@ pub struct Ingest {
     hole: Option<Hole>,
     /// A gap that an earlier ingest of the feed left unfilled.
     left: Option<GapRecord>,
-    /// What is known of entries that come with old dates.
+    /// Entries that come with old dates.
     late: Late,
     /// How to get entries that are older than those of the last document.
     way: Option<feed::gap::Way>,

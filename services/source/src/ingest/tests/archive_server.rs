@@ -56,7 +56,7 @@ pub(super) enum Habit {
     Grows,
     /// Its archive has only as many mails as it is held back to.
     Lags,
-    /// Its search does, but for its first answer since then.
+    /// Its search has, but for the first page.
     GoesBack,
     /// The archive's documents have the oldest entry first.
     OldestFirst,
@@ -73,7 +73,7 @@ struct Shelf {
     habit: Habit,
     /// The feed says how to get older entries.
     archives: bool,
-    /// What an archive has that lags.
+    /// Mails in an archive that lags.
     indexed: usize,
     /// So many of the first archive documents are not there.
     missing: usize,
@@ -99,10 +99,13 @@ impl Shelf {
         });
     }
 
-    /// What the archive has of the mails, in the order in which they were posted.
+    /// Mails in the archive, in the order in which they were posted.
     fn archived(&self) -> &[Mail] {
         match self.habit {
-            Habit::Lags | Habit::GoesBack => &self.mails[..self.indexed],
+            Habit::Lags | Habit::GoesBack => {
+                let indexed = self.indexed.min(self.mails.len());
+                &self.mails[..indexed]
+            }
             _ => &self.mails,
         }
     }
@@ -183,11 +186,10 @@ impl ArchiveServer {
         shelf.post(n, dated, dated);
     }
 
-    /// Holds the archive back to what there is now.
-    pub(super) fn lag(&self, habit: Habit) {
+    /// Holds the archive back to so many mails.
+    pub(super) fn lag(&self, habit: Habit, indexed: usize) {
         let mut shelf = self.shared.shelf.lock().unwrap();
-        (shelf.indexed, shelf.habit) = (shelf.mails.len(), habit);
-        self.shared.pages.store(0, Ordering::SeqCst);
+        (shelf.indexed, shelf.habit) = (indexed, habit);
     }
 
     /// Changes the text of a mail, which makes it the newest entry of the feed.
@@ -291,7 +293,7 @@ async fn search(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     }
     let time = |mail: &Mail| if arrival { mail.arrived } else { mail.dated };
     let mails = match shelf.habit {
-        Habit::GoesBack if page == 0 => &shelf.mails,
+        Habit::GoesBack if offset == 0 => &shelf.mails,
         _ => shelf.archived(),
     };
     let in_range = |mail: &&Mail| (from..=to).contains(&time(mail));

@@ -433,6 +433,23 @@ async fn an_old_entry_on_top_of_an_archive_document_hides_nothing() {
     }
 }
 
+/// The archive ends where the feed begins, as it should, and nothing ever comes after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_that_only_adjoins_is_believed_in_the_end() {
+    let scene = Scene::new().await;
+    let mut life = scene.begin(scene.server.blog()).await;
+    scene.server.post_up_to(145);
+    let gap = scene.settled(&mut life).await;
+    assert_eq!((gap.state, gap.entries), (GapState::Filled, 80));
+    life.stored(WINDOW + 105).await;
+    let mut ids = life.ids();
+    ids.sort();
+    let mut expected = mail_ids(15..145);
+    expected.sort();
+    assert_eq!(ids, expected, "each once");
+    life.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn archives_without_an_end_are_left_at_a_bound() {
     for habit in [Habit::Circle, Habit::Endless] {
@@ -572,7 +589,7 @@ async fn the_first_entries_of_a_feed_are_no_gap() {
 async fn a_search_that_lags_behind_the_feed_proves_nothing() {
     let scene = Scene::new().await;
     let mut life = scene.begin(scene.server.inbox()).await;
-    scene.server.lag(Habit::Lags);
+    scene.server.lag(Habit::Lags, 40);
     scene.server.post_up_to(140);
     let again = |s: &IngestStatus| {
         let gap = s.gap.as_ref();
@@ -599,6 +616,32 @@ async fn a_search_that_lags_behind_the_feed_proves_nothing() {
     life.end().await;
 }
 
+/// While the search lags, one burst follows another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gap_that_is_not_filled_yet_is_one_with_the_next() {
+    let scene = Scene::new().await;
+    let mut life = scene.begin(scene.server.inbox()).await;
+    scene.server.lag(Habit::Lags, 40);
+    for burst in 1..=3 {
+        let count = 40 + 100 * burst;
+        scene.server.post_up_to(count);
+        let newest = mail_id(count - 1);
+        soon("the newest one", || life.ids().contains(&newest)).await;
+    }
+    assert_eq!(life.metrics.suspected_gaps.get(), 3);
+    scene.server.habit(Habit::None);
+    let gap = scene.settled(&mut life).await;
+    assert_eq!((gap.state, gap.entries), (GapState::Filled, 225));
+    life.stored(WINDOW + 300).await;
+    let mut ids = life.ids();
+    ids.sort();
+    let mut expected = mail_ids(15..340);
+    expected.sort();
+    assert_eq!(ids, expected, "each once");
+    assert_eq!(life.metrics.open_gaps.get(), 0);
+    life.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_that_lags_for_ever_leaves_the_gap_open() {
     let scene = Scene::new().await;
@@ -607,7 +650,7 @@ async fn a_search_that_lags_for_ever_leaves_the_gap_open() {
     settings.gaps.pause = Duration::from_millis(5);
     let mut life = Life::with(settings, Arc::clone(&scene.store)).await;
     life.stored(WINDOW).await;
-    scene.server.lag(Habit::Lags);
+    scene.server.lag(Habit::Lags, 40);
     scene.server.post_up_to(140);
     let gap = scene.settled(&mut life).await;
     assert_eq!((gap.state, gap.entries), (GapState::Open, 0));
@@ -622,8 +665,7 @@ async fn a_search_that_lags_for_ever_leaves_the_gap_open() {
 async fn pages_of_two_indexes_are_not_taken_for_one_list() {
     let scene = Scene::new().await;
     let mut life = scene.begin(scene.server.inbox()).await;
-    scene.server.post_up_to(400);
-    scene.server.lag(Habit::GoesBack);
+    scene.server.lag(Habit::GoesBack, 400);
     scene.server.post_up_to(700);
     let again = |s: &IngestStatus| {
         let gap = s.gap.as_ref();
@@ -645,8 +687,13 @@ async fn pages_of_two_indexes_are_not_taken_for_one_list() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archive_that_lags_behind_the_feed_proves_nothing() {
     let scene = Scene::new().await;
-    let mut life = scene.begin(scene.server.blog()).await;
-    scene.server.lag(Habit::Lags);
+    scene.server.post_up_to(40);
+    let mut settings = settings(scene.server.blog());
+    // The feed moves on before it is too late.
+    settings.gaps.pause = Duration::from_secs(1);
+    let mut life = Life::with(settings, Arc::clone(&scene.store)).await;
+    life.stored(WINDOW).await;
+    scene.server.lag(Habit::Lags, 40);
     scene.server.post_up_to(140);
     let again = |s: &IngestStatus| {
         let gap = s.gap.as_ref();
