@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 mod entities;
 pub(crate) mod links;
-mod tag;
+pub(crate) mod tag;
 
 use entities::{NAMED, UNTERMINATED};
 

@@ -309,6 +309,44 @@ fn work_is_bounded() {
     let laughs = "<!DOCTYPE feed [<!ENTITY a 'ha'><!ENTITY b '&a;&a;&a;&a;'>]>\
         <feed><entry><id>1</id><title>&b;</title></entry></feed>";
     assert_eq!(one(read(laughs)).title.as_deref(), Some("&b;"));
+    // Each link would become as long as the base.
+    for base in ["a".repeat(500_000), "a".repeat(3_000)] {
+        for (open, close) in [
+            ("<content type='html'>", "</content>"),
+            ("<content type='xhtml'><div xmlns='x'>", "</div></content>"),
+        ] {
+            let link = if open.contains("xhtml") {
+                "<a href='x'/>"
+            } else {
+                "&lt;a href=x>"
+            };
+            let links = link.repeat(20_000);
+            let text = format!("<id>1</id>{open}{links}{close}");
+            let entry = one(atom(&format!("<entry xml:base='/{base}/'>{text}</entry>")));
+            assert!(entry.content_html.unwrap().len() <= 2 * MAX_ENTRY_BYTES);
+        }
+    }
+    let steps = format!("<p xml:base='{}/'>", "a".repeat(100)).repeat(100);
+    let links = "<a href='x'/>".repeat(20_000);
+    let deep = format!("<content type='xhtml'><div xmlns='x'>{steps}{links}</div></content>");
+    let entry = one(atom(&format!("<entry><id>1</id>{deep}</entry>")));
+    assert!(entry.content_html.unwrap().len() <= 2 * MAX_ENTRY_BYTES);
+    for endless in [
+        "<script>",
+        "<a b='",
+        "<a b='>'",
+        "<a ",
+        "<!--",
+        "&#1",
+        "<a href=x ",
+    ] {
+        let text = endless.repeat(450_000 / endless.len());
+        let entry = format!(
+            "<entry><id>1</id><title type='html'><![CDATA[{text}]]></title>\
+            <content type='html'><![CDATA[{text}]]></content></entry>"
+        );
+        assert_eq!(one(atom(&entry)).id, "1", "{endless}");
+    }
     let nested = format!("{{\"items\": {}", "[".repeat(1_000_000));
     assert!(parse(nested.as_bytes(), ADDRESS).is_err());
 }

@@ -45,7 +45,7 @@ pub(super) fn content(text: &str) -> Result<Content, String> {
                 }
             }
             Event::Empty(tag) if link.is_none() && tag.name().as_ref() == "link" => {
-                let attributes = attributes(&tag);
+                let attributes = attributes(tag.attributes_raw());
                 let named = find(&attributes, "rel") == Some("alternate");
                 link = find(&attributes, "href")
                     .filter(|_| named)

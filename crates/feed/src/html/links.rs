@@ -28,6 +28,29 @@ const RAW: [&str; 5] = ["script", "style", "textarea", "title", "xmp"];
 /// The longest address that is changed.
 const MAX_ADDRESS: usize = 8 * 1024;
 
+/// The longest base address. A document that repeats it in each link grows by so much each time.
+const MAX_BASE: usize = 4 * 1024;
+
+/// The longest text that links are made whole in, in bytes.
+const MAX_HTML: usize = crate::parse::MAX_ENTRY_BYTES;
+
+/// The base address where an element says `own` inside one that has `base`. One that is too long
+/// to be repeated is none.
+pub(crate) fn join(base: Option<&Url>, own: &str) -> Option<Url> {
+    let joined = match base {
+        Some(base) => base.join(own).ok(),
+        None => Url::parse(own).ok(),
+    };
+    joined.filter(|joined| joined.as_str().len() <= MAX_BASE)
+}
+
+/// Returns the most bytes that a text of `len` may have with its links made whole.
+pub(crate) fn longest(len: usize) -> usize {
+    len.saturating_mul(5)
+        .saturating_add(16 * 1024)
+        .min(MAX_HTML)
+}
+
 /// Whether an address needs a base: a place in the same document does not.
 pub(crate) fn is_relative(address: &str) -> bool {
     let address = address.trim();
@@ -43,9 +66,10 @@ pub(crate) fn is_relative(address: &str) -> bool {
 
 /// The HTML with its relative links made whole. Nothing else is changed.
 pub(crate) fn absolute<'a>(html: &'a str, base: Option<&Url>) -> Cow<'a, str> {
-    let Some(base) = base else {
+    let Some(base) = base.filter(|base| base.as_str().len() <= MAX_BASE) else {
         return Cow::Borrowed(html);
     };
+    let longest = longest(html.len());
     let mut out = String::new();
     let mut kept = 0;
     let mut at = 0;
@@ -76,6 +100,9 @@ pub(crate) fn absolute<'a>(html: &'a str, base: Option<&Url>) -> Cow<'a, str> {
             break;
         };
         for (range, whole) in edits {
+            if out.len() + whole.len() > longest {
+                break;
+            }
             out.push_str(html.get(kept..at + range.start).unwrap_or(""));
             let quoted = rest[..range.start].ends_with(['"', '\'']);
             out.push_str(if quoted { "" } else { "\"" });

@@ -2,13 +2,13 @@
 
 /// An attribute of a tag: its name, and where its value is in the tag's text, without quotes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Attribute<'a> {
+pub(crate) struct Attribute<'a> {
     pub name: &'a str,
     pub value: std::ops::Range<usize>,
 }
 
 /// The attributes of the tag that a text begins with.
-pub(super) struct Attributes<'a> {
+pub(crate) struct Attributes<'a> {
     text: &'a str,
     at: usize,
     /// Where the tag ends, past its `>`, once that was reached.
@@ -16,6 +16,15 @@ pub(super) struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
+    /// Those in a text that is what stands between a tag's name and its end.
+    pub(crate) fn within(text: &'a str) -> Self {
+        Self {
+            text,
+            at: 0,
+            end: None,
+        }
+    }
+
     /// `text` begins with `<` and a name.
     pub(super) fn new(text: &'a str) -> Self {
         let name = text.bytes().skip(1).position(|b| ends_name(b) && b != b'=');

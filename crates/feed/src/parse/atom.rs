@@ -1,6 +1,7 @@
 //! The fields of an Atom entry (RFC 4287), and of one of Atom 0.3.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use url::Url;
 
@@ -9,7 +10,7 @@ use super::fields::{self, add_attachment, add_author, add_tag, address, rebase, 
 use super::media;
 use crate::entry::{Author, Entry};
 use crate::html::{self, links};
-use crate::xml::element::{Child, Element, outline};
+use crate::xml::element::{Child, Element, find, outline};
 use crate::xml::{ATOM_03_NS, ATOM_NS, clean, lower, markup};
 
 /// A text construct (RFC 4287 section 3.1), read.
@@ -218,17 +219,13 @@ pub(super) fn text_of(xml: &str, child: &Child, base: Option<&Url>) -> Text {
 
 /// The HTML in an XHTML text construct. Its one `div` is not part of it (RFC 4287 section 3.1.1.3).
 fn content_of(xml: &str, child: &Child, base: Option<&Url>) -> String {
-    let whole = xml.get(child.range.clone()).unwrap_or("");
-    let html = match outline(whole) {
-        Ok(element) => match &element.children[..] {
-            [div] if div.local == "div" && element.text.trim().is_empty() => {
-                let base = rebase(base, [div.attribute("xml:base")]);
-                let inner = whole.get(div.inner.clone()).unwrap_or("");
-                markup::html(inner, base.as_ref())
-            }
-            _ => markup::html(xml.get(child.inner.clone()).unwrap_or(""), base),
-        },
-        Err(_) => markup::html(xml.get(child.inner.clone()).unwrap_or(""), base),
+    let inner = |range: &Range<usize>| xml.get(range.clone()).unwrap_or("");
+    let html = match &child.first {
+        Some(div) if div.local == "div" && !child.others && child.text.trim().is_empty() => {
+            let base = rebase(base, [find(&div.attributes, "xml:base")]);
+            markup::html(inner(&div.range), base.as_ref())
+        }
+        _ => markup::html(inner(&child.inner), base),
     };
     match clean(&html) {
         Cow::Borrowed(_) => html,

@@ -3,6 +3,7 @@
 use url::Url;
 
 use crate::entry::{Attachment, Author, Entry};
+use crate::html::links;
 use crate::xml::clean;
 
 /// The most authors, categories and enclosures of one entry.
@@ -41,11 +42,7 @@ pub(super) fn rebase<'a>(
 ) -> Option<Url> {
     let mut base = base.cloned();
     for own in attributes.into_iter().flatten() {
-        let next = match &base {
-            Some(base) => base.join(own).ok(),
-            None => Url::parse(own).ok(),
-        };
-        base = next.or(base);
+        base = links::join(base.as_ref(), own).or(base);
     }
     base
 }

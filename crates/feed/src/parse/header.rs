@@ -12,6 +12,7 @@ use crate::xml::{ATOM_03_NS, ATOM_NS, clean, lower};
 use super::atom;
 use super::fields::add_author;
 use crate::entry::Author;
+use crate::html::links;
 
 const SYNDICATION_NS: &str = "http://purl.org/rss/1.0/modules/syndication/";
 const DUBLIN_CORE_NS: &str = "http://purl.org/dc/elements/1.1/";
@@ -133,10 +134,8 @@ pub(super) fn read(format: Format, elements: &[&str], scope: &Scope, fallback: &
 
 fn link(links: &mut FeedLinks, element: &Element, base: Option<&Url>) {
     if let (Some(relation), Some(href)) = (element.attribute("rel"), element.attribute("href")) {
-        let own = element.attribute("xml:base").and_then(|own| match base {
-            Some(base) => base.join(own).ok(),
-            None => Url::parse(own).ok(),
-        });
+        let own = element.attribute("xml:base");
+        let own = own.and_then(|own| links::join(base, own));
         links.note(relation, href, own.as_ref().or(base));
     }
 }

@@ -4,13 +4,13 @@
 //! Deliberately narrower than XML 1.0 in one point: names must be ASCII. Widely used parsers
 //! implement the older edition's tables for other letters, and no feed format has such names.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
 
-use quick_xml::NsReader;
-use quick_xml::events::{BytesStart, Event};
-use quick_xml::name::{DEFAULT_MAX_NAMESPACE_BINDINGS, QName, ResolveResult};
+use memchr::{memchr_iter, memmem};
 
-use super::{MAX_ATTRIBUTES, MAX_DEPTH, is_xml_char};
+use super::element::unescape;
+use super::token::{Tag, Token, Tokens, is_space as space};
+use super::{MAX_ATTRIBUTES, MAX_DEPTH, is_clean, is_xml_char};
 
 /// What surrounds the one element that the text must consist of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,79 +21,83 @@ pub(crate) enum Form {
     Document,
 }
 
+/// The most namespace declarations in force at a place: readers look through them.
+pub(crate) const MAX_BINDINGS: usize = 128;
+
 /// Says what is wrong, with the byte position, or nothing.
 pub(crate) fn check(xml: &str, form: Form) -> Result<(), String> {
     if form == Form::Element && !(xml.starts_with('<') && xml.ends_with('>')) {
         return Err("not exactly one element".into());
     }
-    let mut reader = NsReader::from_str(xml);
-    reader.config_mut().enable_all_checks(true);
+    if !is_clean(xml) {
+        let found = xml.char_indices().find(|(_, c)| !is_xml_char(*c));
+        let (at, c) = found.unwrap_or_default();
+        return Err(format!("the character U+{:04X} at byte {at}", u32::from(c)));
+    }
+    let mut tokens = Tokens::new(xml);
     // A document of ours around any element that passes must pass itself.
     let outer = usize::from(form == Form::Document);
-    reader
-        .resolver_mut()
-        .set_max_namespace_bindings(DEFAULT_MAX_NAMESPACE_BINDINGS + outer);
-    let mut depth = 0usize;
+    let mut bindings = Bindings::default();
+    let mut open: Vec<&str> = Vec::new();
     let mut roots = 0usize;
     loop {
-        let at = reader.buffer_position();
+        let at = tokens.position();
         let fail = |what: &str| Err(format!("{what} at byte {at}"));
-        let event = match reader.read_event() {
-            Ok(event) => event,
-            Err(e) => return fail(&e.to_string()),
+        let token = match tokens.next() {
+            Ok(token) => token,
+            Err(e) => return fail(e),
         };
-        let outside = depth == 0;
-        match event {
-            Event::Eof => break,
-            Event::Start(start) => {
+        let outside = open.is_empty();
+        match token {
+            Token::Eof => break,
+            Token::Start(start) => {
                 roots += usize::from(outside);
-                depth += 1;
-                if depth > MAX_DEPTH + outer {
+                let depth = open.len() + 1;
+                if depth > MAX_DEPTH + outer && !start.empty {
                     return fail("elements nested too deeply");
                 }
-                tag(&start, &reader).or_else(|e| fail(&e))?;
+                tag(&start, &mut bindings, depth, MAX_BINDINGS + outer).or_else(|e| fail(&e))?;
+                if start.empty {
+                    bindings.leave(depth);
+                } else {
+                    open.push(start.name);
+                }
             }
-            Event::Empty(start) => {
-                roots += usize::from(outside);
-                tag(&start, &reader).or_else(|e| fail(&e))?;
-            }
-            // The reader has compared the name with the start tag's.
-            Event::End(_) => depth = depth.saturating_sub(1),
-            Event::Text(text) => {
+            Token::End(name) => match open.pop() {
+                Some(expected) if expected == name => bindings.leave(open.len() + 1),
+                _ => return fail("an end tag of another name"),
+            },
+            Token::Text(text) => {
                 if outside && !text.bytes().all(is_space) {
                     return fail("text outside the element");
                 }
-                if text.contains("]]>") {
+                if memmem::find(text.as_bytes(), b"]]>").is_some() {
                     return fail("\"]]>\" in text");
                 }
-                chars(&text).or_else(|e| fail(&e))?;
+                references(text).or_else(|e| fail(&e))?;
             }
-            Event::CData(text) if !outside => chars(&text).or_else(|e| fail(&e))?,
-            Event::GeneralRef(name) if !outside => reference(&name).or_else(|e| fail(&e))?,
-            Event::CData(_) | Event::GeneralRef(_) => return fail("text outside the element"),
-            Event::Comment(text) => {
+            Token::CData(_) if outside => return fail("text outside the element"),
+            Token::CData(_) => {}
+            Token::Comment(text) => {
                 if text.contains("--") || text.ends_with('-') {
                     return fail("\"--\" in a comment");
                 }
-                chars(&text).or_else(|e| fail(&e))?;
             }
-            Event::PI(pi) => {
-                let target = pi.target();
-                if !is_name(target) || target.eq_ignore_ascii_case("xml") {
+            Token::Instruction(content) => {
+                let target = content.split(space).next().unwrap_or("");
+                let declaration = target == "xml" && form == Form::Document && at == 0;
+                if !declaration && (!is_name(target) || target.eq_ignore_ascii_case("xml")) {
                     return fail("a processing instruction with a bad target");
                 }
-                chars(&pi).or_else(|e| fail(&e))?;
             }
-            Event::Decl(_) if form == Form::Document && at == 0 => {}
-            Event::Decl(_) => return fail("an XML declaration inside"),
             // Internal entities would make the element depend on the document around it.
-            Event::DocType(_) => return fail("a document type declaration"),
+            Token::DocType => return fail("a document type declaration"),
         }
         if form == Form::Element && roots == 0 {
             return fail("something before the element");
         }
     }
-    if depth != 0 {
+    if !open.is_empty() {
         return Err("the element does not end".into());
     }
     if roots != 1 {
@@ -102,53 +106,101 @@ pub(crate) fn check(xml: &str, form: Form) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks a start tag's name, attributes and prefixes.
-fn tag(start: &BytesStart, reader: &NsReader<&[u8]>) -> Result<(), String> {
-    let resolver = reader.resolver();
-    if !is_qname(start.name().as_ref()) {
+/// The prefixes that the open elements declare.
+#[derive(Default)]
+struct Bindings<'a>(Vec<Binding<'a>>);
+
+struct Binding<'a> {
+    /// Depth of the element.
+    depth: usize,
+    prefix: &'a str,
+    namespace: Cow<'a, str>,
+}
+
+impl<'a> Bindings<'a> {
+    fn namespace(&self, prefix: &str) -> Option<&str> {
+        if prefix == "xml" {
+            return Some(XML_NS);
+        }
+        let found = self.0.iter().rev().find(|b| b.prefix == prefix);
+        found.map(|b| b.namespace.as_ref())
+    }
+
+    /// An element at this depth ends.
+    fn leave(&mut self, depth: usize) {
+        while self.0.pop_if(|b| b.depth >= depth).is_some() {}
+    }
+}
+
+const XML_NS: &str = "http://www.w3.org/XML/1998/namespace";
+
+/// Checks a start tag's name, attributes and prefixes, and notes what it declares.
+fn tag<'a>(
+    start: &Tag<'a>,
+    bindings: &mut Bindings<'a>,
+    depth: usize,
+    most: usize,
+) -> Result<(), String> {
+    if !is_qname(start.name) {
         return Err("a bad element name".into());
     }
-    if start.name().prefix().is_some()
-        && !matches!(
-            resolver.resolve_element(start.name()).0,
-            ResolveResult::Bound(_)
-        )
-    {
-        return Err(format!(
-            "the undeclared prefix of <{}>",
-            start.name().as_ref()
-        ));
-    }
-    let mut seen = HashSet::new();
-    for (name, value) in attributes(start.attributes_raw())? {
-        let namespace = match name.split_once(':') {
+    let attributes = attributes(start.attributes)?;
+    for &(name, value) in &attributes {
+        let prefix = match name.split_once(':') {
             Some(("xmlns", prefix)) => {
                 if value.is_empty() || prefix == "xmlns" || prefix == "xml" {
                     return Err(format!("a declaration of the prefix {prefix:?} as nothing"));
                 }
-                "xmlns".to_owned()
+                prefix
             }
-            Some(_) => match resolver.resolve_attribute(QName(name)).0 {
-                ResolveResult::Bound(ns) => ns.as_ref().to_owned(),
-                _ => return Err(format!("the undeclared prefix of the attribute {name}")),
-            },
-            None => String::new(),
+            None if name == "xmlns" => "",
+            _ => continue,
         };
-        if name == "xmlns" || name.starts_with("xmlns:") {
-            // The two namespaces that may not be bound to another prefix (Namespaces in XML §3).
-            if matches!(
-                value,
-                "http://www.w3.org/XML/1998/namespace" | "http://www.w3.org/2000/xmlns/"
-            ) {
-                return Err("a declaration of a reserved namespace".into());
-            }
+        // The two namespaces that may not be bound to another prefix (Namespaces in XML §3).
+        let namespace = normalised(value);
+        if namespace == XML_NS || namespace == "http://www.w3.org/2000/xmlns/" {
+            return Err("a declaration of a reserved namespace".into());
         }
-        let local = name.split_once(':').map_or(name, |(_, local)| local);
-        if !seen.insert((namespace, local)) {
-            return Err(format!("the attribute {name} twice"));
+        bindings.0.push(Binding {
+            depth,
+            prefix,
+            namespace,
+        });
+        if bindings.0.len() > most {
+            return Err("too many namespace declarations".into());
         }
     }
+    if let Some(prefix) = start.prefix()
+        && bindings.namespace(prefix).is_none()
+    {
+        return Err(format!("the undeclared prefix of <{}>", start.name));
+    }
+    let mut seen: Vec<(&str, &str)> = Vec::with_capacity(attributes.len());
+    for &(name, _) in &attributes {
+        let (namespace, local) = match name.split_once(':') {
+            Some(("xmlns", prefix)) => ("xmlns", prefix),
+            Some((prefix, local)) => match bindings.namespace(prefix) {
+                Some(namespace) => (namespace, local),
+                None => return Err(format!("the undeclared prefix of the attribute {name}")),
+            },
+            None => ("", name),
+        };
+        if seen.contains(&(namespace, local)) {
+            return Err(format!("the attribute {name} twice"));
+        }
+        seen.push((namespace, local));
+    }
     Ok(())
+}
+
+/// The value of an attribute as a parser gives it (XML 1.0 section 3.3.3).
+fn normalised(value: &str) -> Cow<'_, str> {
+    if !value.contains(['&', '\t', '\r', '\n']) {
+        return Cow::Borrowed(value);
+    }
+    Cow::Owned(unescape(
+        &value.replace("\r\n", " ").replace(['\t', '\r', '\n'], " "),
+    ))
 }
 
 /// Splits the raw attributes of a start tag, strictly (production 41).
@@ -188,21 +240,24 @@ pub(super) fn attributes(raw: &str) -> Result<Vec<(&str, &str)>, String> {
 }
 
 fn attribute_value(value: &str) -> Result<(), String> {
-    chars(value)?;
     if value.contains('<') {
         return Err("\"<\" in an attribute".into());
     }
-    let mut parts = value.split('&');
-    parts.next();
-    for part in parts {
-        let (name, _) = part.split_once(';').ok_or("\"&\" in an attribute")?;
+    references(value)
+}
+
+/// Checks that each ampersand begins a reference that XML knows.
+fn references(text: &str) -> Result<(), String> {
+    for at in memchr_iter(b'&', text.as_bytes()) {
+        let rest = text.get(at + 1..).unwrap_or("");
+        let (name, _) = rest.split_once(';').ok_or("\"&\" without a name")?;
         reference(name)?;
     }
     Ok(())
 }
 
 /// A character reference to an allowed character, or one of the five predefined entities.
-fn reference(name: &str) -> Result<(), String> {
+pub(super) fn reference(name: &str) -> Result<(), String> {
     let known = match name.strip_prefix('#') {
         None => matches!(name, "amp" | "lt" | "gt" | "quot" | "apos"),
         Some(number) => {
@@ -224,17 +279,6 @@ fn reference(name: &str) -> Result<(), String> {
         let shown: String = name.chars().take(20).collect();
         Err(format!("the unknown reference \"&{shown};\""))
     }
-}
-
-fn chars(text: &str) -> Result<(), String> {
-    match text.chars().find(|c| !is_xml_char(*c)) {
-        Some(c) => Err(format!("the character U+{:04X}", u32::from(c))),
-        None => Ok(()),
-    }
-}
-
-fn space(c: char) -> bool {
-    matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
 fn is_space(byte: u8) -> bool {
@@ -332,7 +376,7 @@ mod tests {
         let wrapped = |inner: &str| format!("<feed xmlns='urn:f'>{inner}</feed>");
         let deep = format!("{}{}", "<a>".repeat(MAX_DEPTH), "</a>".repeat(MAX_DEPTH));
         let mut most = None;
-        for n in 0..=DEFAULT_MAX_NAMESPACE_BINDINGS + 1 {
+        for n in 0..=MAX_BINDINGS + 1 {
             let bindings: String = (0..n).map(|n| format!(" xmlns:p{n}='urn:{n}'")).collect();
             let element = format!("<a{bindings}/>");
             if check(&element, Form::Element).is_ok() {

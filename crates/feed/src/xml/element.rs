@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
+use memchr::{memchr, memchr2};
+
 use super::MAX_ATTRIBUTES;
 use super::nesting::Nesting;
+use super::token::{Tag, Token, Tokens};
 use crate::html::links::is_relative;
-use quick_xml::NsReader;
-use quick_xml::events::{BytesRef, BytesStart, Event};
-use quick_xml::name::ResolveResult;
-use quick_xml::reader::Config;
+use crate::html::tag::Attributes;
 
 /// A direct child of an element.
 #[derive(Debug, Clone)]
@@ -23,8 +23,23 @@ pub(crate) struct Child {
     pub inner: Range<usize>,
     /// Whether there are elements in it.
     pub nested: bool,
+    /// The first element in it.
+    pub first: Option<Inner>,
+    /// Whether there are others beside the first one.
+    pub others: bool,
     /// The character data directly in it, with references resolved.
     pub text: String,
+    /// Attributes: qualified name and value.
+    pub attributes: Vec<(String, String)>,
+}
+
+/// An element in a child.
+#[derive(Debug, Clone)]
+pub(crate) struct Inner {
+    /// Name without prefix.
+    pub local: String,
+    /// Where its content is in the text, without its tags.
+    pub range: Range<usize>,
     /// Attributes: qualified name and value.
     pub attributes: Vec<(String, String)>,
 }
@@ -90,66 +105,73 @@ fn find_in_any_case<'a>(attributes: &'a [(String, String)], name: &str) -> Optio
 /// # Errors
 /// What is wrong, if the text is not XML, nests too deeply or has too many attributes.
 pub(crate) fn outline(xml: &str) -> Result<Element, String> {
-    let mut reader = NsReader::from_str(xml);
-    lenient(reader.config_mut());
+    let mut tokens = Tokens::new(xml);
     let mut nesting = Nesting::default();
     let mut element: Option<Element> = None;
     let mut child: Option<Child> = None;
     let mut relative = false;
     loop {
-        let at = position(&reader);
-        let (namespace, event) = match reader.read_resolved_event() {
-            Ok((ns, event)) => (resolved(&ns), event),
-            Err(e) => return Err(e.to_string()),
-        };
-        let empty = matches!(event, Event::Empty(_));
-        match event {
-            Event::Start(start) | Event::Empty(start) => {
-                nesting.open(start.name().as_ref())?;
-                relative |= has_relative_link(&start)?;
-                let local = start.local_name().as_ref().to_owned();
-                let end = position(&reader);
-                match (nesting.depth(), &mut child) {
-                    (1, _) => {
+        let at = tokens.position();
+        let empty = match tokens.next()? {
+            Token::Start(tag) => {
+                nesting.open(tag.name)?;
+                relative |= has_relative_link(tag.attributes)?;
+                let end = tokens.position();
+                match (nesting.depth(), &element, &mut child) {
+                    (1, _, _) => {
+                        let attributes = attributes(tag.attributes);
                         element = Some(Element {
-                            namespace,
-                            local,
-                            name_len: start.name().as_ref().len(),
-                            attributes: attributes(&start),
+                            namespace: namespace(&tag, &[&attributes]),
+                            local: tag.local().to_owned(),
+                            name_len: tag.name.len(),
+                            attributes,
                             content_end: None,
                             children: Vec::new(),
                             text: String::new(),
                             relative: false,
                         });
                     }
-                    (2, _) => {
+                    (2, Some(element), _) => {
+                        let attributes = attributes(tag.attributes);
                         child = Some(Child {
-                            namespace,
-                            local,
+                            namespace: namespace(&tag, &[&attributes, &element.attributes]),
+                            local: tag.local().to_owned(),
                             range: at..at,
                             inner: end..end,
                             nested: false,
+                            first: None,
+                            others: false,
                             text: String::new(),
-                            attributes: attributes(&start),
+                            attributes,
                         });
                     }
-                    (_, Some(child)) => child.nested = true,
+                    (3, _, Some(child)) => {
+                        child.nested = true;
+                        child.others = child.first.is_some();
+                        child.first.get_or_insert_with(|| Inner {
+                            local: tag.local().to_owned(),
+                            range: end..end,
+                            attributes: attributes(tag.attributes),
+                        });
+                    }
                     _ => {}
                 }
-                if !empty {
+                if !tag.empty {
                     continue;
                 }
-                nesting.close(start.name().as_ref());
+                nesting.close(tag.name);
+                true
             }
-            Event::End(end) => {
-                if nesting.close(end.name().as_ref()) == 0 {
+            Token::End(name) => {
+                if nesting.close(name) == 0 {
                     if nesting.depth() == 0 {
                         return Err("an end tag without a start tag".into());
                     }
                     continue;
                 }
+                false
             }
-            Event::Eof => return Err("it ends in the middle".into()),
+            Token::Eof => return Err("it ends in the middle".into()),
             other => {
                 match (nesting.depth(), &mut element, &mut child) {
                     (1, Some(element), _) => push_data(&mut element.text, &other),
@@ -158,10 +180,19 @@ pub(crate) fn outline(xml: &str) -> Result<Element, String> {
                 }
                 continue;
             }
-        }
+        };
         // Here an element has ended, and with it those inside that have no end tag.
         let depth = nesting.depth();
-        let end = position(&reader);
+        let end = tokens.position();
+        if depth <= 2
+            && let Some(child) = &mut child
+            && !child.others
+            && let Some(first) = &mut child.first
+            && first.range.is_empty()
+            && !(empty && depth == 2)
+        {
+            first.range.end = at.max(first.range.start);
+        }
         if depth < 2
             && let (Some(whole), Some(mut ended)) = (&mut element, child.take())
         {
@@ -181,92 +212,86 @@ pub(crate) fn outline(xml: &str) -> Result<Element, String> {
     }
 }
 
-/// Feeds in the field forget end tags and write ampersands that begin no reference.
-pub(crate) fn lenient(config: &mut Config) {
-    config.check_end_names = false;
-    config.allow_unmatched_ends = true;
-    config.allow_dangling_amp = true;
-}
-
-fn position(reader: &NsReader<&[u8]>) -> usize {
-    usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX)
-}
-
-fn resolved(namespace: &ResolveResult) -> String {
-    match namespace {
-        ResolveResult::Bound(ns) => ns.as_ref().to_owned(),
-        // Not "no namespace": it must not be taken for one of ours.
-        ResolveResult::Unknown(prefix) => format!("undeclared prefix {prefix}"),
-        ResolveResult::Unbound => String::new(),
+/// The namespace of a tag's name by the declarations of these elements, innermost first.
+fn namespace(tag: &Tag, declared: &[&Vec<(String, String)>]) -> String {
+    let find = |name: &str| {
+        declared
+            .iter()
+            .find_map(|attributes| find(attributes, name))
+    };
+    match tag.prefix() {
+        None => find("xmlns").unwrap_or("").to_owned(),
+        Some("xml") => "http://www.w3.org/XML/1998/namespace".to_owned(),
+        Some(prefix) => match find(&format!("xmlns:{prefix}")) {
+            Some(namespace) if !namespace.is_empty() => namespace.to_owned(),
+            // Not "no namespace": it must not be taken for one of ours.
+            _ => format!("undeclared prefix {prefix}"),
+        },
     }
 }
 
-pub(crate) fn attributes(start: &BytesStart) -> Vec<(String, String)> {
-    start
-        .attributes()
-        .with_checks(false)
-        .flatten()
+/// The attributes in what stands between a tag's name and its end, as written.
+pub(crate) fn raw_attributes(raw: &str) -> impl Iterator<Item = (&str, &str)> {
+    Attributes::within(raw).map(|a| (a.name, raw.get(a.value).unwrap_or("")))
+}
+
+pub(crate) fn attributes(raw: &str) -> Vec<(String, String)> {
+    raw_attributes(raw)
         .take(MAX_ATTRIBUTES)
-        .map(|a| (a.key.as_ref().to_owned(), unescape(&a.value)))
+        .map(|(name, value)| (name.to_owned(), unescape(value)))
         .collect()
 }
 
-/// Counts the attributes on the way, so that nobody meets an element with too many.
-fn has_relative_link(start: &BytesStart) -> Result<bool, String> {
+/// Counts the attributes on the way, so that no element has too many.
+fn has_relative_link(raw: &str) -> Result<bool, String> {
     let mut relative = false;
-    for (n, attribute) in start.attributes().with_checks(false).flatten().enumerate() {
+    for (n, (name, value)) in raw_attributes(raw).enumerate() {
         if n >= MAX_ATTRIBUTES {
             return Err(format!("more than {MAX_ATTRIBUTES} attributes"));
         }
-        if matches!(attribute.key.as_ref(), "href" | "src") {
-            relative |= is_relative(&attribute.value);
+        if matches!(name, "href" | "src") {
+            relative |= is_relative(value);
         }
     }
     Ok(relative)
 }
 
-/// Appends the character data of an event; an entity that is not predefined stays as written.
-pub(crate) fn push_data(text: &mut String, event: &Event) {
-    match event {
-        Event::Text(data) => text.push_str(data),
-        Event::CData(data) => text.push_str(data),
-        Event::GeneralRef(name) => push_reference(text, name),
+/// Appends the character data of a piece; an unknown entity stays as written.
+pub(crate) fn push_data(text: &mut String, token: &Token) {
+    match token {
+        Token::Text(data) => push_unescaped(text, data),
+        Token::CData(data) => text.push_str(data),
         _ => {}
-    }
-}
-
-fn push_reference(text: &mut String, name: &BytesRef) {
-    // Also those of HTML: no XML, but what the feed means.
-    if let Some(known) = crate::html::reference(name) {
-        text.push_str(&known);
-    } else {
-        text.push('&');
-        text.push_str(name);
-        text.push(';');
     }
 }
 
 /// The text of a value with its references resolved, those of HTML too; what is none stays.
 pub(crate) fn unescape(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
-    let mut parts = value.split('&');
-    text.push_str(parts.next().unwrap_or(""));
-    for part in parts {
-        let known = part
-            .split_once(';')
-            .and_then(|(name, rest)| Some((crate::html::reference(name)?, rest)));
-        match known {
-            Some((known, rest)) => {
+    push_unescaped(&mut text, value);
+    text
+}
+
+fn push_unescaped(text: &mut String, mut rest: &str) {
+    while let Some(at) = memchr(b'&', rest.as_bytes()) {
+        let (before, special) = rest.split_at(at);
+        text.push_str(before);
+        let after = special.get(1..).unwrap_or("");
+        let end = memchr2(b';', b'&', after.as_bytes());
+        let name = end.and_then(|end| after.get(..end).filter(|_| after[end..].starts_with(';')));
+        // Also those of HTML: no XML, but what the feed means.
+        match name.and_then(crate::html::reference) {
+            Some(known) => {
                 text.push_str(&known);
-                text.push_str(rest);
+                rest = end.and_then(|end| after.get(end + 1..)).unwrap_or("");
             }
             None => {
                 text.push('&');
-                text.push_str(part);
+                rest = after;
             }
         }
     }
-    text
+    text.push_str(rest);
 }
 
 #[cfg(test)]

@@ -1,13 +1,11 @@
 //! What an entry says in the words of others (`thr:in-reply-to`, `itunes:duration`): kept where the
 //! entry itself has to be written from its fields.
 
-use quick_xml::Reader;
-use quick_xml::events::Event;
-
 use super::check::{Form, check};
 use super::element::{Child, Element};
 use super::repair::repair;
 use super::scope::{Scope, stand_alone};
+use super::token::{Token, Tokens};
 use super::{ATOM_03_NS, ATOM_NS};
 
 /// How much is kept, in bytes: declarations of the document are repeated in each element.
@@ -34,7 +32,7 @@ pub(crate) fn extensions(text: &str, element: &Element) -> String {
         return out;
     }
     let mut scope = Scope::new(None);
-    if let Ok(Event::Start(start)) = Reader::from_str(text).read_event() {
+    if let Ok(Token::Start(start)) = Tokens::new(text).next() {
         scope.enter(&start);
     }
     for child in foreign {

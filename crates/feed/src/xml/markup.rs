@@ -3,12 +3,11 @@
 
 use std::borrow::Cow;
 
-use quick_xml::Reader;
-use quick_xml::events::{BytesStart, Event};
 use url::Url;
 
-use super::element::unescape;
+use super::element::{raw_attributes, unescape};
 use super::push_text;
+use super::token::{Tag, Token, Tokens, local};
 use crate::html::links;
 
 /// Elements that HTML never closes. All others need an end tag there.
@@ -21,52 +20,39 @@ const VOID: [&str; 14] = [
 /// get an end tag. Text and attributes stay as they are written, but for links, which are made
 /// whole by `base` and by the `xml:base` of the elements around them.
 pub(crate) fn html(inner: &str, base: Option<&Url>) -> String {
-    let mut reader = Reader::from_str(inner);
-    let config = reader.config_mut();
-    config.check_end_names = false;
-    config.allow_unmatched_ends = true;
-    config.allow_dangling_amp = true;
+    let mut tokens = Tokens::new(inner);
     let mut out = String::with_capacity(inner.len());
     let mut bases = Bases::new(base);
+    let longest = links::longest(inner.len());
     loop {
-        match reader.read_event() {
-            Ok(Event::Start(tag)) => {
-                let base = bases.open(&tag);
-                push_tag(
-                    &mut out,
-                    tag.local_name().as_ref(),
-                    tag.attributes_raw(),
-                    base,
-                );
-            }
-            Ok(Event::Empty(tag)) => {
+        if out.len() > longest {
+            bases = Bases::new(None);
+        }
+        match tokens.next() {
+            Ok(Token::Start(tag)) if tag.empty => {
                 let own = bases.of(&tag);
                 let base = own.as_ref().or(bases.current());
-                let name = tag.local_name();
-                if VOID.contains(&name.as_ref()) {
-                    let at = out.len();
-                    push_tag(&mut out, name.as_ref(), tag.attributes_raw(), base);
+                let name = tag.local();
+                let start = out.len();
+                push_tag(&mut out, name, tag.attributes, base);
+                if !VOID.contains(&name) {
+                    push_end(&mut out, name);
+                } else if out.len() > start {
                     // As it was written: both forms are HTML.
-                    if out.len() > at {
-                        out.insert(out.len() - 1, '/');
-                    }
-                } else {
-                    push_tag(&mut out, name.as_ref(), tag.attributes_raw(), base);
-                    push_end(&mut out, name.as_ref());
+                    out.insert(out.len() - 1, '/');
                 }
             }
-            Ok(Event::End(tag)) => {
+            Ok(Token::Start(tag)) => {
+                let base = bases.open(&tag);
+                push_tag(&mut out, tag.local(), tag.attributes, base);
+            }
+            Ok(Token::End(name)) => {
                 bases.close();
-                push_end(&mut out, tag.local_name().as_ref());
+                push_end(&mut out, local(name));
             }
-            Ok(Event::Text(text)) => out.push_str(&text),
-            Ok(Event::CData(text)) => push_text(&mut out, &text),
-            Ok(Event::GeneralRef(name)) => {
-                out.push('&');
-                out.push_str(&name);
-                out.push(';');
-            }
-            Ok(Event::Eof) | Err(_) => return out,
+            Ok(Token::Text(text)) => out.push_str(text),
+            Ok(Token::CData(text)) => push_text(&mut out, text),
+            Ok(Token::Eof) | Err(_) => return out,
             Ok(_) => {}
         }
     }
@@ -94,19 +80,14 @@ impl<'a> Bases<'a> {
     }
 
     /// The base that an element has of its own.
-    fn of(&self, tag: &BytesStart) -> Option<Url> {
-        if !tag.attributes_raw().contains("xml:base") {
-            return None;
-        }
-        let own = tag.try_get_attribute("xml:base").ok().flatten()?;
-        let own = unescape(&own.value);
-        match self.current() {
-            Some(base) => base.join(&own).ok(),
-            None => Url::parse(&own).ok(),
-        }
+    fn of(&self, tag: &Tag) -> Option<Url> {
+        let mut attributes = raw_attributes(tag.attributes);
+        let (_, own) = attributes.find(|(name, _)| *name == "xml:base")?;
+        let own = unescape(own);
+        links::join(self.current(), &own)
     }
 
-    fn open(&mut self, tag: &BytesStart) -> Option<&Url> {
+    fn open(&mut self, tag: &Tag) -> Option<&Url> {
         self.depth += 1;
         if let Some(base) = self.of(tag) {
             self.own.push((self.depth, base));
@@ -127,22 +108,14 @@ fn push_tag(out: &mut String, name: &str, attributes: &str, base: Option<&Url>) 
     let attributes = attributes.trim_end();
     // Declarations mean nothing to HTML.
     if attributes.contains("xmlns") {
-        for attribute in quick_xml::events::attributes::Attributes::new(attributes, 0)
-            .with_checks(false)
-            .flatten()
-        {
-            let key = attribute.key.as_ref();
+        for (key, value) in raw_attributes(attributes) {
             if key != "xmlns" && !key.starts_with("xmlns:") {
-                let quote = if attribute.value.contains('"') {
-                    '\''
-                } else {
-                    '"'
-                };
+                let quote = if value.contains('"') { '\'' } else { '"' };
                 out.push(' ');
                 out.push_str(key);
                 out.push('=');
                 out.push(quote);
-                out.push_str(&attribute.value);
+                out.push_str(value);
                 out.push(quote);
             }
         }

@@ -15,8 +15,11 @@ pub(crate) mod repair;
 pub(crate) mod scope;
 pub(crate) mod split;
 pub(crate) mod synthesise;
+pub(crate) mod token;
 
 use std::borrow::Cow;
+
+use memchr::{memchr, memchr_iter};
 
 /// The Atom namespace (RFC 4287 section 1.2).
 pub(crate) const ATOM_NS: &str = "http://www.w3.org/2005/Atom";
@@ -36,9 +39,24 @@ pub(crate) fn is_xml_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }
 
+/// Whether XML 1.0 allows all characters of the text.
+pub(crate) fn is_clean(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    // Without an early end within a piece, so that many bytes are compared at once.
+    let controls = bytes.chunks(256).any(|piece| {
+        piece.iter().fold(false, |found, byte| {
+            found | (*byte < b' ') & (*byte != b'\t') & (*byte != b'\n') & (*byte != b'\r')
+        })
+    });
+    // U+FFFE and U+FFFF; surrogates are in no text.
+    let is_noncharacter =
+        |at: usize| matches!(bytes.get(at + 1..at + 3), Some([0xbf, 0xbe | 0xbf]));
+    !controls && !memchr_iter(0xef, bytes).any(is_noncharacter)
+}
+
 /// The text without the characters that no XML document can hold, not even as references.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
-    if text.chars().all(is_xml_char) {
+    if is_clean(text) {
         Cow::Borrowed(text)
     } else {
         Cow::Owned(text.chars().filter(|c| is_xml_char(*c)).collect())
@@ -62,9 +80,17 @@ pub(crate) fn mend(text: &str) -> Cow<'_, str> {
     // Ends of sections that are not there any more: looking for them again and again would take
     // for ever in a document that only begins sections.
     let mut missing: Vec<&str> = Vec::new();
-    while let Some(found) = text.get(from..).and_then(|rest| rest.find('<')) {
+    while let Some(found) = memchr(b'<', text.as_bytes().get(from..).unwrap_or_default()) {
         let at = from + found;
         let rest = text.get(at..).unwrap_or("");
+        from = at + 1;
+        if rest
+            .as_bytes()
+            .get(1)
+            .is_some_and(|b| b.is_ascii_alphabetic() || *b == b'/')
+        {
+            continue;
+        }
         let section = if rest.starts_with("<![CDATA[") {
             Some("]]>")
         } else if rest.starts_with("<!--") {
@@ -72,7 +98,6 @@ pub(crate) fn mend(text: &str) -> Cow<'_, str> {
         } else {
             None
         };
-        from = at + 1;
         if let Some(end) = section.filter(|end| !missing.contains(end)) {
             match rest.find(end) {
                 Some(len) => from = at + len + end.len(),
@@ -95,37 +120,58 @@ pub(crate) fn mend(text: &str) -> Cow<'_, str> {
 
 /// Appends `text` escaped for element content.
 pub(crate) fn push_text(out: &mut String, text: &str) {
-    for c in text.chars().filter(|c| is_xml_char(*c)) {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            // A bare carriage return would be read back as a line feed.
-            '\r' => out.push_str("&#13;"),
-            c => out.push(c),
-        }
-    }
+    push_escaped(out, text, |byte| match byte {
+        b'&' => Some("&amp;"),
+        b'<' => Some("&lt;"),
+        b'>' => Some("&gt;"),
+        // A bare carriage return would be read back as a line feed.
+        b'\r' => Some("&#13;"),
+        _ => None,
+    });
 }
 
 /// Appends `value` escaped for an attribute in double quotes.
 pub(crate) fn push_attribute(out: &mut String, value: &str) {
-    for c in value.chars().filter(|c| is_xml_char(*c)) {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\t' => out.push_str("&#9;"),
-            '\n' => out.push_str("&#10;"),
-            '\r' => out.push_str("&#13;"),
-            c => out.push(c),
+    push_escaped(out, value, |byte| match byte {
+        b'&' => Some("&amp;"),
+        b'<' => Some("&lt;"),
+        b'>' => Some("&gt;"),
+        b'"' => Some("&quot;"),
+        b'\t' => Some("&#9;"),
+        b'\n' => Some("&#10;"),
+        b'\r' => Some("&#13;"),
+        _ => None,
+    });
+}
+
+/// Appends what XML can hold of `text`, with some ASCII characters replaced.
+fn push_escaped(out: &mut String, text: &str, replaced: impl Fn(u8) -> Option<&'static str>) {
+    let text = clean(text);
+    let mut kept = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        if let Some(with) = replaced(byte) {
+            out.push_str(text.get(kept..at).unwrap_or(""));
+            out.push_str(with);
+            kept = at + 1;
         }
     }
+    out.push_str(text.get(kept..).unwrap_or(""));
 }
 
 #[cfg(test)]
 mod tests {
-    use super::mend;
+    use super::{clean, is_clean, is_xml_char, mend};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_clean_has_no_forbidden_character(
+            text in "(.|[\u{0}-\u{20}\u{fff0}-\u{ffff}\u{1fffe}-\u{20000}\n]){0,40}"
+        ) {
+            prop_assert_eq!(is_clean(&text), text.chars().all(is_xml_char));
+            prop_assert!(clean(&text).chars().all(is_xml_char));
+        }
+    }
 
     #[test]
     fn a_sign_that_begins_nothing_is_text() {

@@ -4,9 +4,9 @@ use super::MAX_DEPTH;
 
 /// The names of the open elements, outermost first.
 #[derive(Debug, Default)]
-pub(crate) struct Nesting(Vec<String>);
+pub(crate) struct Nesting<'a>(Vec<&'a str>);
 
-impl Nesting {
+impl<'a> Nesting<'a> {
     pub(crate) fn depth(&self) -> usize {
         self.0.len()
     }
@@ -15,11 +15,11 @@ impl Nesting {
     ///
     /// # Errors
     /// If elements nest more than [`MAX_DEPTH`] deep.
-    pub(crate) fn open(&mut self, name: &str) -> Result<(), String> {
+    pub(crate) fn open(&mut self, name: &'a str) -> Result<(), String> {
         if self.0.len() >= MAX_DEPTH {
             return Err(format!("elements nested more than {MAX_DEPTH} deep"));
         }
-        self.0.push(name.to_owned());
+        self.0.push(name);
         Ok(())
     }
 
@@ -41,7 +41,7 @@ impl Nesting {
     }
 
     /// The elements that an end tag ends, innermost first: see [`Self::close`].
-    pub(crate) fn ended(&mut self, name: &str) -> Vec<Ended> {
+    pub(crate) fn ended(&mut self, name: &str) -> Vec<Ended<'a>> {
         let at = self.innermost(name).unwrap_or(self.0.len());
         let ended = self.0.split_off(at).into_iter().enumerate().rev();
         ended
@@ -55,8 +55,8 @@ impl Nesting {
 
 /// An element that has ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct Ended<'a> {
     /// 1 for the outermost one.
     pub depth: usize,
-    pub name: String,
+    pub name: &'a str,
 }

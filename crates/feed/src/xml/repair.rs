@@ -1,20 +1,17 @@
 //! Making XML of an entry that is not quite: signs and references that XML does not know, characters
 //! that it cannot hold, attributes without quotes, missing end tags.
 
-use quick_xml::Reader;
-use quick_xml::events::{BytesStart, Event};
-
 use super::check::{self, Form, check, is_name, is_qname};
-use super::element::{lenient, unescape};
+use super::element::{raw_attributes, unescape};
 use super::nesting::Nesting;
-use super::{clean, push_attribute, push_text};
+use super::token::{Tag, Token, Tokens};
+use super::{MAX_ATTRIBUTES, clean, push_attribute, push_text};
 use crate::html::reference;
 
 /// The element with what is wrong put right and everything else as it is; `None` where that is not
 /// enough.
 pub(crate) fn repair(xml: &str) -> Option<String> {
-    let mut reader = Reader::from_str(xml);
-    lenient(reader.config_mut());
+    let mut tokens = Tokens::new(xml);
     let mut out = String::with_capacity(xml.len() + xml.len() / 16);
     let mut nesting = Nesting::default();
     // Prefixes that open elements declare, with the depth of each.
@@ -22,31 +19,30 @@ pub(crate) fn repair(xml: &str) -> Option<String> {
     // The depth at which an element begins that cannot be kept.
     let mut dropped = None;
     loop {
-        match reader.read_event().ok()? {
-            Event::Start(tag) => {
-                nesting.open(tag.name().as_ref()).ok()?;
-                if dropped.is_none()
-                    && !push_tag(&mut out, &tag, &mut declared, nesting.depth(), "")
-                {
-                    dropped = Some(nesting.depth());
-                }
-            }
-            Event::Empty(tag) => {
+        match tokens.next().ok()? {
+            Token::Start(tag) if tag.empty => {
                 let depth = nesting.depth() + 1;
                 if dropped.is_none() {
-                    push_tag(&mut out, &tag, &mut declared, depth, "/");
+                    push_tag(&mut out, &tag, &mut declared, depth);
                 }
                 declared.retain(|(of, _)| *of < depth);
                 if depth == 1 {
                     break;
                 }
             }
-            Event::End(tag) => {
-                for name in nesting.ended(tag.name().as_ref()) {
-                    let depth = name.depth;
+            Token::Start(tag) => {
+                nesting.open(tag.name).ok()?;
+                let depth = nesting.depth();
+                if dropped.is_none() && !push_tag(&mut out, &tag, &mut declared, depth) {
+                    dropped = Some(depth);
+                }
+            }
+            Token::End(name) => {
+                for ended in nesting.ended(name) {
+                    let depth = ended.depth;
                     if dropped.is_none() {
                         out.push_str("</");
-                        out.push_str(&name.name);
+                        out.push_str(ended.name);
                         out.push('>');
                     }
                     dropped = dropped.filter(|at| *at != depth);
@@ -56,21 +52,17 @@ pub(crate) fn repair(xml: &str) -> Option<String> {
                     break;
                 }
             }
-            Event::Eof => return None,
+            Token::Eof => return None,
             _ if dropped.is_some() || nesting.depth() == 0 => {}
-            Event::Text(text) => {
-                let text = text.replace('&', "&amp;").replace("]]>", "]]&gt;");
-                out.push_str(&clean(&text));
-            }
-            Event::GeneralRef(name) => push_reference(&mut out, &name),
-            Event::CData(text) => {
+            Token::Text(text) => push_references(&mut out, &clean(&text.replace("]]>", "]]&gt;"))),
+            Token::CData(text) => {
                 out.push_str("<![CDATA[");
-                out.push_str(&clean(&text));
+                out.push_str(&clean(text));
                 out.push_str("]]>");
             }
-            Event::Comment(text) if !text.contains("--") && !text.ends_with('-') => {
+            Token::Comment(text) if !text.contains("--") && !text.ends_with('-') => {
                 out.push_str("<!--");
-                out.push_str(&clean(&text));
+                out.push_str(&clean(text));
                 out.push_str("-->");
             }
             _ => {}
@@ -82,17 +74,14 @@ pub(crate) fn repair(xml: &str) -> Option<String> {
 /// Writes a start tag. Returns whether its name can stand in XML.
 fn push_tag(
     out: &mut String,
-    tag: &BytesStart,
+    tag: &Tag,
     declared: &mut Vec<(usize, String)>,
     depth: usize,
-    end: &str,
 ) -> bool {
-    let attributes: Vec<(String, String)> = tag
-        .html_attributes()
-        .with_checks(false)
-        .flatten()
-        .map(|a| (a.key.as_ref().to_owned(), a.value.into_owned()))
+    let attributes: Vec<(&str, &str)> = raw_attributes(tag.attributes)
+        .take(MAX_ATTRIBUTES)
         .collect();
+    let end = if tag.empty { "/>" } else { ">" };
     for (name, value) in &attributes {
         if let Some(prefix) = name.strip_prefix("xmlns:")
             && is_name(prefix)
@@ -105,28 +94,26 @@ fn push_tag(
         Some(("xmlns", _)) | None => true,
         Some((prefix, _)) => declared.iter().any(|(_, declared)| declared == prefix),
     };
-    let name = tag.name();
-    if !is_qname(name.as_ref()) || !known(name.as_ref()) {
+    if !is_qname(tag.name) || !known(tag.name) {
         return false;
     }
     out.push('<');
-    out.push_str(name.as_ref());
+    out.push_str(tag.name);
     let mut seen: Vec<&str> = Vec::new();
     let good = attributes.iter().all(|(name, _)| {
-        let first = !seen.contains(&name.as_str());
+        let first = !seen.contains(name);
         seen.push(name);
         first && known(name)
     });
-    if good && check::attributes(tag.attributes_raw()).is_ok() {
-        out.push_str(tag.attributes_raw());
+    if good && check::attributes(tag.attributes).is_ok() {
+        out.push_str(tag.attributes);
         out.push_str(end);
-        out.push('>');
         return true;
     }
     seen.clear();
     for (name, value) in &attributes {
         let empty = name.starts_with("xmlns:") && value.is_empty();
-        if !is_qname(name) || !known(name) || empty || seen.contains(&name.as_str()) {
+        if !is_qname(name) || !known(name) || empty || seen.contains(name) {
             continue;
         }
         seen.push(name);
@@ -137,22 +124,24 @@ fn push_tag(
         out.push('"');
     }
     out.push_str(end);
-    out.push('>');
     true
 }
 
-/// Writes a reference as XML knows it: one of HTML as what it stands for.
-fn push_reference(out: &mut String, name: &str) {
-    let own = matches!(name, "amp" | "lt" | "gt" | "quot" | "apos");
-    if own || name.starts_with('#') && check(&format!("<a>&{name};</a>"), Form::Element).is_ok() {
-        out.push('&');
-        out.push_str(name);
-        out.push(';');
-    } else if let Some(known) = reference(name) {
-        push_text(out, &known);
-    } else {
-        out.push_str("&amp;");
-        push_text(out, name);
-        out.push(';');
+/// Writes a text with its references as XML knows them: those of HTML as what they stand for.
+fn push_references(out: &mut String, text: &str) {
+    let mut parts = text.split('&');
+    out.push_str(parts.next().unwrap_or(""));
+    for part in parts {
+        let (name, rest) = part.split_once(';').unwrap_or(("", ""));
+        if check::reference(name).is_ok() {
+            out.push('&');
+            out.push_str(part);
+        } else if let Some(known) = reference(name) {
+            push_text(out, &known);
+            out.push_str(rest);
+        } else {
+            out.push_str("&amp;");
+            out.push_str(part);
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! What the elements around an entry say, and how to make an entry's text stand alone without them.
 
-use quick_xml::events::{BytesStart, Event};
+use memchr::memmem;
 use url::Url;
 
-use super::element::{Element, attributes, find, outline, unescape};
+use super::element::{Element, attributes, find, outline, raw_attributes, unescape};
 use super::push_attribute;
+use super::token::{Tag, Token, Tokens};
+use crate::html::links;
 
 /// The longest namespace name that is copied into entries: the copies multiply with the entries.
 const MAX_NAMESPACE: usize = 2048;
@@ -52,19 +54,14 @@ impl Scope {
     }
 
     /// Takes over the declarations of an element that is being entered.
-    pub(crate) fn enter(&mut self, start: &BytesStart) {
-        for attribute in start.attributes().with_checks(false).flatten() {
-            let key = attribute.key.as_ref();
-            let value: &str = &attribute.value;
+    pub(crate) fn enter(&mut self, start: &Tag) {
+        for (key, value) in raw_attributes(start.attributes) {
             let prefix = match key.split_once(':') {
                 Some(("xmlns", prefix)) => prefix,
                 None if key == "xmlns" => "",
                 Some(("xml", "base")) => {
                     let value = unescape(value);
-                    let based = match &self.base {
-                        Some(base) => base.join(&value).ok(),
-                        None => Url::parse(&value).ok(),
-                    };
+                    let based = links::join(self.base.as_ref(), &value);
                     if based.is_some() {
                         self.base = based;
                         self.rebased = true;
@@ -114,7 +111,7 @@ pub(crate) fn stand_alone(
             // Anywhere in the text: prefixes also occur inside attribute values.
             (
                 format!("xmlns:{prefix}"),
-                raw.contains(&format!("{prefix}:")),
+                memmem::find(raw.as_bytes(), format!("{prefix}:").as_bytes()).is_some(),
             )
         };
         if used && find(&own.attributes, &name).is_none() {
@@ -162,7 +159,7 @@ fn absolute_base(raw: &str, own: &StartTag, scope: &Scope) -> Option<String> {
     if Url::parse(base) != Err(url::ParseError::RelativeUrlWithoutBase) {
         return None;
     }
-    let whole = scope.base.as_ref()?.join(base).ok()?;
+    let whole = links::join(Some(scope.base.as_ref()?), base)?;
     let (before, value) = raw.split_once("xml:base")?;
     let value = value.trim_start().strip_prefix('=')?.trim_start();
     let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
@@ -183,14 +180,13 @@ struct StartTag {
 }
 
 fn start_tag(raw: &str) -> Result<StartTag, String> {
-    match quick_xml::Reader::from_str(raw).read_event() {
-        Ok(Event::Start(start) | Event::Empty(start)) => Ok(StartTag {
-            name_len: start.name().as_ref().len(),
-            prefixed: start.name().prefix().is_some(),
-            attributes: attributes(&start),
+    match Tokens::new(raw).next()? {
+        Token::Start(start) => Ok(StartTag {
+            name_len: start.name.len(),
+            prefixed: start.prefix().is_some(),
+            attributes: attributes(start.attributes),
         }),
-        Ok(_) => Err("it does not begin with a start tag".into()),
-        Err(e) => Err(e.to_string()),
+        _ => Err("it does not begin with a start tag".into()),
     }
 }
 
@@ -207,8 +203,8 @@ mod tests {
 
     fn scope(xml: &str) -> Scope {
         let mut scope = Scope::new(Some(&Url::parse("https://example.org/f/a.xml").unwrap()));
-        match quick_xml::Reader::from_str(xml).read_event().unwrap() {
-            Event::Empty(start) => scope.enter(&start),
+        match Tokens::new(xml).next().unwrap() {
+            Token::Start(start) => scope.enter(&start),
             other => panic!("{other:?}"),
         }
         scope

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use quick_xml::Reader;
-use quick_xml::events::{BytesStart, Event};
+use memchr::memchr;
 use url::Url;
 
-use super::element::{lenient, push_data};
+use super::element::{push_data, raw_attributes};
 use super::nesting::Nesting;
 use super::scope::Scope;
+use super::token::{Tag, Token, Tokens, local};
 use super::{ATOM_03_NS, ATOM_NS, lower};
 
 /// How many unreadable entries are passed over before the rest of the document is left alone:
@@ -97,12 +97,11 @@ pub(crate) fn split<'a>(
     limits: Limits,
 ) -> Result<Document<'a>, NotXmlFeed> {
     let mut walker = Walker::new(text);
-    let (root, empty) = loop {
-        match walker.reader.read_event() {
-            Ok(Event::Start(start)) => break (start, false),
-            Ok(Event::Empty(start)) => break (start, true),
-            Ok(Event::Text(data)) if !data.trim().is_empty() => return Err(NotXmlFeed::NoElement),
-            Ok(Event::Eof) | Err(_) => return Err(NotXmlFeed::NoElement),
+    let root = loop {
+        match walker.tokens.next() {
+            Ok(Token::Start(start)) => break start,
+            Ok(Token::Text(data)) if !data.trim().is_empty() => return Err(NotXmlFeed::NoElement),
+            Ok(Token::Eof) | Err(_) => return Err(NotXmlFeed::NoElement),
             Ok(_) => {}
         }
     };
@@ -118,79 +117,66 @@ pub(crate) fn split<'a>(
         skipped: Vec::new(),
         lost: false,
     };
-    if !empty {
+    if !root.empty {
         walker.children(&mut document, &root, limits);
     }
     Ok(document)
 }
 
-fn format(root: &BytesStart, scope: &Scope) -> Result<Format, NotXmlFeed> {
-    let name = root.name();
-    let prefix = name.prefix();
-    let namespace = scope.namespace(prefix.as_ref().map_or("", |p| p.as_ref()));
-    match (&*lower(root.local_name().as_ref()), namespace) {
+fn format(root: &Tag, scope: &Scope) -> Result<Format, NotXmlFeed> {
+    let namespace = scope.namespace(root.prefix().unwrap_or(""));
+    match (&*lower(root.local()), namespace) {
         ("feed", None | Some(ATOM_NS | ATOM_03_NS)) => Ok(Format::Atom),
         ("rss", _) => Ok(Format::Rss),
         ("rdf", _) => Ok(Format::Rdf),
         (_, Some(namespace)) => Err(NotXmlFeed::Root(format!(
             "<{}> of the namespace {namespace}",
-            name.as_ref()
+            root.name
         ))),
-        (_, None) => Err(NotXmlFeed::Root(format!("<{}>", name.as_ref()))),
+        (_, None) => Err(NotXmlFeed::Root(format!("<{}>", root.name))),
     }
 }
 
 struct Walker<'a> {
     text: &'a str,
-    /// Where the reader's text begins in `text`.
-    from: usize,
-    reader: Reader<&'a [u8]>,
+    tokens: Tokens<'a>,
 }
 
 impl<'a> Walker<'a> {
     fn new(text: &'a str) -> Self {
-        let mut walker = Self {
+        Self {
             text,
-            from: 0,
-            reader: Reader::from_str(text),
-        };
-        lenient(walker.reader.config_mut());
-        walker
+            tokens: Tokens::new(text),
+        }
     }
 
     fn position(&self) -> usize {
-        let at = usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX);
-        self.from.saturating_add(at).min(self.text.len())
+        self.tokens.position()
     }
 
-    /// Goes on reading at `at`, inside the elements that were open there.
-    fn restart(&mut self, at: usize) {
-        self.from = at;
-        self.reader = Reader::from_str(self.text.get(at..).unwrap_or(""));
-        lenient(self.reader.config_mut());
-    }
-
-    fn children(&mut self, document: &mut Document<'a>, root: &BytesStart, limits: Limits) {
+    fn children(&mut self, document: &mut Document<'a>, root: &Tag, limits: Limits) {
         let entry_local = match document.format {
             Format::Atom => "entry",
             Format::Rss | Format::Rdf => "item",
         };
         // Where the reader fails outside an entry, reading resumes at the next one that is named
         // as the root is.
-        let qualified = |name: &BytesStart| match name.name().prefix() {
-            Some(prefix) if document.format == Format::Atom => {
-                format!("{}:{entry_local}", prefix.as_ref())
-            }
+        let usual = match root.prefix() {
+            Some(prefix) if document.format == Format::Atom => format!("{prefix}:{entry_local}"),
             _ => entry_local.to_owned(),
         };
-        let usual = qualified(root);
         let mut open = 1usize;
         while open > 0 {
             let start = self.position();
-            match self.reader.read_event() {
-                Ok(Event::Start(tag)) => {
-                    let local = tag.local_name();
-                    let local = &*lower(local.as_ref());
+            match self.tokens.next() {
+                Ok(Token::Start(tag)) if tag.empty => {
+                    if HEADER.contains(&&*lower(tag.local())) {
+                        let end = self.position();
+                        document.keep(self.text.get(start..end));
+                    }
+                }
+                Ok(Token::Start(tag)) => {
+                    let local = &*lower(tag.local());
                     if local == entry_local {
                         if document.entries.len() >= limits.entries {
                             document.skipped.push(format!(
@@ -199,8 +185,8 @@ impl<'a> Walker<'a> {
                             ));
                             return;
                         }
-                        let name = tag.name().as_ref().to_owned();
-                        match self.skip(&name, start, limits.entry_bytes) {
+                        let name = tag.name;
+                        match self.skip(name, start, limits.entry_bytes) {
                             Ok(end) => document
                                 .entries
                                 .extend(self.text.get(start..end).map(Cow::Borrowed)),
@@ -208,13 +194,13 @@ impl<'a> Walker<'a> {
                                 let text = self.text.get(start..at).unwrap_or("");
                                 let whole = format!("{text}</{name}>");
                                 document.entries.push(Cow::Owned(whole));
-                                self.restart(at);
+                                self.tokens.seek(at);
                             }
                             Err(why) => {
                                 let n = document.entries.len() + document.skipped.len() + 1;
                                 document.skipped.push(format!("entry {n}: {why}"));
                                 document.lost = true;
-                                if !self.resume(start, &name, document) {
+                                if !self.resume(start, name, document) {
                                     return;
                                 }
                             }
@@ -225,8 +211,8 @@ impl<'a> Walker<'a> {
                     } else {
                         let title = local == "title" && document.title.is_none();
                         let header = HEADER.contains(&local);
-                        let name = tag.name().as_ref().to_owned();
-                        match self.skip(&name, start, usize::MAX) {
+                        let name = tag.name;
+                        match self.skip(name, start, usize::MAX) {
                             Ok(end) if title => {
                                 document.title = self.text.get(start..end).and_then(title_text);
                             }
@@ -243,17 +229,12 @@ impl<'a> Walker<'a> {
                         }
                     }
                 }
-                Ok(Event::Empty(tag)) if HEADER.contains(&&*lower(tag.local_name().as_ref())) => {
-                    let end = self.position();
-                    document.keep(self.text.get(start..end));
-                }
                 // A stray end tag ends nothing.
-                Ok(Event::End(tag)) => {
+                Ok(Token::End(name)) => {
                     let around = ["feed", "rss", "rdf", "channel"];
-                    let name = tag.local_name();
-                    open -= usize::from(around.contains(&&*lower(name.as_ref())));
+                    open -= usize::from(around.contains(&&*lower(local(name))));
                 }
-                Ok(Event::Eof) => {
+                Ok(Token::Eof) => {
                     document.skipped.push("the document ends early".into());
                     document.lost = true;
                     return;
@@ -271,24 +252,25 @@ impl<'a> Walker<'a> {
     }
 
     /// Reads to the end of the element whose start tag was just read, and says where that is.
-    fn skip(&mut self, name: &str, start: usize, most: usize) -> Result<usize, Fault> {
+    fn skip(&mut self, name: &'a str, start: usize, most: usize) -> Result<usize, Fault> {
         let mut nesting = Nesting::default();
         nesting.open(name).map_err(Fault::Other)?;
         loop {
             let at = self.position();
-            match self.reader.read_event() {
-                Ok(Event::Start(tag)) => {
+            match self.tokens.next() {
+                Ok(Token::Start(tag)) if tag.empty => {}
+                Ok(Token::Start(tag)) => {
                     // An entry directly in an entry: the outer one's end tag is missing.
-                    if nesting.depth() == 1 && tag.name().as_ref() == name {
+                    if nesting.depth() == 1 && tag.name == name {
                         return Err(Fault::Next(at));
                     }
-                    nesting.open(tag.name().as_ref()).map_err(Fault::Other)?;
+                    nesting.open(tag.name).map_err(Fault::Other)?;
                 }
-                Ok(Event::End(tag)) => {
-                    if tag.name().as_ref().contains('<') {
+                Ok(Token::End(ended)) => {
+                    if ended.contains('<') {
                         return Err(Fault::Other("an end tag that does not end".into()));
                     }
-                    if nesting.close(tag.name().as_ref()) > 0 && nesting.depth() == 0 {
+                    if nesting.close(ended) > 0 && nesting.depth() == 0 {
                         let end = self.position();
                         if end.saturating_sub(start) > most {
                             return Err(too_long(most));
@@ -296,7 +278,7 @@ impl<'a> Walker<'a> {
                         return Ok(end);
                     }
                 }
-                Ok(Event::Eof) => {
+                Ok(Token::Eof) => {
                     return Err(Fault::Other("the document ends inside it".into()));
                 }
                 Ok(_) => {}
@@ -309,8 +291,8 @@ impl<'a> Walker<'a> {
     }
 
     /// Whether the document's root element ends somewhere after `start`.
-    fn closes(&self, start: usize, root: &BytesStart) -> bool {
-        find_tag(self.text, start, &format!("</{}", root.name().as_ref())).is_some()
+    fn closes(&self, start: usize, root: &Tag) -> bool {
+        find_tag(self.text, start, &format!("</{}", root.name)).is_some()
     }
 
     /// After something unreadable that began at `start`: goes on at the next place where an entry
@@ -334,7 +316,7 @@ impl<'a> Walker<'a> {
             (Some(begin), None) => begin,
             (None, None) => return false,
         };
-        self.restart(at);
+        self.tokens.seek(at);
         true
     }
 }
@@ -364,7 +346,7 @@ fn find_tag(text: &str, from: usize, tag: &str) -> Option<usize> {
     let text = text.as_bytes();
     let mut from = from;
     loop {
-        let at = from + text.get(from..)?.iter().position(|b| *b == b'<')?;
+        let at = from + memchr(b'<', text.get(from..)?)?;
         let end = at + tag.len();
         let found = text.get(at..end)?.eq_ignore_ascii_case(tag.as_bytes());
         match text.get(end) {
@@ -376,20 +358,15 @@ fn find_tag(text: &str, from: usize, tag: &str) -> Option<usize> {
 
 /// The text of the feed's title, without markup.
 fn title_text(xml: &str) -> Option<String> {
-    let mut reader = Reader::from_str(xml);
-    lenient(reader.config_mut());
+    let mut tokens = Tokens::new(xml);
     let mut text = String::new();
     let mut html = false;
     loop {
-        match reader.read_event() {
-            Ok(Event::Start(tag)) => {
-                html |= tag
-                    .try_get_attribute("type")
-                    .ok()
-                    .flatten()
-                    .is_some_and(|a| a.value.as_ref() == "html");
+        match tokens.next() {
+            Ok(Token::Start(tag)) => {
+                html |= raw_attributes(tag.attributes).any(|a| a == ("type", "html"));
             }
-            Ok(Event::Eof) | Err(_) => break,
+            Ok(Token::Eof) | Err(_) => break,
             Ok(other) => push_data(&mut text, &other),
         }
         if text.len() > MAX_TITLE {

@@ -16,6 +16,7 @@ mod ladder;
 mod pair;
 mod parcel;
 mod processor;
+mod reading;
 mod receiver;
 mod relay;
 mod unicast;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         &generation::NAMES[..],
         &ladder::NAMES,
         &ccr::NAMES,
+        &reading::NAMES,
         &intake::NAMES,
         &catchup::NAMES,
         &relay::NAMES,
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     }
     let mut figures = Figures::new(prefix);
     let generation = generation::measure(&mut figures);
+    let reading = reading::measure(&mut figures);
     let ladder = ladder::measure(&mut figures);
     let ccr = ccr::measure(&mut figures);
     let relay = relay::measure(&mut figures);
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
     let receiver = receiver::measure(&mut figures);
     let failed = [
         generation,
+        reading,
         ladder,
         ccr,
         relay,
