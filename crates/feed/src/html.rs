@@ -148,6 +148,18 @@ pub(crate) fn reference(name: &str) -> Option<Cow<'static, str>> {
 
 /// The text of a named reference.
 fn named(name: &str) -> Option<&'static str> {
+    // HTML in a feed consists of these, escaped once or twice.
+    let usual = match name {
+        "lt" => "<",
+        "gt" => ">",
+        "amp" => "&",
+        "quot" => "\"",
+        "nbsp" => "\u{a0}",
+        _ => "",
+    };
+    if !usual.is_empty() {
+        return Some(usual);
+    }
     let at = NAMED.binary_search_by_key(&name, |(known, _)| known).ok()?;
     NAMED.get(at).map(|(_, text)| *text)
 }

@@ -142,7 +142,8 @@ fn raw(tag: &str, end: usize) -> usize {
 
 /// The value of an attribute with its relative addresses made whole, if it has any.
 fn whole(attribute: &str, value: &str, base: &Url) -> Option<String> {
-    if value.len() > MAX_ADDRESS {
+    let list = attribute.eq_ignore_ascii_case("srcset");
+    if value.len() > MAX_ADDRESS || !list && !is_relative(value) {
         return None;
     }
     let value = unescaped(value);
@@ -150,7 +151,7 @@ fn whole(attribute: &str, value: &str, base: &Url) -> Option<String> {
         let join = is_relative(address).then(|| base.join(address.trim()).ok());
         join.flatten().map(String::from)
     };
-    let whole = if attribute.eq_ignore_ascii_case("srcset") {
+    let whole = if list {
         // Addresses with descriptors, set apart by commas; one may have commas inside.
         let mut changed = false;
         let mut candidates = Vec::new();

@@ -19,7 +19,7 @@ pub(crate) mod token;
 
 use std::borrow::Cow;
 
-use memchr::{memchr, memchr_iter};
+use memchr::{memchr, memchr_iter, memmem};
 
 /// The Atom namespace (RFC 4287 section 1.2).
 pub(crate) const ATOM_NS: &str = "http://www.w3.org/2005/Atom";
@@ -99,7 +99,7 @@ pub(crate) fn mend(text: &str) -> Cow<'_, str> {
             None
         };
         if let Some(end) = section.filter(|end| !missing.contains(end)) {
-            match rest.find(end) {
+            match memmem::find(rest.as_bytes(), end.as_bytes()) {
                 Some(len) => from = at + len + end.len(),
                 None => missing.push(end),
             }
