@@ -11,13 +11,13 @@ use flexicast::{Cause, Rung};
 use lab::{Lab, flow_config};
 
 const MS: Duration = Duration::from_millis(1);
-/// What a source announces for 1,000 members.
+/// The delay that a source announces for 1,000 members.
 const DELAY: Duration = Duration::from_millis(50);
 const MEMBERS: u64 = 1000;
 const BUDGET: u64 = 20_000;
 
-/// Some of 1,000 members, at 1,000 packets a second: each acknowledges once in the announced delay on
-/// the mean, whatever its jitter draws, so all of them together keep the budget.
+/// Some of 1,000 members, at 1,000 packets a second: each acknowledges once per announced delay on
+/// average, so all of them together keep the budget.
 #[test]
 fn a_thousand_members_keep_the_budget_of_acknowledgements() {
     const NODES: u64 = 10;
