@@ -116,9 +116,10 @@ causes! {
     HeartbeatLost = 4 "heartbeat-lost",
     /// The AMT relay stopped answering.
     RelayLost = 5 "relay-lost",
-    /// Reserved: it lost more than the channel allows.
+    /// Reserved: more loss than the channel allows.
     LossTooHigh = 6 "loss-too-high",
-    /// It does not grant the flow enough, or does not take what it is owed. Reserved for a minimum rate, too.
+    /// Grants the flow too little, or does not take what it is owed by unicast. Reserved for a
+    /// minimum rate, too.
     TooSlow = 7 "too-slow",
     /// Too many packets of the flow were invalid for it, or the flow was replaced.
     FlowInvalid = 8 "flow-invalid",
