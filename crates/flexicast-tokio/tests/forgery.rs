@@ -60,7 +60,7 @@ impl Member {
         assert_eq!(self.conn.stream_send(0, &bytes, false), Ok(bytes.len()));
     }
 
-    /// Keeps the connection alive: whoever goes has the flow's key changed.
+    /// Keeps the connection alive: a member that goes makes the source change the key.
     fn pump(&mut self) {
         let mut buffer = [0; 2000];
         let to = self.socket.local_addr().unwrap();
@@ -108,7 +108,7 @@ impl Member {
         }
     }
 
-    /// A packet with the number of one that was sent already: receivers take its bytes all the same.
+    /// A packet with a number that was used before: receivers take its bytes all the same.
     fn forge(&self, frames: &[u8]) -> Vec<u8> {
         let key = self.key.as_ref().unwrap();
         let algorithm = Algorithm::from_suite(key.algorithm).unwrap();
@@ -123,7 +123,8 @@ impl Member {
     }
 }
 
-/// Ten forged bytes at the beginning of every third update: none is lost, and nobody leaves the flow.
+/// Ten forged bytes at the beginning of every third update: none is lost, and the member
+/// stays on the flow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forged_bytes_are_fetched_again_by_unicast() {
     let site = Site::new();
