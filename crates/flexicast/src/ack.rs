@@ -253,8 +253,8 @@ mod tests {
         assert_eq!(tracker.deadline(), None);
     }
 
-    /// Later packets neither hasten an acknowledgement nor put it off; a second copy makes room for
-    /// the news.
+    /// Later packets neither hasten an acknowledgement nor put it off; a second copy makes room
+    /// for the news.
     #[test]
     fn the_first_packet_that_waits_draws_the_deadline() {
         let (start, ms) = (Instant::now(), Duration::from_millis(1));

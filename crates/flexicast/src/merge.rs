@@ -58,7 +58,7 @@ pub enum Origin {
     Unicast,
 }
 
-/// Bytes of an update that did not come by the unicast path, or not all of it, and were dropped.
+/// An update whose bytes from the flow were found to be wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Distrust {
     /// The update.
@@ -119,8 +119,8 @@ impl Assembly {
         self.bytes[at] == *data
     }
 
-    /// Takes bytes of the unicast path. Returns whether they agree with what is here; where they do
-    /// not, all flow bytes are dropped.
+    /// Takes bytes of the unicast path. Returns whether they agree with what is here; where they
+    /// do not, all flow bytes are dropped.
     fn add_unicast(&mut self, offset: u64, data: &[u8], total: u64) -> bool {
         let end = offset + data.len() as u64;
         if end > total {
@@ -173,8 +173,8 @@ impl Assembly {
             .is_some_and(|total| self.have.contains_range(0..total))
     }
 
-    /// From the first byte that the unicast path has not brought to the last one. Where the flow says that
-    /// the update ends does not count.
+    /// The range from the first to the last byte that the unicast path has not brought. The end
+    /// that the flow states does not count.
     fn missing(&self) -> Option<Range<u64>> {
         if self.is_certain() {
             return None;
@@ -216,7 +216,7 @@ pub struct MergeStats {
 struct Handed {
     seq: u64,
     encoded: Bytes,
-    /// Something else was found to arrive of it.
+    /// Different bytes of it have arrived since.
     disputed: bool,
 }
 
@@ -237,16 +237,16 @@ pub struct Merge {
     /// The last updates that left, ascending, within bounds.
     handed: VecDeque<Handed>,
     handed_bytes: usize,
-    /// Updates of which bytes have to be asked for, and why.
+    /// Updates to be requested, with the reason.
     needs: BTreeMap<u64, NeedReason>,
     /// Updates below this one were asked for because they did not come.
     sought_below: u64,
-    /// What was found to be wrong, for the owner to know.
+    /// Findings that the owner has not taken yet.
     distrusts: VecDeque<Distrust>,
     /// The source can be asked for bytes.
     source_answers: bool,
-    /// Flow bytes of updates up to this one are not taken: a source that cannot be asked sends them
-    /// by the unicast path.
+    /// Flow bytes of updates up to this one are not taken: a source that cannot be asked sends
+    /// them by the unicast path.
     no_flow_until: u64,
     check: Option<Check>,
     stats: MergeStats,
@@ -359,7 +359,8 @@ impl Merge {
         (behind && can_come).then_some(self.next)
     }
 
-    /// Asks for the updates that those wait for which are whole: they do not come, though their packets may have been acknowledged.
+    /// Asks for the missing updates before the last whole one: their packets may have been
+    /// acknowledged without having arrived, and would never be repaired.
     pub(crate) fn seek(&mut self) {
         let whole = self.whole.last_key_value().map(|(seq, _)| *seq);
         let end = whole
@@ -374,7 +375,7 @@ impl Merge {
         self.sought_below = end;
     }
 
-    /// What to ask for next. What is missing of an update is asked for once.
+    /// The next request; each update is requested once per reason.
     pub(crate) fn pop_need(&mut self) -> Option<Missing> {
         while self.has_need() {
             let (seq, reason) = self.needs.pop_first()?;
@@ -431,8 +432,11 @@ impl Merge {
         self.buffered + self.ready_bytes >= MAX_BUFFERED
     }
 
-    /// Whether a packet with these bytes may be acknowledged: they are wanted and fit, are asked for anyway, or are not needed any more. What is not acknowledged
-    /// is repaired on the unicast path. A packet's ranges are asked for together and added together: it may overshoot [`MAX_BUFFERED`] by itself.
+    /// Whether a packet with these bytes may be acknowledged: they are wanted and fit, are
+    /// requested
+    /// by NEED anyway, or are not needed any more. What is not acknowledged is repaired on the
+    /// unicast path. A packet's ranges are asked for together and added together: it may overshoot
+    /// [`MAX_BUFFERED`] by itself.
     pub fn accepts(&self, seq: u64, range: Range<u64>, ends: bool) -> bool {
         if seq < self.next || self.whole.contains_key(&seq) {
             return true;
@@ -451,7 +455,8 @@ impl Merge {
         seq > self.no_flow_until && (self.source_answers || !doubted)
     }
 
-    /// Takes bytes of a flow packet; `total` is the whole update's length where the packet says it. What [`Merge::accepts`] refuses is dropped.
+    /// Takes bytes of a flow packet; `total` is the update's length where the packet states it.
+    /// What [`Merge::accepts`] refuses is dropped.
     pub fn add_flow(&mut self, seq: u64, offset: u64, data: &[u8], total: Option<u64>) {
         let past = seq < self.next || self.whole.contains_key(&seq);
         if past && !self.dedupe_off {
@@ -558,7 +563,7 @@ impl Merge {
         self.distrust(seq, NeedReason::Contradicted);
     }
 
-    /// Drops what came of an update by the flow, and takes nothing of it from there any more: the unicast path brings it.
+    /// Drops an update's flow bytes and refuses further ones: the unicast path brings it.
     fn distrust(&mut self, seq: u64, reason: NeedReason) {
         let part = self.parts.entry(seq).or_default();
         let before = part.bytes.len();
@@ -781,8 +786,8 @@ mod tests {
         assert!(!merge.accepts(12, 0..1, true));
     }
 
-    /// The source cannot be asked: true bytes that a forged end keeps out are not acknowledged, and
-    /// the repair shows that all of it has to be fetched again.
+    /// The source cannot be asked: true bytes that a forged end keeps out are not acknowledged,
+    /// and the repair shows that all of it has to be fetched again.
     #[test]
     fn a_forged_end_is_overruled() {
         let mut merge = Merge::new(1, None, false);
@@ -836,8 +841,8 @@ mod tests {
         Some(Missing { seq, range, reason })
     }
 
-    /// Ten forged bytes before the true ones: nothing of the flow is believed, and the unicast path
-    /// brings the update.
+    /// Ten forged bytes before the true ones: nothing of the flow is believed, and the unicast
+    /// path brings the update.
     #[test]
     fn forged_bytes_ahead_of_the_true_ones_lose_nothing() {
         let (mut merge, right) = (asking(), update(1, 100));
@@ -888,8 +893,7 @@ mod tests {
         assert_eq!((found(&mut merge), merge.pop_need()), (vec![], None));
     }
 
-    /// A whole forgery that waits for its turn, and the true packet: which is which the unicast path
-    /// says.
+    /// A whole forgery that waits for its turn, and the true packet: the unicast path decides.
     #[test]
     fn a_whole_forgery_that_waits_is_contradicted_by_the_true_one() {
         let mut merge = asking();
@@ -933,8 +937,8 @@ mod tests {
         assert_eq!((merge.handed.len(), merge.handed_bytes), (0, 0));
     }
 
-    /// What nobody but the flow vouches for ends with the connection, and the cursor of the next one
-    /// is behind what was handed out.
+    /// Flow bytes end with the connection; the next one's cursor is that of the last update that
+    /// was handed out.
     #[test]
     fn bytes_of_the_flow_end_with_their_connection() {
         let mut merge = asking();
@@ -983,8 +987,8 @@ mod tests {
         assert_eq!(asked(&mut merge), 0);
     }
 
-    /// A source that cannot be asked is connected to again, and the update is not taken from the flow
-    /// until it has come.
+    /// With a source that does not answer NEED, the flow is not believed until the update has
+    /// come.
     #[test]
     fn without_an_answering_source_the_flow_is_not_believed_until_the_update_is_past() {
         let mut merge = asking();
@@ -1008,11 +1012,14 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a forger sends by the flow, among the true bytes: what the source sends when it
-        /// is asked makes every update whole and true.
+        /// Whatever a forger sends by the flow, among the true bytes: what the source sends when
+        /// it is asked makes every update whole and true.
         #[test]
         fn nothing_forged_is_lost_for_ever(
-            packets in prop::collection::vec((1u64..6, 0usize..40, 1usize..30, any::<bool>(), any::<bool>()), 0..60),
+            packets in prop::collection::vec(
+                (1u64..6, 0usize..40, 1usize..30, any::<bool>(), any::<bool>()),
+                0..60,
+            ),
             len in 1usize..40,
         ) {
             let mut merge = asking();
@@ -1028,7 +1035,7 @@ mod tests {
                     merge.add_flow(seq, start as u64, &bytes, ends.then_some(last as u64));
                 }
             }
-            // All true packets arrive, too, and are acknowledged: nothing is repaired but what is asked for.
+            // All true packets arrive and are acknowledged: nothing else is repaired.
             for seq in 1..6 {
                 let whole = update(seq, len);
                 prop_assert!(merge.accepts(seq, 0..len as u64, true));

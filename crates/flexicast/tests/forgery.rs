@@ -1,5 +1,5 @@
-//! Somebody who holds the flow's key sends updates of his own: none of the source's is lost, and what
-//! is wrong is counted.
+//! A member forges updates with the flow's key: none of the source's is lost, and what is wrong is
+//! counted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -118,8 +118,8 @@ fn forged_bytes_of_the_next_update_lose_nothing() {
     }
 }
 
-/// Forged packets take the numbers of true ones that get lost on their way: these are acknowledged and
-/// not repaired.
+/// Forged packets with the numbers of true ones that get lost: these are acknowledged, not
+/// repaired.
 #[test]
 fn forged_bytes_and_losses_together_lose_nothing() {
     let mut lab = members(false);
@@ -139,8 +139,8 @@ fn forged_bytes_and_losses_together_lose_nothing() {
     }
 }
 
-/// Whole garbage before the source has anything with that number: the source keeps the request until
-/// it publishes it.
+/// Whole garbage in the name of an update that is not published yet: the source keeps the request
+/// until then.
 #[test]
 fn a_request_waits_for_the_update() {
     let mut lab = members(false);

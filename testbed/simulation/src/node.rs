@@ -77,12 +77,12 @@ pub(crate) struct Node {
     doubts: Doubts,
 }
 
-/// How far a receiver doubts what arrives.
+/// A receiver's handling of duplicates and wrong updates.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Doubts {
-    /// It hands on what arrives twice.
+    /// Test-only: duplicates are handed on.
     pub(crate) dedupe_off: bool,
-    /// How it knows an update.
+    /// The validity check.
     pub(crate) check: Option<Check>,
 }
 

@@ -88,14 +88,14 @@ impl Script {
             relays,
             copies: [1, 3, 2000][rng.random_range(0..3)],
             forger,
-            // Who was forged at too often has left the flow for good.
+            // A receiver of too many forgeries has left the flow for good.
             patient: count < 8 && rng.random_bool(0.1) && !forger,
         }
     }
 }
 
-/// In one scenario of eight somebody forges packets; of its own chance, so that the others stay what
-/// they are.
+/// Forged packets in one scenario of eight, from a generator of their own, so that the others do
+/// not change.
 fn forger(seed: u64, channels: usize, duration: Duration, acts: &mut Vec<(Duration, Act)>) -> bool {
     if seed % 8 != 5 {
         return false;

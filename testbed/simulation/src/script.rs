@@ -29,7 +29,7 @@ pub struct Script {
     pub relays: usize,
     /// Receivers that get copies of one channel at once (see `Limits::copies`).
     pub copies: usize,
-    /// Somebody who holds the flows' keys sends packets of his own.
+    /// A member forges packets of the flows.
     pub forger: bool,
     /// After healing, wait until everybody stands on the best rung that it can have: back-off may take minutes.
     pub patient: bool,
@@ -287,18 +287,18 @@ pub enum Act {
         /// How long.
         span: Duration,
     },
-    /// Whoever listens to the flow natively gets a packet with bytes that the source did not send, of
-    /// an update that it has not published yet or has just published.
+    /// All native listeners get a packet with bytes that the source did not send, of an update
+    /// that is not published yet or just was.
     Forge {
         /// Where.
         channel: usize,
-        /// Which update, counted from the head.
+        /// The update, counted from the head.
         ahead: u64,
-        /// Where in the update its bytes are.
+        /// The first byte's place in the update.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: usize,
-        /// They end the update.
+        /// The bytes end the update.
         fin: bool,
     },
     /// The next copy to a receiver cannot be sent.

@@ -21,7 +21,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Shorter updates cannot be told from others.
+    /// Length from which updates carry a checksum.
     pub(crate) const LEAST_CHECKED: usize = 12;
 
     /// Whether these bytes are of an update that some store made with this number.

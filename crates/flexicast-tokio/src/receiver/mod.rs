@@ -70,8 +70,8 @@ pub struct ReceiverConfig {
     pub amt: Option<Relays>,
     /// A folder for qlog files of all connections and flows.
     pub qlog: Option<PathBuf>,
-    /// Whether the encoded bytes are a valid update of this `seq`. An update that any packet of a flow took part in and that is not valid is fetched again by unicast.
-    /// `None` takes all for valid.
+    /// Whether encoded bytes are a valid update of this `seq`. An invalid update that any packet
+    /// of a flow took part in is fetched again by unicast. `None` accepts all.
     pub check: Option<Check>,
     /// Test-only: what arrives twice is delivered twice.
     pub sabotage_dedupe_off: bool,
@@ -181,8 +181,9 @@ pub enum Event {
         /// How it came.
         via: Via,
     },
-    /// The flow brought an update that is not valid or that contradicts itself: somebody who holds the flow's key sends packets, or the source is at fault. Unless it was
-    /// handed out before, its bytes are fetched again by unicast.
+    /// The flow brought an update that is invalid or contradicts itself: a member forges packets,
+    /// or the source is at fault. Unless the update was handed out before, it is fetched again by
+    /// unicast.
     Distrusted {
         /// The channel.
         channel: String,

@@ -118,7 +118,8 @@ impl Engine {
                 }
                 ReceiverEvent::Reconnect { channel, seq } => {
                     self.reconnect = Some(format!(
-                        "update {seq} of {channel} came damaged by the flow, and this source cannot be asked for it"
+                        "update {seq} of {channel} came wrong by the flow; this source does not \
+                         answer requests for it"
                     ));
                 }
                 ReceiverEvent::Datagram { channel, data } => {

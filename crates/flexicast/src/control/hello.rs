@@ -175,7 +175,8 @@ pub const SOURCE_ANSWERS_NEED: u64 = 0x01;
 pub struct Welcome {
     /// Its channels.
     pub channels: Vec<WelcomeChannel>,
-    /// What the source can do, as numbers of protocol.md section 4.2; unknown ones mean nothing.
+    /// Capabilities of the source, by their numbers in protocol.md section 4.2; unknown ones mean
+    /// nothing.
     pub capabilities: Vec<u64>,
 }
 

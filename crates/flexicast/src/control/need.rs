@@ -4,8 +4,8 @@ use crate::wire::{Put, Reader, WireError};
 
 /// Requests of one receiver per second.
 pub(crate) const NEEDS_PER_S: u64 = 20;
-/// How far beyond the next update to be delivered a receiver asks: with one request per update,
-/// that is how many are open at most, and what delivery waits for is always among them.
+/// Updates from the next one to be delivered for which a receiver may ask. With one request per
+/// update this bounds the open ones, and the update that delivery waits for is always among them.
 pub(crate) const NEED_AHEAD: u64 = 64;
 
 /// Why a receiver needs bytes again.
@@ -28,7 +28,7 @@ pub struct Need {
     pub seq: u64,
     /// The first byte of its encoded bytes.
     pub offset: u64,
-    /// How many bytes; `None` for all up to the update's end.
+    /// Number of bytes; `None` for all up to the update's end.
     pub length: Option<u64>,
     /// A [`NeedReason`] number; unknown ones mean nothing.
     pub reason: u64,

@@ -609,7 +609,8 @@ impl Receiver {
         FlowInput::Accepted
     }
 
-    /// Counts a packet whose bytes made an update be fetched again as an invalid one: a flow that does nothing else is left.
+    /// Counts each update that this packet made suspect like an invalid packet: a flow that does
+    /// nothing else is left.
     fn distrusted_since(&mut self, id: FlowId, before: u64, now: Instant) {
         let Some(channel) = self.flows.get(&id).map(|f| f.channel) else {
             return;

@@ -1,7 +1,8 @@
 //! The receiver's state machine: what it says on the control stream, which flow packets it takes, what it acknowledges, and the updates that come out.
 //!
-//! It lives as long as the receiver does, across connections: [`Receiver::connected`] and [`Receiver::disconnected`] mark their ends. What is handed out, and what
-//! came by the unicast path, stays; bytes of the flow end with their connection.
+//! It lives as long as the receiver does, across connections: [`Receiver::connected`] and
+//! [`Receiver::disconnected`] mark their ends. What is handed out, and what came by the unicast
+//! path, stays; bytes of the flow end with their connection.
 
 mod flow;
 mod held;
@@ -262,7 +263,8 @@ impl Receiver {
         let Some(channel) = self.channels.iter_mut().find(|c| c.name == channel) else {
             return;
         };
-        // Of a history that a resync has ended meanwhile: the source would take it for a violation.
+        // Of a history that a resync has ended meanwhile: the source would take it for a
+        // violation.
         if channel.incarnation == Some(cursor.incarnation) && cursor.seq >= channel.merge.next() {
             return;
         }
@@ -446,7 +448,8 @@ impl Receiver {
         flows.chain(others).min()
     }
 
-    /// Does what is due: cursors, missed heartbeats, joins that brought nothing, bytes to be asked for. Call it after each input, too.
+    /// Does what is due: cursors, missed heartbeats, joins that brought nothing, requests for
+    /// bytes. Call it after each input, too.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.welcomed && self.next_cursor.is_some_and(|at| at <= now) {
             self.next_cursor = None;

@@ -6,8 +6,8 @@ use super::{Channel, Receiver, ReceiverEvent};
 use crate::control::{Control, NEEDS_PER_S, Need};
 use crate::pace::TokenBucket;
 
-/// An update that later ones wait for is asked for after this time: repairs that are under way take
-/// less.
+/// An update that later ones wait for is asked for after this time: repairs that are under way
+/// take less.
 const OVERDUE: Duration = Duration::from_secs(3);
 /// Findings that wait for the application.
 const MAX_FINDINGS: usize = 64;

@@ -22,8 +22,8 @@ pub struct ReceiverConfig {
     pub channels: Vec<(String, Option<Cursor>)>,
     /// By which ways to try to get flows.
     pub rungs: Rungs,
-    /// Whether the encoded bytes are a valid update of this `seq`. An update that any flow packet took part in and that is not valid is fetched again by unicast.
-    /// `None` takes all for valid.
+    /// Whether encoded bytes are a valid update of this `seq`. An invalid update that any flow
+    /// packet took part in is fetched again by unicast. `None` accepts all.
     pub check: Option<Check>,
     /// For the jitter of acknowledgements.
     pub seed: u64,
@@ -148,14 +148,16 @@ pub enum ReceiverEvent {
         /// Why.
         cause: Cause,
     },
-    /// The flow brought an update that is not valid or that contradicts itself: somebody who holds the flow's key sends packets, or the source is at fault.
+    /// The flow brought an update that is invalid or contradicts itself: a member forges packets,
+    /// or the source is at fault.
     Distrusted {
         /// The channel's name.
         channel: String,
         /// The update, and why.
         found: Distrust,
     },
-    /// The source cannot be asked for the bytes of an update that the flow brought wrong: end this connection and begin another, which begins with that update.
+    /// The flow brought an update wrong, and the source does not answer NEED: end this connection
+    /// and begin another, which begins with that update.
     Reconnect {
         /// The channel's name.
         channel: String,

@@ -72,9 +72,9 @@ pub struct Node {
     pub closes: Vec<u64>,
     /// Updates that were handed out and are not what was stored, where that is tolerated.
     pub forged: Vec<u64>,
-    /// What was found wrong about the flow's updates.
+    /// Updates that the flow brought wrong.
     pub distrusted: Vec<Distrust>,
-    /// How often it was told to connect again.
+    /// Requests of the state machine to connect again.
     pub reconnects: usize,
     must_reconnect: bool,
     joined: bool,
@@ -116,7 +116,7 @@ pub struct Lab {
     pub config: FlowConfig,
     /// What receivers that are added from now on can do.
     pub rungs: Rungs,
-    /// How receivers that are added from now on know a valid update.
+    /// The validity check of receivers that are added from now on.
     pub check: Option<Check>,
     /// Somebody forges or misbehaves here: packets that are not taken and connections that are closed are part of the test.
     pub hostile: bool,
@@ -755,7 +755,7 @@ impl Lab {
     }
 }
 
-/// What a source of an earlier version would have said.
+/// The same frames as from a source of an earlier version.
 fn without_capabilities(control: &[u8]) -> Vec<u8> {
     let (mut reader, mut said) = (ControlReader::new(), Vec::new());
     reader.push(control);

@@ -72,7 +72,7 @@ pub struct Model {
     sent: Vec<(Vec<u8>, usize, u64)>,
     /// Packets that were taken, by path.
     taken: BTreeMap<PathId, Vec<u64>>,
-    /// What was asked for on this connection.
+    /// Requests of this connection: channel, seq, reason.
     asked: BTreeSet<(u64, u64, u64)>,
     next_stream: u64,
     incarnations: [Option<Uuid>; 2],
