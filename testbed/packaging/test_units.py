@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -163,6 +164,66 @@ class Gateway(unittest.TestCase):
         done = subprocess.run([f"{BINARIES}/flexfeed-gateway", "--help"], capture_output=True, text=True, check=True)
         known = set(re.findall(r"FLEXFEED_GATEWAY_\w+(?==)", re.sub(r"\s+", " ", done.stdout)))
         self.assertEqual({*self.variables(False), *self.variables(True)}, known)
+
+
+class CoreDumps(unittest.TestCase):
+    """Programs forbid them by themselves, and units once more."""
+
+    def limit(self, process):
+        """The limit that a program has now."""
+        with open(f"/proc/{process.pid}/limits", encoding="utf-8") as file:
+            return re.search(r"^Max core file size +(\w+)", file.read(), re.M).group(1)
+
+    def start(self, *command, **more):
+        """A program that is allowed as large a dump as its parent may allow."""
+
+        def allow():
+            most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+            resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen(command, preexec_fn=allow, **quiet, **more)
+
+    def test_programs_forbid_them(self):
+        """Seen while each waits for an answer."""
+        if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
+            self.skipTest("core dumps are forbidden here already")
+        for name in PROGRAMS:
+            with self.subTest(name), socket.create_server(("127.0.0.1", 0)) as silent:
+                silent.settimeout(30)
+                at = f"127.0.0.1:{silent.getsockname()[1]}"
+                running = self.start(f"{BINARIES}/flexfeed-{name}", "health", "--at", at)
+                try:
+                    with silent.accept()[0]:
+                        self.assertEqual(self.limit(running), "0")
+                finally:
+                    running.kill()
+                    running.wait()
+
+    def test_the_gateway_forbids_them(self):
+        """Seen once it is ready."""
+        if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
+            self.skipTest("core dumps are forbidden here already")
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+            told.bind(f"{folder}/notify")
+            told.settimeout(30)
+            with open(Gateway.EXAMPLE, encoding="utf-8") as file:
+                variables = dict(re.findall(r"^(FLEXFEED_\w+)=(.*)$", file.read(), re.M))
+            environment = {"PATH": os.environ["PATH"], "NOTIFY_SOCKET": f"{folder}/notify", **variables}
+            environment["FLEXFEED_GATEWAY_RELAY"] = "127.0.0.1:9"
+            running = self.start(f"{BINARIES}/flexfeed-gateway", env=environment)
+            try:
+                told.recv(1000)
+                self.assertEqual(self.limit(running), "0")
+            finally:
+                running.kill()
+                running.wait()
+
+    def test_units_forbid_them(self):
+        """Also for what a program starts, and before it runs."""
+        for name in UNITS_OF:
+            with open(f"{UNITS}/flexfeed-{name}.service", encoding="utf-8") as file:
+                self.assertIn("\nLimitCORE=0\n", file.read(), name)
 
 
 class Units(unittest.TestCase):

@@ -5,9 +5,9 @@
 //! - [`settings`]: by flags, variables and a TOML file, and `config check`; [`values`]: how single
 //!   ones are written; [`environment`]: variables that look like settings and are meant for somebody
 //!   else; [`nearest`]: what somebody meant who mistyped a name.
+//! - [`core_dumps`], which are forbidden.
 //! - [`program`]: what `main` does; [`logging`], with a bound on the lines that peers cause;
-//!   [`signals`], [`systemd`]; [`ownership`]: what to do
-//!   where the data folder cannot be written.
+//!   [`signals`], [`systemd`]; [`ownership`]: what to do where the data folder cannot be written.
 //!
 //! How it answers and asks:
 //!
@@ -18,6 +18,7 @@
 //! - [`peer_text`]: text that others wrote, made fit for a log line or a terminal.
 
 pub mod ask;
+pub mod core_dumps;
 pub mod environment;
 pub mod exposition;
 pub mod health;

@@ -20,6 +20,7 @@ const WHOM: Whom = Whom {
 const LEVEL: &str = "info";
 
 fn main() -> ExitCode {
+    service::core_dumps::forbid();
     let request = match parse(std::env::args_os()) {
         Ok(request) => request,
         Err(error) => return misused(&error, &error.to_string()),

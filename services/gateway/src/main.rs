@@ -9,6 +9,7 @@ use service::logging::{self, LogFormat};
 use service::program::{FAILURE, USAGE, complain};
 
 fn main() -> ExitCode {
+    service::core_dumps::forbid();
     let options = Options::parse();
     let filter = logging::filter("--log-level", &options.log_level);
     let begun = filter.and_then(|filter| logging::start(LogFormat::Text, filter));

@@ -44,6 +44,7 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// The program: does what the command line says, to its end.
 pub fn main() -> ExitCode {
+    service::core_dumps::forbid();
     match Invocation::from_command_line() {
         Ok(Invocation::Run(config)) => be_a_source(*config),
         Ok(Invocation::Command(command)) => carry_out(*command),
