@@ -26,7 +26,7 @@ pub fn check(address: &str, allow_private: bool) -> Result<(), FetchError> {
     {
         None => Ok(()),
         Some(name) => Err(FetchError::Private {
-            url: shown(&url),
+            url: redacted(&url),
             host: name.to_owned(),
             address: Ipv4Addr::LOCALHOST.into(),
         }),
@@ -52,7 +52,7 @@ pub async fn check_name(
     match Guard::system(allow_private).refuses(host, lookup).await {
         None => Ok(()),
         Some(address) => Err(FetchError::Private {
-            url: shown(&url),
+            url: redacted(&url),
             host: host.to_owned(),
             address,
         }),
@@ -79,13 +79,18 @@ pub fn moved(address: &str, moved_to: &str) -> Option<String> {
 }
 
 pub(super) fn parse(address: &str) -> Result<Url, FetchError> {
-    Url::parse(address).map_err(|e| FetchError::Address {
-        // Without what may be credentials.
-        url: match address.rsplit_once('@') {
-            Some((_, rest)) => format!("…@{}", rest.chars().take(QUOTED).collect::<String>()),
-            None => address.chars().take(QUOTED).collect(),
-        },
-        why: format!("{e}; write it as https://host/path"),
+    Url::parse(address).map_err(|e| {
+        // Without what may be credentials or keys. A password may hold a question mark.
+        let (mark, rest) = match address.rsplit_once('@') {
+            Some((_, rest)) => ("…@", rest),
+            None => ("", address),
+        };
+        let rest = rest.split('?').next().unwrap_or_default();
+        let rest: String = rest.chars().take(QUOTED).collect();
+        FetchError::Address {
+            url: format!("{mark}{rest}"),
+            why: format!("{e}; write it as https://host/path"),
+        }
     })
 }
 
@@ -94,7 +99,7 @@ pub(super) fn parse(address: &str) -> Result<Url, FetchError> {
 pub(super) fn permit(url: &Url, guard: &Guard) -> Result<(), FetchError> {
     let refuse = |why: &str| {
         Err(FetchError::Address {
-            url: shown(url),
+            url: redacted(url),
             why: why.into(),
         })
     };
@@ -111,14 +116,14 @@ pub(super) fn permit(url: &Url, guard: &Guard) -> Result<(), FetchError> {
         return Ok(());
     }
     Err(FetchError::Private {
-        url: shown(url),
+        url: redacted(url),
         host: address.to_string(),
         address,
     })
 }
 
-/// The address without credentials.
-pub(super) fn shown(url: &Url) -> String {
+/// The address without its user name and password.
+pub(super) fn without_credentials(url: &Url) -> String {
     if url.username().is_empty() && url.password().is_none() {
         return url.to_string();
     }
@@ -127,6 +132,24 @@ pub(super) fn shown(url: &Url) -> String {
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.to_string()
+}
+
+/// The address for messages: without credentials, and without the values of its query, which may be
+/// keys; those of a redirect often are.
+#[must_use]
+pub fn redacted(url: &Url) -> String {
+    let mut shown = url.clone();
+    let _ = shown.set_username("");
+    let _ = shown.set_password(None);
+    shown.set_fragment(None);
+    if let Some(query) = url.query() {
+        let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+            Some((name, _)) => format!("{name}=***"),
+            None => "***".to_owned(),
+        });
+        shown.set_query(Some(&pairs.collect::<Vec<_>>().join("&")));
+    }
+    shown.into()
 }
 
 /// Credentials go along to the same server, also when it moves from http to https, and to no other.
@@ -197,13 +220,13 @@ impl Chain {
         let inward = first != Some(false) && last != Some(true);
         let mut url = url.clone();
         url.set_fragment(None);
-        (!inward).then(|| shown(&url))
+        (!inward).then(|| without_credentials(&url))
     }
 }
 
 fn target(url: &Url, headers: &HeaderMap) -> Result<Url, FetchError> {
     let broken = |why: &str| FetchError::Redirect {
-        url: shown(url),
+        url: redacted(url),
         why: why.into(),
     };
     let location = headers
@@ -270,7 +293,12 @@ mod tests {
     #[test]
     fn credentials_are_not_shown() {
         let secret = "https://user:secret@example.org/f";
-        assert_eq!(shown(&url(secret)), "https://example.org/f");
+        assert_eq!(redacted(&url(secret)), "https://example.org/f");
+        let keys = "https://a:b@example.org/f?channel=5&key=s3cret&s3cret&x=#s3cret";
+        assert_eq!(
+            redacted(&url(keys)),
+            "https://example.org/f?channel=***&key=***&***&x=***"
+        );
         let broken = check("https://user:secret@exa mple.org/", false).unwrap_err();
         assert!(!broken.to_string().contains("secret"), "{broken}");
     }

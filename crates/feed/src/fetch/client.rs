@@ -9,7 +9,7 @@ use tracing::warn;
 use url::Url;
 
 use super::FetchConfig;
-use super::address::shown;
+use super::address::redacted;
 use super::error::FetchError;
 use super::guard::{Forbidden, Guard};
 
@@ -94,7 +94,7 @@ impl Http {
         while let Some(cause) = next {
             if let Some(forbidden) = cause.downcast_ref::<Forbidden>() {
                 return FetchError::Private {
-                    url: shown(url),
+                    url: redacted(url),
                     host: forbidden.host.clone(),
                     address: forbidden.address,
                 };
@@ -107,7 +107,7 @@ impl Http {
         }
         if error.is_timeout() {
             return FetchError::Timeout {
-                url: shown(url),
+                url: redacted(url),
                 after: self.connect_timeout,
             };
         }
@@ -119,7 +119,7 @@ impl Http {
             causes.extend(self.tls_note.clone());
         }
         FetchError::Transport {
-            url: shown(url),
+            url: redacted(url),
             why: causes.join(": "),
         }
     }

@@ -23,8 +23,8 @@ use reqwest::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use address::{Chain, carry_credentials, permit, shown};
-pub use address::{check, check_name, moved};
+use address::{Chain, carry_credentials, permit, without_credentials};
+pub use address::{check, check_name, moved, redacted};
 use client::Http;
 pub use client::check_contact;
 pub use error::FetchError;
@@ -237,7 +237,7 @@ impl Fetcher {
             }),
             // Without validators a 304 is an error before it comes to this.
             Poll::NotModified { .. } => Err(FetchError::Status {
-                url: shown(&url),
+                url: redacted(&url),
                 status: 304,
                 retry_after: None,
                 seen: None,
@@ -255,7 +255,7 @@ impl Fetcher {
         limit: usize,
     ) -> Result<Poll, FetchError> {
         let late = || FetchError::Timeout {
-            url: shown(start),
+            url: redacted(start),
             after: self.config.timeout,
         };
         let mut left = self.config.timeout;
@@ -277,7 +277,7 @@ impl Fetcher {
             }
         }
         Err(FetchError::Redirect {
-            url: shown(start),
+            url: redacted(start),
             why: format!("more than {} times", self.config.max_redirects),
         })
     }
@@ -320,7 +320,9 @@ impl Fetcher {
                 Ok(Step::Redirect(next))
             }
             // Behind a temporary redirect it says nothing about the feed's own address.
-            StatusCode::GONE if chain.is_permanent() => Err(FetchError::Gone { url: shown(url) }),
+            StatusCode::GONE if chain.is_permanent() => {
+                Err(FetchError::Gone { url: redacted(url) })
+            }
             _ => Err(refusal(url, response).await),
         }
     }
@@ -333,7 +335,7 @@ impl Fetcher {
         hints: Hints,
     ) -> Result<Poll, FetchError> {
         let too_large = || FetchError::TooLarge {
-            url: shown(url),
+            url: redacted(url),
             limit,
         };
         // Worth refusing before reading; for a compressed body the length says little.
@@ -354,7 +356,7 @@ impl Fetcher {
         Ok(Poll::Fetched {
             document: document.freeze(),
             validators,
-            url: shown(url),
+            url: without_credentials(url),
             charset,
             hints,
         })
@@ -413,7 +415,7 @@ async fn refusal(url: &Url, mut response: Response) -> FetchError {
         (Some(seen), challenge)
     };
     FetchError::Status {
-        url: shown(url),
+        url: redacted(url),
         status: status.as_u16(),
         retry_after,
         seen,

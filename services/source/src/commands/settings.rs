@@ -77,11 +77,8 @@ fn setting(shown: &Shown) -> Value {
 }
 
 fn channel(channel: &ChannelSettings) -> Value {
-    let feeds: Vec<&str> = channel
-        .feeds
-        .iter()
-        .map(|feed| feed.address.shown.as_str())
-        .collect();
+    let feeds = channel.feeds.iter();
+    let feeds: Vec<String> = feeds.map(|feed| feed.address.redacted()).collect();
     json!({
         "name": channel.name,
         "groups": channel.groups.to_string(),
@@ -121,7 +118,7 @@ fn plan(config: &Config) -> String {
         for feed in &channel.feeds {
             let every = config.intervals(feed.min_interval, feed.max_interval);
             let every = every_words(every);
-            text.push_str(&format!("  {} {every}\n", feed.address.shown));
+            text.push_str(&format!("  {} {every}\n", feed.address.redacted()));
         }
         if channel.feeds.is_empty() {
             text.push_str("  no feed\n");
@@ -137,5 +134,38 @@ fn every_words(every: Intervals) -> String {
     match every.min == every.max {
         true => format!("every {}", length(every.min)),
         false => format!("every {} to {}", length(every.min), length(every.max)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::config::{Environment, command, resolve};
+
+    const FEED: &str = "https://ann:s3cret@example.org/feed?channel=5&key=s3cret";
+
+    fn asked(arguments: &[&str]) -> String {
+        let all = ["flexfeed-source"].iter().chain(arguments);
+        let matches = command().try_get_matches_from(all).unwrap();
+        let resolved = resolve(&matches, &Environment::default());
+        let actions = [Settings::Check, Settings::Show].map(Action::Config);
+        let answers = actions.map(|action| answer(&action, &resolved));
+        format!("{answers:?} {:?}", resolved.config)
+    }
+
+    /// As they are pasted into reports.
+    #[test]
+    fn a_feed_is_named_without_its_secrets() {
+        let spec = format!("other,feed={FEED}");
+        for text in [
+            asked(&["--feed", FEED]),
+            asked(&["--feed", FEED, "--channel-spec", &spec]),
+        ] {
+            assert!(!text.contains("s3cret"), "{text}");
+        }
+        let text = asked(&["--feed", FEED]);
+        let named = "https://example.org/feed?channel=***&key=***";
+        assert!(text.contains(named), "{text}");
     }
 }

@@ -91,7 +91,7 @@ impl ChannelTable {
         let mut seen = HashSet::new();
         for feed in &self.feeds {
             if !seen.insert(&feed.address.shown) {
-                let url = &feed.address.shown;
+                let url = feed.address.redacted();
                 return Err(format!("channel {:?} has the feed {url} twice", self.name));
             }
         }
@@ -116,17 +116,28 @@ fn count(number: usize) -> u8 {
 pub struct FeedAddress {
     /// With a user name and password if it has them.
     pub secret: String,
-    /// Without them: in logs, events and the database.
+    /// Without them: what names the feed in logs, events and the database, and for receivers.
     pub shown: String,
+}
+
+/// The address of a feed without the values of its query, which may be keys.
+pub fn redacted(url: &str) -> String {
+    // One that cannot be read does not come from a feed.
+    Url::parse(url).map_or_else(|_| "***".to_owned(), |url| feed::fetch::redacted(&url))
 }
 
 impl fmt::Debug for FeedAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.redacted())
     }
 }
 
 impl FeedAddress {
+    /// For `config check` and logs of the settings, which people pass on.
+    pub fn redacted(&self) -> String {
+        redacted(&self.shown)
+    }
+
     /// Reads one.
     ///
     /// # Errors

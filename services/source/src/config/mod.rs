@@ -22,7 +22,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use url::Url;
 
-pub use channels::{ChannelSettings, FeedAddress, MAX_CHANNELS};
+pub use channels::{ChannelSettings, FeedAddress, MAX_CHANNELS, redacted};
 pub use command_line::{command, with_settings};
 pub use environment::Environment;
 pub use groups::{FlowSources, Groups};

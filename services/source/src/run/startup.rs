@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::service;
-use crate::config::{self, Config};
+use crate::config::{self, Config, redacted};
 use crate::data::{DATABASE, DataFolder};
 
 /// A database that is not there yet is waited for at most so long: containers start in any order.
@@ -252,9 +252,10 @@ impl Changes {
         } else if moment == Moment::Start {
             for FeedSettings { url, .. } in others {
                 info!(
-                    "the feed {url} is not given here, but another source may: it is polled; to end \
-                     that: flexfeed-source feed remove {} {url}",
-                    channel.name
+                    channel = channel.name,
+                    feed = redacted(&url),
+                    "a feed that is not given here, but may be by another source, is polled; \
+                     `flexfeed-source feed list` has its address, and `feed remove` ends that"
                 );
             }
         }
@@ -274,7 +275,11 @@ impl Changes {
         }
         for url in &self.off {
             store.set_feed_active(name, url, false).await?;
-            info!("the feed {url} is not given any more and not polled");
+            info!(
+                channel = name,
+                feed = redacted(url),
+                "a feed that is not given any more is not polled"
+            );
         }
         Ok(())
     }
