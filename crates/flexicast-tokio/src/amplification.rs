@@ -11,7 +11,7 @@ use octets::Octets;
 /// Bytes that may be sent for each byte received.
 const FACTOR: usize = 3;
 
-/// What a connection may send while its peer's address is not validated.
+/// Bytes that a connection may send while its peer's address is not validated.
 #[derive(Debug)]
 pub(crate) struct Amplification {
     peer: SocketAddr,

@@ -146,7 +146,7 @@ async fn connects(site: &Site, lose: fn(Direction, u32) -> bool) {
     source.handle.shutdown().await;
 }
 
-/// What is held back leaves when the receiver is heard again.
+/// Datagrams that are held back leave when the receiver is heard again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handshakes_with_losses_are_completed() {
     let site = Site::new();

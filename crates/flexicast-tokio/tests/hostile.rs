@@ -194,7 +194,7 @@ impl Raw {
         }
     }
 
-    /// Closes a direction of the control stream; returns the code that the connection is closed with.
+    /// Closes a direction of the control stream; returns the peer's error code.
     fn close_control(mut self, how: Close) -> u64 {
         match how {
             Close::Fin => drop(self.conn.stream_send(0, &[], true).unwrap()),
