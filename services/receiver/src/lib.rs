@@ -6,8 +6,8 @@
 //! (`flexicast-tokio`, by `transport`) to the outputs: `receive` is the loop between the two, `deliver` the order
 //! of one batch's steps, `sink` the files of a channel (with `cursor` and `delivery_log`), `journal`
 //! what happened, from which `http` tells it to clients and `hooks` to webhooks and commands;
-//! `board` and `status` what can be seen of it all, `notify` what systemd is told, `doctor` what is
-//! in the way.
+//! `board` and `status` what can be seen of it all, `notify` what systemd is told, `memory` what the
+//! allocator keeps, `doctor` what is in the way.
 
 pub mod admission;
 pub mod board;
@@ -27,6 +27,7 @@ pub mod http;
 pub mod journal;
 pub mod latency;
 pub mod link;
+pub mod memory;
 pub mod narrate;
 pub mod notify;
 pub mod receive;

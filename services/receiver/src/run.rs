@@ -22,6 +22,7 @@ use crate::hooks::webhook::Webhook;
 use crate::hooks::{self, Hooks, Key, Patience, Pauses};
 use crate::http::{self, Served, Site};
 use crate::journal::{Limits, Tape};
+use crate::memory;
 use crate::notify;
 use crate::receive::{Backoff, End, Loop, Outlet};
 use crate::sink::{ChannelFiles, Layout};
@@ -52,6 +53,7 @@ struct Promises {
 /// # Errors
 /// If it cannot start, or cannot go on; in words for the operator.
 pub fn run(settings: &Settings) -> anyhow::Result<()> {
+    memory::limit();
     let promises = promises()?;
     let data = DataFolder::open(&settings.data)?;
     // The runtime ends after everything in it; a write to a disk that hangs cannot hold it up.
@@ -190,6 +192,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     board.set_http(address);
     let answering = listener.map(|listener| tokio::spawn(answer(site, listener)));
     tokio::spawn(leave(Arc::clone(&board), stop.clone()));
+    tokio::spawn(memory::keep_trimmed());
     tokio::spawn(notify::keep(Arc::clone(&board), stop.clone(), told));
 
     info!(

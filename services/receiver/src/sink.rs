@@ -124,7 +124,7 @@ pub struct ChannelFiles {
 }
 
 /// So many bytes of entries wait at most.
-const RECENT_BYTES: usize = 32 << 20;
+const RECENT_BYTES: usize = 4 << 20;
 
 /// The last updates of different entries, as many as a feed file keeps: what goes before them in
 /// one batch would be pushed out again, so the files are spared it.

@@ -545,6 +545,38 @@ async fn damaged_files_are_begun_anew_and_filled_again() {
     check("the cursor", &cursor, Some("{}")).await;
 }
 
+/// What was needed for many updates at once is given back, and what stays is the feeds.
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_does_not_stay_as_large_as_a_burst_made_it() {
+    const UPDATES: u64 = 3_000;
+    let site = Site::start().await;
+    for seq in 1..=UPDATES {
+        let text: String = (0..6_000).map(|_| rand::random_range('0'..='z')).collect();
+        let entry = feed::Entry {
+            id: format!("urn:entry:{seq}"),
+            content_text: Some(text),
+            ..feed::Entry::default()
+        };
+        let (kind, now) = (feed::Kind::Created, jiff::Timestamp::now());
+        let encoded = feed::payload::encode(&entry, kind, "u", site.incarnation, seq, now);
+        site.publish_as(seq, encoded.into()).await;
+    }
+    let home = Home::new(site.link());
+    let mut command = home.command();
+    let running = Running::start(command.args(["--history", "all"]));
+    home.cursor(UPDATES).await;
+    let path = format!("/proc/{}/status", running.child.id());
+    let private = || {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line.unwrap().trim().strip_suffix("kB").unwrap();
+        kib.trim().parse::<u64>().unwrap()
+    };
+    home.until("24 MiB of private memory", |_| private() <= 24 << 10)
+        .await;
+    stop(running);
+}
+
 /// The promise that the order of output and cursor keeps, broken on purpose.
 #[cfg(feature = "sabotage")]
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use crate::journal::{Limits, OVERHEAD};
 pub(super) const BATCH_UPDATES: usize = 8192;
 
 /// A batch takes no more updates once it has so many bytes of them.
-const BATCH_BYTES: u64 = 16 << 20;
+const BATCH_BYTES: u64 = 8 << 20;
 
 /// While much is to come still, a batch waits so long to become large. Each one writes every file
 /// anew, and what it brings is old already.

@@ -48,7 +48,7 @@ const UPDATES: u64 = 100_000;
 /// How long that may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How long it is left alone before its memory is looked at.
-const SETTLE: Duration = Duration::from_secs(8);
+const SETTLE: Duration = Duration::from_secs(25);
 
 /// Measures what is asked for.
 ///

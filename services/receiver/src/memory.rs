@@ -1,0 +1,42 @@
+//! What the allocator keeps of memory that was freed.
+//!
+//! Updates are received, decoded and put into feeds on different threads. glibc gives each thread a
+//! heap of its own and returns only the end of a heap to the system: after a burst, or after hours
+//! of entries that come and go, most of the process's memory was free and still resident (156 MiB
+//! after 100,000 updates, of which 15 were in use). Other C libraries return memory by themselves.
+
+use std::time::Duration;
+
+/// How often free memory is returned. It takes some milliseconds at most.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Has all threads share two heaps, and large buffers be returned as soon as they are freed. To be
+/// called before threads are started.
+pub fn limit() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: mallopt reads its two numbers and changes settings of the allocator only.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+        // Fixed: by default it grows with each buffer that is freed, up to 32 MiB.
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 256 << 10);
+    }
+}
+
+/// Returns free memory to the system again and again.
+pub async fn keep_trimmed() {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        if tokio::task::spawn_blocking(trim).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn trim() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: malloc_trim takes a number and changes nothing that the program sees.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
