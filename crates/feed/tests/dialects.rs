@@ -210,6 +210,26 @@ fn extensions_survive_what_is_not_xml() {
 }
 
 #[test]
+fn only_a_div_alone_is_left_out_of_xhtml() {
+    for (inner, html) in [
+        ("<div></div>", None),
+        ("<div/>", None),
+        ("<div/> <div>a</div>", Some("<div></div> <div>a</div>")),
+        ("<div></div><div>a</div>", Some("<div></div><div>a</div>")),
+        ("<div>a<br/></div>", Some("a<br/>")),
+        ("<div><div>a</div></div>", Some("<div>a</div>")),
+        ("<div>a<p>b", Some("a<p>b")),
+        ("x<div>a</div>", Some("x<div>a</div>")),
+        ("<p>a</p>", Some("<p>a</p>")),
+    ] {
+        let entry = atom(&format!(
+            "<title>T</title><content type='xhtml'>{inner}</content>"
+        ));
+        assert_eq!(entry.content_html.as_deref(), html, "{inner}");
+    }
+}
+
+#[test]
 fn atom_in_rss_needs_no_prefix() {
     for (ns, prefix) in [
         (String::new(), ""),

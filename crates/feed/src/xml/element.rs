@@ -110,6 +110,8 @@ pub(crate) fn outline(xml: &str) -> Result<Element, String> {
     let mut element: Option<Element> = None;
     let mut child: Option<Child> = None;
     let mut relative = false;
+    // Whether the end of a child's first element was not met yet.
+    let mut inner_open = false;
     loop {
         let at = tokens.position();
         let empty = match tokens.next()? {
@@ -148,6 +150,7 @@ pub(crate) fn outline(xml: &str) -> Result<Element, String> {
                     (3, _, Some(child)) => {
                         child.nested = true;
                         child.others = child.first.is_some();
+                        inner_open = !child.others && !tag.empty;
                         child.first.get_or_insert_with(|| Inner {
                             local: tag.local().to_owned(),
                             range: end..end,
@@ -186,12 +189,10 @@ pub(crate) fn outline(xml: &str) -> Result<Element, String> {
         let end = tokens.position();
         if depth <= 2
             && let Some(child) = &mut child
-            && !child.others
             && let Some(first) = &mut child.first
-            && first.range.is_empty()
-            && !(empty && depth == 2)
+            && std::mem::take(&mut inner_open)
         {
-            first.range.end = at.max(first.range.start);
+            first.range.end = at;
         }
         if depth < 2
             && let (Some(whole), Some(mut ended)) = (&mut element, child.take())
