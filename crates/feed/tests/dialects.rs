@@ -131,6 +131,14 @@ fn links_keep_their_base() {
                     <a href='https://example.org/d/e/f/y'></a></p>\
                     <a href='https://example.org/d/e/z'></a>";
     assert_eq!(entry.content_html.as_deref(), Some(expected));
+    // A base that nothing is relative to is none.
+    let opaque = "<rss xml:base='mailto:a@b.org'><channel><item><guid>g</guid><link>x</link>\
+        <description xml:base='urn:x'>&lt;a href='x'></description></item></channel></rss>";
+    let entry = one(read(opaque));
+    let link = "https://example.org/feeds/x";
+    assert_eq!(entry.url.as_deref(), Some(link));
+    let html = format!("<a href='{link}'>");
+    assert_eq!(entry.content_html.as_deref(), Some(&*html));
     // Where nothing says where the document is, links stay as they are.
     let nowhere = "<rss><channel><item><guid>g</guid><description>&lt;a href='x'></description>\
                    </item></channel></rss>";

@@ -35,13 +35,13 @@ const MAX_BASE: usize = 4 * 1024;
 const MAX_HTML: usize = crate::parse::MAX_ENTRY_BYTES;
 
 /// The base address where an element says `own` inside one that has `base`. One that is too long
-/// to be repeated is none.
+/// to be repeated is none, nor is one that nothing is relative to (`mailto:`).
 pub(crate) fn join(base: Option<&Url>, own: &str) -> Option<Url> {
     let joined = match base {
         Some(base) => base.join(own).ok(),
         None => Url::parse(own).ok(),
     };
-    joined.filter(|joined| joined.as_str().len() <= MAX_BASE)
+    joined.filter(|joined| joined.as_str().len() <= MAX_BASE && !joined.cannot_be_a_base())
 }
 
 /// Returns the most bytes that a text of `len` may have with its links made whole.
