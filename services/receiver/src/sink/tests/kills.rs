@@ -13,6 +13,9 @@ const KEPT: usize = 12;
 /// Entries that there are: some come again, some leave the files.
 const ENTRIES: u64 = 30;
 
+/// Entries that most updates are of: others stay in the files for longer than in the journal.
+const BUSY: u64 = 4;
+
 /// Less than the run: what leaves must be in the files.
 const JOURNAL: Limits = Limits {
     updates: 24,
@@ -44,8 +47,13 @@ impl Source {
 
     fn publish(&mut self, random: &mut SmallRng) {
         self.made += 1;
+        let entries = if random.random_bool(0.8) {
+            BUSY
+        } else {
+            ENTRIES
+        };
         let entry = feed::Entry {
-            id: format!("urn:{}", random.random_range(0..ENTRIES)),
+            id: format!("urn:{}", random.random_range(0..entries)),
             title: Some(format!("version {}", self.made)),
             content_text: Some("x".repeat(random.random_range(0..900))),
             ..feed::Entry::default()
