@@ -9,7 +9,8 @@
 //! - [`MemoryFile`]: what a program's gateways keep for its next run.
 //!
 //! Needs no privilege: the sockets are ordinary ones, on ports that the kernel chooses unless one is
-//! set or kept from the run before, and what comes out are the payloads of the datagrams inside the tunnel.
+//! set or kept from the run before, and what comes out are the payloads of the datagrams inside the
+//! tunnel.
 
 mod alarm;
 mod config;

@@ -1,4 +1,4 @@
-//! What a gateway keeps for its next run: its local ports, and the tunnel that it may leave behind.
+//! State that a gateway keeps for its next run: its local ports, and the tunnel that it may leave behind.
 //!
 //! A relay of Linux serves one port of each address until the tunnel there has expired, and any
 //! relay sends to a tunnel that was left until then. So a run that was killed is followed by one
@@ -27,7 +27,7 @@ const MAX_FILE: u64 = 64 << 10;
 /// minutes.
 const RENEW_EVERY: Duration = Duration::from_secs(30);
 
-/// What the next run of one gateway needs.
+/// State of one gateway for its next run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Entry {
@@ -63,8 +63,8 @@ impl Tunnel {
     /// Nothing if the relay cannot be one: the file may hold anything.
     fn proof(self) -> Option<TunnelProof> {
         let ip = self.relay.ip().to_canonical();
-        let nobody = ip.is_unspecified() || ip.is_multicast() || self.relay.port() == 0;
-        (!nobody && ip != IpAddr::V4(Ipv4Addr::BROADCAST)).then_some(TunnelProof {
+        let impossible = ip.is_unspecified() || ip.is_multicast() || self.relay.port() == 0;
+        (!impossible && ip != IpAddr::V4(Ipv4Addr::BROADCAST)).then_some(TunnelProof {
             relay: self.relay,
             nonce: self.nonce,
             mac: Mac(self.mac),
@@ -179,7 +179,7 @@ impl MemoryFile {
     }
 }
 
-/// What one gateway keeps for its next run.
+/// One gateway's part of a [`MemoryFile`].
 #[derive(Clone, Debug)]
 pub struct Memory {
     file: Arc<MemoryFile>,

@@ -66,10 +66,10 @@ async fn the_local_port_is_as_set_and_kept_for_the_next_run() {
     let source = site.source().await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("amt.json");
-    // One that the kernel gives to nobody who asks for any.
+    // Outside the range of those that the kernel chooses.
     let free = |port: &u16| std::net::UdpSocket::bind(("0.0.0.0", *port)).is_ok();
     let port = (10_000..20_000).find(free).unwrap();
-    // The second run is told nothing of it.
+    // The second run knows it from the file.
     for set in [Some(port), None] {
         let mut config = site.receiver_config(source.addr);
         config.multicast = false;

@@ -24,17 +24,17 @@ use crate::peer_text::plain;
 /// Fields whose value names a peer, or what it decides about. Of several, the first counts.
 const FIELDS: [&str; 6] = ["gateway", "receiver", "from", "channel", "flow", "group"];
 
-/// What one peer may cause at one place.
+/// Lines that one peer may cause at one place.
 const PER_PEER: Rate = Rate {
     burst: 20,
     every: Duration::from_secs(10),
 };
-/// What all peers together may cause at one place.
+/// Lines that all peers together may cause at one place.
 const PER_LINE: Rate = Rate {
     burst: 200,
     every: Duration::from_millis(500),
 };
-/// Peers that are told apart at one place.
+/// Peers with a share of their own at one place.
 const MAX_PEERS: usize = 1024;
 /// Longest text of a peer in a summary, in characters.
 const MAX_TEXT: usize = 200;
@@ -125,7 +125,7 @@ impl Line {
             own.left -= u32::from(admitted);
             admitted
         } else {
-            // Of so many peers at once, those that are not told apart share what all may cause.
+            // Of so many peers at once, the rest share what all may cause.
             all
         };
         self.all.left -= u32::from(admitted);
@@ -139,7 +139,7 @@ impl Line {
     }
 }
 
-/// What was left out at one place.
+/// Lines that were left out at one place.
 #[derive(Debug, PartialEq, Eq)]
 struct Summary {
     suppressed: u64,
@@ -253,7 +253,7 @@ impl Visit for Named {
     }
 }
 
-/// One number for a peer: whoever has one port or one IPv6 address has others, too.
+/// Returns one number for all ports of an address, and for all addresses of an IPv6 /64.
 fn hash(peer: &str) -> u64 {
     let ip = peer.parse::<SocketAddr>().map(|address| address.ip());
     let ip = ip.or_else(|_| peer.parse::<IpAddr>());
@@ -360,7 +360,7 @@ mod tests {
         tracing::subscriber::with_default(log(&limit, &memory), || {
             for n in 0..3000 {
                 info!(gateway = %"192.0.2.1:4000", "joined {n}");
-                info!(number = n, "nobody's {n}");
+                info!(number = n, "of no peer {n}");
                 debug!(gateway = %"192.0.2.1:4000", "in detail {n}");
             }
             for receiver in ["one", "two"] {
@@ -370,7 +370,7 @@ mod tests {
         let earned = begun.elapsed().as_secs() as usize / 10;
         let joined = memory.lines("joined ");
         assert!((20..=20 + earned).contains(&joined), "{joined}");
-        assert_eq!(memory.lines("nobody's "), 3000);
+        assert_eq!(memory.lines("of no peer "), 3000);
         assert_eq!(memory.lines("in detail "), 3000);
         assert_eq!(memory.lines("moved"), 2);
         let summaries = limit.take_summaries();

@@ -161,7 +161,7 @@ fn a_gateway_that_was_killed_starts_again_on_its_port() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tunnels.json");
     let file = file.to_str().unwrap();
-    // One that the kernel gives to nobody who asks for any.
+    // Outside the range of those that the kernel chooses.
     let port = (20_000..30_000)
         .find_map(|port: u16| UdpSocket::bind(("0.0.0.0", port)).ok())
         .map(|free| free.local_addr().unwrap().port())

@@ -199,7 +199,7 @@ fn tunnel(relay: SocketAddr, often: u32) -> UdpSocket {
     for _ in 0..often {
         for kind in [RecordKind::ToEx, RecordKind::ToIn] {
             report(kind, "239.1.1.2");
-            // What comes at once and changes back leaves nothing to log.
+            // A join and a leave at once cancel each other out.
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -12,7 +12,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Runtime::new().unwrap()
 }
 
-/// A port that is free, and that the kernel gives to nobody who asks for any.
+/// A free port outside the range of those that the kernel chooses.
 fn free_port() -> std::net::UdpSocket {
     let mut ports = std::iter::repeat_with(|| rand::rng().random_range(10_000..30_000));
     let bound = ports.find_map(|port: u16| std::net::UdpSocket::bind(("::", port)).ok());
@@ -30,7 +30,7 @@ fn start(path: &Path, relay: &RelayName, port: Option<u16>) -> Gateway {
     Gateway::start(config).unwrap()
 }
 
-/// Starts a gateway and waits until it has told the relay what it wants; gives what the relay heard
+/// Starts a gateway and waits for its first Update at the relay; gives what the relay heard
 /// before, too.
 async fn run(
     path: &Path,
@@ -50,7 +50,7 @@ async fn run(
     }
 }
 
-/// What is in the file once it is written.
+/// Returns the content of the file once it is written.
 async fn written(gateway: &Gateway, path: &Path) -> serde_json::Value {
     gateway.memory.as_ref().unwrap().written().await;
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
@@ -175,7 +175,7 @@ async fn a_file_of_any_content_is_no_obstacle() {
         let (gateway, from, before) = run(&path, &mut relay, None).await;
         assert!(!before.contains(&Heard::Teardown), "{content}");
         assert_eq!(gateway.counters().teardowns, 0, "{content}");
-        // It is a file as it should be again.
+        // The file is sound again.
         let file = written(&gateway, &path).await;
         assert_eq!(file["gateways"]["flows"]["port_v4"], from.port(), "{file}");
         assert!(file["gateways"].as_object().unwrap().len() <= 64);

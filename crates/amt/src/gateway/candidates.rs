@@ -113,7 +113,7 @@ impl Candidates {
         }
     }
 
-    /// It was the relay in use, and does not answer any more: for a while it is probed instead of
+    /// Notes that the relay in use does not answer any more: for a while it is probed instead of
     /// held down.
     pub(super) fn missed(
         &mut self,

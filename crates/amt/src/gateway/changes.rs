@@ -214,7 +214,7 @@ impl Gateway {
                     gateway: past.gateway,
                 });
             }
-            // That relay still sends here what nobody takes from it.
+            // That relay still sends here, and its packets are dropped.
             Some(past) => self.teardown(past),
             None => {}
         }

@@ -132,7 +132,7 @@ impl Gateway {
     }
 
     /// Takes down a tunnel of an earlier run, which this run cannot go on with: its packets would go
-    /// to a port that nobody listens on, and its place at the relay is lost to others.
+    /// to a closed port, and its place at the relay is lost to others.
     pub fn take_down(&mut self, tunnel: TunnelProof) {
         self.teardown(tunnel);
     }

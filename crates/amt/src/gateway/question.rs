@@ -63,7 +63,7 @@ impl Question {
         }
     }
 
-    /// It is sent now, with this nonce, and P of a Request at `p`.
+    /// Notes that the message is sent now, with this nonce and P of a Request at `p`.
     pub(super) fn send(
         &mut self,
         nonce: u32,

@@ -33,7 +33,7 @@ pub struct Timing {
     pub longest_hold_down: Duration,
     /// Pause between two Requests to a relay that was in use and stopped answering, about.
     pub probe: Duration,
-    /// How long such a relay is probed; then it is held down like others.
+    /// Time for which such a relay is probed before it is held down like others.
     pub probe_for: Duration,
     /// Longest pause between two queries, whatever the relay's interval: address translators
     /// forget a mapping that nothing is sent over.

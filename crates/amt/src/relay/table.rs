@@ -126,8 +126,8 @@ struct Changed {
     gone: Vec<IpAddr>,
 }
 
-/// What the native side is to be told, each with the gateway that caused it. It is told late where
-/// there is much; what changes back before then is never told.
+/// Changes for the native side that wait, each with the gateway that caused it. A change that is
+/// undone while it waits is dropped.
 #[derive(Debug, Default)]
 struct Events {
     joins: BTreeMap<Join, SocketAddr>,

@@ -214,6 +214,7 @@ const SETTINGS: &[Setting] = &[
         name: "amt_local_port",
         flag: "amt-local-port",
         value: "PORT",
+        form: Form::Number,
         default: "that of the run before",
         help: "Local UDP port towards AMT relays where it is free, for relays that serve one port \
                of each address, and for firewalls",

@@ -162,8 +162,8 @@ impl NativeSide {
         }
     }
 
-    /// Joins for a gateway; a failure is told and tried again later. What the log says of single
-    /// joins names the gateway, by which such lines are limited.
+    /// Joins for a gateway; a failure is logged and tried again later. Log lines about single joins
+    /// name the gateway, by which they are limited.
     pub(super) fn join(&mut self, join: Join, gateway: SocketAddr, poller: &Poller) {
         match self.try_join(join, poller) {
             Ok(()) => info!(%gateway, "joined {}", shown(join)),

@@ -78,7 +78,8 @@ impl Watched {
         }
     }
 
-    /// Takes the answer to a question, and says when the next one is due. Returns whether what receivers are told changes.
+    /// Takes the answer to a question and schedules the next one. Returns whether the relays that are
+    /// announced change.
     fn answered(&mut self, answer: Result<Duration, String>, now_ms: u64, now: Instant) -> bool {
         let view = &mut self.view;
         let first = view.since_ms.is_none();
@@ -290,7 +291,7 @@ mod tests {
         assert!(one.answers(GOOD, 7));
     }
 
-    /// Receivers do not come back to a relay before they are told of it.
+    /// Receivers do not come back to a relay before it is announced.
     #[test]
     fn a_relay_that_was_lost_is_asked_each_second_for_a_while() {
         let mut one = watched("a.example");

@@ -82,7 +82,7 @@ fn without_another_relay_the_loss_is_told_and_the_return_found() {
     assert_eq!(world.tunnel(A).len(), 1);
 }
 
-/// What a killed run has left: its tunnel at the relay, and the proof.
+/// A world after a run was killed: its tunnel is still at the relay; with the proof.
 fn killed() -> (World, TunnelProof) {
     let mut world = connected();
     let proof = world.gateway.tunnel().unwrap();
@@ -175,7 +175,7 @@ fn second(world: &mut World) -> bool {
     })
 }
 
-/// How long it takes until a relay that was killed and is back serves the gateway again.
+/// Returns the time until a relay that was killed and is back serves the gateway again.
 fn until_it_serves_again(world: &mut World, away: Duration) -> Duration {
     let end = world.now + away;
     while world.now + secs(1) <= end {
@@ -201,7 +201,7 @@ fn a_relay_that_was_killed_and_is_back_serves_again_within_three_seconds() {
                 let took = until_it_serves_again(&mut world, away);
                 assert!(took <= secs(3), "{took:?} after {away:?}, seed {seed}");
                 longest = longest.max(took);
-                // What it costs the relay: about a Request each second.
+                // About a Request each second.
                 let requests = world.relay(A).requests.len() as u64;
                 let most = 8 + 2 * (away + took).as_secs();
                 assert!(requests <= most, "{requests} Requests in {away:?}");
