@@ -71,6 +71,7 @@ pub fn count_arrivals(
         } else {
             let options = BindOptions {
                 reuse_address: true,
+                ..BindOptions::default()
             };
             netio::UdpSocket::bind_with(group, options)?
         };

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use netio::{Datagram, RecvBatch, UdpSocket};
+use netio::{BindOptions, Datagram, RecvBatch, UdpSocket};
 use tracing::{debug, info};
 
 /// At most one socket for each family.
@@ -53,9 +53,15 @@ impl Sockets {
         if let Some(open) = place {
             return Ok(open.local_addr().port());
         }
+        // Both families may have one port.
+        let options = BindOptions {
+            only_v6: true,
+            ..BindOptions::default()
+        };
+        let bind = |port| UdpSocket::bind_with((any, port).into(), options);
         let mut bound = None;
         for port in preferred {
-            match UdpSocket::bind((any, port).into()) {
+            match bind(port) {
                 Ok(socket) => {
                     bound = Some(socket);
                     break;
@@ -65,7 +71,7 @@ impl Sockets {
         }
         let socket = match bound {
             Some(socket) => socket,
-            None => UdpSocket::bind((any, 0).into())?,
+            None => bind(0)?,
         };
         Ok(place.insert(socket).local_addr().port())
     }

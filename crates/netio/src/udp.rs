@@ -33,6 +33,8 @@ const MAX_ERRORS_PER_RECEIVE: usize = 64;
 pub struct BindOptions {
     /// Sets `SO_REUSEADDR`: other sockets that also set it may bind the same address and port.
     pub reuse_address: bool,
+    /// Sets `IPV6_V6ONLY`: a socket of IPv4 may have the same port.
+    pub only_v6: bool,
 }
 
 /// A non-blocking UDP socket, usable from several tasks at once.
@@ -67,6 +69,9 @@ impl UdpSocket {
             let socket = new_socket(address)?;
             if options.reuse_address {
                 socket.set_reuse_address(true)?;
+            }
+            if options.only_v6 && address.is_ipv6() {
+                socket.set_only_v6(true)?;
             }
             socket.bind(&address.into())?;
             Self::from_std(socket.into())

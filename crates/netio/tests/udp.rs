@@ -266,6 +266,7 @@ async fn an_address_in_use_is_named_and_reuse_is_optional() {
     );
     let reuse = BindOptions {
         reuse_address: true,
+        ..BindOptions::default()
     };
     let first = UdpSocket::bind_with("127.0.0.1:0".parse().unwrap(), reuse).unwrap();
     UdpSocket::bind_with(first.local_addr(), reuse).unwrap();

@@ -99,9 +99,10 @@ fn a_run_that_was_killed_is_followed_by_one_from_the_same_port() {
             };
             assert_eq!(entry[port], first.port(), "{file}");
             // Nothing is left to take down, and the port is the same again.
-            let (_, third, before) = run(&path, &mut relay, None).await;
+            let (gateway, third, before) = run(&path, &mut relay, None).await;
             assert_eq!(third, first);
             assert!(!before.contains(&Heard::Teardown));
+            gateway.stop().await;
         });
     }
 }
@@ -126,6 +127,16 @@ fn where_the_port_is_taken_the_old_tunnel_is_taken_down_first() {
         assert_eq!(entry["tunnel"]["gateway"], second.to_string(), "{file}");
     });
     drop(taken);
+}
+
+#[tokio::test]
+async fn both_families_have_the_port_that_is_set() {
+    let port = free_port().local_addr().unwrap().port();
+    let mut sockets = crate::sockets::Sockets::new([vec![port], vec![port]]);
+    for to in ["127.0.0.1:9", "[::1]:9"] {
+        assert_eq!(sockets.open(to.parse().unwrap()).unwrap(), port, "{to}");
+    }
+    assert_eq!(sockets.ports(), [Some(port); 2]);
 }
 
 #[tokio::test]
