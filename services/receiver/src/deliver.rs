@@ -124,7 +124,7 @@ pub struct Delivery {
 /// What a batch came to.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Outcome {
-    /// The updates that are in the output now, in order, each with whether it was live.
+    /// The updates that are in the journal now, in order, each with whether it was live.
     pub delivered: Vec<(Record, bool)>,
     /// How many did not decode, and were passed over.
     pub undecodable: u64,

@@ -1,7 +1,7 @@
-//! The delivery log: one JSON line for each update that is in the output (`--delivery-log`).
+//! The delivery log: one JSON line for each update (`--delivery-log`).
 //!
-//! It is at-least-once: a receiver that is killed after the line and before the cursor writes the
-//! line again when the update is delivered again.
+//! Each update is in it at least once: a receiver that is killed after the line and before the
+//! journal has the update writes the line again when the source sends it again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -29,7 +29,7 @@ const OPENING: &[u8] = b"{\"seq\":";
 /// source that does not keep to it can make a batch hold.
 const MAX_ID: usize = 4096;
 
-/// One update that is in the output.
+/// One update that was delivered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// Its number in the channel.
@@ -38,7 +38,7 @@ pub struct Record {
     pub id: String,
     /// How it arrived.
     pub via: Via,
-    /// When the output had it, Unix time in ms.
+    /// When the journal had it, Unix time in ms; in the log, just before that.
     pub at_ms: f64,
     /// From its storing at the source until then, in ms; by two clocks, so it can be negative.
     pub latency_ms: f64,
@@ -147,8 +147,8 @@ impl Lines for File {
     }
 }
 
-/// Puts `lines` behind `end`, on the disk: the cursor, which is next, is synced as well, and no
-/// line is written again once it has moved.
+/// Puts `lines` behind `end`, on the disk: the journal, which is next, is synced as well, and no
+/// line is written again once it has grown.
 fn put(file: &mut impl Lines, lines: &[u8], end: u64) -> io::Result<()> {
     let result = file.write_all(lines).and_then(|()| file.sync());
     if result.is_err() {

@@ -11,8 +11,9 @@ use crate::waiting::pause;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
-/// e: a receiver is killed again and again, each time right after its journal has moved on, with feed files that lag behind it, and then the source twice, while
-/// updates flow; nothing is lost, and nothing is in a file twice.
+/// e: a receiver is killed again and again, each time right after its journal has moved on, with
+/// feed files that lag behind it, and then the source twice, while updates flow; nothing is lost,
+/// and nothing is in a file twice.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -51,7 +52,8 @@ pub fn crashes_lose_nothing_and_repeat_nothing(sabotage: Option<Sabotage>) -> Re
     })
 }
 
-/// Kills a receiver at the moment when it is known durably how far it is: when its journal has grown, or its cursor file has changed. Everything up to there must be kept.
+/// Kills a receiver at the moment when it is known durably how far it is: when its journal has
+/// grown, or its cursor file has changed. Everything up to there must be kept.
 fn kill_after_progress(seat: &mut Seat) -> Result<()> {
     let (cursor, journal) = (seat.cursor_file(), seat.journal_folder());
     let progress = || (std::fs::read(&cursor).unwrap_or_default(), size(&journal));

@@ -28,7 +28,7 @@ const MAX_KEEP_ENTRIES: u32 = 10_000;
 /// Where HTTP is answered if nobody says anything.
 const HTTP: ([u8; 4], u16) = ([127, 0, 0, 1], 8080);
 
-/// Between two writes of the feed files if nobody says anything.
+/// Default of the time between two writes of the feed files.
 const FILE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The name of a machine that does not tell its own.

@@ -142,7 +142,7 @@ const SETTINGS: &[Setting] = &[
         flag: "delivery-log",
         value: "FILE",
         form: Form::Path,
-        help: "Appends a JSON line to this file for each update that is in the feed files",
+        help: "Appends a JSON line to this file for each update",
         ..Setting::PLAIN
     },
     Setting {
