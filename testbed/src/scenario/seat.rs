@@ -15,7 +15,7 @@ use crate::status::{ReceiverChannel, ReceiverStatus};
 use crate::waiting::wait_for;
 
 /// How long feed files may follow the journal.
-const FILES: Duration = Duration::from_secs(15);
+const FILES: Duration = Duration::from_secs(30);
 
 /// A receiver and everything that can be seen of it.
 #[derive(Debug)]
