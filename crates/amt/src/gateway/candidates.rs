@@ -165,7 +165,7 @@ impl Candidates {
             // The last Request has waited for its answer already; one that could not even be sent
             // has not.
             let pause = match why {
-                Lost::Timeout => entropy.around(timing.probe, 0.0, 0.25),
+                Lost::Timeout => entropy.around(timing.probe, 0.02, 0.25),
                 _ => entropy.around(timing.probe, 0.75, 1.25),
             };
             known.held = Some(now + pause);

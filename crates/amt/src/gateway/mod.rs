@@ -278,6 +278,8 @@ impl Gateway {
         if self.retry.is_some_and(|at| at <= now) {
             self.retry = None;
             self.look_for_relay(now);
+            // Candidates of the new race may be due for a probe already.
+            self.probe_missed(now);
             self.drive_race(now);
         }
     }
