@@ -424,7 +424,8 @@ async fn each_channel_of_the_link_has_its_own_file_and_cursor() {
     site.again().await;
     let running = home.start();
     let line = running.wait_for("are gone at the source");
-    assert!(line.contains("channel lore: updates 27 to 35"), "{line}");
+    assert!(line.contains("updates 27 to 35 are gone"), "{line}");
+    assert!(line.contains("channel=\"lore\""), "{line}");
     let status = home
         .until("the rest", |status| cursors(status) == [40, 31, 1])
         .await;

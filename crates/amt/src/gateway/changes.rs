@@ -255,7 +255,8 @@ impl Gateway {
         if association.is_dead(&self.timing, now) {
             if self.retiring.is_some() {
                 self.take_back(Lost::Timeout, now);
-                return self.ask(now);
+                // Its timers may have come due while it was retiring.
+                return self.drive_current(now);
             }
             if let Some(dead) = self.current.take() {
                 self.lose(&dead, Lost::Timeout, now);
