@@ -8,7 +8,7 @@ use ring::hmac;
 use crate::Error;
 use crate::config::{CID_LEN, random};
 
-/// Resets and Version Negotiations per second; each costs one token.
+/// Resets per second, and Version Negotiations per second.
 const ANSWERS_PER_SECOND: u64 = 200;
 /// The smallest packet that RFC 9000 section 10.3 lets look like a reset: 5 unpredictable bytes and the token.
 const MIN_RESET: usize = 21;
@@ -20,6 +20,9 @@ pub(crate) struct Resets {
     key: hmac::Key,
     shard: u8,
     bucket: TokenBucket,
+    /// Version Negotiations have a limit of their own: anybody provokes them with made-up addresses,
+    /// and receivers wait for resets after a restart.
+    negotiations: TokenBucket,
 }
 
 /// What becomes of a packet that belongs to no connection.
@@ -36,11 +39,12 @@ pub(crate) enum Answer {
 impl Resets {
     pub(crate) fn new(key: &[u8; 32], shard: u8) -> Self {
         // One token per answer: eight "bits" each, so that the bucket counts packets.
-        let bucket = TokenBucket::new(ANSWERS_PER_SECOND * 8, ANSWERS_PER_SECOND as usize);
+        let bucket = || TokenBucket::new(ANSWERS_PER_SECOND * 8, ANSWERS_PER_SECOND as usize);
         Resets {
             key: hmac::Key::new(hmac::HMAC_SHA256, key),
             shard,
-            bucket,
+            bucket: bucket(),
+            negotiations: bucket(),
         }
     }
 
@@ -58,13 +62,9 @@ impl Resets {
         token
     }
 
-    /// Takes the turn of an answer that anybody can provoke; `false` if none is left.
-    pub(crate) fn may_answer(&mut self, now: Instant) -> bool {
-        let is_free = self.bucket.ready_at(now) <= now;
-        if is_free {
-            self.bucket.take(1);
-        }
-        is_free
+    /// Takes the turn of a Version Negotiation; `false` if none is left.
+    pub(crate) fn may_negotiate(&mut self, now: Instant) -> bool {
+        take_turn(&mut self.negotiations, now)
     }
 
     /// The answer to a short-header packet for a connection that this source does not have: always smaller than what provoked it, and not too many per second.
@@ -74,7 +74,7 @@ impl Resets {
         let Some(id) = id.filter(|_| len >= MIN_RESET) else {
             return Answer::NotAPacket;
         };
-        if !self.may_answer(now) {
+        if !take_turn(&mut self.bucket, now) {
             return Answer::TooMany;
         }
         let Ok(random) = random::<MAX_RESET>() else {
@@ -85,6 +85,15 @@ impl Resets {
         out[len - TOKEN_LEN..].copy_from_slice(&self.token(id));
         Answer::Reset(out)
     }
+}
+
+/// Takes a token; `false` if none is left.
+fn take_turn(bucket: &mut TokenBucket, now: Instant) -> bool {
+    let is_free = bucket.ready_at(now) <= now;
+    if is_free {
+        bucket.take(1);
+    }
+    is_free
 }
 
 #[cfg(test)]
@@ -116,5 +125,15 @@ mod tests {
             .count();
         assert!(answered <= ANSWERS_PER_SECOND as usize, "{answered}");
         assert_eq!(resets.answer(&packet, now), Answer::TooMany);
+    }
+
+    #[test]
+    fn negotiations_take_no_turn_of_a_reset() {
+        let now = Instant::now();
+        let mut resets = Resets::new(&[7; 32], 0);
+        let answered = (0..10_000).filter(|_| resets.may_negotiate(now)).count();
+        assert!((1..=ANSWERS_PER_SECOND as usize).contains(&answered));
+        let packet = [0x41; 60];
+        assert!(matches!(resets.answer(&packet, now), Answer::Reset(_)));
     }
 }

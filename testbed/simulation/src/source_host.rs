@@ -101,7 +101,7 @@ impl World {
                 core.authorised(session, verdict, now);
             }
             // Its receivers do not say which run of their program they are.
-            SourceEvent::Probe { .. } => {}
+            SourceEvent::Ahead { .. } | SourceEvent::Probe { .. } => {}
             SourceEvent::Moved {
                 session,
                 channel,

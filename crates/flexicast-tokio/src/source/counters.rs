@@ -50,10 +50,14 @@ pub struct Counters {
     pub needs: u64,
     /// Cursors beyond the head, each of which ended its connection.
     pub cursors_ahead: u64,
+    /// HELLOs whose cursor was beyond the head of the same incarnation.
+    pub hellos_ahead: u64,
     /// Acknowledgements that were ignored because the receiver sends too many.
     pub excess_acks: u64,
     /// Receivers that were disconnected because they sent too many control frames.
     pub excess_control: u64,
+    /// Requests for bytes that were not answered because the receiver sends too many.
+    pub excess_needs: u64,
     /// HELLOs that were refused because as many receivers as allowed are served.
     pub too_many: u64,
     /// HELLOs that were refused because the receiver with this id lives elsewhere.
@@ -68,6 +72,8 @@ pub struct Counters {
     pub proofs_ignored: u64,
     /// Ranges of updates that were repaired on unicast paths.
     pub repairs: u64,
+    /// Updates that were sent again because the receiver's cursor stayed before them.
+    pub resent_updates: u64,
     /// Moves to a better rung.
     pub promotions: u64,
     /// Moves to the unicast rung.
@@ -91,8 +97,10 @@ impl Counters {
             invalid_acks,
             needs,
             cursors_ahead,
+            hellos_ahead,
             excess_acks,
             excess_control,
+            excess_needs,
             too_many,
             ids_in_use,
             copies_refused,
@@ -100,6 +108,7 @@ impl Counters {
             copies_failed,
             proofs_ignored,
             repairs,
+            resent_updates,
             promotions,
             fall_backs,
             mass_fall_backs,
@@ -112,8 +121,10 @@ impl Counters {
             invalid_acks,
             needs,
             cursors_ahead,
+            hellos_ahead,
             excess_acks,
             excess_control,
+            excess_needs,
             too_many,
             ids_in_use,
             copies_refused,
@@ -121,6 +132,7 @@ impl Counters {
             copies_failed,
             proofs_ignored,
             repairs,
+            resent_updates,
             promotions,
             fall_backs,
             mass_fall_backs,

@@ -235,6 +235,14 @@ impl Member {
         out
     }
 
+    /// The lowest update of which it owes a packet.
+    pub(crate) fn lowest_owed(&self, ledger: &Ledger) -> Option<u64> {
+        let gaps = self.resolved.gaps(self.low..ledger.next_pn());
+        let mut owed = gaps.flatten().filter_map(|pn| ledger.get(pn));
+        // Updates are sent in order.
+        owed.find_map(|sent| Some(sent.contents.ranges().first()?.seq))
+    }
+
     /// `D_fb`: never below the acknowledgement delay (with its jitter) plus two round trips.
     pub(crate) fn fall_back_delay(&self, delays: &Delays) -> Duration {
         delays

@@ -420,6 +420,14 @@ impl FlowSender {
             .map(|m| (m.rtt.smoothed(), m.largest_acked()))
     }
 
+    /// The lowest update that the flow has not sent to the end, or of which the member owes a packet.
+    pub fn unsettled(&self, member: MemberId) -> Option<u64> {
+        let member = self.members.get(&member)?;
+        let queued = self.queue.front().map(|outgoing| outgoing.seq);
+        let owed = member.lowest_owed(&self.ledger);
+        [queued, owed].into_iter().flatten().min()
+    }
+
     /// Takes an acknowledgement. One from a receiver that is no member, or for a path by which it is none, is ignored: it was under way at the cut.
     pub fn on_ack(&mut self, id: MemberId, ack: &PathAck, now: Instant) -> Result<(), AckError> {
         let next = self.next_pn();

@@ -117,6 +117,15 @@ impl Source {
             let asked = cursor.and_then(|cursor| cursor.asked());
             let cursor = cursor.as_ref().filter(|c| c.asked().is_none());
             let said = cursor.map_or(0, |c| c.seq);
+            let same = |c: &&Cursor| c.incarnation == channel.incarnation;
+            if let Some(ahead) = cursor.filter(same).filter(|c| !known(c)) {
+                self.counters.hellos_ahead += 1;
+                self.events.push_back(SourceEvent::Ahead {
+                    session: id,
+                    channel: index,
+                    seq: ahead.seq,
+                });
+            }
             let cursor = cursor.filter(known);
             let first = match cursor {
                 Some(cursor) => cursor.seq + 1,
@@ -127,6 +136,7 @@ impl Source {
             // One that stands at the beginning says that the outputs hold nothing.
             subscription.cursor = cursor.copied().filter(|c| c.seq > 0);
             subscription.hello_cursor = said;
+            subscription.first = first;
             subscription.backlog.start(first, channel.head);
             subscriptions.push(subscription);
             welcome.push(WelcomeChannel {

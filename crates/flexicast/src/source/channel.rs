@@ -39,6 +39,8 @@ pub(super) struct Channel {
     pub(super) replicate: bool,
     pub(super) head: u64,
     pub(super) first: u64,
+    /// Head when the cursors were looked at last.
+    pub(super) head_at_look: u64,
     pub(super) endpoints: Vec<Endpoint>,
     /// AMT relays that receivers are told of.
     pub(super) relays: Vec<RelayHint>,
@@ -107,6 +109,7 @@ impl Channel {
             replicate: false,
             head: 0,
             first: 1,
+            head_at_look: 0,
             endpoints: Vec::new(),
             relays: Vec::new(),
             recent: Recent::new(1),

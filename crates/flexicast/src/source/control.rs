@@ -6,7 +6,7 @@ use super::channel::Channel;
 use super::subscription::Subscription;
 use super::{SessionId, Source, SourceEvent, close};
 use crate::ack::{PATH_ACK, PathAck};
-use crate::control::{Control, Credential, Hello, NEED_AHEAD, Need, NeedReason, Window};
+use crate::control::{Control, Credential, Hello, Need, NeedReason, Window};
 use crate::flow::ledger::StreamRange;
 use crate::wire::Reader;
 use crate::{Cause, Cursor, WireError};
@@ -102,6 +102,8 @@ impl Source {
         {
             if cursor.seq <= self.channels[channel].head {
                 subscription.cursor = Some(cursor);
+                let is_open = cursor.seq < self.channels[channel].head;
+                self.cursors_open |= is_open && subscription.progress.is_watched();
             } else if cursor.seq > subscription.hello_cursor {
                 self.counters.cursors_ahead += 1;
                 return Err(WireError::invalid("CURSOR", "a seq beyond the head"));
@@ -117,10 +119,6 @@ impl Source {
         let Some(session) = self.sessions.get_mut(&id) else {
             return Ok(());
         };
-        let wrong = need.reason != NeedReason::Missing as u64;
-        self.counters.needs += u64::from(wrong);
-        let excess = session.need_limit.ready_at(now) > now;
-        session.need_limit.take(1);
         let number = |s: &&mut Subscription| Channel::number(s.channel) == need.channel;
         let Some(subscription) = session.subscriptions.iter_mut().find(number) else {
             return Err(WireError::invalid(
@@ -129,22 +127,30 @@ impl Source {
             ));
         };
         let head = self.channels[subscription.channel].head;
+        // Bytes of an update that is not published yet are forged, whatever is missing.
+        let forged = need.seq > head || need.reason != NeedReason::Missing as u64;
+        self.counters.needs += u64::from(forged);
         let range = need.offset
             ..need
                 .length
                 .map_or(u64::MAX, |n| need.offset.saturating_add(n));
         let seq = need.seq;
         let asked = StreamRange { seq, range };
-        if seq > head && !excess && subscription.needed.len() < NEED_AHEAD as usize {
-            subscription.needed.insert(seq);
-        } else if seq > head || excess {
-            self.counters.excess_control += 1;
-            let reason = "more requests for bytes than the source takes";
-            self.close(id, close::EXCESSIVE, reason.into());
-        } else if !subscription.backlog.owes(&asked) {
+        // An honest receiver is held up by many of these, too, when its connection stalled: it is
+        // not closed. What its outputs lack it gets all the same, since its cursor shows it.
+        let answered = if seq > head {
+            subscription.need_later(seq, head)
+        } else if subscription.backlog.owes(&asked) {
+            true
+        } else if session.need_limit.ready_at(now) <= now {
+            session.need_limit.take(1);
             subscription.backlog.repair([asked]);
             self.dirty.insert(id);
-        }
+            true
+        } else {
+            false
+        };
+        self.counters.excess_needs += u64::from(!answered);
         Ok(())
     }
 

@@ -309,6 +309,7 @@ impl Source {
             }
         } else {
             subscription.cut_head = channel.head;
+            subscription.progress.promoted(channel.head);
         }
         let anchor = Anchor {
             seq: channel.head + 1,

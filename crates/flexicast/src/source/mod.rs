@@ -14,6 +14,7 @@ mod held;
 mod membership;
 mod offer;
 mod operate;
+mod overdue;
 mod pacing;
 mod recent;
 mod rekey;
@@ -98,6 +99,10 @@ pub struct Source {
     /// Which channel's flow is asked first for a packet.
     turn: usize,
     served: usize,
+    /// Cursors may be before the head: they are looked at later.
+    cursors_open: bool,
+    /// When the cursors are looked at.
+    look_at: Option<Instant>,
     repair_off: bool,
     tracer: Tracer,
     rng: SmallRng,
@@ -138,6 +143,8 @@ impl Source {
             pacing: Pacing::new(config.unicast_rate),
             turn: 0,
             served: 0,
+            cursors_open: false,
+            look_at: None,
             repair_off: config.repair_off,
             tracer: Tracer::default(),
             rng: SmallRng::seed_from_u64(config.seed),
@@ -337,8 +344,11 @@ impl Source {
         }
         for (id, session) in self.sessions.iter_mut().filter(|(_, s)| s.served) {
             let subscription = session.subscription(channel);
-            if subscription.is_some_and(|s| s.publish(seq)) {
-                self.dirty.insert(*id);
+            if let Some(subscription) = subscription {
+                self.cursors_open |= subscription.progress.is_watched();
+                if subscription.publish(seq) {
+                    self.dirty.insert(*id);
+                }
             }
         }
     }
@@ -465,6 +475,7 @@ impl Source {
     /// When to call [`Source::handle_timeout`] and [`Source::poll_transmit`] next.
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
         self.settle(now);
+        let overdue = self.overdue_at(now);
         let channels = self.channels.iter_mut().filter_map(|c| {
             let flow = c.flow.as_mut().and_then(|f| f.poll_timeout(now));
             let own = [c.leave_rekey_at, c.join_rekey_at, c.mass_due(), flow];
@@ -474,7 +485,7 @@ impl Source {
         let pacing = self.pacing.next(now);
         let doubt = self.doubts.values().map(|doubt| doubt.until).min();
         let others = [alarm, pacing, doubt].into_iter().flatten();
-        channels.chain(others).min()
+        channels.chain(others).chain(overdue).min()
     }
 
     /// Blames no receiver for its silence for about as long as the caller itself was `away`, so that what receivers have sent meanwhile is still to be read or
@@ -515,6 +526,7 @@ impl Source {
             }
         }
         self.settle_doubts(now);
+        self.resend_overdue(now);
         if let Some(id) = self.pacing.release(now) {
             self.dirty.insert(id);
         }

@@ -1,16 +1,19 @@
 //! One receiver's subscription to one channel, as the source sees it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::backlog::Backlog;
+use super::overdue::Progress;
 use super::recent::Recent;
 use super::session::Unicast;
 use super::{ChannelIndex, LIVE_WITHIN};
 use crate::control::{Anchor, RungNotice};
 use crate::flow::ledger::StreamRange;
+use crate::merge::WINDOW;
+use crate::range::RangeSet;
 use crate::unicast::{RangeHeader, put_catch_up, put_catch_up_item};
 use crate::{Cause, Cursor, FlowId, PathId, Rung};
 
@@ -20,6 +23,9 @@ const FETCH: usize = 1024;
 const RETRY: Duration = Duration::from_secs(1);
 /// A proof counts for this time: a receiver for which a rung works says so again every 5 s.
 const PROVED: Duration = Duration::from_secs(12);
+
+/// Ranges of updates beyond the head that a receiver may need by unicast.
+const MAX_NEEDED: usize = 256;
 
 /// How often a rung did not hold, and until when it is not tried again.
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,11 +49,14 @@ enum Asked {
 pub(super) struct Subscription {
     pub(super) channel: ChannelIndex,
     pub(super) backlog: Backlog,
+    /// First update that WELCOME promised.
+    pub(super) first: u64,
+    pub(super) progress: Progress,
     pub(super) cursor: Option<Cursor>,
     /// The `seq` of the cursor in its HELLO, of whichever history; 0 for none.
     pub(super) hello_cursor: u64,
     /// Updates that it needs by unicast as soon as they are published.
-    pub(super) needed: BTreeSet<u64>,
+    pub(super) needed: RangeSet,
     /// It asked to join and listens natively.
     pub(super) joined: bool,
     /// It asked to join and listens through an AMT relay.
@@ -100,9 +109,11 @@ impl Subscription {
         Subscription {
             channel,
             backlog: Backlog::default(),
+            first: 1,
+            progress: Progress::default(),
             cursor: None,
             hello_cursor: 0,
-            needed: BTreeSet::new(),
+            needed: RangeSet::new(),
             joined: false,
             tunnelled: false,
             copies: false,
@@ -207,13 +218,24 @@ impl Subscription {
 
     /// Takes note of a new update; returns whether it has to be sent on the unicast path.
     pub(super) fn publish(&mut self, seq: u64) -> bool {
-        let needed = self.needed.remove(&seq);
+        let needed = self.needed.contains(seq);
+        self.needed.remove_below(seq + 1);
         let live = self.backlog.publish(seq);
         if needed && !live {
             let range = 0..u64::MAX;
             self.backlog.repair([StreamRange { seq, range }]);
         }
         needed || live
+    }
+
+    /// Notes an update beyond `head` that is needed by unicast. Returns whether there was room.
+    pub(super) fn need_later(&mut self, seq: u64, head: u64) -> bool {
+        let is_known = self.needed.contains(seq);
+        let is_near = seq <= head.saturating_add(WINDOW);
+        if !is_known && is_near && self.needed.len() < MAX_NEEDED {
+            return self.needed.insert_one(seq);
+        }
+        is_known
     }
 
     /// The bytes of an update, or what to do to get them.

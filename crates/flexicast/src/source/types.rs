@@ -87,10 +87,14 @@ pub struct SourceCounters {
     pub needs: u64,
     /// Cursors beyond the head, each of which ended its connection.
     pub cursors_ahead: u64,
+    /// HELLOs whose cursor was beyond the head of the same incarnation.
+    pub hellos_ahead: u64,
     /// Acknowledgements that were ignored because the receiver sends too many.
     pub excess_acks: u64,
     /// Receivers that were disconnected because they sent too many control frames.
     pub excess_control: u64,
+    /// Requests for bytes that were not answered because the receiver sends too many.
+    pub excess_needs: u64,
     /// HELLOs that were refused because as many receivers as allowed are served.
     pub too_many: u64,
     /// HELLOs that were refused because the receiver with this id lives elsewhere.
@@ -105,6 +109,8 @@ pub struct SourceCounters {
     pub proofs_ignored: u64,
     /// Ranges of updates that were repaired on unicast paths.
     pub repairs: u64,
+    /// Updates that were sent again because the receiver's cursor stayed before them.
+    pub resent_updates: u64,
     /// Moves to a better rung.
     pub promotions: u64,
     /// Moves to the unicast rung.
@@ -136,6 +142,16 @@ pub enum SourceEvent {
     Probe {
         /// The session.
         session: SessionId,
+    },
+    /// The cursor of a receiver that was welcomed is beyond the head of its own incarnation: the
+    /// store was set back, or the receiver put out a forged update.
+    Ahead {
+        /// The session.
+        session: SessionId,
+        /// The channel.
+        channel: ChannelIndex,
+        /// The cursor's seq.
+        seq: u64,
     },
     /// A receiver stands on another rung.
     Moved {

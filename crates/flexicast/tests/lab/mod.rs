@@ -351,7 +351,9 @@ impl Lab {
                     SourceEvent::MassFallBack { members, cause, .. } => {
                         self.mass.push((members, cause));
                     }
-                    SourceEvent::Moved { .. } | SourceEvent::Probe { .. } => {}
+                    SourceEvent::Ahead { .. }
+                    | SourceEvent::Moved { .. }
+                    | SourceEvent::Probe { .. } => {}
                     SourceEvent::SecretWanted { channel } => {
                         self.secrets += 1;
                         let secret = FlowSecret([self.secrets; 32]);

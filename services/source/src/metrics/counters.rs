@@ -103,13 +103,18 @@ const KNOWN: &[Known] = &[
     ),
     (
         "needs",
-        "Requests of receivers for bytes of updates that the flow brought wrong",
+        "Requests of receivers for bytes that the flow brought wrong, or that are not published yet",
         |c| c.needs,
     ),
     (
         "cursors_ahead",
         "Connections closed because a cursor of the receiver was beyond the head",
         |c| c.cursors_ahead,
+    ),
+    (
+        "hellos_ahead",
+        "Receivers that connected with a cursor beyond the head of the same history",
+        |c| c.hellos_ahead,
     ),
     (
         "excess_acks",
@@ -120,6 +125,11 @@ const KNOWN: &[Known] = &[
         "excess_control",
         "Receivers disconnected because they sent too many control frames",
         |c| c.excess_control,
+    ),
+    (
+        "excess_needs",
+        "Requests of receivers for bytes not answered because there were too many",
+        |c| c.excess_needs,
     ),
     (
         "too_many",
@@ -155,6 +165,11 @@ const KNOWN: &[Known] = &[
         "repairs",
         "Ranges of updates repaired on receivers' own connections",
         |c| c.repairs,
+    ),
+    (
+        "resent_updates",
+        "Updates sent again because a receiver acknowledged them and its cursor stayed before them",
+        |c| c.resent_updates,
     ),
     ("promotions", "Moves to a better rung", |c| c.promotions),
     (

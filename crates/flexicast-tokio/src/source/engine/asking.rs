@@ -160,6 +160,22 @@ impl Engine {
             match event {
                 SourceEvent::Authorise { session, hello } => self.ask(session, hello),
                 SourceEvent::Probe { session } => self.probe(session, now),
+                SourceEvent::Ahead {
+                    session,
+                    channel,
+                    seq,
+                } => {
+                    let name = self.core.receiver(session).map(|(_, name)| name);
+                    let head = self.core.head(channel);
+                    let channel = self.core.channel_name(channel);
+                    warn!(
+                        receiver = name,
+                        channel,
+                        cursor = seq,
+                        head,
+                        "cursor beyond the head; the receiver starts over"
+                    );
+                }
                 SourceEvent::Moved {
                     session,
                     channel,

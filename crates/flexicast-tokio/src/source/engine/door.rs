@@ -60,7 +60,7 @@ impl Engine {
             let mut out = [0; 256];
             let made = quiche::negotiate_version(&header.scid, &header.dcid, &mut out);
             match made.ok().and_then(|len| out.get(..len)) {
-                Some(answer) if self.resets.may_answer(now) => self.reply(from, to, answer),
+                Some(answer) if self.resets.may_negotiate(now) => self.reply(from, to, answer),
                 _ => self.counters.stray_datagrams += 1,
             }
             return None;
