@@ -20,7 +20,7 @@ pub(crate) struct Resets {
     key: hmac::Key,
     shard: u8,
     bucket: TokenBucket,
-    /// Version Negotiations have a limit of their own: anybody provokes them with made-up addresses,
+    /// A limit of its own: anybody provokes Version Negotiations with made-up addresses,
     /// and receivers wait for resets after a restart.
     negotiations: TokenBucket,
 }

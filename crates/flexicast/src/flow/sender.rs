@@ -420,7 +420,7 @@ impl FlowSender {
             .map(|m| (m.rtt.smoothed(), m.largest_acked()))
     }
 
-    /// The lowest update that the flow has not sent to the end, or of which the member owes a packet.
+    /// The lowest update not sent to the end, or of which the member owes a packet.
     pub fn unsettled(&self, member: MemberId) -> Option<u64> {
         let member = self.members.get(&member)?;
         let queued = self.queue.front().map(|outgoing| outgoing.seq);

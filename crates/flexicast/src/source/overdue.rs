@@ -48,7 +48,7 @@ enum Finding {
 }
 
 impl Source {
-    /// When to call [`Source::resend_overdue`]; starts the wait for it if cursors are to be looked at.
+    /// When to call [`Source::resend_overdue`], if any cursor may be before the head.
     pub(super) fn overdue_at(&mut self, now: Instant) -> Option<Instant> {
         if std::mem::take(&mut self.cursors_open) {
             self.look_at.get_or_insert(now + LOOK_EVERY);
@@ -56,7 +56,7 @@ impl Source {
         self.look_at
     }
 
-    /// Sends again what is overdue, if it is time to look: once per interval, not per packet or cursor.
+    /// Sends again what is overdue, if it is time to look at the cursors.
     pub(super) fn resend_overdue(&mut self, now: Instant) {
         if self.look_at.is_none_or(|at| at > now) {
             return;

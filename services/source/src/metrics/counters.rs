@@ -103,7 +103,7 @@ const KNOWN: &[Known] = &[
     ),
     (
         "needs",
-        "Requests of receivers for bytes that the flow brought wrong, or that are not published yet",
+        "Requests of receivers for bytes that the flow brought wrong or that are not published",
         |c| c.needs,
     ),
     (
