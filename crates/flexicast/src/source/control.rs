@@ -119,6 +119,8 @@ impl Source {
         let Some(session) = self.sessions.get_mut(&id) else {
             return Ok(());
         };
+        let wrong = need.reason != NeedReason::Missing as u64;
+        self.counters.needs += u64::from(wrong);
         let number = |s: &&mut Subscription| Channel::number(s.channel) == need.channel;
         let Some(subscription) = session.subscriptions.iter_mut().find(number) else {
             return Err(WireError::invalid(
@@ -128,8 +130,7 @@ impl Source {
         };
         let head = self.channels[subscription.channel].head;
         // Bytes of an update that is not published yet are forged, whatever is missing.
-        let forged = need.seq > head || need.reason != NeedReason::Missing as u64;
-        self.counters.needs += u64::from(forged);
+        self.counters.needs += u64::from(!wrong && need.seq > head);
         let range = need.offset
             ..need
                 .length
