@@ -19,7 +19,7 @@ fn entry(id: &str, html: &str) -> Entry {
 
 fn body(encoded: &[u8]) -> serde_json::Value {
     let plain = match encoded[0] {
-        ZSTD => decompress(&encoded[1..]).unwrap(),
+        ZSTD => decompress(&encoded[1..], MAX_EVENT_BYTES).unwrap(),
         _ => encoded[1..].to_vec(),
     };
     serde_json::from_slice(&plain).unwrap()
@@ -71,22 +71,25 @@ fn both_ways_of_decompressing_agree() {
     let words = |n: usize| "word ".repeat(n).into_bytes();
     for plain in [words(0), words(1), words(1000), words(SHORT / 5 + 1)] {
         let packed = zstd::bulk::compress(&plain, ZSTD_LEVEL).unwrap();
-        assert_eq!(decompress(&packed).unwrap(), plain);
-        assert_eq!(decompress_any(&packed).unwrap(), plain);
-        assert_eq!(decompress_short(&packed).is_some(), plain.len() <= SHORT);
+        assert_eq!(decompress(&packed, MAX_EVENT_BYTES).unwrap(), plain);
+        assert_eq!(decompress_any(&packed, MAX_EVENT_BYTES).unwrap(), plain);
+        assert_eq!(
+            decompress_short(&packed, SHORT).is_some(),
+            plain.len() <= SHORT
+        );
         // A frame that does not say its length, two frames, and damaged ones.
         let unknown = zstd::stream::encode_all(plain.as_slice(), 3).unwrap();
-        assert_eq!(decompress(&unknown).unwrap(), plain);
+        assert_eq!(decompress(&unknown, MAX_EVENT_BYTES).unwrap(), plain);
         let twice = [packed.as_slice(), &packed].concat();
         assert_eq!(
-            decompress(&twice).unwrap(),
+            decompress(&twice, MAX_EVENT_BYTES).unwrap(),
             [plain.as_slice(), &plain].concat()
         );
         for cut in 0..packed.len().min(60) {
-            assert!(decompress(&packed[..cut]).is_err() || cut == 0);
+            assert!(decompress(&packed[..cut], MAX_EVENT_BYTES).is_err() || cut == 0);
         }
         // And the context is as good as new after each of them.
-        assert_eq!(decompress(&packed).unwrap(), plain);
+        assert_eq!(decompress(&packed, MAX_EVENT_BYTES).unwrap(), plain);
     }
 }
 
@@ -289,4 +292,50 @@ proptest! {
         bytes.truncate(cut.index(bytes.len()) + 1);
         same(&bytes);
     }
+}
+
+/// Bytes that nobody has vouched for are judged at a cost that their length bounds.
+#[test]
+fn is_update_judges_what_this_version_knows() {
+    let incarnation = Uuid::from_u128(7);
+    let make = |html: &str| {
+        let entry = entry("urn:x", html);
+        encode(
+            &entry,
+            Kind::Created,
+            "https://example.org/f",
+            incarnation,
+            42,
+            time(),
+        )
+    };
+    let short = make("<p>");
+    assert_eq!(is_update(&short, 42), Some(true));
+    assert_eq!(is_update(&short, 43), Some(false));
+    let text: String = (0..60_000u64).map(|n| format!("{} ", n * n)).collect();
+    let long = make(&text);
+    assert!(long[0] == ZSTD && long.len() > 100_000);
+    assert_eq!(is_update(&long, 42), Some(true));
+    // A later version's encoding, and its kinds of events.
+    assert_eq!(is_update(&[7, 1, 2], 42), None);
+    let event = event_json(&short).unwrap();
+    let event = String::from_utf8(event).unwrap();
+    for (from, to) in [("created.v1", "created.v2"), ("\"1.0\"", "\"2.0\"")] {
+        let later = format!("\0{}", event.replace(from, to));
+        assert_eq!(is_update(later.as_bytes(), 42), None);
+    }
+    for bad in [
+        &b""[..],
+        b"\0{}",
+        b"\x01junk",
+        b"\0",
+        &short[..short.len() - 1],
+    ] {
+        assert_eq!(is_update(bad, 42), Some(false));
+    }
+    // It would be valid, at too great a cost.
+    let bomb = make(&"a".repeat(MAX_EVENT_BYTES / 4));
+    assert!(bomb.len() * MAX_RATIO < MAX_EVENT_BYTES / 4);
+    assert!(decode(&bomb).is_ok());
+    assert_eq!(is_update(&bomb, 42), Some(false));
 }
