@@ -11,13 +11,13 @@ use flexicast::frame::put_stream;
 use flexicast::protect::{Algorithm, HEADER_LEN, OVERHEAD, PacketKey};
 use flexicast::{PathId, Via};
 use flexicast_tokio::Rung;
-use flexicast_tokio::receiver::Event;
+use flexicast_tokio::receiver::{Event, Validity};
 use netio::MulticastSender;
 use site::{LIMIT, Site, body};
 use uuid::Uuid;
 
-fn is_body(seq: u64, encoded: &[u8]) -> bool {
-    body("lore", seq) == encoded
+fn is_body(seq: u64, encoded: &[u8]) -> Validity {
+    (body("lore", seq) == encoded).into()
 }
 
 /// A connection of its own, by which it is given the key.

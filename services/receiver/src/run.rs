@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use flexicast_tokio::receiver::{ReceiverConfig, RelaySabotage, Relays};
+use flexicast_tokio::receiver::{ReceiverConfig, RelaySabotage, Relays, Validity};
 use service::listen;
 use service::signals::{self, Manners};
 use tokio::net::TcpListener;
@@ -105,8 +105,9 @@ fn promises() -> anyhow::Result<Promises> {
 }
 
 /// Whether these encoded bytes are what the outputs can take as this update.
-fn is_update(seq: u64, encoded: &[u8]) -> bool {
-    feed::payload::decode(encoded).is_ok_and(|update| update.seq == seq)
+fn is_update(seq: u64, encoded: &[u8]) -> Validity {
+    let valid = feed::payload::is_update(encoded, seq);
+    valid.map_or(Validity::Unknown, Validity::from)
 }
 
 async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> anyhow::Result<()> {

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use flexicast::FlowId;
 use flexicast::protect::FlowSecret;
+use flexicast::receiver::Validity;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use uuid::Uuid;
@@ -25,11 +26,12 @@ impl Store {
     pub(crate) const LEAST_CHECKED: usize = 12;
 
     /// Whether these bytes are of an update that some store made with this number.
-    pub(crate) fn is_update(seq: u64, bytes: &[u8]) -> bool {
-        bytes.len() >= Self::LEAST_CHECKED && {
+    pub(crate) fn is_update(seq: u64, bytes: &[u8]) -> Validity {
+        let valid = bytes.len() >= Self::LEAST_CHECKED && {
             let (rest, sum) = bytes.split_at(bytes.len() - 8);
             sum == checksum(seq, rest)
-        }
+        };
+        valid.into()
     }
 
     pub(crate) fn new(name: String, rng: &mut SmallRng) -> Self {

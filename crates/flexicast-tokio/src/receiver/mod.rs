@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 pub use amt_tokio::RelayName;
 use bytes::Bytes;
-pub use flexicast::receiver::{Check, Distrust};
+pub use flexicast::receiver::{Check, Distrust, Validity};
 use flexicast::{Cause, Cursor, Rung, Via};
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;

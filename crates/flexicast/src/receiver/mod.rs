@@ -24,18 +24,19 @@ use crate::control::{
     CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6,
     Control, ControlReader, Hello, SOURCE_ANSWERS_NEED, Welcome,
 };
-pub use crate::merge::{Check, Distrust, Output};
+pub use crate::merge::{Check, Distrust, Output, Validity};
 use crate::merge::{MAX_BUFFERED, Merge};
 use crate::pace::TokenBucket;
 use crate::trace::{PacketTrace, Tracer};
 use crate::unicast::{Piece, StreamReader};
 use crate::{Cursor, FlowId, PathId, WireError};
 use flow::Flow;
+use need::Waits;
 pub use types::{ChannelStats, FlowInput, ReceiverConfig, ReceiverEvent, Rungs};
 
 /// Cursors are reported at most so often (design section 5).
 const CURSOR_EVERY: Duration = Duration::from_secs(1);
-/// Bytes of updates out of order that a receiver holds; a source sends what is next before it sends so much else.
+/// Bytes of updates out of order from the unicast path that a receiver holds; a source sends what is next before it sends so much else.
 const MAX_HELD: usize = MAX_BUFFERED * 2 + crate::MAX_UPDATE;
 const REJOIN_MAX: Duration = Duration::from_secs(300);
 
@@ -51,8 +52,8 @@ struct Channel {
     stats: ChannelStats,
     cursor: Option<Cursor>,
     cursor_due: bool,
-    /// The update that later ones wait for, and since when.
-    waits: Option<(u64, Instant)>,
+    /// The update that later ones wait for.
+    waits: Option<Waits>,
 }
 
 /// The state machine.
@@ -336,7 +337,7 @@ impl Receiver {
             if resync || channel.incarnation.is_none() {
                 // What was not handed out yet of the other history goes with it: delivery starts over.
                 channel.incarnation = Some(w.incarnation);
-                channel.merge = Merge::new(w.first, self.config.check, self.config.dedupe_off);
+                channel.merge.restart(w.first);
                 channel.cursor_due = false;
             }
             channel.merge.set_source_answers(answers);
@@ -397,7 +398,7 @@ impl Receiver {
                     channel.merge.add_unicast(seq, 0, &data, data.len() as u64);
                 }
             }
-            if !awaited && channel.merge.buffered() > MAX_HELD {
+            if !awaited && channel.merge.buffered_unicast() > MAX_HELD {
                 return Err(WireError::invalid(
                     "unicast stream",
                     "more updates out of order than a receiver holds",

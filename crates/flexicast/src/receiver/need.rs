@@ -12,6 +12,16 @@ const OVERDUE: Duration = Duration::from_secs(3);
 /// Findings that wait for the application.
 const MAX_FINDINGS: usize = 64;
 
+/// An update that later ones wait for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waits {
+    seq: u64,
+    /// Bytes of it that the unicast path has brought.
+    progress: usize,
+    /// When that began to be so.
+    since: Instant,
+}
+
 /// The pacing of requests.
 pub(super) fn limit() -> TokenBucket {
     TokenBucket::new(NEEDS_PER_S * 8, NEEDS_PER_S as usize)
@@ -84,16 +94,21 @@ impl Receiver {
 
 /// When to ask for the update that later ones wait for.
 pub(super) fn overdue_at(channel: &Channel) -> Option<Instant> {
-    channel.waits.map(|(_, since)| since + OVERDUE)
+    channel.waits.map(|waits| waits.since + OVERDUE)
 }
 
 /// Asks for what later updates have been waiting for: who forges a packet's number has its loss go
 /// unnoticed.
 fn look_for_what_waits(channel: &mut Channel, now: Instant) {
     let known = channel.waits;
-    channel.waits = channel.merge.waits_for().map(|seq| match known {
-        Some((before, since)) if before == seq => (seq, since),
-        _ => (seq, now),
+    let waits = channel.merge.waits_for();
+    channel.waits = waits.map(|(seq, progress)| match known {
+        Some(known) if (known.seq, known.progress) == (seq, progress) => known,
+        _ => Waits {
+            seq,
+            progress,
+            since: now,
+        },
     });
     if overdue_at(channel).is_some_and(|at| at <= now) {
         channel.merge.seek();

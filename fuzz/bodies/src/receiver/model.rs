@@ -10,7 +10,7 @@ use flexicast::control::{Control, ControlReader, Credential, Endpoint};
 use flexicast::merge::MAX_BUFFERED;
 use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, OVERHEAD, PacketKey};
 use flexicast::receiver::{
-    ChannelStats, FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent, Rungs,
+    ChannelStats, FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent, Rungs, Validity,
 };
 use flexicast::{Cursor, FlowId, MAX_UPDATE, PathId, Rung};
 use uuid::Uuid;
@@ -22,8 +22,11 @@ pub const FLOWS: [FlowId; 2] = [FlowId([0x40; 8]), FlowId([0x41; 8])];
 const MAX_EVENTS: usize = 4_000;
 
 /// The bytes of an update, many of them small and some of several packets.
-fn is_content(seq: u64, encoded: &[u8]) -> bool {
-    (0..NAMES.len()).any(|channel| content(channel, seq) == encoded)
+fn is_content(seq: u64, encoded: &[u8]) -> Validity {
+    let mut channels = 0..NAMES.len();
+    channels
+        .any(|channel| content(channel, seq) == encoded)
+        .into()
 }
 
 pub fn content(channel: usize, seq: u64) -> Bytes {
@@ -347,7 +350,7 @@ impl Model {
             }
         }
         assert!(
-            self.receiver.buffered() <= 2 * (2 * MAX_BUFFERED + 3 * MAX_UPDATE),
+            self.receiver.buffered() <= 2 * (4 * MAX_BUFFERED + 3 * MAX_UPDATE),
             "holds {} bytes",
             self.receiver.buffered()
         );

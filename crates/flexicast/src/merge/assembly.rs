@@ -1,0 +1,277 @@
+//! The bytes of one update that is not whole yet, by the path that brought them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::Via;
+use crate::range::RangeSet;
+
+/// Bytes that follow each other are kept together up to this length.
+const CHUNK: usize = 1 << 16;
+/// Memory of a chunk beside its bytes.
+pub(super) const CHUNK_OVERHEAD: usize = 128;
+/// Separate ranges of an update that are taken from the flow. The packets of the longest update
+/// make fewer, whichever of them are lost.
+const MAX_RANGES: usize = 1024;
+
+/// Bytes from one path. Memory is used for what has come, wherever in the update it belongs.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    have: RangeSet,
+    chunks: BTreeMap<u64, Vec<u8>>,
+    /// Bytes in all chunks.
+    bytes: usize,
+}
+
+impl Pieces {
+    /// Keeps what is new of `data`, and calls `added` with each range of that.
+    fn insert(&mut self, offset: u64, data: &[u8], mut added: impl FnMut(Range<u64>)) {
+        let (chunks, bytes) = (&mut self.chunks, &mut self.bytes);
+        let range = offset..offset + data.len() as u64;
+        self.have.insert_with(range, |new| {
+            let part = &data[(new.start - offset) as usize..(new.end - offset) as usize];
+            *bytes += part.len();
+            match chunks.range_mut(..new.start).next_back() {
+                Some((start, chunk))
+                    if start + chunk.len() as u64 == new.start
+                        && chunk.len() + part.len() <= CHUNK =>
+                {
+                    chunk.extend_from_slice(part);
+                }
+                _ => drop(chunks.insert(new.start, part.to_vec())),
+            }
+            added(new);
+        });
+    }
+
+    /// Whether `data` is the same where bytes of it are known.
+    fn agrees(&self, offset: u64, data: &[u8]) -> bool {
+        let end = offset + data.len() as u64;
+        let known = self.chunks.range(..end).rev();
+        known
+            .take_while(|(start, chunk)| *start + chunk.len() as u64 > offset)
+            .all(|(start, chunk)| {
+                let (from, to) = (offset.max(*start), end.min(start + chunk.len() as u64));
+                chunk[(from - start) as usize..(to - start) as usize]
+                    == data[(from - offset) as usize..(to - offset) as usize]
+            })
+    }
+
+    fn truncate(&mut self, end: u64) {
+        self.have.remove_from(end);
+        drop(self.chunks.split_off(&end));
+        if let Some((start, last)) = self.chunks.iter_mut().next_back() {
+            last.truncate((end - start) as usize);
+        }
+        self.bytes = self.chunks.values().map(Vec::len).sum();
+    }
+
+    fn copy_to(&self, whole: &mut [u8]) {
+        for (start, chunk) in &self.chunks {
+            whole[*start as usize..*start as usize + chunk.len()].copy_from_slice(chunk);
+        }
+    }
+}
+
+/// Memory that updates take, by the path that brought them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) flow: usize,
+    pub(super) unicast: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    flow: Pieces,
+    unicast: Pieces,
+    total: Option<u64>,
+    /// The unicast path said how long it is.
+    certain: bool,
+    /// Its flow bytes were dropped, and no others are taken.
+    pub(super) no_flow: bool,
+    /// Hash of the whole update that was found to be invalid.
+    pub(super) refused: Option<u64>,
+    /// Bytes that the flow brought first, and the unicast path.
+    from_flow: u64,
+    from_unicast: u64,
+}
+
+impl Assembly {
+    pub(super) fn sizes(&self) -> Sizes {
+        Sizes {
+            flow: self.flow.bytes + self.flow.chunks.len() * CHUNK_OVERHEAD,
+            unicast: self.unicast.bytes,
+        }
+    }
+
+    fn max(&self) -> Option<u64> {
+        self.flow.have.max().max(self.unicast.have.max())
+    }
+
+    /// Whether an end, or bytes up to `end`, contradict what is known of the length.
+    pub(super) fn disputes_length(&self, end: u64, total: Option<u64>) -> bool {
+        let beyond = |total: u64| self.max().is_some_and(|max| max >= total);
+        match (total, self.total) {
+            (Some(total), Some(known)) => total != known || end > known,
+            (Some(total), None) => beyond(total),
+            (None, Some(known)) => end > known,
+            (None, None) => false,
+        }
+    }
+
+    /// Whether one more separate range would be too many.
+    pub(super) fn is_scattered(&self, range: &Range<u64>) -> bool {
+        let near = range.start.saturating_sub(1)..range.end.saturating_add(1);
+        let have = &self.flow.have;
+        have.len() >= MAX_RANGES && have.gaps(near.clone()).next() == Some(near)
+    }
+
+    /// Takes bytes of a flow packet. Returns whether they agree with what is here.
+    pub(super) fn add_flow(&mut self, offset: u64, data: &[u8], total: Option<u64>) -> bool {
+        let end = offset + data.len() as u64;
+        if self.disputes_length(end, total)
+            || !self.flow.agrees(offset, data)
+            || !self.unicast.agrees(offset, data)
+        {
+            return false;
+        }
+        self.total = self.total.or(total);
+        for new in self.unicast.have.gaps(offset..end) {
+            let part = &data[(new.start - offset) as usize..(new.end - offset) as usize];
+            let from_flow = &mut self.from_flow;
+            let count = |added: Range<u64>| *from_flow += added.end - added.start;
+            self.flow.insert(new.start, part, count);
+        }
+        true
+    }
+
+    /// Takes bytes of the unicast path. Returns whether they agree with what is here; where they
+    /// do not, all flow bytes are dropped.
+    pub(super) fn add_unicast(&mut self, offset: u64, data: &[u8], total: u64) -> bool {
+        let end = offset + data.len() as u64;
+        if end > total {
+            // The reader of the stream has refused this before.
+            return true;
+        }
+        let agrees = self.total.is_none_or(|known| known == total)
+            && self.max().is_none_or(|max| max < total)
+            && self.flow.agrees(offset, data)
+            && self.unicast.agrees(offset, data);
+        if !agrees {
+            self.drop_flow();
+            self.unicast.truncate(total);
+        }
+        (self.total, self.certain) = (Some(total), true);
+        let (flow, from_unicast) = (&self.flow.have, &mut self.from_unicast);
+        self.unicast.insert(offset, data, |new| {
+            let first = flow.gaps(new).map(|gap| gap.end - gap.start);
+            *from_unicast += first.sum::<u64>();
+        });
+        agrees
+    }
+
+    /// Forgets what came by the flow.
+    pub(super) fn drop_flow(&mut self) {
+        self.flow = Pieces::default();
+        self.total = self.total.filter(|_| self.certain);
+        self.from_flow = 0;
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.total.is_some_and(|total| {
+            (self.flow.bytes + self.unicast.bytes) as u64 >= total
+                && self
+                    .unicast
+                    .have
+                    .gaps(0..total)
+                    .all(|gap| self.flow.have.contains_range(gap))
+        })
+    }
+
+    /// The whole update.
+    pub(super) fn assemble(&self) -> Bytes {
+        let mut whole = vec![0; self.total.unwrap_or(0) as usize];
+        self.flow.copy_to(&mut whole);
+        self.unicast.copy_to(&mut whole);
+        whole.into()
+    }
+
+    /// The range from the first to the last byte that the unicast path has not brought. The end
+    /// that the flow states does not count.
+    pub(super) fn missing(&self) -> Option<Range<u64>> {
+        if self.is_certain() {
+            return None;
+        }
+        let total = self.total.filter(|_| self.certain);
+        let mut gaps = self.unicast.have.gaps(0..total.unwrap_or(u64::MAX));
+        let first = gaps.next()?;
+        Some(first.start..gaps.last().map_or(first.end, |last| last.end))
+    }
+
+    pub(super) fn via(&self) -> Via {
+        match (self.from_flow, self.from_unicast) {
+            (0, _) if self.certain => Via::Unicast,
+            (_, 0) => Via::Flow,
+            _ => Via::Repaired,
+        }
+    }
+
+    /// Whether the unicast path brought any of it.
+    pub(super) fn has_unicast(&self) -> bool {
+        !self.unicast.have.is_empty()
+    }
+
+    /// Bytes that the unicast path brought.
+    pub(super) fn unicast_bytes(&self) -> usize {
+        self.unicast.bytes
+    }
+
+    /// Whether the unicast path brought all of it.
+    pub(super) fn is_certain(&self) -> bool {
+        let total = self.total.filter(|_| self.certain);
+        total.is_some_and(|total| self.unicast.have.contains_range(0..total))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory is for what came, and not for where it belongs.
+    #[test]
+    fn a_part_takes_memory_for_its_bytes() {
+        let mut part = Assembly::default();
+        for n in 0..100 {
+            assert!(part.add_flow(n * 40_000, b"x", None));
+        }
+        assert_eq!(part.sizes().flow, 100 * (1 + CHUNK_OVERHEAD));
+        // The order in which bytes come makes no difference to what they are.
+        let all: Vec<u8> = (0..200_000u32).map(|i| i as u8).collect();
+        let mut part = Assembly::default();
+        for (n, data) in all.chunks(1000).enumerate().rev() {
+            assert!(!part.is_whole());
+            let offset = n as u64 * 1000;
+            let total = (n == 199).then_some(200_000);
+            match n % 3 {
+                0 => assert!(part.add_unicast(offset, data, 200_000)),
+                _ => assert!(part.add_flow(offset, data, total)),
+            }
+        }
+        assert!(part.is_whole() && !part.is_certain());
+        assert_eq!((part.assemble(), part.via()), (all.into(), Via::Repaired));
+    }
+
+    #[test]
+    fn separate_ranges_are_bounded() {
+        let mut part = Assembly::default();
+        for n in 0..MAX_RANGES as u64 {
+            assert!(!part.is_scattered(&(n * 4..n * 4 + 1)));
+            part.add_flow(n * 4, b"x", None);
+        }
+        assert!(part.is_scattered(&(9000..9001)));
+        assert!(part.is_scattered(&(10..11)), "between two");
+        assert!(!part.is_scattered(&(1..2)), "it grows a range");
+    }
+}
