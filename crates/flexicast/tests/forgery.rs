@@ -8,8 +8,8 @@ mod lab;
 use std::time::Duration;
 
 use flexicast::control::{Control, Need, NeedReason};
-use flexicast::frame::put_stream;
-use flexicast::receiver::{ChannelStats, Validity};
+use flexicast::frame::{put_ping, put_stream};
+use flexicast::receiver::{ChannelStats, FlowInput, Validity};
 use flexicast::source::close;
 use flexicast::unicast::RangeHeader;
 use flexicast::{Cause, Cursor, Rung, Via};
@@ -401,4 +401,187 @@ fn scattered_bytes_are_bounded() {
     lab.publish(LEN);
     lab.run(2000 * MS);
     lab.assert_complete(1);
+}
+
+/// A byte far ahead is nothing that others wait for, and no head: no receiver asks for each of the
+/// updates before it, and none believes that it is behind.
+#[test]
+fn a_byte_far_ahead_is_neither_waited_for_nor_a_head() {
+    let mut lab = members(false);
+    lab.publish(LEN);
+    lab.run(100 * MS);
+    inject(&mut lab, 4000, 0, b"x", false);
+    for _ in 0..5 {
+        lab.run(4000 * MS);
+        lab.publish(LEN);
+    }
+    lab.run(1000 * MS);
+    lab.assert_complete(1);
+    for i in 0..NODES {
+        assert!(lab.nodes[i].got.iter().all(|g| g.1 == Via::Flow));
+        assert_eq!(stats(&lab, i).head, 6);
+    }
+}
+
+fn says_no_need(frame: &Control) -> bool {
+    assert!(!matches!(frame, Control::Need(_)), "{frame:?}");
+    true
+}
+
+/// An update that others wait for, and that is on its way by a slow unicast path, is not asked for.
+#[test]
+fn what_arrives_slowly_is_not_asked_for_again() {
+    let mut lab = members(false);
+    lab.nodes[0].says = Some(says_no_need);
+    lab.tolerates_forgery = true;
+    let update = Lab::content(2, LEN);
+    inject(&mut lab, 2, 0, &update, true);
+    let mut piece = Vec::new();
+    let header = RangeHeader {
+        channel: 1,
+        seq: 1,
+        encoding: 0,
+        total: LEN as u64,
+        offset: 0,
+    };
+    header.encode(&mut piece);
+    for data in Lab::content(1, LEN).chunks(100) {
+        piece.extend_from_slice(data);
+        lab.nodes[0].core.on_unicast(3, &piece, false).unwrap();
+        piece.clear();
+        lab.run(2000 * MS);
+    }
+    assert_eq!(lab.nodes[0].got.len(), 2);
+}
+
+/// A whole forged update that is next has all receivers closed, once: they do without the flow for
+/// a while, and then are members again. What was counted stays counted.
+#[test]
+fn a_forged_head_costs_one_connection_and_a_time_without_the_flow() {
+    let mut lab = believers();
+    for _ in 0..120 {
+        lab.publish(LEN);
+        lab.run(20 * MS);
+    }
+    lab.run(1500 * MS);
+    // First, one that contradicts what was handed out.
+    inject(&mut lab, 120, 0, b"zzz", false);
+    lab.run(20 * MS);
+    for _ in 0..5 {
+        let seq = next_seq(&lab);
+        inject(&mut lab, seq, 0, b"forged", true);
+        lab.run(2000 * MS);
+        let away: Vec<_> = (0..NODES).filter(|i| !lab.nodes[*i].connected).collect();
+        away.into_iter().for_each(|i| lab.connect(i));
+        lab.run(2000 * MS);
+    }
+    lab.publish(LEN);
+    lab.run(2000 * MS);
+    for i in 0..NODES {
+        assert_eq!(lab.nodes[i].closes, [VIOLATION]);
+        assert_eq!(lab.nodes[i].forged, [121]);
+        assert_eq!(stats(&lab, i).mismatches, 1);
+        let last = lab.nodes[i].got.last().unwrap();
+        assert_eq!((last.0, last.1), (121, Via::Unicast));
+        let last = lab.moves(i).pop().unwrap();
+        assert_ne!(last, MEMBER[0], "no member since");
+    }
+    lab.run(90_000 * MS);
+    lab.publish(LEN);
+    lab.run(2000 * MS);
+    for i in 0..NODES {
+        assert_eq!(lab.moves(i).last(), Some(&MEMBER[0]));
+        assert_eq!(lab.nodes[i].got.last().unwrap().1, Via::Flow);
+    }
+}
+
+/// At a source that cannot be asked, a forger costs a few connections, and then forces the unicast
+/// rung for a time.
+#[test]
+fn an_older_source_is_not_connected_to_for_ever_again() {
+    let mut lab = members(true);
+    for _ in 0..100 {
+        let seq = next_seq(&lab);
+        inject(&mut lab, seq, 0, &[0xee; LEN], true);
+        lab.publish(LEN);
+        lab.run(500 * MS);
+    }
+    lab.run(2000 * MS);
+    lab.assert_complete(1);
+    (0..NODES).for_each(|i| assert_eq!(lab.nodes[i].reconnects, 4));
+}
+
+/// A forgery far ahead at such a source keeps no update but its own off the flow.
+#[test]
+fn at_an_older_source_one_forgery_far_ahead_leaves_the_flow_in_use() {
+    let mut lab = members(true);
+    inject(&mut lab, 4000, 0, &[1; 20], true);
+    lab.run(3000 * MS);
+    for _ in 0..30 {
+        lab.publish(LEN);
+        lab.run(300 * MS);
+    }
+    lab.assert_complete(1);
+    for i in 0..NODES {
+        assert_eq!(lab.nodes[i].reconnects, 1);
+        assert!(lab.nodes[i].got.iter().all(|g| g.1 == Via::Flow));
+    }
+}
+
+fn is_unknown(_: u64, _: &[u8]) -> Validity {
+    Validity::Unknown
+}
+
+fn is_refused(_: u64, _: &[u8]) -> Validity {
+    Validity::Invalid
+}
+
+/// A receiver of an earlier version than its source, and one whose check is wrong: nothing is
+/// forged, and the flow is not left.
+#[test]
+fn updates_that_a_receiver_cannot_judge_are_no_forgeries() {
+    for (check, asked) in [
+        (is_unknown as fn(u64, &[u8]) -> Validity, 0),
+        (is_refused, 3),
+    ] {
+        let mut lab = Lab::new(SEED, 0);
+        lab.check = Some(check);
+        lab.add_node(0, None);
+        lab.connect(0);
+        lab.run(500 * MS);
+        for _ in 0..130 {
+            lab.publish(LEN);
+            lab.run(20 * MS);
+        }
+        lab.run(2000 * MS);
+        lab.assert_complete(1);
+        assert_eq!(lab.moves(0), MEMBER);
+        assert_eq!(lab.source.counters().needs, asked);
+    }
+}
+
+/// Packets that bring nothing do not make up for forged ones.
+#[test]
+fn empty_packets_do_not_excuse_forgeries() {
+    let mut lab = members(false);
+    for n in 0..101 {
+        if n == 60 {
+            let mut ping = Vec::new();
+            put_ping(&mut ping);
+            for n in 0..1100 {
+                let mut packet = lab.forge(SEED, lab.next_pn() + n, false, &ping);
+                let (core, now) = (&mut lab.nodes[0].core, lab.now);
+                let input = core.on_flow_datagram(Rung::Amt, &mut packet, now);
+                assert_eq!(input, FlowInput::Accepted);
+            }
+        }
+        let seq = next_seq(&lab);
+        inject(&mut lab, seq, 0, &[0xee; 10], false);
+        lab.publish(LEN);
+        lab.run(20 * MS);
+    }
+    lab.run(5000 * MS);
+    lab.assert_complete(1);
+    let left = (Rung::Unicast, Cause::FlowInvalid);
+    assert_eq!(lab.moves(0).last(), Some(&left));
 }

@@ -78,6 +78,10 @@ pub(super) struct Flow {
     pub(super) left: bool,
     /// The source keeps this receiver off it for now.
     pub(super) held: bool,
+    /// This receiver keeps off it until then.
+    pub(super) off_until: Option<Instant>,
+    /// The next update to be delivered when invalid packets were last forgotten.
+    forgiven_at: u64,
     pub(super) rejoin_after: Duration,
     pub(super) rejoin_at: Option<Instant>,
     /// What its native join has brought.
@@ -116,6 +120,8 @@ impl Flow {
             invalid: 0,
             left: false,
             held: false,
+            off_until: None,
+            forgiven_at: 0,
             rejoin_after: REJOIN_FIRST,
             rejoin_at: None,
             native: Probe::default(),
@@ -133,7 +139,7 @@ impl Flow {
 
     /// Nothing is done to get it.
     pub(super) fn is_off(&self) -> bool {
-        self.left || self.held
+        self.left || self.held || self.off_until.is_some()
     }
 
     fn largest(&self) -> Option<u64> {
@@ -186,6 +192,7 @@ impl Flow {
             self.copies_at,
             self.keys.deadline(),
             self.tunnel.deadline(),
+            self.off_until,
         ];
         member.into_iter().chain(own).flatten().min()
     }
@@ -272,13 +279,18 @@ impl Receiver {
                 "more flows than a receiver takes",
             ));
         }
-        self.flows.insert(id, Flow::new(announce, channel, now));
+        let mut flow = Flow::new(announce, channel, now);
+        flow.forgiven_at = self.channels[channel].merge.next();
+        self.flows.insert(id, flow);
         self.join(id, joinable, now);
         Ok(())
     }
 
     /// Begins to listen to a flow by the ways that there are.
     pub(super) fn join(&mut self, id: FlowId, joinable: bool, now: Instant) {
+        if self.stay_off(id, now) {
+            return;
+        }
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
@@ -474,7 +486,8 @@ impl Receiver {
         seen: &mut Seen,
     ) -> FlowInput {
         let hold = self.hold(id);
-        let Some(flow) = self.flows.get_mut(&id).filter(|f| !f.keys.is_empty()) else {
+        let readable = |f: &&mut Flow| !f.keys.is_empty() && f.off_until.is_none();
+        let Some(flow) = self.flows.get_mut(&id).filter(readable) else {
             return FlowInput::UnknownFlow;
         };
         let channel = &mut self.channels[flow.channel];
@@ -552,8 +565,11 @@ impl Receiver {
                     fin,
                 } => {
                     let total = fin.then_some(offset + data.len() as u64);
-                    // A number that is far ahead is a forger's: no head is believed that could not be delivered.
-                    channel.stats.head = channel.stats.head.max(seq);
+                    // A source that cannot be asked for an update that is behind is found to be so
+                    // by its head. To others, a number of the flow's proves nothing.
+                    if !channel.merge.does_source_answer() {
+                        channel.stats.head = channel.stats.head.max(seq);
+                    }
                     channel.merge.add_flow(seq, offset, data, total);
                 }
                 Frame::Reset { .. } => channel.stats.resets += 1,
@@ -577,8 +593,11 @@ impl Receiver {
         }
         channel.stats.flow_packets += 1;
         if channel.stats.flow_packets.is_multiple_of(1000) {
-            // A bad packet now and then is no reason to leave.
-            flow.invalid = 0;
+            // A bad packet now and then, among more that is good, is no reason to leave.
+            let next = channel.merge.next();
+            if next.saturating_sub(flow.forgiven_at) > flow.invalid {
+                (flow.invalid, flow.forgiven_at) = (0, next);
+            }
         }
         channel.stats.copied_packets += u64::from(rung == Rung::Replicated);
         channel.stats.tunnelled_packets += u64::from(rung == Rung::Amt);
@@ -662,6 +681,7 @@ impl Receiver {
 
     /// What is due for the flows: missed heartbeats, joins that brought nothing, copies, old keys.
     pub(super) fn flow_timeouts(&mut self, now: Instant) {
+        self.trust_again(now);
         let mut silent = Vec::new();
         for (id, flow) in &mut self.flows {
             flow.keys.handle_timeout(now);

@@ -9,6 +9,7 @@ mod held;
 mod keys;
 mod need;
 mod probe;
+mod trust;
 mod tunnel;
 mod types;
 
@@ -32,6 +33,7 @@ use crate::unicast::{Piece, StreamReader};
 use crate::{Cursor, FlowId, PathId, WireError};
 use flow::Flow;
 use need::Waits;
+use trust::Trust;
 pub use types::{ChannelStats, FlowInput, ReceiverConfig, ReceiverEvent, Rungs};
 
 /// Cursors are reported at most so often (design section 5).
@@ -54,6 +56,9 @@ struct Channel {
     cursor_due: bool,
     /// The update that later ones wait for.
     waits: Option<Waits>,
+    trust: Trust,
+    /// Updates that were cleared when that was last looked at.
+    cleared: u64,
 }
 
 /// The state machine.
@@ -99,6 +104,8 @@ impl Receiver {
                 cursor: None,
                 cursor_due: false,
                 waits: None,
+                trust: Trust::default(),
+                cleared: 0,
             }
         });
         Receiver {
@@ -283,7 +290,7 @@ impl Receiver {
         self.control.push(bytes);
         while let Some(frame) = self.control.next_frame()? {
             match frame {
-                Control::Welcome(welcome) => self.on_welcome(welcome)?,
+                Control::Welcome(welcome) => self.on_welcome(welcome, now)?,
                 Control::Refused { code, reason } => self
                     .events
                     .push_back(ReceiverEvent::Refused { code, reason }),
@@ -310,16 +317,17 @@ impl Receiver {
         Ok(())
     }
 
-    fn on_welcome(&mut self, welcome: Welcome) -> Result<(), WireError> {
+    fn on_welcome(&mut self, welcome: Welcome, now: Instant) -> Result<(), WireError> {
         if self.welcomed {
             return Err(WireError::invalid("WELCOME", "a second one"));
         }
         self.welcomed = true;
         let answers = welcome.capabilities.contains(&SOURCE_ANSWERS_NEED);
         for w in welcome.channels {
-            let Some(channel) = self.channels.iter_mut().find(|c| c.name == w.name) else {
+            let Some(at) = self.channels.iter().position(|c| c.name == w.name) else {
                 continue;
             };
+            let channel = &mut self.channels[at];
             if w.first == 0 || w.first > w.head + 1 {
                 return Err(WireError::invalid(
                     "WELCOME",
@@ -331,6 +339,10 @@ impl Receiver {
             // A source that is behind us has lost updates that we have, as from an older backup: what it numbers from here on is not what we know by these
             // numbers.
             let behind = w.head + 1 < channel.merge.next();
+            // Or the flow brought updates that the source never had.
+            let forged = behind
+                && channel.incarnation == Some(w.incarnation)
+                && channel.merge.last_uncertain() > w.head;
             let resync = channel
                 .incarnation
                 .is_some_and(|known| known != w.incarnation || behind);
@@ -344,6 +356,9 @@ impl Receiver {
             let next = channel.merge.next();
             if w.first > next {
                 channel.merge.pass_over(next..w.first);
+            }
+            if forged {
+                self.lose_trust(at, 0, now);
             }
             self.events.push_back(ReceiverEvent::Welcome {
                 channel: w.name,

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::trust::TOLERATED;
 use super::{Channel, Receiver, ReceiverEvent};
 use crate::control::{Control, NEEDS_PER_S, Need};
 use crate::pace::TokenBucket;
@@ -30,13 +31,14 @@ pub(super) fn limit() -> TokenBucket {
 impl Receiver {
     /// Reports what the merges found, and asks the source for what they dropped.
     pub(super) fn ask_for_bytes(&mut self, now: Instant) {
-        self.report_distrust();
+        self.report_distrust(now);
         self.need_at = None;
         if !self.welcomed {
             return;
         }
-        for channel in &mut self.channels {
-            look_for_what_waits(channel, now);
+        for at in 0..self.channels.len() {
+            self.clear(at);
+            look_for_what_waits(&mut self.channels[at], now);
         }
         for at in 0..self.channels.len() {
             while self.channels[at].merge.has_need() {
@@ -71,11 +73,15 @@ impl Receiver {
         }
     }
 
-    fn report_distrust(&mut self) {
-        for channel in &mut self.channels {
+    fn report_distrust(&mut self, now: Instant) {
+        let mut lost = Vec::new();
+        for (at, channel) in self.channels.iter_mut().enumerate() {
             while let Some(found) = channel.merge.pop_distrust() {
                 let waiting = self.events.iter().filter(|e| is_finding(e)).count();
-                if !found.handed && !channel.merge.does_source_answer() {
+                // The unicast path may have brought it meanwhile.
+                let lacks = channel.merge.is_distrusted(found.seq);
+                if lacks && !channel.merge.does_source_answer() && !lost.contains(&at) {
+                    lost.push(at);
                     self.events.push_back(ReceiverEvent::Reconnect {
                         channel: channel.name.clone(),
                         seq: found.seq,
@@ -88,6 +94,19 @@ impl Receiver {
                     });
                 }
             }
+        }
+        for channel in lost {
+            self.lose_trust(channel, TOLERATED, now);
+        }
+    }
+
+    /// What the source, too, has sent was not forged: it does not count towards leaving the flow.
+    fn clear(&mut self, channel: usize) {
+        let cleared = self.channels[channel].merge.stats().cleared;
+        let before = std::mem::replace(&mut self.channels[channel].cleared, cleared);
+        let flows = self.flows.values_mut().filter(|f| f.channel == channel);
+        for flow in flows {
+            flow.invalid = flow.invalid.saturating_sub(cleared - before);
         }
     }
 }
