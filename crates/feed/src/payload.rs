@@ -203,7 +203,7 @@ fn decode_event(json: &[u8]) -> Result<Update, PayloadError> {
 }
 
 /// Whether these bytes are an update with this `seq`; `None` if they are of a later version, which
-/// this one cannot judge. It costs less than [`decode`] for bytes that nobody has vouched for: what
+/// this one cannot judge. It costs less than [`decode`] for bytes that may be forged: what
 /// would decompress to more than 64 times its length (and 64 KiB) is no update here.
 #[must_use]
 pub fn is_update(encoded: &[u8], seq: u64) -> Option<bool> {

@@ -294,7 +294,7 @@ proptest! {
     }
 }
 
-/// Bytes that nobody has vouched for are judged at a cost that their length bounds.
+/// Bytes that may be forged are judged at a cost that their length bounds.
 #[test]
 fn is_update_judges_what_this_version_knows() {
     let incarnation = Uuid::from_u128(7);

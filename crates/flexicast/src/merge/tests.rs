@@ -94,7 +94,7 @@ fn contradictions_are_counted() {
     assert_eq!((pop(&mut merge), merge.stats.duplicates), (None, 1));
 }
 
-/// What was asked for together is taken together: it is acknowledged, so nobody would send it again.
+/// What was asked for together is taken together: it is acknowledged, and not sent again.
 #[test]
 fn a_packet_that_fills_the_merge_is_taken_whole() {
     let mut merge = Merge::new(1, None, false);
@@ -111,7 +111,7 @@ fn a_packet_that_fills_the_merge_is_taken_whole() {
     assert!(!merge.accepts(seq + 2, 0..1, true));
 }
 
-/// Nobody but a forger fills the memory with what is far ahead: it makes room for what is near,
+/// Only a forger fills the memory with what is far ahead: it makes room for what is near,
 /// counted as a contradiction, and is had by the unicast path.
 #[test]
 fn what_is_far_ahead_makes_room_for_what_is_near() {
