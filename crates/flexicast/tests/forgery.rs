@@ -10,7 +10,6 @@ use std::time::Duration;
 use flexicast::control::{Control, Need, NeedReason};
 use flexicast::frame::{put_ping, put_stream};
 use flexicast::receiver::{ChannelStats, FlowInput, Validity};
-use flexicast::source::close;
 use flexicast::unicast::RangeHeader;
 use flexicast::{Cause, Cursor, Rung, Via};
 use lab::{CHANNEL, INCARNATION, Lab, VIOLATION};
