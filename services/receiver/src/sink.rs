@@ -218,9 +218,16 @@ impl ChannelFiles {
             journal.assume(cursor);
         }
         let (feeds, gone) = open_feeds(layout, channel)?;
-        let newest = feeds.newest().into_iter().flatten();
-        let positions = newest.map(|(incarnation, seq)| tape.resume(incarnation, seq).position);
-        let mut filed = positions.min().unwrap_or_else(|| tape.start());
+        let mut filed = tape.end();
+        for (path, newest) in feeds.newest() {
+            // A kill between two files leaves one of them without any number: empty, or with
+            // numbers that do not count any more. It may lack everything.
+            filed = filed.min(match newest {
+                Some((incarnation, seq)) => tape.resume(incarnation, seq).position,
+                None if gone.contains(&path) => continue,
+                None => tape.start(),
+            });
+        }
         let mut set_back = false;
         if let Some(path) = gone.first() {
             let (position, is_enough) = enough(&tape, layout.keep);

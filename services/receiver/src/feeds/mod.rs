@@ -62,13 +62,16 @@ impl Feeds {
         }
     }
 
-    /// The newest update in each of the files.
+    /// The path of each file and its newest update; `None` where no entry of it has a number.
     #[must_use]
-    pub fn newest(&self) -> Vec<Option<(Uuid, u64)>> {
-        let json = self.json.iter().map(|json| lock(json).newest());
-        std::iter::once(lock(&self.atom).newest())
-            .chain(json)
-            .collect()
+    pub fn newest(&self) -> Vec<(PathBuf, Option<(Uuid, u64)>)> {
+        let atom = lock(&self.atom);
+        let atom = (atom.path().to_owned(), atom.newest());
+        let json = self.json.as_ref().map(|json| {
+            let json = lock(json);
+            (json.path().to_owned(), json.newest())
+        });
+        std::iter::once(atom).chain(json).collect()
     }
 
     /// Whether the files on disk are as they are in memory.

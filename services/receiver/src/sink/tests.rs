@@ -260,7 +260,7 @@ fn updates_that_name_an_older_incarnation_count_by_the_channels() {
     assert_eq!(open(folder), Some(expected));
 }
 
-fn deliver(files: &mut ChannelFiles, seqs: std::ops::RangeInclusive<u64>) {
+fn updates(seqs: std::ops::RangeInclusive<u64>) -> Vec<Item> {
     let items = seqs.map(|seq| Item {
         incarnation: at(0).incarnation,
         seq,
@@ -270,7 +270,11 @@ fn deliver(files: &mut ChannelFiles, seqs: std::ops::RangeInclusive<u64>) {
             live: true,
         }),
     });
-    let mut delivery = Delivery::new(items.collect(), None, ORDER);
+    items.collect()
+}
+
+fn deliver(files: &mut ChannelFiles, seqs: std::ops::RangeInclusive<u64>) {
+    let mut delivery = Delivery::new(updates(seqs), None, ORDER);
     delivery.attempt(files, || 0.0).unwrap();
 }
 
@@ -312,6 +316,61 @@ fn an_update_writes_the_journal_alone() {
     // The cursor may be lost as well.
     std::fs::remove_file(state(folder.path()).join("lore.json")).unwrap();
     assert_eq!(open(folder.path()), Some(at(9)));
+}
+
+/// Makes writing this file fail.
+fn block(folder: &Path, name: &str) {
+    std::fs::create_dir(folder.join(format!(".{name}.tmp"))).unwrap();
+}
+
+fn unblock(folder: &Path, name: &str) {
+    std::fs::remove_dir(folder.join(format!(".{name}.tmp"))).unwrap();
+}
+
+/// A kill or a full disk between two files at the first entries of a channel.
+#[test]
+fn a_file_that_is_still_empty_gets_what_the_other_one_has() {
+    for late in ["lore.json", "lore.atom"] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let (mut files, _) = files(folder, true);
+        files.begin(at(0), false);
+        files.write_files().unwrap();
+        block(folder, late);
+        let mut delivery = Delivery::new(updates(1..=3), Some(at(0)), ORDER);
+        // The file fails at the first write, or by the first cursor.
+        let _ = delivery.attempt(&mut files, || 0.0);
+        assert!(files.write_files().is_err());
+        drop(files);
+        unblock(folder, late);
+        let (_files, cursor) = super::tests::files(folder, true);
+        assert_eq!(cursor, Some(at(3)));
+        assert_eq!(ids(folder, KEEP), newest_first(3), "{late}");
+    }
+}
+
+/// The same where a store that was restored has taken all numbers of one file back.
+#[test]
+fn a_file_whose_numbers_do_not_count_any_more_gets_what_the_other_one_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (mut files, _) = files(folder, true);
+    files.begin(at(0), false);
+    deliver(&mut files, 1..=3);
+    files.write_files().unwrap();
+    files.begin(at(0), true);
+    files.write_journal().unwrap();
+    files.announce();
+    files.write_cursor(at(0)).unwrap();
+    files.write_files().unwrap();
+    deliver(&mut files, 1..=5);
+    block(folder, "lore.json");
+    assert!(files.write_files().is_err());
+    drop(files);
+    unblock(folder, "lore.json");
+    let (_files, cursor) = super::tests::files(folder, true);
+    assert_eq!(cursor, Some(at(5)));
+    assert_eq!(ids(folder, KEEP), newest_first(5));
 }
 
 /// What a file that is gone had is in the journal, or the source is asked, until it is there.
