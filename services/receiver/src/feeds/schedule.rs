@@ -18,10 +18,13 @@ const MAX_DEBT: i64 = 32 << 20;
 /// Debt that each second takes away, in bytes: some 20 GB in a month.
 const REPAID_PER_SECOND: i64 = 8 << 10;
 
+/// Age of a change from which on a write may be owed while updates keep coming.
+const MAX_LAG: Duration = Duration::from_secs(15 * 60);
+
 /// Whether the files of a channel may be written, and when.
 ///
 /// While updates keep coming, a write is paid for by their bytes. When none came for an interval,
-/// it may also be owed, and the debt is paid off by time.
+/// or the files lag behind by [`MAX_LAG`], it may also be owed, and the debt is paid off by time.
 #[derive(Debug)]
 pub struct Schedule {
     interval: Duration,
@@ -31,6 +34,8 @@ pub struct Schedule {
     repaid: Option<Instant>,
     /// Time of the last change.
     changed: Option<Instant>,
+    /// Time of the first change since the last write.
+    behind_since: Option<Instant>,
     /// Time of the last write.
     written: Option<Instant>,
 }
@@ -44,6 +49,7 @@ impl Schedule {
             credit: 0,
             repaid: None,
             changed: None,
+            behind_since: None,
             written: None,
         }
     }
@@ -55,6 +61,7 @@ impl Schedule {
         let earned = bytes.saturating_mul(EARNED_PERCENT) / 100;
         self.credit = self.credit.saturating_add(earned).min(MAX_CREDIT);
         self.changed = Some(now);
+        self.behind_since.get_or_insert(now);
     }
 
     /// Notes that files of so many bytes were written.
@@ -63,6 +70,7 @@ impl Schedule {
         let spent = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.credit = self.credit.saturating_sub(spent);
         self.written = Some(now);
+        self.behind_since = None;
     }
 
     /// Returns when files of so many bytes are to be written, as far as is known `now`.
@@ -77,10 +85,12 @@ impl Schedule {
         if self.credit >= i64::try_from(bytes).unwrap_or(i64::MAX).min(MAX_CREDIT) {
             return spaced;
         }
-        let quiet = spaced.max(changed + self.interval);
+        let quiet = changed + self.interval;
+        let late = self.behind_since.map(|since| since + MAX_LAG);
+        let owed = spaced.max(late.map_or(quiet, |late| late.min(quiet)));
         let excess = (-MAX_DEBT).saturating_sub(self.credit).max(0);
         let seconds = excess.unsigned_abs().div_ceil(REPAID_PER_SECOND as u64);
-        quiet.max(self.repaid.unwrap_or(now) + Duration::from_secs(seconds))
+        owed.max(self.repaid.unwrap_or(now) + Duration::from_secs(seconds))
     }
 
     /// Pays off debt by the seconds that have passed.
@@ -103,28 +113,39 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_secs(5);
     const UPDATE: u64 = 6_000;
+    const HOUR: Duration = Duration::from_secs(3600);
 
     /// The bytes that are written in an hour of updates at this spacing, and the longest time
     /// that files were behind.
     fn hour(interval: Duration, size: u64, spacing: Duration) -> (u64, Duration) {
+        run(interval, size, (UPDATE, spacing), HOUR)
+    }
+
+    /// The same of updates of another length, and for another time.
+    fn run(
+        interval: Duration,
+        size: u64,
+        (update, spacing): (u64, Duration),
+        time: Duration,
+    ) -> (u64, Duration) {
         let begin = Instant::now();
         let mut schedule = Schedule::new(interval);
         let (mut now, mut next) = (begin, begin);
         let mut behind_since = None;
         let (mut written, mut lag) = (0, Duration::ZERO);
-        while now < begin + Duration::from_secs(3600) {
+        while now < begin + time {
             if now >= next {
-                schedule.earn(UPDATE, now);
+                schedule.earn(update, now);
                 next += spacing;
                 behind_since = behind_since.or(Some(now));
             }
-            if let Some(since) = behind_since
-                && schedule.due(size, now) <= now
-            {
-                schedule.spend(size, now);
-                written += size;
+            if let Some(since) = behind_since {
                 lag = lag.max(now - since);
-                behind_since = None;
+                if schedule.due(size, now) <= now {
+                    schedule.spend(size, now);
+                    written += size;
+                    behind_since = None;
+                }
             }
             now += Duration::from_millis(100);
         }
@@ -137,11 +158,29 @@ mod tests {
         for size in [60_000, 6_000_000, 20_000_000] {
             let (written, lag) = hour(INTERVAL, size, spacing);
             let updates = 7_200 * UPDATE;
-            assert!(written <= updates / 2, "{written} bytes for {updates}");
+            // Long files are due by their age.
+            let most = (updates / 2).max(4 * size);
+            assert!(written <= most, "{written} bytes for {updates}");
             assert!(written >= updates / 3, "{written} bytes for {updates}");
             // Twice what an update brings in, at two updates a second.
             let patience = Duration::from_secs(size * 2 / (2 * UPDATE) + 10);
-            assert!(lag <= patience, "{size}: {lag:?}");
+            assert!(lag <= patience.min(MAX_LAG + INTERVAL), "{size}: {lag:?}");
+        }
+    }
+
+    #[test]
+    fn updates_that_never_pause_leave_files_behind_for_a_bounded_time() {
+        let size = 6_000_000;
+        for update in [60, 1_000, UPDATE] {
+            for spacing in [INTERVAL / 5, INTERVAL * 4 / 5, INTERVAL * 99 / 100] {
+                let time = 6 * HOUR;
+                let (written, lag) = run(INTERVAL, size, (update, spacing), time);
+                assert!(lag <= MAX_LAG + INTERVAL, "{update}, {spacing:?}: {lag:?}");
+                // Every quarter of an hour, or paid for.
+                let updates = time.as_secs() * 1_000 / spacing.as_millis() as u64 * update;
+                let most = (24 * size).max(updates / 2 + size);
+                assert!(written <= most, "{update}, {spacing:?}: {written}");
+            }
         }
     }
 
