@@ -171,7 +171,11 @@ impl Delivery {
                 }
                 Step::Announce => sink.announce(),
                 #[cfg(feature = "sabotage")]
-                Step::Output => sink.write_files()?,
+                Step::Output => {
+                    // The journal has nothing to announce before it is written.
+                    sink.announce();
+                    sink.write_files()?;
+                }
                 Step::Cursor => {
                     if let Some(cursor) = self.cursor {
                         sink.write_cursor(cursor)?;

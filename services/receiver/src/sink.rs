@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use bytes::Bytes;
 use feed::atom::AtomFile;
 use feed::feed_file::{Damaged, FeedMeta};
@@ -63,7 +64,7 @@ pub trait Sink: Send + 'static {
     fn write_cursor(&mut self, cursor: Cursor) -> anyhow::Result<()>;
     /// Returns when [`Sink::write_files`] is due; `None` while nothing has changed.
     fn files_due(&mut self, now: Instant) -> Option<Instant>;
-    /// Makes the feed files of what was taken in durable.
+    /// Makes the feed files of what was announced durable.
     ///
     /// # Errors
     /// What failed, in words for the operator. Nothing is lost then.
@@ -235,8 +236,10 @@ impl ChannelFiles {
             if is_enough {
                 info!("{} is made again from the journal", path.display());
             } else if let Some(cursor) = &mut cursor {
-                refill = refill.or(Some(*cursor));
-                cursor.seq = cursor.seq.saturating_sub(layout.keep as u64);
+                // Where a refill goes on, its beginning counts: kills do not move it further back.
+                let until = *refill.get_or_insert(*cursor);
+                let first = until.seq.saturating_sub(layout.keep as u64);
+                cursor.seq = cursor.seq.min(first);
                 set_back = true;
                 info!(
                     "{} is made again; asking for its entries from update {} on",
@@ -494,7 +497,9 @@ impl Sink for ChannelFiles {
     fn write_journal(&mut self) -> anyhow::Result<()> {
         // The files on disk have what leaves the journal: it could not be taken from there again.
         if self.journal.would_drop(self.filed) {
-            self.write_files()?;
+            self.write_files().map_err(|error| {
+                anyhow!("journal full: its oldest updates are not in the feed files yet: {error}")
+            })?;
         }
         Ok(self.journal.write()?)
     }
@@ -513,7 +518,12 @@ impl Sink for ChannelFiles {
         let goes_on = self.noted.is_some_and(|noted| {
             noted.cursor.incarnation == cursor.incarnation && noted.cursor.seq <= cursor.seq
         });
-        if goes_on { Ok(()) } else { self.write_files() }
+        if goes_on {
+            return Ok(());
+        }
+        self.write_files().map_err(|error| {
+            anyhow!("cursor not written: the feed files come before new numbers: {error}")
+        })
     }
 
     fn files_due(&mut self, now: Instant) -> Option<Instant> {
@@ -539,7 +549,6 @@ impl Sink for ChannelFiles {
     }
 
     fn write_files(&mut self) -> anyhow::Result<()> {
-        self.settle();
         let end = self.journal.tape().end();
         let size = self.feeds.size();
         self.spent += self.feeds.write()?;

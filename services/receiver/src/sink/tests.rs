@@ -17,6 +17,15 @@ fn files(folder: &Path, json: bool) -> (ChannelFiles, Option<Cursor>) {
 }
 
 fn files_of(folder: &Path, json: bool, keep: usize) -> (ChannelFiles, Option<Cursor>) {
+    files_with(folder, json, keep, Limits::default())
+}
+
+fn files_with(
+    folder: &Path,
+    json: bool,
+    keep: usize,
+    journal: Limits,
+) -> (ChannelFiles, Option<Cursor>) {
     let layout = Layout {
         data: folder,
         state: &state(folder),
@@ -25,7 +34,7 @@ fn files_of(folder: &Path, json: bool, keep: usize) -> (ChannelFiles, Option<Cur
         json,
         keep,
         served: None,
-        journal: Limits::default(),
+        journal,
         file_interval: Duration::from_secs(5),
         journal_unchecked: false,
     };
@@ -282,6 +291,61 @@ fn newest_first(last: u64) -> Vec<String> {
     (1..=last).rev().map(|seq| format!("urn:{seq}")).collect()
 }
 
+/// The Atom feed as it is in memory.
+fn served(files: &ChannelFiles) -> String {
+    let snapshot = files.feeds().snapshot(crate::feeds::Format::Atom).unwrap();
+    let pieces = snapshot.pieces().iter();
+    let text: Vec<u8> = pieces.flat_map(|p| p.as_ref()).copied().collect();
+    String::from_utf8(text).unwrap()
+}
+
+/// A journal that is soon full.
+const SHORT: Limits = Limits {
+    updates: 24,
+    bytes: 64 << 20,
+};
+
+/// Files that are written before the journal drops what they lack show nothing ahead of it.
+#[test]
+fn a_full_journal_writes_files_of_what_was_announced() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (mut files, _) = files_with(folder, true, KEEP, SHORT);
+    files.begin(at(0), false);
+    deliver(&mut files, 1..=3);
+    deliver(&mut files, 4..=20);
+    assert_eq!(ids(folder, KEEP), newest_first(3));
+    let order = &[Step::Take, Step::Journal];
+    let mut delivery = Delivery::new(updates(21..=30), Some(at(20)), order);
+    delivery.attempt(&mut files, || 0.0).unwrap();
+    assert_eq!(ids(folder, KEEP), newest_first(20));
+    assert!(!served(&files).contains("urn:21"));
+    files.announce();
+    assert!(served(&files).contains("urn:30"));
+}
+
+/// A file that cannot be written stops the channel where the journal would drop what it lacks,
+/// with an error that says so, and loses nothing.
+#[test]
+fn a_full_journal_names_the_file_that_it_waits_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (mut files, _) = files_with(folder, true, KEEP, SHORT);
+    files.begin(at(0), false);
+    deliver(&mut files, 1..=3);
+    block(folder, "lore.json");
+    deliver(&mut files, 4..=20);
+    let mut delivery = Delivery::new(updates(21..=30), Some(at(20)), ORDER);
+    let error = delivery.attempt(&mut files, || 0.0).unwrap_err();
+    let error = error.to_string();
+    assert!(error.starts_with("journal full: "), "{error}");
+    assert!(error.contains("lore.json"), "{error}");
+    unblock(folder, "lore.json");
+    delivery.attempt(&mut files, || 0.0).unwrap();
+    files.write_files().unwrap();
+    assert_eq!(ids(folder, KEEP), newest_first(30));
+}
+
 /// The journal is ahead of the files, which follow when they are due.
 #[test]
 fn an_update_writes_the_journal_alone() {
@@ -303,10 +367,7 @@ fn an_update_writes_the_journal_alone() {
     assert_eq!(ids(folder.path(), KEEP), newest_first(3));
     assert_eq!(cursor_file(), noted);
     // Readers of the feed in memory have them.
-    let snapshot = files.feeds().snapshot(crate::feeds::Format::Atom).unwrap();
-    let pieces = snapshot.pieces().iter();
-    let text: Vec<u8> = pieces.flat_map(|p| p.as_ref()).copied().collect();
-    assert!(String::from_utf8(text).unwrap().contains("urn:9"));
+    assert!(served(&files).contains("urn:9"));
     drop(files);
     // A kill: the next start takes them from the journal, and asks the source for nothing.
     let (files, cursor) = super::tests::files(folder.path(), true);
@@ -393,6 +454,11 @@ fn a_file_that_is_gone_is_filled_from_the_journal_as_far_as_it_goes() {
     assert_eq!(cursor, Some(at(720)));
     deliver(&mut files, 721..=730);
     drop(files);
+    std::fs::remove_file(folder.join("lore.atom")).unwrap();
+    let (files, cursor) = super::tests::files(folder, true);
+    assert_eq!(cursor, Some(at(230)));
+    drop(files);
+    // Killed before there was a file again: it begins there, not further back.
     std::fs::remove_file(folder.join("lore.atom")).unwrap();
     let (mut files, cursor) = super::tests::files(folder, true);
     assert_eq!(cursor, Some(at(230)));
