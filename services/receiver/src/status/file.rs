@@ -123,16 +123,25 @@ fn write_over(path: &Path, status: &Status) -> io::Result<()> {
 /// If it cannot be read, or is no status.
 pub fn read(data: &Path) -> Result<Option<Status>, FileError> {
     let path = path(data);
-    let mut text = Vec::new();
-    let read = File::open(&path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut text));
+    let read = parse(|| {
+        let mut text = Vec::new();
+        let file = File::open(&path)?;
+        file.take(MAX_FILE).read_to_end(&mut text)?;
+        Ok(text)
+    });
     match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(FileError::of("read", &path))?,
-    };
-    serde_json::from_slice(&text)
-        .map(Some)
-        .map_err(io::Error::from)
-        .map_err(FileError::of("read", &path))
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some).map_err(FileError::of("read", &path)),
+    }
+}
+
+/// The status in what `text` returns. A text that was written over while it was read may be a mix
+/// of two: it is read once more.
+fn parse(mut text: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Status> {
+    match serde_json::from_slice(&text()?) {
+        Ok(status) => Ok(status),
+        Err(_) => Ok(serde_json::from_slice(&text()?)?),
+    }
 }
 
 /// Takes away what a former process left, so that nobody takes it for ours. Its end tells the same.
@@ -169,6 +178,23 @@ mod tests {
         assert!(read(folder.path()).unwrap_err().to_string().contains(NAME));
         discard(folder.path());
         assert_eq!(read(folder.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_text_that_was_written_over_meanwhile_is_read_again() {
+        let status = board().status();
+        let whole = render(&status).unwrap();
+        let mut texts = vec![whole.clone(), whole[1..].to_vec()];
+        let read = parse(|| Ok(texts.pop().unwrap()));
+        assert_eq!(read.unwrap(), status);
+        // One that stays so is none.
+        let mut reads = 0;
+        let read = parse(|| {
+            reads += 1;
+            Ok(b"{".to_vec())
+        });
+        assert!(read.is_err());
+        assert_eq!(reads, 2);
     }
 
     #[test]
