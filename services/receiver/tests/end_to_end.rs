@@ -547,6 +547,7 @@ async fn damaged_files_are_begun_anew_and_filled_again() {
 }
 
 /// What was needed for many updates at once is given back, and what stays is the feeds.
+#[cfg(all(target_os = "linux", target_env = "gnu"))] // Where memory is trimmed.
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_does_not_stay_as_large_as_a_burst_made_it() {
     const UPDATES: u64 = 3_000;
