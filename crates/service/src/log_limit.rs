@@ -2,9 +2,9 @@
 //!
 //! Whatever a peer can make a program log, it can make it log again and again. Lines that name a
 //! peer, by one of [`FIELDS`], are therefore limited, each place in the code by itself: those of one
-//! peer, and those of all peers together. What was left out is summed up every [`SUM_UP`]. Lines
-//! below the level info are for those who want to see everything, and lines that name no peer are
-//! none of a peer's making: both pass.
+//! peer, and those of all peers together. What was left out is summed up every [`SUM_UP`], and when
+//! the program stops. Lines below the level info are for those who want to see everything, and lines
+//! that name no peer are none of a peer's making: both pass.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write};
@@ -194,20 +194,25 @@ impl LogLimit {
         summaries.collect()
     }
 
-    /// Logs what was left out, now and then, for as long as the program runs.
-    pub(crate) fn sum_up(self) {
+    /// Sums up now and then, for as long as the program runs.
+    pub(crate) fn keep_summed_up(&self) {
         loop {
             #[expect(clippy::disallowed_methods, reason = "a thread of its own")]
             std::thread::sleep(SUM_UP);
-            for summary in self.take_summaries() {
-                let Summary {
-                    suppressed,
-                    peers,
-                    peer,
-                    text,
-                } = summary;
-                warn!(suppressed, peers, peer, like = text, "log lines suppressed");
-            }
+            self.sum_up();
+        }
+    }
+
+    /// Logs the number of lines that were left out since the last time, if there are any.
+    pub(crate) fn sum_up(&self) {
+        for summary in self.take_summaries() {
+            let Summary {
+                suppressed,
+                peers,
+                peer,
+                text,
+            } = summary;
+            warn!(suppressed, peers, peer, like = text, "log lines suppressed");
         }
     }
 }

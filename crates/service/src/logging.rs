@@ -1,6 +1,7 @@
 //! The log: to standard error, as text or JSON.
 
 use std::io::{IsTerminal, stderr};
+use std::sync::OnceLock;
 
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -11,6 +12,9 @@ use crate::settings::Setting;
 
 /// What filters the log where no setting does.
 const VARIABLE: &str = EnvFilter::DEFAULT_ENV;
+
+/// The limit of this program's log.
+static LIMIT: OnceLock<LogLimit> = OnceLock::new();
 
 /// The form of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +100,7 @@ pub fn start(format: LogFormat, filter: EnvFilter) -> Result<(), String> {
             .boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    let limit = LogLimit::default();
+    let limit = LIMIT.get_or_init(LogLimit::default);
     tracing_subscriber::registry()
         .with(filter)
         .with(limit.clone())
@@ -105,7 +109,14 @@ pub fn start(format: LogFormat, filter: EnvFilter) -> Result<(), String> {
         .map_err(|error| format!("cannot begin logging: {error}"))?;
     std::thread::Builder::new()
         .name("log".to_owned())
-        .spawn(move || limit.sum_up())
+        .spawn(|| limit.keep_summed_up())
         .map_err(|error| format!("cannot begin logging: {error}"))?;
     Ok(())
+}
+
+/// Sums up the lines that were left out and not summed up yet; for the end of a program.
+pub fn sum_up() {
+    if let Some(limit) = LIMIT.get() {
+        limit.sum_up();
+    }
 }

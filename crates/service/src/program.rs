@@ -74,7 +74,9 @@ pub fn run<S>(
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    match run(&loaded.settings) {
+    let result = run(&loaded.settings);
+    logging::sum_up();
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");

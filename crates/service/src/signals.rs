@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{debug, error, info};
 
+use crate::logging;
+
 /// A further signal within this time of the first is a duplicate of it: `timeout` signals the program
 /// and, in the next system call, the program's group. Short enough that no person or service manager
 /// means it as a second signal.
@@ -58,11 +60,14 @@ pub fn on_stop(manners: Manners, stop: impl FnOnce() + Send + 'static) -> io::Re
         let first = next(&mut terminate, &mut interrupt).await;
         let since = Instant::now();
         info!("{}: {}", first.name(), manners.first);
+        // The end may come in any way from here on.
+        logging::sum_up();
         stop();
         loop {
             let again = next(&mut terminate, &mut interrupt).await;
             if is_meant(since.elapsed()) {
                 error!("{} again: ending at once", again.name());
+                logging::sum_up();
                 std::process::exit((manners.at_once)(again));
             }
             debug!(signal = again.name(), "duplicate signal ignored");

@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 #![expect(clippy::disallowed_methods, reason = "these tests are plain threads")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use service::logging::{self, LogFormat};
 use service::signals::{Manners, Stop, on_stop};
 
 /// Nothing that has to happen takes so long.
@@ -15,7 +16,13 @@ const TIME: Duration = Duration::from_secs(60);
 const CHILD: &str = "SIGNALS_TEST_CHILD";
 
 /// A program that takes for ever to stop in good order; it says when it is ready and when it stops.
+/// One peer has caused more log lines than are logged.
 async fn stop_for_ever() {
+    let filter = logging::filter("the test", "info").unwrap();
+    logging::start(LogFormat::Text, filter).unwrap();
+    for _ in 0..30 {
+        tracing::info!(from = "192.0.2.1:4000", "joined");
+    }
     let manners = Manners {
         first: "stopping",
         at_once: Stop::exit_code,
@@ -43,6 +50,7 @@ fn a_second_signal_after_a_third_of_a_second_ends_it_at_once() {
             .arg("a_second_signal_after_a_third_of_a_second_ends_it_at_once")
             .env(CHILD, "1")
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -67,5 +75,9 @@ fn a_second_signal_after_a_third_of_a_second_ends_it_at_once() {
             std::thread::sleep(Duration::from_millis(10));
         };
         assert_eq!(status.code(), Some(code), "{first}, then {second}");
+        let mut log = String::new();
+        let mut stderr = child.stderr.take().unwrap();
+        stderr.read_to_string(&mut log).unwrap();
+        assert!(log.contains("log lines suppressed"), "{log}");
     }
 }

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         }
         Err(error) => Err(error.into()),
     };
+    logging::sum_up();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(FAILURE, &format!("error: {error:#}")),
