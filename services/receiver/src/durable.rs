@@ -51,11 +51,11 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
     sync_folder_of(path)
 }
 
-/// As [`replace`], but without waiting for the disk, for files that may be lost: whoever opens it
-/// finds it whole, but after a power cut it may be older, or a mix of versions. The version before
-/// stays beside it and is written over by the next one: two files change places, so that a file
-/// that is replaced every second dirties the same two blocks again and again instead of new ones.
-/// A reader that still has it open two versions later may see a mix, and should read again.
+/// As [`replace`], but without waiting for the disk, for files that may be lost: a reader that opens
+/// it finds it whole, but after a power cut it may be older, or a mix of versions. The version
+/// before stays beside it and is written over by the next one: two files change places, so that a
+/// file that is replaced every second dirties the same two blocks again and again instead of new
+/// ones. A reader that still has it open two versions later may see a mix, and should read again.
 ///
 /// # Errors
 /// Names what failed; the old file is still there then.
