@@ -64,16 +64,33 @@ pub(crate) fn is_relative(address: &str) -> bool {
     !scheme
 }
 
+/// Returns the most bytes by which a text of `len` may grow.
+pub(crate) fn growth(len: usize) -> usize {
+    longest(len).saturating_sub(len)
+}
+
 /// The HTML with its relative links made whole. Nothing else is changed.
 pub(crate) fn absolute<'a>(html: &'a str, base: Option<&Url>) -> Cow<'a, str> {
+    absolute_within(html, base, &mut growth(html.len()))
+}
+
+/// The same for HTML that may grow by `left` bytes, of which its growth is taken. The first link
+/// that would take more spends what is left: the rest stays as it is, and no address is joined
+/// for it.
+pub(crate) fn absolute_within<'a>(
+    html: &'a str,
+    base: Option<&Url>,
+    left: &mut usize,
+) -> Cow<'a, str> {
     let Some(base) = base.filter(|base| base.as_str().len() <= MAX_BASE) else {
         return Cow::Borrowed(html);
     };
-    let longest = longest(html.len());
     let mut out = String::new();
     let mut kept = 0;
     let mut at = 0;
-    while let Some(found) = html.get(at..).and_then(|rest| rest.find('<')) {
+    while *left > 0
+        && let Some(found) = html.get(at..).and_then(|rest| rest.find('<'))
+    {
         at += found;
         let rest = html.get(at..).unwrap_or("");
         if rest.starts_with("<!--") {
@@ -87,12 +104,19 @@ pub(crate) fn absolute<'a>(html: &'a str, base: Option<&Url>) -> Cow<'a, str> {
         let mut attributes = Attributes::new(rest);
         let mut edits = Vec::new();
         for attribute in attributes.by_ref() {
-            if !is_address(attribute.name) {
+            if *left == 0 || !is_address(attribute.name) {
                 continue;
             }
             let value = &rest[attribute.value.clone()];
-            if let Some(whole) = whole(attribute.name, value, base) {
-                edits.push((attribute.value, whole));
+            let most = value.len().saturating_add(*left);
+            match whole(attribute.name, value, base, most) {
+                Whole::Same => {}
+                Whole::TooLong => *left = 0,
+                Whole::Changed(whole) => {
+                    let grown = (whole.len() + 2).saturating_sub(value.len());
+                    *left -= grown.min(*left);
+                    edits.push((attribute.value, whole));
+                }
             }
         }
         // A tag that does not end has no others behind it.
@@ -100,9 +124,6 @@ pub(crate) fn absolute<'a>(html: &'a str, base: Option<&Url>) -> Cow<'a, str> {
             break;
         };
         for (range, whole) in edits {
-            if out.len() + whole.len() > longest {
-                break;
-            }
             out.push_str(html.get(kept..at + range.start).unwrap_or(""));
             let quoted = rest[..range.start].ends_with(['"', '\'']);
             out.push_str(if quoted { "" } else { "\"" });
@@ -140,11 +161,21 @@ fn raw(tag: &str, end: usize) -> usize {
     close.map_or(rest.len(), |(at, _)| at)
 }
 
-/// The value of an attribute with its relative addresses made whole, if it has any.
-fn whole(attribute: &str, value: &str, base: &Url) -> Option<String> {
+/// The value of an attribute with its relative addresses made whole.
+enum Whole {
+    /// It has none, or none that can be joined.
+    Same,
+    Changed(String),
+    /// It would have more bytes than it may.
+    TooLong,
+}
+
+/// Makes the relative addresses in the value of an attribute whole, in at most so many bytes with
+/// the quotes that it may need.
+fn whole(attribute: &str, value: &str, base: &Url, most: usize) -> Whole {
     let list = attribute.eq_ignore_ascii_case("srcset");
     if value.len() > MAX_ADDRESS || !list && !is_relative(value) {
-        return None;
+        return Whole::Same;
     }
     let value = unescaped(value);
     let join = |address: &str| {
@@ -154,7 +185,7 @@ fn whole(attribute: &str, value: &str, base: &Url) -> Option<String> {
     let whole = if list {
         // Addresses with descriptors, set apart by commas; one may have commas inside.
         let mut changed = false;
-        let mut candidates = Vec::new();
+        let mut candidates = String::new();
         let mut rest = value.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
         while !rest.is_empty() {
             let end = rest.find(|c: char| c.is_ascii_whitespace());
@@ -168,20 +199,33 @@ fn whole(attribute: &str, value: &str, base: &Url) -> Option<String> {
             let joined = join(bare);
             changed |= joined.is_some();
             let address = joined.unwrap_or_else(|| bare.to_owned());
-            candidates.push(format!("{address} {}", descriptor.trim()).trim().to_owned());
+            let candidate = format!("{address} {}", descriptor.trim());
+            if !candidates.is_empty() {
+                candidates.push_str(", ");
+            }
+            candidates.push_str(candidate.trim());
+            if candidates.len() > most {
+                return Whole::TooLong;
+            }
             rest = after.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
         }
-        changed.then(|| candidates.join(", "))?
+        changed.then_some(candidates)
     } else {
-        join(&value)?
+        join(&value)
     };
-    Some(
-        whole
-            .replace('&', "&amp;")
-            .replace('"', "&quot;")
-            .replace('\'', "&#39;")
-            .replace('<', "&lt;"),
-    )
+    let Some(whole) = whole else {
+        return Whole::Same;
+    };
+    let whole = whole
+        .replace('&', "&amp;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
+        .replace('<', "&lt;");
+    if whole.len() + 2 > most {
+        Whole::TooLong
+    } else {
+        Whole::Changed(whole)
+    }
 }
 
 #[cfg(test)]
@@ -236,6 +280,28 @@ mod tests {
         ] {
             assert_eq!(absolute(same, Some(&base())), same);
         }
+    }
+
+    /// One tag full of links, or one attribute full of candidates, takes its growth and no more.
+    #[test]
+    fn links_made_whole_take_no_more_than_their_growth() {
+        let base = Url::parse(&format!("https://e.example/{}/", "b".repeat(4000))).unwrap();
+        let tag = format!("<a{}>", " src=x".repeat(100_000));
+        let list = format!("<img srcset=\"{}\">", "a, ".repeat(2_600));
+        let tags = "<a href=x>".repeat(60_000);
+        for html in [tag, list, tags] {
+            let whole = absolute(&html, Some(&base));
+            assert!(whole.len() <= longest(html.len()), "{}", whole.len());
+        }
+        // What is made of one value before it is looked at.
+        let list = "a, ".repeat(2_600);
+        let whole = whole("srcset", &list, &base, 100_000);
+        assert!(matches!(whole, Whole::TooLong));
+        // What was made before that stays.
+        let html = "<a href=x>".repeat(1_000);
+        let whole = absolute(&html, Some(&base));
+        assert!(whole.len() > html.len());
+        assert!(whole.ends_with("<a href=x>"));
     }
 
     proptest! {
