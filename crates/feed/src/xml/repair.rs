@@ -1,7 +1,7 @@
 //! Making XML of an entry that is not quite: signs and references that XML does not know, characters
 //! that it cannot hold, attributes without quotes, missing end tags.
 
-use super::check::{self, Form, check, is_name, is_qname};
+use super::check::{self, Form, MAX_BINDINGS, check, is_name, is_qname};
 use super::element::{raw_attributes, unescape};
 use super::nesting::Nesting;
 use super::token::{Tag, Token, Tokens};
@@ -14,7 +14,7 @@ pub(crate) fn repair(xml: &str) -> Option<String> {
     let mut tokens = Tokens::new(xml);
     let mut out = String::with_capacity(xml.len() + xml.len() / 16);
     let mut nesting = Nesting::default();
-    // Prefixes that open elements declare, with the depth of each.
+    // Prefixes that open elements declare, with the depth of each, which never falls.
     let mut declared: Vec<(usize, String)> = vec![(0, "xml".into())];
     // The depth at which an element begins that cannot be kept.
     let mut dropped = None;
@@ -25,7 +25,7 @@ pub(crate) fn repair(xml: &str) -> Option<String> {
                 if dropped.is_none() {
                     push_tag(&mut out, &tag, &mut declared, depth);
                 }
-                declared.retain(|(of, _)| *of < depth);
+                while declared.pop_if(|(of, _)| *of >= depth).is_some() {}
                 if depth == 1 {
                     break;
                 }
@@ -46,7 +46,7 @@ pub(crate) fn repair(xml: &str) -> Option<String> {
                         out.push('>');
                     }
                     dropped = dropped.filter(|at| *at != depth);
-                    declared.retain(|(of, _)| *of < depth);
+                    while declared.pop_if(|(of, _)| *of >= depth).is_some() {}
                 }
                 if nesting.depth() == 0 {
                     break;
@@ -86,6 +86,8 @@ fn push_tag(
         if let Some(prefix) = name.strip_prefix("xmlns:")
             && is_name(prefix)
             && !value.is_empty()
+            // An element with more is not kept, and each name is looked for in all of them.
+            && declared.len() <= MAX_BINDINGS
         {
             declared.push((depth, prefix.to_owned()));
         }
@@ -143,5 +145,40 @@ fn push_references(out: &mut String, text: &str) {
             out.push_str("&amp;");
             out.push_str(part);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::xml::MAX_DEPTH;
+
+    /// Each end tag and each prefixed name costs the same, whatever was declared around it.
+    #[test]
+    fn many_declarations_do_not_multiply_with_what_they_are_around() {
+        let declarations: String = (0..MAX_ATTRIBUTES)
+            .map(|n| format!(" xmlns:p{n}='u'"))
+            .collect();
+        let open = format!("<a{declarations}>").repeat(MAX_DEPTH - 1);
+        let inner = "<b/><z:b/>".repeat(50_000);
+        let xml = format!("{open}{inner}{}", "</a>".repeat(MAX_DEPTH - 1));
+        let began = Instant::now();
+        assert_eq!(repair(&xml), None);
+        let taken = began.elapsed();
+        assert!(taken < Duration::from_secs(20), "{taken:?}");
+    }
+
+    #[test]
+    fn as_many_declarations_as_may_be_are_known() {
+        let declarations: String = (0..MAX_BINDINGS)
+            .map(|n| format!(" xmlns:p{n}='urn:{n}'"))
+            .collect();
+        let last = MAX_BINDINGS - 1;
+        let xml = format!("<a{declarations}><p{last}:b>&nbsp;</a>");
+        let whole = repair(&xml).unwrap();
+        assert!(whole.contains(&format!("<p{last}:b>")), "{whole}");
     }
 }
