@@ -17,6 +17,7 @@ use tracing::debug;
 use super::Ingest;
 use super::document::{date, size};
 use super::filling::Hole;
+use super::hourly::Hourly;
 
 /// One gap costs the feed's server at most so many requests at a time.
 const PAGES: usize = 100;
@@ -96,12 +97,12 @@ struct Walk<'a> {
     awaited: HashSet<String>,
     ids: HashSet<String>,
     bytes: usize,
-    pages: Pages<'a>,
+    pages: Pages,
 }
 
 /// Documents beside the feed, within the bounds on them.
-pub(super) struct Pages<'a> {
-    ingest: &'a Ingest,
+pub(super) struct Pages {
+    hourly: Arc<Hourly>,
     fetcher: Arc<Fetcher>,
     /// Documents that may still be asked for.
     left: usize,
@@ -156,7 +157,7 @@ impl Ingest {
             awaited: HashSet::new(),
             ids: HashSet::new(),
             bytes: 0,
-            pages: Pages::new(self, fetcher, PAGES),
+            pages: Pages::new(Arc::clone(&self.pages), fetcher, PAGES),
         };
         let late = format!("it took more than {} s", TIME.as_secs());
         let ended = match &hole.way {
@@ -353,11 +354,11 @@ impl Walk<'_> {
     }
 }
 
-impl<'a> Pages<'a> {
-    /// At most so many documents.
-    pub(super) fn new(ingest: &'a Ingest, fetcher: Arc<Fetcher>, most: usize) -> Self {
+impl Pages {
+    /// At most so many documents, which are taken from what may be asked for in an hour.
+    pub(super) fn new(hourly: Arc<Hourly>, fetcher: Arc<Fetcher>, most: usize) -> Self {
         Self {
-            ingest,
+            hourly,
             fetcher,
             left: most,
             most,
@@ -371,8 +372,9 @@ impl<'a> Pages<'a> {
             return Err(Stop::End(End::Bound(bound)));
         };
         self.left = left;
-        if !self.ingest.pages.take() {
-            let why = format!("more than {PAGES_PER_HOUR} pages are not asked for in an hour");
+        if !self.hourly.take() {
+            let most = self.hourly.most();
+            let why = format!("more than {most} pages are not asked for in an hour");
             return Err(Stop::End(End::Failed(why)));
         }
         let page = match self.fetcher.get(address).await {

@@ -21,6 +21,11 @@ impl Hourly {
         }
     }
 
+    /// How many there may be.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
     /// Counts one, if there may be one more.
     pub(super) fn take(&self) -> bool {
         self.take_at(Instant::now())

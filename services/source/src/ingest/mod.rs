@@ -119,7 +119,7 @@ pub struct Ingest {
     /// How to get entries that are older than those of the last document.
     way: Option<feed::gap::Way>,
     /// Requests for pages with older entries.
-    pages: Hourly,
+    pages: Arc<Hourly>,
     /// When it was looked last for entries that need not be known any more.
     tidied: Instant,
     /// The last trouble that was logged, while it lasts.
@@ -180,7 +180,7 @@ impl Ingest {
             left: None,
             late: Late::default(),
             way: None,
-            pages: Hourly::new(finding::PAGES_PER_HOUR),
+            pages: Arc::new(Hourly::new(finding::PAGES_PER_HOUR)),
             tidied: Instant::now(),
             trouble: None,
             unreadable: Vec::new(),
@@ -239,10 +239,8 @@ impl Ingest {
                 && let Err(ended) = self.fill_again().await
             {
                 return ended;
-            } else if self.late_due().is_some_and(|due| now >= due)
-                && let Err(ended) = self.look_for_late().await
-            {
-                return ended;
+            } else if self.late_due().is_some_and(|due| now >= due) {
+                self.begin_late_look();
             }
             let retry_at = (!self.pending.is_empty()).then_some(self.retry_at);
             let poll_at = self.pending.has_room().then_some(poll_next);
@@ -252,6 +250,11 @@ impl Ingest {
             tokio::select! {
                 () = tokio::time::sleep_until(next.unwrap_or(now + ROOM).into()) => {}
                 () = refresh.notified() => poll_next = Instant::now(),
+                look = self.late.looked() => {
+                    if let Err(ended) = self.take_late_look(look).await {
+                        return ended;
+                    }
+                }
             }
         }
     }

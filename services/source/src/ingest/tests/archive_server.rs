@@ -56,6 +56,8 @@ pub(super) enum Habit {
     Grows,
     /// Its archive has only as many mails as it is held back to.
     Lags,
+    /// Its search does not answer.
+    Stalls,
     /// Its search has, but for the first page.
     GoesBack,
     /// The archive's documents have the oldest entry first.
@@ -257,6 +259,10 @@ fn parameter(uri: &Uri, name: &str) -> Option<String> {
 
 async fn search(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     let page = shared.pages.fetch_add(1, Ordering::SeqCst);
+    let habit = shared.shelf.lock().unwrap().habit;
+    if habit == Habit::Stalls {
+        std::future::pending::<()>().await;
+    }
     let mut shelf = shared.shelf.lock().unwrap();
     if shelf.habit == Habit::Grows && page == 0 {
         let more = shelf.mails.len() + 30;

@@ -794,6 +794,31 @@ async fn mails_with_old_dates_arrive_late_and_are_shown_as_a_gap() {
     life.end().await;
 }
 
+/// A look at the search may take a minute.
+#[tokio::test(flavor = "multi_thread")]
+async fn polls_go_on_while_late_arrivals_are_looked_for() {
+    let scene = Scene::new().await;
+    let now = Timestamp::now().as_second() - archive_server::FIRST;
+    for n in 0..40 {
+        let at = i64::try_from(n).unwrap();
+        scene.server.post_dated(n, now - 7200 + 60 * at);
+    }
+    scene.server.habit(Habit::Stalls);
+    let mut settings = settings(scene.server.inbox());
+    settings.gaps.late = Some(Duration::from_millis(100));
+    let life = Life::with(settings, Arc::clone(&scene.store)).await;
+    life.stored(WINDOW).await;
+    soon("a look", || scene.server.pages() == 1).await;
+    for n in 40..60 {
+        let at = i64::try_from(n).unwrap();
+        scene.server.post_dated(n, now - 7200 + 60 * at);
+        life.stored(WINDOW + n - 39).await;
+    }
+    assert_eq!(scene.server.pages(), 1, "one look at a time");
+    // The source ends while a look goes on.
+    life.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_suspected_gap_it_is_polled_faster() {
     let scene = Scene::new().await;
