@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feed::Entry;
-use feed::fetch::{FetchError, Fetcher};
+use feed::fetch::{FetchError, Fetcher, redacted};
 use feed::gap::{Clock, Search, Way};
 use feed::parse::ParsedFeed;
 use jiff::{SignedDuration, Timestamp};
 use store::StoreError;
 use tracing::debug;
+use url::Url;
 
 use super::Ingest;
 use super::document::{date, size};
@@ -34,9 +35,9 @@ pub(super) const BYTES: usize = 32 << 20;
 /// The document that came after the gap waits at most this long.
 pub(super) const TIME: Duration = Duration::from_secs(60);
 
-/// An archive that shares no entry with a feed that has not moved on is taken for what is before
-/// it after so many looks that proved nothing: some nine minutes.
-const ADJOINING: u32 = 4;
+/// The oldest entries of an archive document that must have been seen for the walk to end there,
+/// where there are documents before it: an old entry or two may have been put on top.
+const SEEN_AT_END: usize = 3;
 
 /// A search begins so much before what was seen last: mails arrive later than they are dated.
 const MARGIN: SignedDuration = SignedDuration::from_mins(15);
@@ -116,8 +117,10 @@ struct Had {
     entries: usize,
     /// Of these, seen before the gap.
     seen: usize,
-    /// Of these, as they were then.
-    unchanged: usize,
+    /// Of the oldest ones in a row, those that were seen before the gap.
+    run: usize,
+    /// One of these is as it was then.
+    unchanged: bool,
 }
 
 /// The end of a walk before its time.
@@ -195,8 +198,14 @@ impl Walk<'_> {
             };
             let had = self.add(page.entries, true).await?;
             // An entry that has changed may have been moved here from far below. Where all of them
-            // have, the archive only has other texts than the feed.
-            if had.unchanged > 0 || (had.seen > 0 && had.seen == had.entries) {
+            // have, the archive only has other texts than the feed. One that was put on top of the
+            // document proves nothing for what is below it.
+            let needed = match next {
+                Some(_) => SEEN_AT_END.min(had.entries),
+                None => 1,
+            };
+            let is_end = had.unchanged && had.run >= needed;
+            if is_end || (had.seen > 0 && had.seen == had.entries) {
                 return Ok(self.end_of_archive());
             }
         }
@@ -212,7 +221,7 @@ impl Walk<'_> {
                 End::Unproven("it lacks an entry that has left the feed since".to_owned())
             }
             // Nothing shows that they adjoin, and nothing that they do not.
-            Some(_) if !self.met_edge && hole.unproven < ADJOINING => {
+            Some(_) if !self.met_edge => {
                 End::Unproven("it shares no entry with the feed".to_owned())
             }
             _ => End::Reached,
@@ -304,14 +313,16 @@ impl Walk<'_> {
             !hole.newer.contains(&entry.id)
                 && (hole.before.ids.contains(&entry.id) || known.contains_key(&entry.id))
         };
-        let unchanged = |entry: &&Entry| {
+        let unchanged = |entry: &Entry| {
             let known = known.get(&entry.id);
-            seen(entry) && known.is_none_or(|hash| *hash == entry.content_hash())
+            known.is_none_or(|hash| *hash == entry.content_hash())
         };
+        let run = entries.iter().rev().take_while(|entry| seen(entry)).count();
         let had = Had {
             entries: entries.len(),
             seen: entries.iter().filter(|entry| seen(entry)).count(),
-            unchanged: entries.iter().filter(unchanged).count(),
+            run,
+            unchanged: entries.iter().rev().take(run).any(unchanged),
         };
         let sorted = in_order && matches!(hole.way, Way::PublicInbox(_));
         let newer = |entry: &Entry| hole.newer.contains(&entry.id);
@@ -403,9 +414,20 @@ impl Pages {
         let failed = |why: String| Stop::End(End::Failed(why));
         match parsed.await {
             Ok(Ok(parsed)) => Ok((parsed, page.url)),
-            Ok(Err(error)) => Err(failed(format!("{} is {error}", page.url))),
-            Err(error) => Err(failed(format!("{} could not be parsed: {error}", page.url))),
+            Ok(Err(error)) => Err(failed(format!("{} is {error}", shown(&page.url)))),
+            Err(error) => {
+                let url = shown(&page.url);
+                Err(failed(format!("{url} could not be parsed: {error}")))
+            }
         }
+    }
+}
+
+/// The address of a page for messages: where a redirect led, its query may have keys.
+fn shown(url: &str) -> String {
+    match Url::parse(url) {
+        Ok(url) => redacted(&url),
+        Err(_) => "the page".to_owned(),
     }
 }
 

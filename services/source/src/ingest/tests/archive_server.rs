@@ -56,10 +56,12 @@ pub(super) enum Habit {
     Grows,
     /// Its archive has only as many mails as it is held back to.
     Lags,
-    /// Its search does not answer.
-    Stalls,
     /// Its search has, but for the first page.
     GoesBack,
+    /// Its search does not answer.
+    Stalls,
+    /// Its archive leads to a page that is no feed, with a key in its address.
+    Redirects,
     /// The archive's documents have the oldest entry first.
     OldestFirst,
     /// The archive's documents have an old entry on top.
@@ -315,11 +317,17 @@ async fn search(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
 
 /// Archive document `n` has the mails before number `n * ARCHIVE`.
 async fn archive(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
+    if parameter(&uri, "key").is_some() {
+        return "<feed xmlns=\"http://www.w3.org/2005/Atom\"><entry".into_response();
+    }
     let n: usize = parameter(&uri, "n").unwrap().parse().unwrap();
     let page = shared.pages.fetch_add(1, Ordering::SeqCst);
     let shelf = shared.shelf.lock().unwrap();
     match shelf.habit {
         Habit::Challenge => return StatusCode::FORBIDDEN.into_response(),
+        Habit::Redirects => {
+            return axum::response::Redirect::temporary("?key=s3cret").into_response();
+        }
         Habit::Breaks if page > 0 => return StatusCode::BAD_GATEWAY.into_response(),
         _ => {}
     }
