@@ -89,6 +89,7 @@ fn be_a_source(config: Config) -> ExitCode {
     };
     let ended = runtime.block_on(run::run(config));
     runtime.shutdown_timeout(LAST_WAIT);
+    service::logging::sum_up();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Usage(failure)) => {
