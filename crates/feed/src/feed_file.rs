@@ -90,7 +90,7 @@ pub(crate) trait Form {
     fn entry(entry: &Entry, id: &str, time: Timestamp) -> String;
     /// Everything in front of the first entry.
     fn head(meta: &FeedMeta, updated: Timestamp) -> String;
-    /// What stands in front of and after the text of the `n`th entry.
+    /// The text in front of and after the `n`th entry's own.
     fn frame(slot: &Slot, n: usize) -> (String, String);
     /// Everything after the last entry.
     const TAIL: &'static str;
@@ -315,7 +315,7 @@ enum Unreadable {
     Damaged(String),
 }
 
-/// What is in the file at `path` and since when, or `None` if there is no file.
+/// Returns the file's content and modification time, or `None` if there is no file.
 fn read<F: Form>(path: &Path) -> Result<Option<(Content, SystemTime)>, Unreadable> {
     let file = match File::open(path) {
         Ok(file) => file,

@@ -11,7 +11,7 @@ use crate::feed_file::{FileError, beside};
 /// A part of a document: text of its own, or an entry shared with the file in memory.
 #[derive(Debug, Clone)]
 pub enum Piece {
-    /// What frames the entries.
+    /// The frames of the entries.
     Own(String),
     /// An entry.
     Shared(Arc<str>),

@@ -1,4 +1,4 @@
-//! What feeds of the field do that the formats do not say, or say otherwise.
+//! Dialects: what published feeds do beyond their formats, or against them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use feed::Entry;

@@ -440,7 +440,7 @@ impl Merge {
     }
 
     /// Takes bytes of a flow packet; `total` is the update's length where the packet states it.
-    /// What [`Merge::accepts`] refuses is dropped.
+    /// Bytes that [`Merge::accepts`] refuses are dropped.
     pub fn add_flow(&mut self, seq: u64, offset: u64, data: &[u8], total: Option<u64>) {
         let past = seq < self.next || self.whole.contains_key(&seq);
         if past && !self.dedupe_off {

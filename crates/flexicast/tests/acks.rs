@@ -1,4 +1,4 @@
-//! How often members acknowledge (protocol.md sections 4.5 and 4.9).
+//! Acknowledgement rates of members (protocol.md sections 4.5 and 4.9).
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

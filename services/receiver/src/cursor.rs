@@ -1,4 +1,4 @@
-//! How far the feed files of a channel are: `state/CHANNEL.json`.
+//! Progress of a channel's feed files: `state/CHANNEL.json`.
 //!
 //! The journal's end says how far the channel is. This file is written with the feed files, behind
 //! them, and counts where there is no journal: in the data folder of an older version, for an older
@@ -34,7 +34,7 @@ struct Content {
     refill: bool,
 }
 
-/// How far the feed files are.
+/// Progress of the feed files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Noted {
     /// Everything up to this is in them.

@@ -265,7 +265,7 @@ impl Delivery {
 }
 
 /// What is known of those updates of a long batch that no feed file will show, since later ones of
-/// the batch push them out of its `keep` entries: to decode them would be in vain. `None` for all
+/// the batch push them out of its `keep` entries: there is no use in decoding them. `None` for all
 /// others.
 fn passing(items: &[Item], keep: usize) -> Vec<Option<Glance>> {
     if items.len() <= keep {

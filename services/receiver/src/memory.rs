@@ -1,4 +1,4 @@
-//! What the allocator keeps of memory that was freed.
+//! Bounds on freed memory that the allocator keeps.
 //!
 //! Updates are received, decoded and put into feeds on different threads. glibc gives each thread a
 //! heap of its own and returns only the end of a heap to the system: after a burst, or after hours
@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-/// How often free memory is returned. It takes some milliseconds at most.
+/// Interval at which free memory is returned, which takes some milliseconds at most.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Has all threads share two heaps, and large buffers be returned as soon as they are freed. To be

@@ -84,7 +84,7 @@ pub struct Layout<'a> {
     pub delivery_log: Option<&'a Path>,
     /// Whether there is a JSON Feed file.
     pub json: bool,
-    /// How many entries each feed file keeps at most.
+    /// Most entries that each feed file keeps.
     pub keep: usize,
     /// Where the files are served, if they are.
     pub served: Option<SocketAddr>,
@@ -113,7 +113,7 @@ pub struct ChannelFiles {
     has_entries: bool,
     /// The journal's records from this position on may be missing in the feed files on disk.
     filed: u64,
-    /// How far the channel is.
+    /// Progress of the channel.
     cursor: Option<Cursor>,
     /// The cursor file, and what it says.
     cursor_file: CursorFile,

@@ -546,7 +546,7 @@ async fn damaged_files_are_begun_anew_and_filled_again() {
     check("the cursor", &cursor, Some("{}")).await;
 }
 
-/// What was needed for many updates at once is given back, and what stays is the feeds.
+/// Memory of a burst is returned; that of the feeds stays.
 #[cfg(all(target_os = "linux", target_env = "gnu"))] // Where memory is trimmed.
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_does_not_stay_as_large_as_a_burst_made_it() {

@@ -14,7 +14,7 @@ use crate::readers::{Entry, Reader};
 use crate::status::{ReceiverChannel, ReceiverStatus};
 use crate::waiting::wait_for;
 
-/// How long feed files may follow the journal.
+/// Longest lag of feed files behind the journal.
 const FILES: Duration = Duration::from_secs(30);
 
 /// A receiver and everything that can be seen of it.

@@ -163,10 +163,10 @@ fn raw(tag: &str, end: usize) -> usize {
 
 /// The value of an attribute with its relative addresses made whole.
 enum Whole {
-    /// It has none, or none that can be joined.
+    /// No link, or none that can be joined.
     Same,
     Changed(String),
-    /// It would have more bytes than it may.
+    /// A link that would exceed the byte budget.
     TooLong,
 }
 

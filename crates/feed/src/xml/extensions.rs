@@ -8,7 +8,7 @@ use super::scope::{Scope, stand_alone};
 use super::token::{Token, Tokens};
 use super::{ATOM_03_NS, ATOM_NS};
 
-/// How much is kept, in bytes: declarations of the document are repeated in each element.
+/// Most bytes kept: declarations of the document are repeated in each element.
 const MAX_BYTES: usize = 64 * 1024;
 
 /// Namespaces whose elements are read into the entry's fields, in small letters.

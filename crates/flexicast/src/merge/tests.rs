@@ -94,7 +94,7 @@ fn contradictions_are_counted() {
     assert_eq!((pop(&mut merge), merge.stats.duplicates), (None, 1));
 }
 
-/// What was asked for together is taken together: it is acknowledged, and not sent again.
+/// Ranges asked for together are taken together: they are acknowledged, and not sent again.
 #[test]
 fn a_packet_that_fills_the_merge_is_taken_whole() {
     let mut merge = Merge::new(1, None, false);
@@ -361,7 +361,7 @@ fn few_requests_are_open() {
     assert_eq!(asked(&mut merge), 0);
 }
 
-/// What was not taken by the application yet can be replaced by what is true.
+/// An update that the application has not taken yet can be replaced by the true one.
 #[test]
 fn a_forgery_that_is_ready_is_replaced() {
     let mut merge = asking();
@@ -398,7 +398,7 @@ fn what_the_unicast_path_completes_is_certain() {
     assert_eq!(got, [(1, Via::Unicast, true), (2, Via::Repaired, true)]);
 }
 
-/// What this version cannot judge is taken. What it refuses wrongly is cleared by the source.
+/// An update that this version cannot judge is taken; one refused wrongly is cleared by the source.
 #[test]
 fn an_update_of_a_later_version_is_no_forgery() {
     let mut merge = asking();

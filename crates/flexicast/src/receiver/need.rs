@@ -100,7 +100,8 @@ impl Receiver {
         }
     }
 
-    /// What the source, too, has sent was not forged: it does not count towards leaving the flow.
+    /// An update that the source has sent as well was not forged, and does not count towards leaving
+    /// the flow.
     fn clear(&mut self, channel: usize) {
         let cleared = self.channels[channel].merge.stats().cleared;
         let before = std::mem::replace(&mut self.channels[channel].cleared, cleared);

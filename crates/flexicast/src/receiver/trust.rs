@@ -15,7 +15,7 @@ const FORGIVEN: Duration = Duration::from_secs(24 * 3600);
 /// Connections that may be ended for an update that a source cannot be asked for.
 pub(super) const TOLERATED: u32 = 3;
 
-/// How far a channel's flow is trusted. It outlives connections.
+/// Trust in a channel's flow, across connections.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     /// Connections that it has cost.

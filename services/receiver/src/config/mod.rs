@@ -38,7 +38,7 @@ pub struct Settings {
     pub http: Option<HttpSettings>,
     /// Whether a JSON Feed file is kept beside each Atom file.
     pub json: bool,
-    /// How many entries each feed file keeps at most.
+    /// Most entries that each feed file keeps.
     pub keep_entries: usize,
     /// The shortest time between two writes of a channel's feed files.
     pub file_interval: Duration,

@@ -483,7 +483,7 @@ impl Listening {
                 Ok(None) => only(NOT_KEPT),
                 Err(error) => {
                     let channel = &self.channel;
-                    warn!(channel, "{error}: a client of /events is told of a gap");
+                    warn!(channel, "{error}: a client of /events is sent a gap");
                     only("cannot be read")
                 }
             },

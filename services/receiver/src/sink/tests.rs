@@ -434,7 +434,7 @@ fn a_file_whose_numbers_do_not_count_any_more_gets_what_the_other_one_has() {
     assert_eq!(ids(folder, KEEP), newest_first(5));
 }
 
-/// What a file that is gone had is in the journal, or the source is asked, until it is there.
+/// Entries of a lost file come from the journal, or from the source, until the file has them.
 #[test]
 fn a_file_that_is_gone_is_filled_from_the_journal_as_far_as_it_goes() {
     let folder = tempfile::tempdir().unwrap();

@@ -21,7 +21,7 @@ impl Hourly {
         }
     }
 
-    /// How many there may be.
+    /// Most of them.
     pub(super) fn most(&self) -> usize {
         self.most
     }

@@ -1,4 +1,4 @@
-//! What a receiver costs its machine: bytes written to the disk, and memory.
+//! Cost of a receiver for its machine: bytes written to the disk, and memory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -45,9 +45,9 @@ const STEADY: u64 = 7_200;
 
 /// Updates that the program takes before its memory is looked at.
 const UPDATES: u64 = 100_000;
-/// How long that may take.
+/// Most time for that.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How long it is left alone before its memory is looked at.
+/// Time to settle before memory is measured.
 const SETTLE: Duration = Duration::from_secs(25);
 
 /// Measures what is asked for.
@@ -115,7 +115,7 @@ impl Updates {
     }
 }
 
-/// What this process has had written: to the disk, and by system calls.
+/// Bytes that this process has written: to the disk, and by system calls.
 fn own_io() -> Result<[u64; 2]> {
     let text = std::fs::read_to_string("/proc/self/io").context("asking what was written")?;
     let field = |name: &str| {

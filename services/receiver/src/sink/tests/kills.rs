@@ -64,7 +64,7 @@ impl Source {
         self.updates.push(encoded.into());
     }
 
-    /// What is sent to a receiver that is at `cursor`.
+    /// Updates sent to a receiver that is at `cursor`.
     fn items(&self, cursor: Option<Cursor>) -> Vec<Item> {
         let item = |seq: u64, what| Item {
             incarnation: self.incarnation,

@@ -825,7 +825,7 @@ async fn polls_go_on_while_late_arrivals_are_looked_for() {
     life.end().await;
 }
 
-/// What is said of a gap is logged and shown: the query of an address may have keys.
+/// A gap's detail is logged and shown, and the query of an address may have keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gap_says_no_query_of_an_archive() {
     let scene = Scene::new().await;
