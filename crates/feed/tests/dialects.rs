@@ -534,3 +534,28 @@ fn zones_that_are_not_known_give_no_date() {
     assert_eq!(json("Fri, 05 Sep 2025 09:49:57 ET"), None);
     assert!(json("Fri, 05 Sep 2025 09:49:57 GMT").is_some());
 }
+
+#[test]
+fn content_with_elements_that_are_not_xml_stays_in_the_entry() {
+    let atom = "<feed xmlns='http://www.w3.org/2005/Atom'><entry><id>1</id>\
+        <content type='html'><p>before <o:p>a &nbsp; paragraph</o:p></p></content></entry></feed>";
+    let read = |document: &str| {
+        let mut entries = feed::parse::parse(document.as_bytes(), "https://a/")
+            .unwrap()
+            .entries;
+        assert_eq!(entries.len(), 1);
+        entries.remove(0)
+    };
+    let entry = read(atom);
+    let html = entry.content_html.clone().unwrap();
+    assert!(html.contains("paragraph"), "{html}");
+    let again = read(&format!(
+        "<feed xmlns='http://www.w3.org/2005/Atom'>{}</feed>",
+        entry.xml
+    ));
+    assert!(
+        again.content_html.unwrap().contains("paragraph"),
+        "{}",
+        entry.xml
+    );
+}

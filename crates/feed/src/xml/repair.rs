@@ -34,6 +34,10 @@ pub(crate) fn repair(xml: &str) -> Option<String> {
                 nesting.open(tag.name).ok()?;
                 let depth = nesting.depth();
                 if dropped.is_none() && !push_tag(&mut out, &tag, &mut declared, depth) {
+                    // Deeper elements are part of a text that is not to lose anything.
+                    if depth > 2 {
+                        return None;
+                    }
                     dropped = Some(depth);
                 }
             }
