@@ -1,7 +1,7 @@
-//! Whether the source has let this receiver in before: `state/admission`.
+//! Whether the source has admitted this receiver before: `state/admission`.
 //!
-//! The id and the credential are there before the first contact, so they do not tell. Who wants to
-//! connect without using a link's token up has to know: only the first time counts as a use.
+//! Id and credential exist before the first contact, so they prove nothing. `doctor` needs the
+//! answer to connect without using up a link's token: only the first admission counts as a use.
 
 use std::fs::File;
 use std::io::Read;
@@ -26,7 +26,7 @@ const MAX_FILE: u64 = 1024;
 /// Between attempts to write it on a disk that fails.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Who was let in where. Another id, or another source, is another matter.
+/// Receiver and source of an admission; any other id or source does not match.
 #[derive(Debug, Clone)]
 pub struct Admission {
     /// The folder of states.
@@ -67,18 +67,18 @@ fn path(state: &Path) -> PathBuf {
     state.join(NAME)
 }
 
-/// Notes it once the source has let the receiver in, however long that takes.
+/// Records the admission once the source has admitted the receiver, retrying until it is on disk.
 pub async fn keep(board: Arc<Board>, admission: Admission) {
     board.let_in().await;
-    let mut told = false;
+    let mut reported = false;
     loop {
         let one = admission.clone();
         let noted = tokio::task::spawn_blocking(move || one.note()).await;
         match noted {
             Ok(Ok(())) => return,
-            Ok(Err(error)) if !told => {
-                told = true;
-                warn!("{error}; until then, 'doctor' takes this receiver for one that is new");
+            Ok(Err(error)) if !reported => {
+                reported = true;
+                warn!(%error, "admission not recorded; until then, 'doctor' takes this receiver for a new one");
             }
             _ => {}
         }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_of_one_receiver_and_one_source() {
+    fn an_admission_is_of_one_receiver_and_one_source() {
         let folder = tempfile::tempdir().unwrap();
         let admission = Admission {
             state: folder.path().to_owned(),

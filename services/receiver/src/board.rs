@@ -1,4 +1,4 @@
-//! What is known about the running receiver, for its status file.
+//! State of the running receiver, for status, metrics and readiness.
 
 mod channel;
 
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use self::channel::ChannelState;
 use crate::deliver::Outcome;
-use crate::latency::Spread;
+use crate::latency::LatencyHistograms;
 use crate::status::model::{Hook, Status, VERSION};
 use service::peer_text::plain;
 
@@ -29,7 +29,7 @@ fn unix_ms(at: SystemTime) -> f64 {
         .map_or(0.0, |age| age.as_secs_f64() * 1000.0)
 }
 
-/// Who this receiver is.
+/// Names of this receiver and its source.
 #[derive(Debug, Clone)]
 pub struct Identity {
     /// Its name for people.
@@ -40,7 +40,7 @@ pub struct Identity {
     pub source: String,
 }
 
-/// What happened since the start, for metrics.
+/// Event counts since the start, for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Connections on which the source let the receiver in.
@@ -60,7 +60,7 @@ pub struct Board {
     started_ms: u64,
     state: Mutex<State>,
     changed: Notify,
-    spread: Spread,
+    spread: LatencyHistograms,
     /// Whether the source has let the receiver in since the start.
     let_in: watch::Sender<bool>,
 }
@@ -83,7 +83,7 @@ impl Board {
     #[must_use]
     pub fn new(identity: Identity, channels: &[(String, Option<Cursor>)]) -> Self {
         let since = now_ms() as u64;
-        let spread = Spread::default();
+        let spread = LatencyHistograms::default();
         for (name, _) in channels {
             spread.begin(name);
         }
@@ -242,7 +242,7 @@ impl Board {
         self.lock().channel(channel).map(|channel| channel.rung)
     }
 
-    /// How far a channel's outputs are, and in which numbering.
+    /// Returns the position of a channel's outputs, with its incarnation.
     #[must_use]
     pub fn cursor(&self, channel: &str) -> Option<Cursor> {
         let mut state = self.lock();
@@ -309,7 +309,7 @@ impl Board {
         self.changed.notify_one();
     }
 
-    /// How the webhooks and commands do.
+    /// Replaces the status of the webhooks and commands.
     pub fn set_hooks(&self, hooks: Vec<Hook>) {
         let mut state = self.lock();
         if state.hooks != hooks {
@@ -340,13 +340,13 @@ impl Board {
         self.changed.notify_one();
     }
 
-    /// What happened since the start.
+    /// Returns the event counts since the start.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.lock().counts
     }
 
-    /// How often a channel moved to each rung that it was on since the start.
+    /// Returns the number of moves of a channel to each rung since the start.
     #[must_use]
     pub fn moved(&self, channel: &str) -> BTreeMap<String, u64> {
         let mut state = self.lock();
@@ -356,7 +356,7 @@ impl Board {
 
     /// The latencies of all live updates since the start.
     #[must_use]
-    pub fn latencies(&self) -> &Spread {
+    pub fn latencies(&self) -> &LatencyHistograms {
         &self.spread
     }
 
@@ -368,7 +368,7 @@ impl Board {
         let storage = storage.flat_map(|channel| [&channel.storage_error, &channel.files_error]);
         let errors = storage.chain([&state.connection_error]).flatten();
         let mut errors: Vec<&str> = errors.map(String::as_str).collect();
-        // What is wrong with all channels is said once.
+        // An error common to all channels is shown once.
         errors.dedup();
         Status {
             version: VERSION,
@@ -388,7 +388,7 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked in between left counters at worst one short.
+        // A panic under the lock leaves counters at worst one short.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,8 @@
-//! What the source knows this receiver by: a secret of its own, made once.
+//! The receiver's credential: a secret made once, by which the source recognises it.
 //!
-//! **Invariant:** it is on the disk, synced, before it is sent for the first time. The source keeps
-//! its hash at the first HELLO, and lets nobody else in with this receiver's id; a receiver that
-//! forgot it would be locked out.
+//! **Invariant:** it is synced to disk before it is first sent. The source keeps its hash from the
+//! first HELLO and admits no other secret under this receiver's id; a receiver that lost it would
+//! be locked out.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ const MAX_FILE: u64 = 1024;
 pub struct Credential([u8; 32]);
 
 impl Credential {
-    /// What a HELLO carries.
+    /// Returns the secret that a HELLO carries.
     #[must_use]
     pub fn secret(&self) -> [u8; 32] {
         self.0
@@ -60,7 +60,7 @@ pub enum CredentialError {
          beside it to enrol as a new receiver (which needs a link with a token)", .0.display()
     )]
     Damaged(PathBuf),
-    /// It was made for another id: somebody copied one file of two.
+    /// A credential of another id: only one of the two files was copied.
     #[error(
         "{} belongs to receiver {other}, but this data folder is receiver {id}'s: restore both files of the same receiver, \
          or remove both, credential and receiver-id, to enrol as a new receiver (which needs a link with a token)",
@@ -69,9 +69,9 @@ pub enum CredentialError {
     Other {
         /// The file.
         path: PathBuf,
-        /// Whose credential it is.
+        /// Id in the credential file.
         other: Uuid,
-        /// Whose data folder it is.
+        /// Id of the data folder.
         id: Uuid,
     },
 }
@@ -156,7 +156,7 @@ mod tests {
     const ID: Uuid = Uuid::from_u128(7);
 
     #[test]
-    fn it_is_made_once_and_only_its_owner_reads_it() {
+    fn a_credential_is_made_once_and_private() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path();
         assert_eq!(load(state, ID).unwrap(), None);
@@ -203,7 +203,7 @@ mod tests {
 
     /// A receiver that could not keep its credential must not send one.
     #[test]
-    fn where_it_cannot_be_written_there_is_none() {
+    fn an_unwritable_credential_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("not there");
         assert!(matches!(open(&state, ID), Err(CredentialError::File(_))));

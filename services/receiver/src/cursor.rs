@@ -36,7 +36,7 @@ struct Content {
 
 /// Progress of the feed files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Noted {
+pub struct FeedFileCursor {
     /// Everything up to this is in them.
     pub cursor: Cursor,
     /// Whether what follows has to come from the source, although the journal may have it: the
@@ -44,13 +44,13 @@ pub struct Noted {
     pub refill: bool,
 }
 
-/// What was found at the start.
+/// Content of the cursor file at the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum CursorState {
     /// No file: the first start.
     Nothing,
     /// A good cursor.
-    Cursor(Noted),
+    Cursor(FeedFileCursor),
     /// A file that is no cursor of this channel, and why.
     Damaged(String),
 }
@@ -82,19 +82,21 @@ impl CursorFile {
     ///
     /// # Errors
     /// If there is a file and it cannot be read.
-    pub fn load(&self) -> Result<Found, FileError> {
+    pub fn load(&self) -> Result<CursorState, FileError> {
         let mut text = Vec::new();
         let read = File::open(&self.path)
             .and_then(|file| file.take(MAX_FILE).read_to_end(&mut text).map(|_| ()));
         match read {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(CursorState::Nothing);
+            }
             other => other.map_err(FileError::of("read", &self.path))?,
         }
         let content: Content = match serde_json::from_slice(&text) {
             Ok(content) => content,
-            Err(error) => return Ok(Found::Damaged(error.to_string())),
+            Err(error) => return Ok(CursorState::Damaged(error.to_string())),
         };
-        let damaged = |what: String| Ok(Found::Damaged(what));
+        let damaged = |what: String| Ok(CursorState::Damaged(what));
         if content.version != VERSION {
             return damaged(format!("its version is {}, not {VERSION}", content.version));
         }
@@ -108,7 +110,7 @@ impl CursorFile {
             incarnation: content.incarnation,
             seq: content.seq,
         };
-        Ok(Found::Cursor(Noted {
+        Ok(CursorState::Cursor(FeedFileCursor {
             cursor,
             refill: content.refill,
         }))
@@ -118,7 +120,10 @@ impl CursorFile {
     ///
     /// # Errors
     /// Names what failed; the older cursor is still there then.
-    pub fn store(&self, Noted { cursor, refill }: Noted) -> Result<(), FileError> {
+    pub fn store(
+        &self,
+        FeedFileCursor { cursor, refill }: FeedFileCursor,
+    ) -> Result<(), FileError> {
         let content = Content {
             version: VERSION,
             channel: self.channel.clone(),
@@ -140,22 +145,22 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn cursor(seq: u64) -> Noted {
+    fn cursor(seq: u64) -> FeedFileCursor {
         let incarnation = Uuid::from_u128(7);
-        Noted {
+        FeedFileCursor {
             cursor: Cursor { incarnation, seq },
             refill: false,
         }
     }
 
     #[test]
-    fn what_is_stored_is_found_again() {
+    fn stored_offsets_are_loaded() {
         let folder = tempfile::tempdir().unwrap();
         let file = CursorFile::new(folder.path(), "lore");
-        assert_eq!(file.load().unwrap(), Found::Nothing);
+        assert_eq!(file.load().unwrap(), CursorState::Nothing);
         file.store(cursor(1)).unwrap();
         file.store(cursor(12)).unwrap();
-        assert_eq!(file.load().unwrap(), Found::Cursor(cursor(12)));
+        assert_eq!(file.load().unwrap(), CursorState::Cursor(cursor(12)));
         assert_eq!(
             fs::read_to_string(folder.path().join("lore.json")).unwrap(),
             format!(
@@ -163,12 +168,12 @@ mod tests {
                 Uuid::from_u128(7)
             )
         );
-        let refill = Noted {
+        let refill = FeedFileCursor {
             refill: true,
             ..cursor(12)
         };
         file.store(refill).unwrap();
-        assert_eq!(file.load().unwrap(), Found::Cursor(refill));
+        assert_eq!(file.load().unwrap(), CursorState::Cursor(refill));
     }
 
     #[test]
@@ -190,17 +195,17 @@ mod tests {
         for text in cases {
             fs::write(file.path(), &text).unwrap();
             match file.load().unwrap() {
-                Found::Damaged(reason) => assert!(!reason.is_empty()),
+                CursorState::Damaged(reason) => assert!(!reason.is_empty()),
                 other => panic!("{text:.80}: {other:?}"),
             }
         }
         // And written over.
         file.store(cursor(13)).unwrap();
-        assert_eq!(file.load().unwrap(), Found::Cursor(cursor(13)));
+        assert_eq!(file.load().unwrap(), CursorState::Cursor(cursor(13)));
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error_that_names_it() {
+    fn an_unreadable_file_is_named_in_the_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = CursorFile::new(folder.path(), "lore");
         fs::create_dir(file.path()).unwrap();

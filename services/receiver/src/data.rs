@@ -22,7 +22,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(40);
 /// Why a data folder cannot be used.
 #[derive(Debug, Error)]
 pub enum DataError {
-    /// It cannot be made or written to.
+    /// The folder cannot be made or written to.
     #[error(
         "cannot use the data folder {}: {problem}; {}",
         folder.display(), remedy(folder, &problem.path, &problem.source)
@@ -30,7 +30,7 @@ pub enum DataError {
     Unusable {
         /// The folder.
         folder: PathBuf,
-        /// What failed.
+        /// The failed operation.
         problem: FileError,
     },
     /// There is no room for what has to be in it.
@@ -41,7 +41,7 @@ pub enum DataError {
     Full {
         /// The folder.
         folder: PathBuf,
-        /// What failed.
+        /// The failed operation.
         problem: FileError,
         /// This process's effective user id.
         uid: u32,
@@ -55,7 +55,7 @@ pub enum DataError {
     Taken {
         /// The folder.
         folder: PathBuf,
-        /// The other receiver's process id, where its lock file tells.
+        /// The other receiver's process id, if its lock file holds one.
         pid: Option<u32>,
     },
     /// The receiver's credential cannot be used.
@@ -132,7 +132,7 @@ impl DataFolder {
         match probed {
             // As while it runs: it receives nothing until there is room, and then goes on.
             Err(problem) if is_full(&problem) => {
-                warn!("{problem}; make room: nothing can be put out until then");
+                warn!("{problem}; make room: no updates are written until then");
             }
             probed => probed.map_err(unusable)?,
         }
@@ -171,7 +171,7 @@ impl DataFolder {
         self.state().join("amt.json")
     }
 
-    /// What the source knows this receiver by; it is on the disk.
+    /// Returns the credential, which is on disk.
     #[must_use]
     pub fn credential(&self) -> &Credential {
         &self.credential
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_receiver_is_told_of_the_first() {
+    fn a_second_receiver_is_refused_with_the_pid_of_the_first() {
         let folder = tempfile::tempdir().unwrap();
         assert!(!is_running(folder.path()).unwrap());
         let first = DataFolder::open(folder.path()).unwrap();
@@ -325,9 +325,9 @@ mod tests {
         assert!(text.contains("--data"), "{text}");
     }
 
-    /// As `/dev/full` is: no room, whoever asks.
+    /// `/dev/full` has no room for any user, root included.
     #[test]
-    fn where_there_is_no_room_it_is_not_called_a_matter_of_owners() {
+    fn a_full_disk_is_not_reported_as_an_ownership_problem() {
         let full = |kind| FileError::of("write", Path::new("x"))(io::Error::from(kind));
         assert!(is_full(&full(io::ErrorKind::StorageFull)));
         assert!(is_full(&full(io::ErrorKind::QuotaExceeded)));

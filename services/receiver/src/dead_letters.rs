@@ -1,5 +1,5 @@
-//! The `dead-letters` command: updates that a webhook or command was not told of in the end, to look
-//! at and to try again.
+//! The `dead-letters` command: lists and retries updates whose delivery to a webhook or command was
+//! given up.
 
 use std::fmt::Write;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::hooks::dead::{Letter, path, read};
 use crate::hooks::exec::Exec;
 
 use crate::hooks::webhook::Webhook;
-use crate::hooks::{Key, Target, Verdict};
+use crate::hooks::{SigningKey, Target, Verdict};
 use service::peer_text::plain;
 
 /// The ending of the files of dead letters.
@@ -35,7 +35,7 @@ pub fn list(data: &Path, hook: Option<&str>, as_json: bool) -> anyhow::Result<St
     for hook in hooks(data, hook)? {
         garbled += read(data, &hook, |letter| {
             if as_json {
-                // What was read as JSON can be written as such.
+                // A value read as JSON can be written as JSON.
                 let line = serde_json::to_string(&letter).unwrap_or_default();
                 out.push_str(&line);
                 out.push('\n');
@@ -109,21 +109,21 @@ fn time(at_ms: u64) -> String {
     )
 }
 
-/// What came of a retry.
+/// Outcome of a retry.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Retried {
-    /// How many letters were taken now.
+pub struct RetryReport {
+    /// Number of letters delivered.
     pub taken: usize,
     /// Those that were not, and stay: their update and why.
     pub kept: Vec<(u64, String)>,
 }
 
-/// Tries each letter of a hook once more, in order. Those that are taken are no letters any more, the
-/// others stay. A kill in the middle leaves all of them: some are told again then.
+/// Retries each letter of a hook, in order. Delivered letters are removed, the others stay. A kill
+/// in the middle leaves all of them, so some may be delivered twice.
 ///
 /// # Errors
-/// If there is no such hook or letter, or a receiver runs on the data folder.
-pub fn retry(settings: &Settings, hook: &str) -> anyhow::Result<Retried> {
+/// No such hook or letter, or a receiver runs on the data folder.
+pub fn retry(settings: &Settings, hook: &str) -> anyhow::Result<RetryReport> {
     // The running receiver may be writing new ones.
     let data = DataFolder::open(&settings.data)
         .context("dead letters are tried again while the receiver does not run, so stop it: nothing is lost meanwhile")?;
@@ -138,7 +138,10 @@ pub fn retry(settings: &Settings, hook: &str) -> anyhow::Result<Retried> {
     let exec = settings.exec.iter().find(|exec| exec.name == hook);
     match (webhook, exec) {
         (Some(webhook), _) => {
-            let key = webhook.secret.as_ref().map(|s| Key::new(s.as_bytes()));
+            let key = webhook
+                .secret
+                .as_ref()
+                .map(|s| SigningKey::new(s.as_bytes()));
             let target = Webhook::new(webhook.url.clone(), key, webhook.timeout);
             let target = target.map_err(anyhow::Error::msg)?;
             runtime.block_on(retry_by(data.path(), hook, &target))
@@ -162,7 +165,7 @@ pub fn retry(settings: &Settings, hook: &str) -> anyhow::Result<Retried> {
     }
 }
 
-async fn retry_by(data: &Path, hook: &str, target: &impl Target) -> anyhow::Result<Retried> {
+async fn retry_by(data: &Path, hook: &str, target: &impl Target) -> anyhow::Result<RetryReport> {
     let mut letters = Vec::new();
     let garbled = read(data, hook, |letter| letters.push(letter))?;
     if garbled > 0 {
@@ -193,7 +196,7 @@ async fn retry_by(data: &Path, hook: &str, target: &impl Target) -> anyhow::Resu
                 continue;
             }
             Verdict::Again { reason, .. } => reason,
-            // Whoever wants no more is not asked again.
+            // A hook that disabled itself gets no further attempts.
             Verdict::Disable { reason } => {
                 over = true;
                 reason
@@ -206,7 +209,7 @@ async fn retry_by(data: &Path, hook: &str, target: &impl Target) -> anyhow::Resu
     }
     write(data, hook, &kept)?;
     let kept = kept.into_iter().map(|letter| (letter.seq, letter.reason));
-    Ok(Retried {
+    Ok(RetryReport {
         taken,
         kept: kept.collect(),
     })
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_taken_goes_and_the_rest_stays_in_order() {
+    async fn delivered_letters_go_and_the_rest_stays_in_order() {
         let folder = folder();
         let data = folder.path();
         let target = even(0);
@@ -381,7 +384,7 @@ mod tests {
         .unwrap();
         assert_eq!(left, [(1, 21, "odd".into()), (3, 21, "odd".into())]);
 
-        // Who wants no more is not asked for the rest.
+        // A hook that disables itself is not sent the rest.
         let retried = retry_by(data, "search", &even(1)).await.unwrap();
         assert_eq!(retried.kept, [(1, "410".into()), (3, "odd".into())]);
 
@@ -389,7 +392,7 @@ mod tests {
         let retried = retry_by(data, "search", &even(0)).await.unwrap();
         assert_eq!(
             retried,
-            Retried {
+            RetryReport {
                 taken: 1,
                 kept: Vec::new()
             }

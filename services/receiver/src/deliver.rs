@@ -18,20 +18,20 @@ use crate::journal::Missing;
 use crate::sink::Sink;
 use service::peer_text::plain;
 
-/// What moves a channel's cursor on.
+/// One step of a channel's cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     /// The channel's incarnation.
     pub incarnation: Uuid,
     /// The number up to which the outputs are complete with this.
     pub seq: u64,
-    /// What brings it there.
-    pub what: What,
+    /// Content of the step.
+    pub kind: ItemKind,
 }
 
-/// What brings the outputs up to a number.
+/// Content of one cursor step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum ItemKind {
     /// Delivery begins after it, or begins again: a receiver that is killed before its first update
     /// must not begin somewhere else at the next start.
     Begins {
@@ -39,7 +39,7 @@ pub enum What {
         resync: bool,
     },
     /// The update of this number.
-    Update(Received),
+    Update(ReceivedUpdate),
     /// The updates up to it, from after the one before, are gone at the source. Without this, a
     /// receiver would ask for them and tell of them again after every restart.
     Gap {
@@ -48,29 +48,29 @@ pub enum What {
     },
 }
 
-/// How far somebody is who was at `cursor` and has this item.
+/// Returns the cursor after `item`, starting from `cursor`.
 pub(crate) fn after(cursor: Option<Cursor>, item: &Item) -> Cursor {
     let before = cursor
         .filter(|c| c.incarnation == item.incarnation)
         .map_or(0, |c| c.seq);
     Cursor {
         incarnation: item.incarnation,
-        seq: match item.what {
+        seq: match item.kind {
             // An update that came twice does not take it back.
-            What::Update(_) | What::Gap { .. } => before.max(item.seq),
+            ItemKind::Update(_) | ItemKind::Gap { .. } => before.max(item.seq),
             // Where the source says that delivery begins counts, also before where it was: a store
             // that was restored from an older backup gives its numbers again.
-            What::Begins { .. } => item.seq,
+            ItemKind::Begins { .. } => item.seq,
         },
     }
 }
 
 /// An update as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedUpdate {
     /// As it was sent.
     pub encoded: Bytes,
-    /// How it arrived.
+    /// Path of the arrival.
     pub via: Via,
     /// Whether it was published after this receiver's connection was welcomed, so that its latency
     /// says something about the way here rather than about an absence.
@@ -86,7 +86,7 @@ pub enum Step {
     Log,
     /// Write the journal.
     Journal,
-    /// Show it to those who read the journal or the feeds.
+    /// Show it to readers of the journal and the feeds.
     Announce,
     /// Note how far the channel is.
     Cursor,
@@ -121,14 +121,14 @@ pub struct Delivery {
     outcome: Outcome,
 }
 
-/// What a batch came to.
+/// Outcome of a batch.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Outcome {
     /// The updates that are in the journal now, in order, each with whether it was live.
     pub delivered: Vec<(Record, bool)>,
-    /// How many did not decode, and were passed over.
+    /// Updates that did not decode and were skipped.
     pub undecodable: u64,
-    /// How far the outputs are now.
+    /// Cursor of the outputs after the batch.
     pub cursor: Option<Cursor>,
 }
 
@@ -148,11 +148,10 @@ impl Delivery {
         }
     }
 
-    /// Does the steps that are not done yet. `now_ms` is the clock, in Unix time. Blocks for the
-    /// disk.
+    /// Runs the remaining steps. `now_ms` is the clock, in Unix time. Blocks for the disk.
     ///
     /// # Errors
-    /// What failed, in words for the operator; try again later.
+    /// The failed step, in words for the operator; call again later.
     pub fn attempt(
         &mut self,
         sink: &mut impl Sink,
@@ -190,7 +189,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// What came of it, once an attempt succeeded.
+    /// Returns the outcome, once an attempt succeeded.
     #[must_use]
     pub fn into_outcome(self) -> Outcome {
         self.outcome
@@ -200,9 +199,9 @@ impl Delivery {
     fn take(&mut self, sink: &mut impl Sink) {
         let mut passing = passing(&self.items, sink.keep());
         for (n, item) in self.items.iter().enumerate() {
-            let received = match &item.what {
-                What::Update(received) => received,
-                What::Begins { resync } => {
+            let received = match &item.kind {
+                ItemKind::Update(received) => received,
+                ItemKind::Begins { resync } => {
                     let cursor = Cursor {
                         incarnation: item.incarnation,
                         seq: item.seq,
@@ -210,7 +209,7 @@ impl Delivery {
                     sink.begin(cursor, *resync);
                     continue;
                 }
-                What::Gap { from } => {
+                ItemKind::Gap { from } => {
                     sink.miss(item.incarnation, *from, item.seq, Missing::Gone);
                     continue;
                 }
@@ -264,9 +263,8 @@ impl Delivery {
     }
 }
 
-/// What is known of those updates of a long batch that no feed file will show, since later ones of
-/// the batch push them out of its `keep` entries: there is no use in decoding them. `None` for all
-/// others.
+/// Metadata of the updates of a long batch that later ones of the same batch push out of the feed
+/// file's `keep` entries: decoding them in full would be wasted. `None` for all others.
 fn passing(items: &[Item], keep: usize) -> Vec<Option<Glance>> {
     if items.len() <= keep {
         return Vec::new();
@@ -275,8 +273,8 @@ fn passing(items: &[Item], keep: usize) -> Vec<Option<Glance>> {
     let mut later = HashSet::new();
     let mut shown = false;
     for (item, place) in items.iter().zip(&mut seen).rev() {
-        // What an entry's number means changes here.
-        shown |= matches!(item.what, What::Begins { .. });
+        // A new incarnation changes the meaning of entry numbers.
+        shown |= matches!(item.kind, ItemKind::Begins { .. });
         let full = later.len() >= keep;
         *place = match place.take() {
             Some(glance) if full && !shown => Some(glance),
@@ -293,11 +291,11 @@ fn passing(items: &[Item], keep: usize) -> Vec<Option<Glance>> {
 /// A look at each update that makes sense, on all processors: most of the time that a receiver needs
 /// to catch up goes here.
 fn glances(items: &[Item]) -> Vec<Option<Glance>> {
-    let look = |item: &Item| match &item.what {
-        What::Update(received) => payload::glance(&received.encoded)
+    let look = |item: &Item| match &item.kind {
+        ItemKind::Update(received) => payload::glance(&received.encoded)
             .ok()
             .filter(|glance| glance.seq == item.seq),
-        What::Begins { .. } | What::Gap { .. } => None,
+        ItemKind::Begins { .. } | ItemKind::Gap { .. } => None,
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = items.len().div_ceil(threads.min(MAX_THREADS)).max(1);
@@ -313,7 +311,7 @@ fn glances(items: &[Item]) -> Vec<Option<Glance>> {
                     *place = look(item);
                 }
             });
-            // What is not looked at is decoded, as if it were shown.
+            // An update without metadata is decoded in full, as if it were shown.
             if let Err(error) = beside {
                 debug!("cannot start a thread to decode with: {error}");
             }
@@ -330,11 +328,11 @@ fn glances(items: &[Item]) -> Vec<Option<Glance>> {
 
 /// Whether a failure that stays the same is logged again at this attempt: each time after twice as
 /// many as before, and not in the first seconds, where attempts are close together.
-fn is_told_again(tries: u64) -> bool {
+fn is_reported_again(tries: u64) -> bool {
     tries >= 8 && tries.is_power_of_two()
 }
 
-/// Tells of a storage that fails, ever more seldom while it stays so, and that works again.
+/// Log lines for a storage that keeps failing, at growing intervals, and for its recovery.
 #[derive(Debug, Default)]
 pub struct StorageReport {
     failing: Option<(String, u64)>,
@@ -359,7 +357,7 @@ impl StorageReport {
     pub fn files_failed(&mut self, error: &anyhow::Error) -> String {
         self.log(
             error,
-            "nothing is lost: the journal has all updates, and the file is tried again until it works",
+            "nothing is lost: the journal has all updates, and writing is retried until it works",
         )
     }
 
@@ -374,21 +372,19 @@ impl StorageReport {
                 return text;
             }
         };
-        if is_told_again(tries) {
-            error!("{text}: still so after {tries} attempts; it is tried again until it works");
+        if is_reported_again(tries) {
+            error!(tries, "still failing: {text}; retrying until it works");
         }
         self.failing = Some((text.clone(), tries));
         text
     }
 
-    /// A batch is through. Says whether that ended a failure.
+    /// Ends a failure. Returns whether there was one.
     pub fn succeeded(&mut self) -> bool {
         match self.failing.take() {
             None => false,
             Some((_, tries)) => {
-                warn!(
-                    "writing works again, after {tries} failures; the updates that waited follow"
-                );
+                warn!(tries, "writing works again; pending updates follow");
                 true
             }
         }

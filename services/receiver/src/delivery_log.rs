@@ -13,7 +13,8 @@ use serde::Serialize;
 
 use crate::durable::{FileError, sync_folder_of};
 
-/// How far back the end of the last whole line is looked for, in bytes; a line is much shorter.
+/// Distance from the end of the file in which the last whole line is searched, in bytes; lines are
+/// much shorter.
 const MAX_TORN: u64 = 64 << 10;
 
 /// So much is looked through at once, in bytes.
@@ -22,7 +23,7 @@ const PART: u64 = 4 << 10;
 /// Held by the channel that writes: all of a process have one file.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What each line begins with.
+/// First bytes of each line.
 const OPENING: &[u8] = b"{\"seq\":";
 
 /// The longest entry id in a line, in characters. A source's ids are shorter; this bounds what a
@@ -36,7 +37,7 @@ pub struct Record {
     pub seq: u64,
     /// The entry's id.
     pub id: String,
-    /// How it arrived.
+    /// Path of the arrival.
     pub via: Via,
     /// When the journal had it, Unix time in ms; in the log, just before that.
     pub at_ms: f64,
@@ -109,7 +110,7 @@ impl DeliveryLog {
             serde_json::to_writer(&mut lines, &line)?;
             lines.push(b'\n');
         }
-        // What another channel is just writing is no unfinished line, and not to be cut off.
+        // A line that another channel is writing is not torn and must not be cut off.
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = !self.path.exists();
         let mut file = OpenOptions::new()
@@ -152,7 +153,7 @@ impl Lines for File {
 fn put(file: &mut impl Lines, lines: &[u8], end: u64) -> io::Result<()> {
     let result = file.write_all(lines).and_then(|()| file.sync());
     if result.is_err() {
-        // What is there would be repeated by the next try.
+        // A partial write would be repeated by the next attempt.
         let _ = file.cut(end);
     }
     result
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_of_somebody_else_is_kept() {
+    fn a_long_foreign_line_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         fs::write(&path, "x".repeat(100_000)).unwrap();
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_somebody_else_loses_nothing() {
+    fn a_foreign_file_is_kept_intact() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes.txt");
         for own in ["milk", "milk\neggs", "{\"sequel\":1}", "\n{}"] {

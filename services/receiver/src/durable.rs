@@ -13,11 +13,11 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct FileError {
-    /// What was being done.
+    /// The attempted operation.
     pub action: &'static str,
     /// To which file.
     pub path: PathBuf,
-    /// What the system says.
+    /// The system's error.
     pub source: io::Error,
 }
 
@@ -44,7 +44,8 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let result = write_new(&temporary, content)
         .and_then(|()| fs::rename(&temporary, path).map_err(FileError::of("replace", path)));
     if result.is_err() {
-        // On a full disk the half of it would be in the way of everybody; the next try makes it anew.
+        // On a full disk a partial file takes room from everything else; the next attempt starts
+        // over.
         let _ = fs::remove_file(&temporary);
         return result;
     }

@@ -6,7 +6,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-/// How many updates the figures are of.
+/// Number of updates that the percentiles cover.
 const WINDOW: usize = 1000;
 
 /// The bounds of what is counted together, in seconds: from a flow on the spot to a repair.
@@ -23,15 +23,15 @@ pub struct ChannelLabels {
 
 /// The latencies of all live updates since the start, by channel, in seconds.
 #[derive(Clone, Debug)]
-pub struct Spread(Family<ChannelLabels, Histogram, fn() -> Histogram>);
+pub struct LatencyHistograms(Family<ChannelLabels, Histogram, fn() -> Histogram>);
 
-impl Default for Spread {
+impl Default for LatencyHistograms {
     fn default() -> Self {
         Self(Family::new_with_constructor(|| Histogram::new(BUCKETS)))
     }
 }
 
-impl Spread {
+impl LatencyHistograms {
     /// Has a channel in it, be it without any update.
     pub fn begin(&self, channel: &str) {
         let channel = channel.to_owned();

@@ -1,18 +1,19 @@
 //! The flexfeed receiver: connects to a source by an enrolment link and keeps feed files up to
 //! date.
 //!
-//! `cli`, `config` and `link` say what to do, `data` is the folder to do it in, with the receiver's
-//! `credential` and whether that was let in (`admission`). `run` joins the transport
-//! (`flexicast-tokio`, by `transport`) to the outputs: `receive` is the loop between the two, `deliver` the order
-//! of one batch's steps, `sink` the files of a channel (with `cursor` and `delivery_log`), `journal`
-//! what happened, from which `http` tells it to clients and `hooks` to webhooks and commands;
-//! `board` and `status` what can be seen of it all, `notify` what systemd is told, `memory` what the
-//! allocator keeps, `doctor` what is in the way.
+//! `cli`, `config` and `link` are its settings; `data` is the data folder, with the receiver's
+//! `credential` and its `admission`. `run` connects the transport (`flexicast-tokio`, through
+//! `transport`) to the outputs: `receive` is the loop between the two, `deliver` the order of steps
+//! for one batch, `sink` the files of a channel (with `cursor` and `delivery_log`), `journal` the
+//! log from which `http` serves clients and `hooks` serves webhooks and commands. `board` and
+//! `status` are the observable state, `notify` the systemd notifications, `memory` the allocator's
+//! limits, `doctor` the diagnosis.
 
 pub mod admission;
 pub mod board;
 pub mod cli;
 pub mod config;
+pub mod connection_log;
 pub mod credential;
 pub mod cursor;
 pub mod data;
@@ -28,7 +29,6 @@ pub mod journal;
 pub mod latency;
 pub mod link;
 pub mod memory;
-pub mod narrate;
 pub mod notify;
 pub mod receive;
 pub mod run;

@@ -1,10 +1,10 @@
 //! Enrolment links: `flexfeed://TOKEN@host:port?pin=sha256:…&ch=lore`.
 //!
-//! A link is everything that a receiver needs: the token that lets it in, the source's address,
+//! A link is all that a receiver needs: the token for the first admission, the source's address,
 //! the SHA-256 of the public key that the source must show (its SubjectPublicKeyInfo, RFC 7469
-//! section 2.4), and the channels. Without a token it is for who was let in before, and without a
-//! pin the source has to show a certificate of an authority. The token is a secret: neither `Debug`
-//! nor any error shows it.
+//! section 2.4), and the channels. A link without a token is for receivers admitted before; without
+//! a pin the source must show a certificate of a public authority. The token is a secret: neither
+//! `Debug` nor any error shows it.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -34,10 +34,10 @@ const RESERVED: &str = "status";
 /// The most channels in one link.
 const MAX_CHANNELS: usize = 64;
 
-/// What people type where a link is expected.
+/// Words typed in place of a link by mistake.
 const COMMANDS: [&str; 4] = ["status", "run", "doctor", "config"];
 
-/// What a link looks like, for messages.
+/// An example link, for messages.
 const FORM: &str = "flexfeed://TOKEN@host:4433?pin=sha256:PIN&ch=lore";
 
 /// The secret of a link. It is the text between `flexfeed://` and `@`.
@@ -77,7 +77,7 @@ impl fmt::Debug for Pin {
 /// A link that makes sense.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// What lets the receiver in the first time; empty if the link has none.
+    /// Token of the first admission; empty if the link has none.
     pub token: Token,
     /// A name or an address; IPv6 without brackets.
     pub host: String,
@@ -89,7 +89,7 @@ pub struct Link {
     pub channels: Vec<String>,
 }
 
-/// What is wrong with a link.
+/// Error in a link.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}. A link looks like {FORM}")]
 pub struct LinkError(#[from] Problem);
@@ -237,7 +237,7 @@ impl Link {
         }
     }
 
-    /// How the source has to prove who it is, for a log.
+    /// Returns how the source is authenticated, for a log.
     #[must_use]
     pub fn proof(&self, verify: &Verify) -> String {
         match verify {
@@ -292,7 +292,7 @@ pub fn redact(text: &str) -> String {
     out
 }
 
-/// What stands behind the `?`.
+/// Query parameters of a link.
 struct Parameters {
     pins: Vec<Pin>,
     channels: Vec<String>,

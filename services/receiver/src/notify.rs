@@ -1,8 +1,8 @@
-//! What systemd is told: how the receiver does.
+//! Readiness, status and stop notifications for systemd.
 //!
-//! It is ready when its folder, its outputs and its HTTP are there, not when the source lets it in:
-//! a source that is away at the time must not make systemd end a receiver that would find it later.
-//! How the connection does is in the status line, and in `/readyz`.
+//! A receiver is ready when its folder, outputs and HTTP are there, not when the source admits it:
+//! systemd must not end a receiver because the source is away for a while. The connection is in the
+//! status line, and in `/readyz`.
 
 use std::sync::Arc;
 
@@ -16,8 +16,7 @@ use crate::status::model::Status;
 /// The longest status line, in characters.
 const MAX_LINE: usize = 200;
 
-/// Says that it is ready, and keeps telling how it goes until `done` is true; that it stops once
-/// `stop` is.
+/// Reports readiness, then the status until `done` is true, and stopping once `stop` is.
 pub async fn keep(
     board: Arc<Board>,
     mut stop: watch::Receiver<bool>,
@@ -25,7 +24,7 @@ pub async fn keep(
 ) {
     systemd::keep(
         || line(&board.status()),
-        // By a task of the runtime that does all the work: where that hangs, nobody says this.
+        // Sent by the runtime that does all the work, so a hung runtime misses its watchdog.
         async || true,
         "finishing what is in hand",
         async {
@@ -71,7 +70,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn a_line_says_how_it_goes() {
+    fn the_status_line_shows_connection_and_failures() {
         let identity = Identity {
             name: "r1".into(),
             receiver_id: Uuid::from_u128(1),

@@ -1,18 +1,18 @@
-//! The receiver's loop: from the transport's events to the outputs, and back to the source how far
-//! they are.
+//! The receiver's loop: from the transport's events to the outputs, and the confirmed cursors back
+//! to the source.
 //!
-//! Each channel has one batch at a time put out and confirmed. Meanwhile the next one fills up, all
-//! together to its bounds, so that a receiver that has much to catch up with writes seldom and much;
-//! then the transport's bounded channel fills, and the transport stops reading: a slow or full disk
+//! Each channel has one batch being written and confirmed. Meanwhile the next one fills, all of
+//! them within shared bounds, so that a receiver with a large backlog writes seldom and much; at
+//! the bound the transport's channel fills and the transport stops reading: a slow or full disk
 //! holds the source back and loses nothing.
 //!
-//! A channel that cannot be written while others can does not hold these up. When what it has
-//! waiting takes the room, it is let go, and so is what comes for it; once it can be written again,
-//! the transport connects anew, and the source sends it again from the cursor on.
+//! A channel whose outputs fail does not hold up the others. When its pending updates take the
+//! room, they are dropped, and so are those that follow; once its outputs work again, the transport
+//! reconnects, and the source resends them from the cursor.
 
 mod batch;
+mod intake;
 mod lane;
-mod taking;
 
 use std::path::Path;
 use std::pin::Pin;
@@ -25,13 +25,13 @@ use tokio::sync::{Notify, mpsc, watch};
 use tracing::{error, info};
 
 use crate::board::Board;
+use crate::connection_log::ConnectionLog;
 use crate::deliver::Step;
 use crate::journal::Limits;
-use crate::narrate::Narrator;
 use crate::sink::Sink;
 use batch::takes_more;
+use intake::Intake;
 use lane::Lane;
-use taking::Taking;
 
 /// At the end, a write may take so long.
 const LAST_WRITE: Duration = Duration::from_secs(5);
@@ -73,10 +73,10 @@ impl<S: Sink> Outlet<S> {
     }
 }
 
-/// How it ended.
+/// Reason for the end of the loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// It was asked to stop.
+pub enum LoopExit {
+    /// Stopped on request.
     Stopped,
     /// The source will not let this receiver in; in words for the operator.
     Refused(String),
@@ -88,16 +88,16 @@ pub enum End {
 pub type Cursors = Vec<(String, Option<Cursor>)>;
 
 /// A new connection's events.
-pub type Anew<'a> = Pin<Box<dyn Future<Output = mpsc::Receiver<Event>> + Send + 'a>>;
+pub type Reconnection<'a> = Pin<Box<dyn Future<Output = mpsc::Receiver<Event>> + Send + 'a>>;
 
 /// The loop and what it works with.
 pub struct Loop<'a, S> {
     /// The channels.
     pub outlets: Vec<Outlet<S>>,
-    /// Tells the source how far a channel's outputs are.
+    /// Confirms a channel's cursor to the source.
     pub confirm: &'a (dyn Fn(&str, Cursor) + Sync),
-    /// Connects anew, for what comes after these cursors.
-    pub again: &'a (dyn Fn(Cursors) -> Anew<'a> + Sync),
+    /// Reconnects with these cursors.
+    pub again: &'a (dyn Fn(Cursors) -> Reconnection<'a> + Sync),
     /// For the status.
     pub board: &'a Board,
     /// The most that a batch may be, in updates and bytes: what the journals can take at once
@@ -130,7 +130,7 @@ impl<'a, S: Sink> Loop<'a, S> {
         mut self,
         events: &mut mpsc::Receiver<Event>,
         stop: &mut watch::Receiver<bool>,
-    ) -> End {
+    ) -> LoopExit {
         let most = batch::bounds(self.batch);
         let trouble = Arc::new(Notify::new());
         let outlets = std::mem::take(&mut self.outlets);
@@ -138,9 +138,9 @@ impl<'a, S: Sink> Loop<'a, S> {
         let mut lanes: Vec<Lane<'a, S>> = lanes
             .map(|outlet| Lane::new(outlet, &self, &trouble, stop))
             .collect();
-        let mut taking = Taking {
+        let mut taking = Intake {
             board: self.board,
-            narrator: Narrator::new(self.source, self.newcomer),
+            narrator: ConnectionLog::new(self.source, self.newcomer),
             gaps_untold: self.gaps_untold,
         };
         let mut halting = stop.clone();
@@ -161,7 +161,7 @@ impl<'a, S: Sink> Loop<'a, S> {
             if ends || halts && !lanes.iter().any(Lane::is_writing) {
                 lanes.iter_mut().for_each(Lane::close);
                 if !lanes.iter().any(Lane::is_writing) {
-                    return end.unwrap_or(End::Stopped);
+                    return end.unwrap_or(LoopExit::Stopped);
                 }
             }
             let writes = lanes.iter().any(Lane::is_writing);
@@ -181,8 +181,8 @@ impl<'a, S: Sink> Loop<'a, S> {
                 () = stopped(stop), if !writes => {}
                 // A disk that hangs must not hold up the end.
                 () = late(&mut halting), if writes => {
-                    error!("stopping although the disk does not answer; the source sends the last updates again at the next start");
-                    return End::Stopped;
+                    error!("stopping without the disk; the source resends the last updates at the next start");
+                    return LoopExit::Stopped;
                 }
                 () = until(gathered), if !halts => {}
                 () = until(files), if !halts => {}
@@ -191,8 +191,8 @@ impl<'a, S: Sink> Loop<'a, S> {
                 event = events.recv(), if takes => {
                     end = match event {
                         Some(event) => taking.take(event, &mut lanes),
-                        None => Some(End::Failed(
-                            "the transport ended by itself, which it never should".into(),
+                        None => Some(LoopExit::Failed(
+                            "transport: ended unexpectedly".into(),
                         )),
                     };
                 }
@@ -200,16 +200,16 @@ impl<'a, S: Sink> Loop<'a, S> {
         }
     }
 
-    /// Has the source send again what was left to it, once that can be written.
+    /// Reconnects for the updates dropped while a channel could not be written.
     async fn catch_up(&self, lanes: &mut [Lane<'a, S>], events: &mut mpsc::Receiver<Event>) {
         let Some(lane) = lanes.iter().find(|l| l.is_behind() && !l.is_writing()) else {
             return;
         };
         info!(
-            "channel {} can be written again; connecting anew for what it missed",
-            lane.channel
+            channel = lane.channel,
+            "outputs work again; reconnecting for missed updates"
         );
-        // What waits in there comes again. The old transport ends when nobody reads it.
+        // Pending events come again. The old transport ends when its channel has no reader.
         *events = mpsc::channel(1).1;
         *events = (self.again)(lanes.iter().map(Lane::next).collect()).await;
         lanes.iter_mut().for_each(Lane::resume);
@@ -230,7 +230,7 @@ fn has_room<S: Sink>(lanes: &mut [Lane<'_, S>], most: Limits) -> bool {
 }
 
 /// Waits for the end of any write.
-async fn written<S: Sink>(lanes: &mut [Lane<'_, S>]) -> Result<(), End> {
+async fn written<S: Sink>(lanes: &mut [Lane<'_, S>]) -> Result<(), LoopExit> {
     std::future::poll_fn(|context| {
         let mut ended = lanes.iter_mut().map(|lane| lane.poll(context));
         let ended = ended.find(std::task::Poll::is_ready);
@@ -253,7 +253,7 @@ async fn late(stop: &mut watch::Receiver<bool>) {
     tokio::time::sleep(LAST_WRITE).await;
 }
 
-/// Waits until `stop` is true; for ever if nobody can make it so any more.
+/// Waits until `stop` is true; for ever if its sender is gone.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending().await

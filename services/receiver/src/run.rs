@@ -19,26 +19,26 @@ use crate::data::DataFolder;
 use crate::deliver::{ORDER, Step};
 use crate::hooks::exec::Exec;
 use crate::hooks::webhook::Webhook;
-use crate::hooks::{self, Hooks, Key, Patience, Pauses};
-use crate::http::{self, Served, Site};
-use crate::journal::{Limits, Tape};
+use crate::hooks::{self, Hooks, Pauses, RetryLimits, SigningKey};
+use crate::http::{self, ServedChannel, Site};
+use crate::journal::{JournalReader, Limits};
 use crate::memory;
 use crate::notify;
-use crate::receive::{Backoff, End, Loop, Outlet};
+use crate::receive::{Backoff, Loop, LoopExit, Outlet};
 use crate::sink::{ChannelFiles, Layout};
 use crate::status::file as status_file;
 use crate::transport::Transport;
 
-/// How long the goodbye to the source may take.
+/// Time limit for closing the connection to the source.
 const GOODBYE: Duration = Duration::from_secs(3);
 
-/// How long webhooks and commands in hand may take to end.
+/// Time limit for webhooks and commands in progress.
 const LAST_HOOKS: Duration = Duration::from_secs(5);
 
-/// How long the last status may take.
+/// Time limit for writing the last status.
 const LAST_STATUS: Duration = Duration::from_secs(2);
 
-/// What tests may break; nothing in ordinary builds.
+/// Injected faults; empty in ordinary builds.
 struct Promises {
     order: &'static [Step],
     dedupe_off: bool,
@@ -48,10 +48,10 @@ struct Promises {
     relays: RelaySabotage,
 }
 
-/// Runs the receiver until it is told to stop.
+/// Runs the receiver until it is asked to stop.
 ///
 /// # Errors
-/// If it cannot start, or cannot go on; in words for the operator.
+/// The receiver cannot start or continue; in words for the operator.
 pub fn run(settings: &Settings) -> anyhow::Result<()> {
     memory::limit();
     let promises = promises()?;
@@ -141,7 +141,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         journal_unchecked: promises.journal_unchecked,
     };
     let (mut outlets, mut channels) = (Vec::new(), Vec::new());
-    let (mut tapes, mut served) = (Vec::new(), Vec::new());
+    let (mut readers, mut served) = (Vec::new(), Vec::new());
     for channel in &link.channels {
         let (files, cursor) = ChannelFiles::open(&layout, channel)?;
         info!(
@@ -152,16 +152,16 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
                 None => beginning(settings.history),
             }
         );
-        tapes.push((channel.clone(), files.tape()));
-        served.push(Served {
+        readers.push((channel.clone(), files.reader()));
+        served.push(ServedChannel {
             channel: channel.clone(),
-            tape: files.tape(),
+            reader: files.reader(),
             feeds: files.feeds(),
         });
         outlets.push(Outlet::new(channel, files, cursor));
         channels.push((channel.clone(), cursor));
     }
-    let hooks = start_hooks(settings, data, promises, &tapes)?;
+    let hooks = start_hooks(settings, data, promises, &readers)?;
     let identity = Identity {
         name: name.clone(),
         receiver_id: data.receiver_id(),
@@ -176,7 +176,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     let newcomer = !admission.is_noted();
     tokio::spawn(admission::keep(Arc::clone(&board), admission));
     let (ended, done) = watch::channel(false);
-    let told = done.clone();
+    let notified = done.clone();
     let status = status_file::keep(Arc::clone(&board), data.path().to_owned(), done);
     let status = tokio::spawn(status);
 
@@ -194,7 +194,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     let answering = listener.map(|listener| tokio::spawn(answer(site, listener)));
     tokio::spawn(leave(Arc::clone(&board), stop.clone()));
     tokio::spawn(memory::keep_trimmed());
-    tokio::spawn(notify::keep(Arc::clone(&board), stop.clone(), told));
+    tokio::spawn(notify::keep(Arc::clone(&board), stop.clone(), notified));
 
     info!(
         "receiver {name} (id {}) connects to {source}, {}",
@@ -238,7 +238,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
     .run(&mut events, &mut stop)
     .await;
 
-    // From here on the transport waits for nobody.
+    // From here on the transport waits for no reader.
     drop(events);
     board.leave();
     let (goodbye, hooks_end) = tokio::join!(
@@ -246,50 +246,48 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         tokio::time::timeout(LAST_HOOKS, hooks.stop()),
     );
     if goodbye.is_err() {
-        warn!("the connection to {source} could not be closed in time");
+        warn!(source, "connection not closed in time");
     }
     if hooks_end.is_err() {
-        warn!(
-            "how far webhooks and commands are could not be written in time; the next start tells them of their last updates again"
-        );
+        warn!("hook offsets not written in time; the next start repeats the last deliveries");
     }
-    // The last numbers of the hooks are in the last status.
+    // The last status includes the final hook counts.
     ending.cancel();
     if sampling.await.is_err() {
-        warn!("the last numbers of the hooks are missing in the status");
+        warn!("last hook status missing in the status file");
     }
     // Answers in hand are finished, within bounds of their own.
     if let Some(answering) = answering
         && answering.await.is_err()
     {
-        warn!("HTTP ended before its time");
+        warn!("HTTP server ended unexpectedly");
     }
     board.ended();
     let _ = ended.send(true);
     if tokio::time::timeout(LAST_STATUS, status).await.is_err() {
-        warn!("the last status could not be written in time");
+        warn!("last status not written in time");
     }
     match end {
-        End::Stopped => {
+        LoopExit::Stopped => {
             info!("stopped; the next start goes on where this one ended");
             Ok(())
         }
-        End::Refused(reason) | End::Failed(reason) => Err(anyhow::Error::msg(reason)),
+        LoopExit::Refused(reason) | LoopExit::Failed(reason) => Err(anyhow::Error::msg(reason)),
     }
 }
 
-/// With what a channel begins of which there is nothing yet.
+/// Returns the starting point of a channel without a cursor, for a log.
 fn beginning(history: Option<u64>) -> String {
     match history {
         None => "with the source's last updates".to_owned(),
-        Some(0) => "with what comes from now on".to_owned(),
+        Some(0) => "with new updates".to_owned(),
         Some(u64::MAX) => "with everything that the source keeps".to_owned(),
         Some(updates) => format!("with the source's last {updates} updates"),
     }
 }
 
-/// Has the receiver seem not ready from the wish to stop on, while it still answers: whoever sends
-/// readers here can send them elsewhere before it is gone.
+/// Reports not-ready from the stop request on, while HTTP still answers, so that load balancers can
+/// move clients before the receiver is gone.
 async fn leave(board: Arc<Board>, mut stop: watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_ok() {
         board.leave();
@@ -308,17 +306,20 @@ fn start_hooks(
     settings: &Settings,
     data: &DataFolder,
     promises: &Promises,
-    tapes: &[(String, Arc<Tape>)],
+    tapes: &[(String, Arc<JournalReader>)],
 ) -> anyhow::Result<Hooks> {
     let mut hooks = Hooks::default();
     for webhook in &settings.webhooks {
-        let key = webhook.secret.as_ref().map(|s| Key::new(s.as_bytes()));
+        let key = webhook
+            .secret
+            .as_ref()
+            .map(|s| SigningKey::new(s.as_bytes()));
         let key = key.filter(|_| !promises.signature_off);
         let target = Webhook::new(webhook.url.clone(), key, webhook.timeout);
         let how = hooks::Settings {
             name: webhook.name.clone(),
             channels: webhook.channels.clone(),
-            patience: Patience {
+            patience: RetryLimits {
                 attempts: webhook.attempts,
                 max_age: webhook.max_age,
                 pauses: Pauses::default(),
@@ -333,7 +334,7 @@ fn start_hooks(
         let how = hooks::Settings {
             name: exec.name.clone(),
             channels: exec.channels.clone(),
-            patience: Patience {
+            patience: RetryLimits {
                 attempts: exec.attempts,
                 max_age: Duration::MAX,
                 pauses: Pauses::default(),

@@ -20,10 +20,10 @@ use flexicast::Cursor;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use crate::cursor::{CursorFile, Found, Noted};
+use crate::cursor::{CursorFile, CursorState, FeedFileCursor};
 use crate::delivery_log::{DeliveryLog, Record};
 use crate::feeds::{Feeds, Schedule};
-use crate::journal::{self, Journal, Kind, Limits, Missing, Tape};
+use crate::journal::{self, Journal, JournalReader, Kind, Limits, Missing};
 
 /// The outputs of one channel. [`crate::deliver`] calls these in the order that makes a crash
 /// harmless. Those that return a result block for the disk, and can be called again where they
@@ -47,27 +47,26 @@ pub trait Sink: Send + 'static {
     /// Logs the updates, all or none.
     ///
     /// # Errors
-    /// What failed, in words for the operator.
+    /// The failed operation, in words for the operator.
     fn append_log(&mut self, records: &[Record]) -> anyhow::Result<()>;
-    /// Makes the journal of what was taken in durable. Nobody reads it before
-    /// [`Sink::announce`].
+    /// Syncs the pending journal records. They are visible to readers from [`Sink::announce`] on.
     ///
     /// # Errors
-    /// What failed, in words for the operator. Nothing is lost then.
+    /// The failed operation, in words for the operator. Nothing is lost.
     fn write_journal(&mut self) -> anyhow::Result<()>;
-    /// Shows what was taken in to those who read the journal or the feeds.
+    /// Shows the pending updates to readers of the journal and the feeds.
     fn announce(&mut self);
-    /// Notes how far the journal is.
+    /// Persists the journal's cursor.
     ///
     /// # Errors
-    /// What failed, in words for the operator. Nothing is lost then.
+    /// The failed operation, in words for the operator. Nothing is lost.
     fn write_cursor(&mut self, cursor: Cursor) -> anyhow::Result<()>;
     /// Returns when [`Sink::write_files`] is due; `None` while nothing has changed.
     fn files_due(&mut self, now: Instant) -> Option<Instant>;
-    /// Makes the feed files of what was announced durable.
+    /// Syncs the feed files of announced updates.
     ///
     /// # Errors
-    /// What failed, in words for the operator. Nothing is lost then.
+    /// The failed operation, in words for the operator. Nothing is lost.
     fn write_files(&mut self) -> anyhow::Result<()>;
 }
 
@@ -104,7 +103,7 @@ pub struct ChannelFiles {
     feeds: Arc<Feeds>,
     log: Option<DeliveryLog>,
     /// Taken in, and not yet in the feed files' memory.
-    recent: Recent,
+    recent: RecentUpdates,
     schedule: Schedule,
     /// Bytes of updates taken in, and of files written, since the schedule was last asked.
     earned: u64,
@@ -117,7 +116,7 @@ pub struct ChannelFiles {
     cursor: Option<Cursor>,
     /// The cursor file, and what it says.
     cursor_file: CursorFile,
-    noted: Option<Noted>,
+    noted: Option<FeedFileCursor>,
     /// The feed files are being filled again up to there.
     refill: Option<Cursor>,
     /// See [`Layout::journal_unchecked`].
@@ -130,7 +129,7 @@ const RECENT_BYTES: usize = 4 << 20;
 /// The last updates of different entries, as many as a feed file keeps: what goes before them in
 /// one batch would be pushed out again, so the files are spared it.
 #[derive(Debug)]
-struct Recent {
+struct RecentUpdates {
     keep: usize,
     updates: BTreeMap<u64, Update>,
     /// The key of an entry's update.
@@ -139,7 +138,7 @@ struct Recent {
     bytes: usize,
 }
 
-impl Recent {
+impl RecentUpdates {
     fn new(keep: usize) -> Self {
         Self {
             keep,
@@ -179,7 +178,7 @@ impl Recent {
     }
 }
 
-/// What holds the most of an update's memory.
+/// Returns the approximate memory of an update.
 fn weight(update: &Update) -> usize {
     let entry = &update.entry;
     let texts = [&entry.content_html, &entry.content_text, &entry.summary];
@@ -203,14 +202,12 @@ impl ChannelFiles {
         let folder = journal::folder(layout.data, channel);
         let (mut journal, opened) = Journal::open(&folder, layout.journal)?;
         for damage in &opened.damaged {
-            warn!(
-                "the journal of {channel} is damaged: {damage}; who has not read that part yet is told of a gap"
-            );
+            warn!(channel, damage, "journal damaged; its readers get a gap");
         }
-        let tape = journal.tape();
+        let reader = journal.reader();
         let (mut cursor, mut refill) = match (noted, opened.cursor) {
             (Some(noted), Some(end)) if !layout.journal_unchecked => {
-                begin(channel, noted, end, &tape)
+                begin(channel, noted, end, &reader)
             }
             (Some(noted), _) => (Some(noted.cursor), None),
             (None, end) => (end, None),
@@ -219,22 +216,22 @@ impl ChannelFiles {
             journal.assume(cursor);
         }
         let (feeds, gone) = open_feeds(layout, channel)?;
-        let mut filed = tape.end();
+        let mut filed = reader.end();
         for (path, newest) in feeds.newest() {
             // A kill between two files leaves one of them without any number: empty, or with
             // numbers that do not count any more. It may lack everything.
             filed = filed.min(match newest {
-                Some((incarnation, seq)) => tape.resume(incarnation, seq).position,
+                Some((incarnation, seq)) => reader.resume(incarnation, seq).position,
                 None if gone.contains(&path) => continue,
-                None => tape.start(),
+                None => reader.start(),
             });
         }
         let mut set_back = false;
         if let Some(path) = gone.first() {
-            let (position, is_enough) = enough(&tape, layout.keep);
+            let (position, is_enough) = enough(&reader, layout.keep);
             filed = filed.min(position);
             if is_enough {
-                info!("{} is made again from the journal", path.display());
+                info!(path = %path.display(), "rebuilding the feed file from the journal");
             } else if let Some(cursor) = &mut cursor {
                 // Where a refill goes on, its beginning counts: kills do not move it further back.
                 let until = *refill.get_or_insert(*cursor);
@@ -242,9 +239,9 @@ impl ChannelFiles {
                 cursor.seq = cursor.seq.min(first);
                 set_back = true;
                 info!(
-                    "{} is made again; asking for its entries from update {} on",
-                    path.display(),
-                    cursor.seq + 1
+                    path = %path.display(),
+                    from = cursor.seq + 1,
+                    "rebuilding the feed file; requesting its entries"
                 );
             }
         }
@@ -254,7 +251,7 @@ impl ChannelFiles {
             log: layout
                 .delivery_log
                 .map(|path| DeliveryLog::new(path, channel)),
-            recent: Recent::new(layout.keep),
+            recent: RecentUpdates::new(layout.keep),
             schedule: Schedule::new(layout.file_interval),
             earned: 0,
             spent: 0,
@@ -275,7 +272,7 @@ impl ChannelFiles {
         // Also empty feeds, so that readers can be pointed to them at once. If it fails, it is tried
         // again as soon as the loop runs.
         if let Err(error) = ready.and_then(|()| files.write_files()) {
-            warn!("{error}");
+            warn!(channel, %error, "feed files not written; retrying");
         }
         Ok((files, cursor))
     }
@@ -288,24 +285,24 @@ impl ChannelFiles {
 
     /// The journal, for readers.
     #[must_use]
-    pub fn tape(&self) -> Arc<Tape> {
-        self.journal.tape()
+    pub fn reader(&self) -> Arc<JournalReader> {
+        self.journal.reader()
     }
 
     /// Takes the journal's records from `position` on into the feed files' memory.
     fn replay(&mut self, position: u64) -> anyhow::Result<()> {
-        let tape = self.journal.tape();
-        for position in position..tape.end() {
-            let Some(record) = tape.read(position)? else {
+        let reader = self.journal.reader();
+        for position in position..reader.end() {
+            let Some(record) = reader.read(position)? else {
                 continue;
             };
-            let (incarnation, seq) = (record.mark.incarnation, record.mark.seq);
-            match record.mark.kind {
+            let (incarnation, seq) = (record.header.incarnation, record.header.seq);
+            match record.header.kind {
                 Kind::Begins { .. } => {
                     self.settle();
                     self.feeds.forget_numbers(Cursor { incarnation, seq });
                 }
-                // It decoded when it was taken in.
+                // The update decoded when it was taken in.
                 Kind::Update { .. } => {
                     if let Ok(mut update) = payload::decode(&record.encoded) {
                         update.incarnation = incarnation;
@@ -337,7 +334,7 @@ impl ChannelFiles {
         let until = self
             .refill
             .filter(|until| until.incarnation == cursor.incarnation && until.seq > cursor.seq);
-        let noted = Noted {
+        let noted = FeedFileCursor {
             cursor,
             refill: until.is_some(),
         };
@@ -359,15 +356,15 @@ impl ChannelFiles {
 /// are being filled again.
 fn begin(
     channel: &str,
-    noted: Noted,
+    noted: FeedFileCursor,
     end: Cursor,
-    tape: &Tape,
+    reader: &JournalReader,
 ) -> (Option<Cursor>, Option<Cursor>) {
-    let Noted { cursor, refill } = noted;
+    let FeedFileCursor { cursor, refill } = noted;
     if cursor.incarnation != end.incarnation {
         // A journal that does not know the cursor's incarnation ends before it: it was damaged, or
         // an older version did without it for a while.
-        let known = tape.knows(cursor.incarnation);
+        let known = reader.knows(cursor.incarnation);
         return (Some(if known { end } else { cursor }), None);
     }
     if refill && cursor.seq < end.seq {
@@ -375,8 +372,10 @@ fn begin(
     }
     if end.seq < cursor.seq {
         warn!(
-            "the journal of {channel} ends at update {}, before the cursor; asking for the rest again",
-            end.seq
+            channel,
+            end = end.seq,
+            cursor = cursor.seq,
+            "journal ends before the cursor; requesting the rest"
         );
     }
     (Some(end), None)
@@ -384,7 +383,7 @@ fn begin(
 
 /// Opens the feed files of a channel. Also returns those that were not there or damaged.
 fn open_feeds(layout: &Layout<'_>, channel: &str) -> anyhow::Result<(Feeds, Vec<PathBuf>)> {
-    let place = |kind: &str| layout.data.join(format!("{channel}.{kind}"));
+    let path_of = |kind: &str| layout.data.join(format!("{channel}.{kind}"));
     let meta = |kind: &str| {
         let meta = FeedMeta::for_channel(layout.source, channel);
         match layout.served {
@@ -397,11 +396,11 @@ fn open_feeds(layout: &Layout<'_>, channel: &str) -> anyhow::Result<(Feeds, Vec<
         true => &["atom", "json"],
         false => &["atom"],
     };
-    let mut gone: Vec<PathBuf> = kinds.iter().map(|kind| place(kind)).collect();
+    let mut gone: Vec<PathBuf> = kinds.iter().map(|kind| path_of(kind)).collect();
     gone.retain(|path| !path.exists());
-    let atom = AtomFile::open(&place("atom"), meta("atom"), layout.keep)?;
+    let atom = AtomFile::open(&path_of("atom"), meta("atom"), layout.keep)?;
     let json = match layout.json {
-        true => Some(JsonFile::open(&place("json"), meta("json"), layout.keep)?),
+        true => Some(JsonFile::open(&path_of("json"), meta("json"), layout.keep)?),
         false => None,
     };
     let damaged = [
@@ -414,9 +413,10 @@ fn open_feeds(layout: &Layout<'_>, channel: &str) -> anyhow::Result<(Feeds, Vec<
     for (path, damaged) in damaged {
         if let Some(Damaged { moved_to, reason }) = damaged {
             warn!(
-                "{} was damaged ({reason}); it is kept as {}, and a new one is begun",
-                path.display(),
-                moved_to.display()
+                path = %path.display(),
+                moved_to = %moved_to.display(),
+                reason,
+                "feed file was damaged; moved aside and restarted"
             );
             gone.push(path.to_owned());
         }
@@ -426,11 +426,11 @@ fn open_feeds(layout: &Layout<'_>, channel: &str) -> anyhow::Result<(Feeds, Vec<
 
 /// The position from which on the journal fills a feed file of `keep` entries, and whether it does
 /// so: it has updates of as many entries, or everything that the channel ever had here.
-fn enough(tape: &Tape, keep: usize) -> (u64, bool) {
+fn enough(reader: &JournalReader, keep: usize) -> (u64, bool) {
     let mut entries = HashSet::new();
-    let start = tape.start();
-    for position in (start..tape.end()).rev() {
-        let Ok(Some(record)) = tape.read(position) else {
+    let start = reader.start();
+    for position in (start..reader.end()).rev() {
+        let Ok(Some(record)) = reader.read(position) else {
             return (position + 1, false);
         };
         if let Ok(glance) = payload::glance(&record.encoded) {
@@ -440,20 +440,17 @@ fn enough(tape: &Tape, keep: usize) -> (u64, bool) {
             return (position, true);
         }
     }
-    let first = tape.next(start).map(|place| place.mark.kind);
+    let first = reader.next(start).map(|record| record.header.kind);
     let is_whole = start == 0 && first == Some(Kind::Begins { resync: false });
     (start, is_whole)
 }
 
-fn load(file: &CursorFile) -> anyhow::Result<Option<Noted>> {
+fn load(file: &CursorFile) -> anyhow::Result<Option<FeedFileCursor>> {
     Ok(match file.load()? {
-        Found::Nothing => None,
-        Found::Cursor(noted) => Some(noted),
-        Found::Damaged(reason) => {
-            warn!(
-                "the cursor {} is damaged ({reason}); going on by the journal",
-                file.path().display()
-            );
+        CursorState::Nothing => None,
+        CursorState::Cursor(noted) => Some(noted),
+        CursorState::Damaged(reason) => {
+            warn!(path = %file.path().display(), reason, "cursor file is damaged; continuing by the journal");
             None
         }
     })
@@ -549,7 +546,7 @@ impl Sink for ChannelFiles {
     }
 
     fn write_files(&mut self) -> anyhow::Result<()> {
-        let end = self.journal.tape().end();
+        let end = self.journal.reader().end();
         let size = self.feeds.size();
         self.spent += self.feeds.write()?;
         self.filed = end;

@@ -1,4 +1,4 @@
-//! The transport, as the loop needs it: it can be connected anew.
+//! The transport as the loop needs it: with reconnection.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tracing::warn;
 
 use crate::receive::Cursors;
 
-/// How long the goodbye before another connection may take.
+/// Time limit for closing a connection before the next.
 const GOODBYE: Duration = Duration::from_secs(3);
 
 /// A running transport, which another one may take the place of.
@@ -88,7 +88,7 @@ impl Transport {
     }
 }
 
-/// What stands for channels without a cursor, if something is wished for them.
+/// Returns the cursors, with starting points for channels without one if history is requested.
 fn beginning(cursors: Cursors, history: Option<u64>) -> Cursors {
     let wish = history.map(Cursor::of_last);
     let cursors = cursors.into_iter();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use program::{PATIENCE, Running, ends, receiver, text};
 
-/// A good link to a port where nobody answers.
+/// A valid link to a closed port.
 const LINK: &str =
     "flexfeed://s3cret@127.0.0.1:9?pin=sha256:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8&ch=lore";
 
@@ -109,7 +109,7 @@ fn a_folder_that_cannot_be_used_is_explained() {
 }
 
 #[test]
-fn it_runs_alone_on_its_folder_until_it_is_told_to_stop() {
+fn a_receiver_runs_alone_on_its_folder_until_it_is_stopped() {
     let outer = tempfile::tempdir().unwrap();
     let data = outer.path().join("data");
     let data = text(&data);
@@ -136,7 +136,7 @@ fn it_runs_alone_on_its_folder_until_it_is_told_to_stop() {
     let output = receiver(&["status", "--data", data, "--json"])
         .output()
         .unwrap();
-    // It runs, but nobody is there to be connected to.
+    // The receiver runs without a source.
     assert_eq!(output.status.code(), Some(1));
 
     first.signal(program::Signal::TERM);
@@ -190,7 +190,7 @@ fn health_is_asked_of_the_receiver_that_runs() {
     for http in [http.to_string(), format!(":{}", http.port())] {
         assert_eq!(asked(&["health"], &http), (Some(0), "alive\n".to_owned()));
     }
-    // Nobody is there to be connected to.
+    // No source is there to connect to.
     let (code, said) = asked(&["health", "--ready"], &http.to_string());
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("reasons"), "{said}");
@@ -216,7 +216,7 @@ fn a_killed_receiver_is_seen_as_such() {
 }
 
 #[test]
-fn a_damaged_cursor_is_told_and_does_not_stop_it() {
+fn a_damaged_cursor_is_reported_and_does_not_stop_the_receiver() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     std::fs::create_dir(&state).unwrap();
@@ -241,7 +241,7 @@ fn sabotage_needs_its_feature() {
 }
 
 #[test]
-fn systemd_is_told_how_it_goes() {
+fn systemd_is_notified_of_the_status() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
@@ -267,7 +267,7 @@ fn systemd_is_told_how_it_goes() {
             }
         }
     };
-    // Although nobody is there to connect to. It may know that by then.
+    // Ready without a source; the connection failure may be known by then.
     let ready = hear("READY=1");
     let trouble = if ready.contains("STATUS=cannot connect") {
         ready

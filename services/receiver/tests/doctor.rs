@@ -42,7 +42,7 @@ impl Home {
         status["connected"] == true && status["channels"][0]["rung"] == rung
     }
 
-    /// What the doctor finds, and its exit code.
+    /// Runs the doctor; returns its findings and exit code.
     async fn doctor(&self, link: &str, more: &[&str]) -> Findings {
         let data = self.data();
         let mut command = receiver(&["doctor", "--json"]);
@@ -89,8 +89,8 @@ impl Findings {
     }
 }
 
-/// What the doctor finds once it says this of a check. It looks for some seconds only, for which a busy machine may stand still:
-/// then it is asked again, some times.
+/// Repeats the doctor until a check has this result: it listens for some seconds only, which a
+/// stalled machine may miss.
 async fn soon(check: &str, verdict: &str, part: &str, ask: impl AsyncFn() -> Findings) -> Findings {
     let mut found = ask().await;
     for _ in 0..4 {
@@ -163,9 +163,9 @@ async fn with_nothing_in_the_way_it_takes_nothing_away() {
     let found = home.doctor(&site.link(), &[]).await;
     found.says("clock", "warn", "behind the source's by");
 
-    // What it received, it did not keep from anybody.
+    // The doctor's reception took no update from the receiver.
     let running = home.run(&site.link_without_token());
-    running.wait_for("channel lore is at update 4");
+    running.wait_for("channel=\"lore\" head=4");
     while entries(&home.data()).len() < 4 {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -213,7 +213,7 @@ async fn a_start_that_did_not_reach_the_source_is_no_admission() {
     assert_eq!(site.enrolled(), 0);
     // By an ordinary start it is.
     let running = home.run(&site.link());
-    running.wait_for("channel lore is at update");
+    running.wait_for("channel=\"lore\" head=");
     let noted = home.data().join("state/admission");
     while !noted.exists() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -225,7 +225,7 @@ async fn a_start_that_did_not_reach_the_source_is_no_admission() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_in_the_way_is_named() {
+async fn obstacles_are_named() {
     let mut site = Site::start().await;
     let home = Home::new();
     let found = home.doctor(&site.link_with_wrong_pin(), &["--join"]).await;
@@ -305,8 +305,8 @@ fn wrong_settings_are_told_as_such() {
 /// A source here and a doctor in a network beside it, by a cable that carries multicast, until it
 /// does not.
 #[test]
-fn multicast_is_tried_and_what_stops_it_is_named() {
-    if !namespace::inside("multicast_is_tried_and_what_stops_it_is_named") {
+fn multicast_is_probed_and_obstacles_are_named() {
+    if !namespace::inside("multicast_is_probed_and_obstacles_are_named") {
         return;
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -377,7 +377,7 @@ fn a_reverse_path_filter_is_named() {
         found.says("multicast", "warn", "were dropped (rp_filter)");
         let text = found.value.to_string();
         assert!(text.contains("conf.there.rp_filter=2"), "{text}");
-        // It is what the advice says.
+        // As the advice says.
         network.sh("echo 2 > /proc/sys/net/ipv4/conf/there/rp_filter; echo 2 > /proc/sys/net/ipv4/conf/all/rp_filter");
         soon("delivery", "ok", "the flow arrives by multicast", async || {
             inside(&network, &home.data(), &site.link()).await

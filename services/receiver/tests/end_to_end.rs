@@ -55,7 +55,7 @@ impl Home {
         lines.map(|line| line["seq"].as_u64().unwrap()).collect()
     }
 
-    /// What `status --json` prints, and its exit code; null while there is nothing.
+    /// Returns the output of `status --json` and its exit code; null while there is none.
     fn status(&self) -> (Value, Option<i32>) {
         let output = receiver(&["status", "--json", "--data", text(&self.data())])
             .output()
@@ -116,7 +116,7 @@ async fn updates_come_out_once_and_in_order_whatever_restarts() {
     }
     let home = Home::new(site.link());
     let running = home.start();
-    running.wait_for("channel lore is at update 5");
+    running.wait_for("channel=\"lore\" head=5");
     home.cursor(5).await;
     for seq in 6..=40 {
         site.publish(seq).await;
@@ -178,7 +178,7 @@ async fn a_power_cut_loses_nothing_and_repeats_nothing_in_the_file() {
     let mut seq = 0;
     for _ in 0..6 {
         let mut running = home.start();
-        running.wait_for("connected to");
+        running.wait_for("connected to the source");
         // From here on it is known where the first delivery began.
         home.until("a cursor", |_| home.data().join("state/lore.json").exists())
             .await;
@@ -224,7 +224,7 @@ async fn a_wrong_token_ends_it_with_advice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_pin_is_told_and_tried_again() {
+async fn a_wrong_pin_is_reported_and_retried() {
     let site = Site::start().await;
     let home = Home::new(site.link_with_wrong_pin());
     let running = home.start();
@@ -245,13 +245,13 @@ async fn a_wrong_pin_is_told_and_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_written_waits_and_comes_in_the_end() {
+async fn unwritten_updates_wait_and_arrive_in_the_end() {
     let site = Site::start().await;
     let home = Home::new(site.link());
     // Nothing can be appended to a folder.
     std::fs::create_dir(home.log()).unwrap();
     let running = home.start();
-    running.wait_for("connected to");
+    running.wait_for("connected to the source");
     for seq in 1..=400 {
         site.publish(seq).await;
     }
@@ -261,7 +261,7 @@ async fn what_cannot_be_written_waits_and_comes_in_the_end() {
         .until("the error", |status| status["error"].is_string())
         .await;
     assert_eq!(status["channels"][0]["cursor"], 0);
-    // It can be stopped all the same.
+    // Stopping works all the same.
     stop(running);
     let running = home.start();
     running.wait_for("nothing is lost");
@@ -276,11 +276,11 @@ async fn what_cannot_be_written_waits_and_comes_in_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_update_that_makes_no_sense_is_told_and_passed_over() {
+async fn an_undecodable_update_is_reported_and_skipped() {
     let site = Site::start().await;
     let home = Home::new(site.link());
     let running = home.start();
-    running.wait_for("connected to");
+    running.wait_for("connected to the source");
     site.publish(1).await;
     site.publish_as(2, Bytes::from_static(b"\x07 from the future"))
         .await;
@@ -296,11 +296,11 @@ async fn an_update_that_makes_no_sense_is_told_and_passed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_store_and_a_gap_are_told_and_survived() {
+async fn a_new_store_and_a_gap_are_reported_and_survived() {
     let mut site = Site::start().await;
     let home = Home::new(site.link());
     let running = home.start();
-    running.wait_for("connected to");
+    running.wait_for("connected to the source");
     site.publish(1).await;
     site.publish(2).await;
     home.cursor(2).await;
@@ -314,7 +314,7 @@ async fn a_new_store_and_a_gap_are_told_and_survived() {
     site.forget_before(7);
     site.again().await;
     let running = home.start();
-    running.wait_for("updates 3 to 6 are gone at the source");
+    running.wait_for("from=3 to=6");
     let status = home.cursor(9).await;
     let channel = &status["channels"][0];
     assert_eq!(channel["missing"], 4);
@@ -326,9 +326,9 @@ async fn a_new_store_and_a_gap_are_told_and_survived() {
 
     // Another store, with other entries under the same numbers.
     site.stop().await;
-    site.begin_anew();
+    site.replace_store();
     site.again().await;
-    running.wait_for("begins anew");
+    running.wait_for("numbering restarted");
     for seq in 1..=3 {
         site.publish(seq).await;
     }
@@ -343,11 +343,11 @@ async fn a_new_store_and_a_gap_are_told_and_survived() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gap_with_nothing_after_it_is_told_once() {
+async fn a_gap_at_the_end_is_announced_once() {
     let mut site = Site::start().await;
     let home = Home::new(site.link());
     let running = home.start();
-    running.wait_for("connected to");
+    running.wait_for("connected to the source");
     site.publish(1).await;
     home.cursor(1).await;
     stop(running);
@@ -358,7 +358,7 @@ async fn a_gap_with_nothing_after_it_is_told_once() {
     site.forget_before(6);
     site.again().await;
     let mut running = home.start();
-    running.wait_for("updates 2 to 5 are gone");
+    running.wait_for("from=2 to=5");
     // The cursor is past the gap as soon as it can be: nothing is asked for twice.
     home.until("a cursor after the gap", |status| {
         status["channels"][0]["cursor"].as_u64() >= Some(5)
@@ -424,7 +424,7 @@ async fn each_channel_of_the_link_has_its_own_file_and_cursor() {
     site.again().await;
     let running = home.start();
     let line = running.wait_for("are gone at the source");
-    assert!(line.contains("updates 27 to 35 are gone"), "{line}");
+    assert!(line.contains("from=27 to=35"), "{line}");
     assert!(line.contains("channel=\"lore\""), "{line}");
     let status = home
         .until("the rest", |status| cursors(status) == [40, 31, 1])
@@ -450,7 +450,7 @@ async fn copies_are_taken_unless_they_are_not_wanted() {
     let mut site = Site::start().await;
     site.stop().await;
     site.copies = true;
-    // A machine that stands still for some seconds misses none of them, or the updates would come by unicast for a while.
+    // A long heartbeat: a stalled machine would otherwise miss some and fall back to unicast.
     site.heartbeat = std::time::Duration::from_secs(20);
     site.again().await;
     let (taking, refusing) = (Home::new(site.link()), Home::new(site.link()));
@@ -482,7 +482,7 @@ async fn an_older_backup_at_the_source_is_followed_again() {
     let mut site = Site::start().await;
     let home = Home::new(site.link());
     let running = home.start();
-    running.wait_for("connected to");
+    running.wait_for("connected to the source");
     for seq in 1..=8 {
         site.publish(seq).await;
     }
@@ -516,7 +516,7 @@ async fn an_older_backup_at_the_source_is_followed_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damaged_files_are_begun_anew_and_filled_again() {
+async fn damaged_files_are_restarted_and_refilled() {
     let site = Site::start().await;
     for seq in 1..=9 {
         site.publish(seq).await;
@@ -587,7 +587,7 @@ async fn with_the_cursor_first_a_power_cut_loses_updates() {
     let home = Home::new(site.link());
     let mut command = home.command();
     let mut running = Running::start(command.env("FLEXFEED_SABOTAGE", "cursor-first"));
-    running.wait_for("connected to");
+    running.wait_for("connected to the source");
     let cursor = home.data().join("state/lore.json");
     let has = |text: &str| {
         let found = std::fs::read_to_string(&cursor).unwrap_or_default();

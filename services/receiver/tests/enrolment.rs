@@ -1,4 +1,4 @@
-//! How a receiver proves who it is, and how the source does.
+//! Authentication of the receiver and of the source.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod program;
@@ -48,7 +48,7 @@ async fn the_token_counts_once_and_then_the_credential_does() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let running = run(&data, &site.link(), &[]);
-    running.wait_for("channel lore is at update 1");
+    running.wait_for("channel=\"lore\" head=1");
     stop(running);
     assert_eq!(site.enrolled(), 1);
     let mode = std::fs::metadata(credential(&data))
@@ -65,13 +65,13 @@ async fn the_token_counts_once_and_then_the_credential_does() {
         site.link(),
     ] {
         let running = run(&data, &link, &[]);
-        running.wait_for("channel lore is at update 1");
+        running.wait_for("channel=\"lore\" head=1");
         stop(running);
     }
     assert_eq!(site.enrolled(), 1);
     assert_eq!(std::fs::read(credential(&data)).unwrap(), kept);
 
-    // Somebody else without a token is told what to do.
+    // A stranger without a token gets the remedy.
     let said = refused(&folder.path().join("other"), site.link_without_token()).await;
     assert!(
         said.contains("no such token") && said.contains("new link"),
@@ -80,10 +80,10 @@ async fn the_token_counts_once_and_then_the_credential_does() {
     assert_eq!(site.enrolled(), 1);
 }
 
-/// It is killed at once after its first HELLO, perhaps before the answer: the source may have
-/// written down its credential. The next start has the same one.
+/// Killed right after its first HELLO, perhaps before the answer: the source may have stored its
+/// credential. The next start uses the same one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_in_the_middle_of_enrolling_locks_nobody_out() {
+async fn a_kill_during_enrolment_does_not_lock_the_receiver_out() {
     let site = Site::start().await;
     site.publish(1).await;
     let folder = tempfile::tempdir().unwrap();
@@ -95,18 +95,18 @@ async fn a_kill_in_the_middle_of_enrolling_locks_nobody_out() {
     running.signal(program::Signal::KILL);
     running.exit_code();
     let running = run(&data, &site.link_without_token(), &[]);
-    running.wait_for("channel lore is at update 1");
+    running.wait_for("channel=\"lore\" head=1");
     stop(running);
     assert_eq!(site.enrolled(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_say_what_to_do() {
+async fn refusals_name_the_remedy() {
     let site = Site::start().await;
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let running = run(&data, &site.link(), &[]);
-    running.wait_for("channel lore is at update 0");
+    running.wait_for("channel=\"lore\" head=0");
     stop(running);
 
     // The id of another one, without its credential. That is no reason to end: the other may go.
@@ -150,13 +150,13 @@ async fn a_certificate_counts_where_the_link_has_no_pin() {
     let link = site.link_without_pin();
     // Of no authority that this system knows: nothing is said to it.
     let running = run(&data, &link, &[]);
-    running.wait_for("not connected to");
+    running.wait_for("not connected");
     stop(running);
     assert_eq!(site.enrolled(), 0);
 
     let file = site.certificate();
     let running = run(&data, &link, &["--ca-file", text(&file)]);
-    running.wait_for("channel lore is at update 1");
+    running.wait_for("channel=\"lore\" head=1");
     while entries(&data) != [1] {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -165,6 +165,6 @@ async fn a_certificate_counts_where_the_link_has_no_pin() {
 
     let running = run(&data, &link, &["--insecure"]);
     running.wait_for("NOT VERIFIED");
-    running.wait_for("channel lore is at update 1");
+    running.wait_for("channel=\"lore\" head=1");
     stop(running);
 }

@@ -45,7 +45,7 @@ async fn site() -> Site {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_begins_with_as_many_updates_as_it_is_told() {
+async fn a_new_receiver_begins_with_the_configured_history() {
     let site = site().await;
     let folder = tempfile::tempdir().unwrap();
     for (name, more, said, first) in [
@@ -60,15 +60,15 @@ async fn it_begins_with_as_many_updates_as_it_is_told() {
     }
     let data = folder.path().join("none");
     let running = start(&data, &site.link(), &["--history", "0"]);
-    running.wait_for("delivery goes on with update 251");
+    running.wait_for("first=251");
     site.publish(PUBLISHED + 1).await;
     has(&data, PUBLISHED + 1..=PUBLISHED + 1).await;
 }
 
-/// As a container without a volume that is made anew: it is another receiver, and gets what the source
-/// still has, what it missed included. With its folder it goes on, whatever is asked for.
+/// A container without a volume is a new receiver after each start, and gets what the source still
+/// has, including updates it missed. With its folder it continues, whatever history is requested.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_lost_everything_gets_all_that_is_kept() {
+async fn a_receiver_without_its_folder_gets_the_kept_history() {
     let mut site = site().await;
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
@@ -98,12 +98,12 @@ async fn who_has_lost_everything_gets_all_that_is_kept() {
 
     let running = start(&data, &site.link(), &all);
     running.wait_for(&format!("goes on after update {}", PUBLISHED + 130));
-    running.wait_for(&format!("delivery goes on with update {}", PUBLISHED + 131));
+    running.wait_for(&format!("first={}", PUBLISHED + 131));
 }
 
-/// The token is used up, and who comes again without what it had is told why that matters now.
+/// With the token used up, a receiver without its folder is given the reason and the remedy.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_lost_everything_and_has_no_good_token_is_told_what_to_do() {
+async fn a_receiver_without_folder_and_token_is_given_the_remedy() {
     let site = site().await;
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");

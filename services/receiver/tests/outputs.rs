@@ -1,5 +1,5 @@
-//! What comes out of the program besides the Atom file, against a real source: the JSON Feed file,
-//! events, webhooks, commands; over kills, a full disk, and everything that hangs.
+//! The program's outputs besides the Atom file, against a real source: JSON Feed, events, webhooks,
+//! commands; across kills, a full disk, and hanging consumers.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod hook_server;
@@ -162,7 +162,7 @@ fn first_times(seqs: &[u64]) -> Vec<u64> {
     seen
 }
 
-/// What a file has that may be written to right now, without a line that has no end yet.
+/// Returns the whole lines of a file that is being written.
 fn whole_lines(path: &Path) -> String {
     let mut text = std::fs::read_to_string(path).unwrap_or_default();
     text.truncate(text.rfind('\n').map_or(0, |at| at + 1));
@@ -287,7 +287,7 @@ async fn over_kills_events_come_once_and_hooks_at_least_once() {
     );
     let item: Value = serde_json::from_slice(&posts[0].body).unwrap();
     assert_eq!(item["id"], "urn:entry:1");
-    // The one that nobody answers holds nothing up, and what it missed waits.
+    // The hook without an answer holds nothing up, and its updates wait.
     until("the status", async || {
         home.hook("away").await["pending"] == seq
     })
@@ -311,7 +311,7 @@ async fn over_kills_events_come_once_and_hooks_at_least_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_hangs_holds_nothing_up_and_not_the_end() {
+async fn hung_consumers_hold_up_nothing_nor_the_shutdown() {
     let site = Site::start().await;
     let hooks = HookServer::start();
     hooks.answer("/mute", 0);
@@ -328,7 +328,7 @@ async fn what_hangs_holds_nothing_up_and_not_the_end() {
     );
     let home = Home::new(site.link(), settings);
     let running = home.start();
-    running.wait_for("connected to");
+    running.wait_for("connected to the source");
     until("a cursor", async || {
         home.data.join("state/lore.json").exists()
     })
@@ -353,8 +353,8 @@ async fn what_hangs_holds_nothing_up_and_not_the_end() {
     .await;
     let gone = home.hook("gone").await;
     assert_eq!(gone["disabled"], true, "{gone}");
-    // What the journal cannot hold for them is in their dead letters; nothing is nowhere. The status looks at one after the
-    // other, and may be of a moment ago.
+    // Updates that leave the journal are in the hooks' dead letters; none is lost. The status is
+    // sampled hook by hook, and may be slightly old.
     for name in ["mute", "gone", "asleep"] {
         until(name, async || {
             let hook = home.hook(name).await;
@@ -394,7 +394,7 @@ async fn what_hangs_holds_nothing_up_and_not_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_channel_goes_to_those_who_want_it() {
+async fn each_channel_goes_to_its_hooks() {
     let site = Site::with(&["lore", "net"]).await;
     let hooks = HookServer::start();
     let settings = format!(
@@ -437,7 +437,7 @@ async fn each_channel_goes_to_those_who_want_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gap_and_a_new_store_are_told_to_who_listens() {
+async fn clients_are_notified_of_gaps_and_of_a_new_store() {
     let mut site = Site::start().await;
     let home = Home::new(site.link(), String::new());
     let running = home.start();
@@ -465,9 +465,9 @@ async fn a_gap_and_a_new_store_are_told_to_who_listens() {
     );
     // Another store, which begins again with 1.
     site.stop().await;
-    site.begin_anew();
+    site.replace_store();
     site.again().await;
-    running.wait_for("begins anew");
+    running.wait_for("numbering restarted");
     for seq in 1..=3 {
         site.publish(seq).await;
     }
@@ -482,7 +482,7 @@ async fn a_gap_and_a_new_store_are_told_to_who_listens() {
     stop(running);
 }
 
-/// Who reads a feed when the receiver is told to stop gets all of it.
+/// A feed download in progress when the receiver stops is completed.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_cuts_no_answer_short() {
     const LONG: usize = 24 << 20;
@@ -530,7 +530,7 @@ impl SmallDisk {
         Some(SmallDisk(at))
     }
 
-    /// Leaves so many bytes. Somebody else writes meanwhile: where that takes the room in between, it begins anew.
+    /// Fills the disk up to `left` bytes. Restarts if another writer takes the room meanwhile.
     fn fill(&self, left: u64) {
         let filler = self.0.join("filler");
         for _ in 0..100 {
@@ -670,7 +670,7 @@ async fn a_start_on_a_full_disk_waits_for_room() {
     until("the file", async || entries(&home.data) == newest_first(2)).await;
     stop(running);
 
-    // A new receiver is told what it needs.
+    // A new receiver's error names the room it needs.
     disk.fill_with_files();
     home.data = disk.0.join("new");
     let (code, said) = program::ends(&mut home.command());
@@ -708,7 +708,7 @@ async fn the_sabotages_are_noticed() {
     stop(running);
 
     let running = start("journal-after-cursor");
-    running.wait_for("connected to");
+    running.wait_for("connected to the source");
     site.publish(2).await;
     until("the file", async || entries(&home.data) == [2, 1]).await;
     let cursor = home.data.join("state/lore.json");

@@ -9,7 +9,7 @@ use std::process::Command;
 use program::{Running, receiver, text};
 use terminal::Terminal;
 
-/// A good link to a port where nobody answers.
+/// A valid link to a closed port.
 const LINK: &str = "flexfeed://s3cret@127.0.0.1:9?pin=sha256:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8&ch=lore&ch=net";
 
 fn run(data: &str) -> Running {
@@ -127,7 +127,7 @@ fn a_signal_leaves_the_terminal_in_order_too() {
 }
 
 #[test]
-fn it_needs_a_terminal() {
+fn watch_needs_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let (code, said) = program::ends(&mut watch(text(folder.path())));
     assert_eq!(code, Some(1), "{said}");

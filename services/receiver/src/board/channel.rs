@@ -1,4 +1,4 @@
-//! What is known of one channel.
+//! State of one channel.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::latency::Latencies;
 use crate::status::model::{Channel, Gap, Latency, Move, Paths};
 
-/// How many moves are kept, and how many gaps.
+/// Moves kept for the status; gaps have their own bound.
 pub(super) const MOVES: usize = 64;
 const GAPS: usize = 16;
 
@@ -95,7 +95,7 @@ impl ChannelState {
         self.moves.push_back(step);
     }
 
-    /// A rung was tried in vain, or it is known now why the last move from there was.
+    /// Records a failed attempt at a rung, or corrects the cause of the last move from it.
     pub(super) fn explain(&mut self, rung: Rung, on: Rung, cause: Cause, at_ms: u64) {
         let from = rung.to_string();
         if cause != Cause::RelayLost {

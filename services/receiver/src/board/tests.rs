@@ -144,7 +144,7 @@ fn explained(rung: Rung, on: Rung, cause: Cause, at: u64) -> Event {
 }
 
 #[test]
-fn what_was_tried_in_vain_stands_among_the_moves_and_is_none() {
+fn a_failed_attempt_is_listed_and_is_no_move() {
     let board = board();
     board.apply(&explained(
         Rung::Multicast,
@@ -217,10 +217,10 @@ fn updates_are_counted_by_path_and_only_live_ones_have_latency() {
 }
 
 #[test]
-fn a_resync_begins_a_new_count() {
+fn a_resync_restarts_the_count() {
     let board = board();
     board.apply(&welcome(8, 3, true));
-    // What was on its way before says nothing about it.
+    // Updates sent before the move carry no evidence about the new rung.
     board.delivered(LORE, &outcome(7, 6, Via::Unicast, false, 1.0));
     let channel = board.status().channels.remove(0);
     assert_eq!((channel.cursor, channel.head), (0, 3));
@@ -246,7 +246,7 @@ fn the_head_is_what_the_source_says_even_below_the_cursor() {
 }
 
 #[test]
-fn both_kinds_of_errors_are_told() {
+fn both_kinds_of_errors_are_reported() {
     let board = board();
     board.storage_failed(LORE, "disk full".into());
     board.apply(&lost("gone"));

@@ -559,7 +559,7 @@ fn two_ways_to_say_the_same_are_refused_and_a_stronger_one_counts() {
 }
 
 #[test]
-fn who_the_source_is_is_proved_unless_it_is_said_otherwise() {
+fn the_source_is_authenticated_unless_verification_is_off() {
     let mut given = Given::nothing();
     given.line.push("flexfeed://t@h?ch=a".into());
     assert_eq!(given.settings().verify, Verify::Roots);
@@ -684,7 +684,7 @@ fn the_documentation_has_every_setting() {
 
 /// Addresses of webhooks have secrets in their paths, commands anywhere.
 #[test]
-fn hooks_are_shown_without_what_may_be_secret() {
+fn hooks_are_shown_without_possible_secrets() {
     let mut given = Given::nothing();
     given.line.push(LINK.into());
     let hooks = [

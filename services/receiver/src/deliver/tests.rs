@@ -24,7 +24,7 @@ pub(crate) enum Call {
     Failed,
 }
 
-/// A sink that writes down what happens to it, and whose steps fail as often as it is told.
+/// A sink that records the calls and fails a configured number of steps.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct FakeSink {
     pub(crate) calls: Arc<Mutex<Vec<Call>>>,
@@ -128,7 +128,7 @@ fn item(seq: u64) -> Item {
     Item {
         incarnation: incarnation(),
         seq,
-        what: What::Update(Received {
+        kind: ItemKind::Update(ReceivedUpdate {
             encoded: encoded(seq),
             via: Via::Flow,
             live: true,
@@ -138,7 +138,7 @@ fn item(seq: u64) -> Item {
 
 fn garbled(seq: u64) -> Item {
     Item {
-        what: What::Update(Received {
+        kind: ItemKind::Update(ReceivedUpdate {
             encoded: Bytes::from_static(b"\x09garbage"),
             via: Via::Unicast,
             live: false,
@@ -204,7 +204,7 @@ fn a_failed_step_is_tried_again_and_those_before_it_are_not() {
 }
 
 #[test]
-fn what_does_not_decode_is_passed_over() {
+fn undecodable_updates_are_skipped() {
     let mut sink = FakeSink::default();
     let mut stranger = item(5);
     stranger.seq = 6;
@@ -215,18 +215,18 @@ fn what_does_not_decode_is_passed_over() {
     assert_eq!(outcome.undecodable, 3);
     assert_eq!(outcome.delivered.len(), 1);
     assert_eq!(outcome.cursor, at(6));
-    // Who reads along is told.
+    // Readers of the journal are notified.
     let missed = |seq| Call::Miss(seq, seq);
     assert_eq!(sink.calls()[1..4], [missed(4), missed(5), missed(6)]);
 }
 
 #[test]
-fn of_a_long_batch_only_what_files_can_show_is_decoded() {
+fn a_long_batch_decodes_only_updates_that_files_show() {
     let keep = KEEP as u64;
     let mut items: Vec<Item> = (1..=keep + 20).map(item).collect();
     items[7] = garbled(8);
     items[keep as usize + 9] = garbled(keep + 10);
-    items[keep as usize].what = items[keep as usize + 1].what.clone();
+    items[keep as usize].kind = items[keep as usize + 1].kind.clone();
     let mut sink = FakeSink::default();
     let mut delivery = Delivery::new(items.clone(), at(0), ORDER);
     delivery.attempt(&mut sink, || 0.0).unwrap();
@@ -250,9 +250,9 @@ fn of_a_long_batch_only_what_files_can_show_is_decoded() {
         (ids.len(), ids[0], ids[9]),
         (keep as usize + 17, "urn:1", "urn:11")
     );
-    // Where numbers begin anew, what went before is taken as it came.
+    // A new incarnation accepts the numbers of the old one as they were.
     let begin = Item {
-        what: What::Begins { resync: true },
+        kind: ItemKind::Begins { resync: true },
         ..item(keep + 20)
     };
     items.push(begin);
@@ -285,7 +285,7 @@ fn the_cursor_takes_a_new_incarnation_and_never_goes_back() {
 
     // Unless the source says that it gives the numbers of this incarnation again.
     let again = Item {
-        what: What::Begins { resync: true },
+        kind: ItemKind::Begins { resync: true },
         ..item(3)
     };
     let restored = Delivery::new(vec![item(9), again.clone()], at(8), ORDER);
@@ -295,9 +295,9 @@ fn the_cursor_takes_a_new_incarnation_and_never_goes_back() {
 }
 
 #[test]
-fn where_delivery_begins_is_remembered_before_anything_comes() {
+fn the_starting_point_is_persisted_before_any_update() {
     let begin = Item {
-        what: What::Begins { resync: true },
+        kind: ItemKind::Begins { resync: true },
         ..item(40)
     };
     let mut sink = FakeSink::default();
@@ -309,13 +309,13 @@ fn where_delivery_begins_is_remembered_before_anything_comes() {
 }
 
 #[test]
-fn storage_trouble_is_told_once_for_each_change() {
+fn storage_failures_are_logged_once_per_change() {
     let mut report = StorageReport::default();
     assert!(!report.succeeded());
     assert_eq!(report.failed(&anyhow::anyhow!("no\nroom")), "no room");
     report.failed(&anyhow::anyhow!("no\nroom"));
     assert_eq!(report.failing, Some(("no room".to_owned(), 2)));
-    let again: Vec<u64> = (1..100).filter(|tries| is_told_again(*tries)).collect();
+    let again: Vec<u64> = (1..100).filter(|tries| is_reported_again(*tries)).collect();
     assert_eq!(again, [8, 16, 32, 64]);
     assert!(report.succeeded());
     assert!(!report.succeeded());

@@ -19,9 +19,9 @@ use super::report::{Report, Verdict};
 use crate::admission::Admission;
 use crate::board::now_ms;
 use crate::config::Settings;
-use crate::cursor::{CursorFile, Found};
+use crate::connection_log::ConnectionLog;
+use crate::cursor::{CursorFile, CursorState};
 use crate::data::DataFolder;
-use crate::narrate::Narrator;
 use crate::status::file as status_file;
 use crate::status::model::Status;
 use service::peer_text::plain;
@@ -35,17 +35,17 @@ const GOODBYE: Duration = Duration::from_secs(3);
 /// Two looks at a running receiver are so far apart: heartbeats come each second.
 const APART: Duration = Duration::from_secs(3);
 
-/// Clocks that differ by more are told of, in ms.
+/// Clock offsets above this are reported, in ms.
 const SKEW_MS: f64 = 500.0;
 
 /// The most lines of the transport that are kept.
 const MAX_HEARD: usize = 32;
 
-/// What the transport says of its groups.
+/// Multicast groups as reported by the transport's log.
 #[derive(Clone, Default)]
-pub(super) struct Heard(Arc<Mutex<Vec<String>>>);
+pub(super) struct TransportLog(Arc<Mutex<Vec<String>>>);
 
-impl Heard {
+impl TransportLog {
     /// Begins to hear what this process logs.
     pub(super) fn listen(&self) {
         let registry = tracing_subscriber::registry().with(self.clone());
@@ -61,7 +61,7 @@ impl Heard {
     }
 }
 
-impl<S: tracing::Subscriber> Layer<S> for Heard {
+impl<S: tracing::Subscriber> Layer<S> for TransportLog {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
         let groups = event.metadata().target() == "flexicast_tokio::receiver::groups";
         if !groups || *event.metadata().level() > tracing::Level::INFO {
@@ -90,9 +90,9 @@ impl Visit for Text {
     }
 }
 
-/// What happened to a channel meanwhile.
+/// Observations of one channel during the test.
 #[derive(Debug, Default)]
-struct Seen {
+struct ChannelProbe {
     welcome: Option<u64>,
     rung: Option<Rung>,
     cause: String,
@@ -104,7 +104,7 @@ pub(super) async fn receive(
     settings: &Settings,
     data: &DataFolder,
     mut config: ReceiverConfig,
-    heard: &Heard,
+    heard: &TransportLog,
     report: &mut Report,
 ) {
     config.token = settings.link.token.as_bytes().to_vec();
@@ -117,7 +117,7 @@ pub(super) async fn receive(
         .map(|channel| {
             let found = CursorFile::new(&data.state(), channel).load();
             let cursor = match found {
-                Ok(Found::Cursor(noted)) => Some(noted.cursor),
+                Ok(CursorState::Cursor(noted)) => Some(noted.cursor),
                 _ => None,
             };
             (channel.clone(), cursor)
@@ -126,7 +126,7 @@ pub(super) async fn receive(
     let machine = Machine::this();
     let (joined_before, before) = (machine.memberships(), machine.counters());
     let (handle, mut events) = Receiver::start(config);
-    let mut channels: BTreeMap<String, Seen> = BTreeMap::new();
+    let mut channels: BTreeMap<String, ChannelProbe> = BTreeMap::new();
     let mut ahead_ms: f64 = 0.0;
     let mut refused = None;
     let mut lost = None;
@@ -175,7 +175,7 @@ pub(super) async fn receive(
         } else {
             Rung::Replicated
         };
-        let there = |seen: &Seen| seen.rung == Some(best);
+        let there = |seen: &ChannelProbe| seen.rung == Some(best);
         if channels.len() == settings.link.channels.len() && channels.values().all(there) {
             break;
         }
@@ -263,7 +263,7 @@ fn not_let_in(
     match (refused, lost) {
         (Some((code, reason)), _) => {
             let newcomer = (!was_let_in(settings)).then_some(settings.data.as_path());
-            let text = Narrator::new(&server, newcomer).refusal(code, &reason);
+            let text = ConnectionLog::new(&server, newcomer).refusal(code, &reason);
             report.add("admission", Verdict::Fail, &text, "");
         }
         (None, Some(reason)) => {
@@ -289,7 +289,7 @@ fn not_let_in(
     }
 }
 
-fn told(channel: &str, seen: &Seen, settings: &Settings, report: &mut Report) {
+fn told(channel: &str, seen: &ChannelProbe, settings: &Settings, report: &mut Report) {
     let name = plain(channel);
     match seen.rung {
         Some(Rung::Multicast) => {

@@ -68,7 +68,7 @@ pub(super) fn examine(settings: &Settings, report: &mut Report) -> bool {
     running
 }
 
-/// What to do where the folder cannot be used; judged by what writing into it says.
+/// Returns the remedy for an unusable folder, from the error of a write into it.
 pub(super) fn give_it(folder: &Path) -> String {
     let problem = write_into(folder).err();
     let problem = problem.unwrap_or_else(|| std::io::ErrorKind::PermissionDenied.into());
@@ -159,7 +159,7 @@ pub(super) fn was_let_in(settings: &Settings) -> bool {
     let Some(receiver_id) = data::read_id(&state).ok().flatten() else {
         return false;
     };
-    // A credential that is gone is made anew, and the source does not know the new one.
+    // A missing credential is replaced by one that the source does not know.
     let known = matches!(credential::load(&state, receiver_id), Ok(Some(_)));
     let admission = Admission {
         state,
@@ -182,7 +182,8 @@ fn http(settings: &Settings, running: bool, report: &mut Report) {
     match listen(http.addr) {
         Ok(_) => report.add("http", Verdict::Ok, &format!("{} is free", http.addr), ""),
         Err(error) => {
-            // What nobody asked for is left out; what somebody did keeps it from starting.
+            // A default address that is taken is skipped; an explicit one keeps the receiver from
+            // starting.
             let verdict = if http.explicit {
                 Verdict::Fail
             } else {

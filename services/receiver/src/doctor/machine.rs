@@ -1,4 +1,4 @@
-//! What kind of machine it is.
+//! Properties of the machine.
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn containers_are_known_by_what_they_leave() {
+    fn containers_are_recognised_by_their_traces() {
         for (path, content, kind) in [
             ("run/.containerenv", "", Some("podman")),
             (".dockerenv", "", Some("docker")),

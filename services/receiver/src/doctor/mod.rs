@@ -1,9 +1,9 @@
-//! The `doctor` command: what is in the way between the source and this receiver's outputs.
+//! The `doctor` command: finds obstacles between the source and this receiver's outputs.
 //!
-//! It looks (`machine`, `folder`), asks (`source`: name, handshake, certificate) and, where that takes
-//! nothing from anybody, receives for some seconds (`delivery`), with an eye on the machine's multicast
-//! counters (`network`). It does so beside a running receiver, too; then it looks at that one's
-//! status instead of connecting a second time with its id.
+//! Local checks come first (`machine`, `folder`), then the source (`source`: name, handshake,
+//! certificate), then, where that uses up no token, some seconds of reception (`delivery`) with the
+//! machine's multicast counters (`network`). Next to a running receiver, its status is read
+//! instead: a second connection with its id would disconnect it.
 
 mod delivery;
 mod folder;
@@ -22,10 +22,10 @@ use crate::data::DataFolder;
 use crate::status::file as status_file;
 use report::{Report, Verdict};
 
-/// How long packets of the flow are waited for.
+/// Time limit for flow packets to arrive.
 const LISTEN: Duration = Duration::from_secs(8);
 
-/// What is asked of the doctor.
+/// Options of the command.
 #[derive(Debug, Clone, Copy)]
 pub struct Wish {
     /// The answer as JSON.
@@ -36,13 +36,12 @@ pub struct Wish {
     pub no_link: bool,
 }
 
-/// Looks at everything and tells it as it goes, on standard output. Returns whether nothing is in
-/// the way.
+/// Runs all checks and prints each result on standard output at once. Returns whether none failed.
 ///
 /// # Errors
-/// If it cannot begin.
+/// The checks cannot begin.
 pub fn run(loaded: &Loaded, wish: Wish) -> anyhow::Result<bool> {
-    let heard = delivery::Heard::default();
+    let heard = delivery::TransportLog::default();
     heard.listen();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -54,7 +53,7 @@ pub fn run(loaded: &Loaded, wish: Wish) -> anyhow::Result<bool> {
     Ok(report.finish())
 }
 
-async fn examine(loaded: &Loaded, wish: Wish, heard: &delivery::Heard, report: &mut Report) {
+async fn examine(loaded: &Loaded, wish: Wish, heard: &delivery::TransportLog, report: &mut Report) {
     let settings = &loaded.settings;
     for warning in &loaded.warnings {
         report.add(
@@ -101,7 +100,7 @@ async fn examine(loaded: &Loaded, wish: Wish, heard: &delivery::Heard, report: &
     }
 }
 
-/// What a connection needs but for who it is.
+/// Returns the connection settings without the receiver's identity.
 fn source_config(settings: &Settings) -> ReceiverConfig {
     ReceiverConfig {
         server: settings.link.server(),
@@ -122,7 +121,7 @@ fn source_config(settings: &Settings) -> ReceiverConfig {
     }
 }
 
-/// The link that a data folder's last status tells of, for a doctor who is given nothing else.
+/// Returns a link made of a data folder's last status, for a `doctor` without other settings.
 #[must_use]
 pub fn link_of(data: &std::path::Path) -> Option<String> {
     let status = status_file::read(data).ok().flatten()?;

@@ -1,4 +1,4 @@
-//! What the machine says about multicast: who listens where, and what arrived and was dropped.
+//! The machine's multicast memberships, and counters of packets received and dropped.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +31,7 @@ impl std::fmt::Display for Membership {
     }
 }
 
-/// What has arrived and was dropped since the machine started.
+/// Counters of packets received and dropped since the machine started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Counters {
     /// Packets that came from where the route to their source does not lead.
@@ -276,7 +276,7 @@ fn silence(device: &str, before: &Counters, after: &Counters) -> Finding {
     let frames = grown(after).saturating_sub(grown(before));
     let taken = after.taken.saturating_sub(before.taken);
     let (what, advice) = match (frames, taken) {
-        // They are counted before the firewall has its say about what is for this machine.
+        // The counters precede the firewall's decision.
         (_, SEVERAL..) => (
             format!("{taken} multicast packets came in, but the receiver got none of the flow"),
             "a firewall here drops it: see 'nft list ruleset' or 'iptables -S INPUT', and allow UDP to the group's address",

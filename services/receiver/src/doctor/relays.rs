@@ -12,8 +12,8 @@ use crate::status::model::{Channel, Status};
 /// A relay has so long to answer.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// Asks each configured relay for a Query (RFC 7450), which costs it nothing, and tells what a running
-/// receiver says of its relays.
+/// Asks each configured relay for a Query (RFC 7450), which leaves no state there, and reports the
+/// relay status of a running receiver.
 pub(super) async fn examine(settings: &Settings, running: bool, report: &mut Report) {
     let Some(relays) = &settings.amt else {
         let what = "not tested, for relays are not to be used (no_amt)";
@@ -28,7 +28,7 @@ pub(super) async fn examine(settings: &Settings, running: bool, report: &mut Rep
         }
     }
     let anycast = relays.anycast.then_some(RelayName::Anycast);
-    // Those that a source told of while the receiver ran.
+    // Relays announced by a source while the receiver ran.
     let last = match running {
         true => Vec::new(),
         false => last_used(&status_file::read(&settings.data).ok().flatten()),
@@ -76,7 +76,7 @@ fn last_used(status: &Option<Status>) -> Vec<RelayName> {
     relays.into_iter().map(RelayName::Address).collect()
 }
 
-/// What a running receiver says of a channel's relay: the verdict, what is so, and what to do.
+/// Returns verdict, finding and advice for the relay of a running receiver's channel.
 fn of_channel(channel: &Channel) -> Option<(Verdict, String, String)> {
     let name = &channel.channel;
     let elsewhere = format!(
@@ -96,7 +96,7 @@ fn of_channel(channel: &Channel) -> Option<(Verdict, String, String)> {
         }
         (None, Some(why), rung) => {
             let what = format!("the running receiver has no relay for {name}: {why}");
-            // Where multicast works, nobody looks for a relay.
+            // A channel on native multicast needs no relay.
             let verdict = match rung {
                 "multicast" => Verdict::Skipped,
                 _ => Verdict::Warn,

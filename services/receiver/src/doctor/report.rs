@@ -1,4 +1,4 @@
-//! What the doctor found, told line by line.
+//! Findings, printed line by line.
 
 use std::io::Write;
 
@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 
 use service::peer_text::plain;
 
-/// What a check came to.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// As it should be.
     Ok,
-    /// It works, but not as well as it could.
+    /// Works, with a shortcoming.
     Warn,
-    /// It is in the way.
+    /// An obstacle.
     Fail,
-    /// It was not tested.
+    /// Not tested.
     Skipped,
 }
 
@@ -47,12 +47,12 @@ impl Report {
         }
     }
 
-    /// Adds what a check came to, and what to do about it, which may be empty; tells it at once.
+    /// Adds a finding with its advice, which may be empty, and prints it at once.
     pub fn add(&mut self, check: &str, verdict: Verdict, what: &str, advice: &str) {
         let (what, advice) = (plain(what), plain(advice));
         if !self.json {
             let mut out = std::io::stdout();
-            // Nobody reads it any more: the exit code still counts.
+            // A closed pipe does not change the exit code.
             let _ = writeln!(out, "{:<4}  {check}: {what}", verdict.word());
             if !advice.is_empty() {
                 let _ = writeln!(out, "      → {advice}");
@@ -70,7 +70,7 @@ impl Report {
             .any(|(name, v, ..)| name == check && *v == verdict)
     }
 
-    /// Tells the sum. Returns whether nothing is in the way.
+    /// Prints the summary. Returns whether no check failed.
     pub fn finish(&self) -> bool {
         let count = |verdict| {
             self.checks

@@ -19,7 +19,7 @@ const LOOKUP_WITHIN: Duration = Duration::from_secs(10);
 /// So many addresses are tried.
 const MAX_ADDRESSES: usize = 8;
 
-/// A certificate that ends sooner is told of, in seconds.
+/// Remaining validity of a certificate below which a warning is due, in seconds.
 const SOON: i64 = 14 * 86_400;
 
 /// Looks at the source. Returns whether it can be reached and is the right one. Without a link, there

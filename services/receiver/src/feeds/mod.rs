@@ -88,10 +88,10 @@ impl Feeds {
         lock(&self.atom).size() + json.unwrap_or(0)
     }
 
-    /// Writes what is not on disk yet. Returns how many bytes that were. Blocks for the disk.
+    /// Writes pending changes. Returns the number of bytes. Blocks for the disk.
     ///
     /// # Errors
-    /// What failed. The old files are there then, and the next call tries again.
+    /// The failed operation. The old files are intact, and the next call tries again.
     pub fn write(&self) -> Result<u64, FileError> {
         let atom = FeedFile::write_shared(&self.atom)?;
         let json = self.json.as_ref().map(FeedFile::write_shared);

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_side_asks_for_counts_within_reason() {
+    fn retry_after_is_honoured_within_bounds() {
         let pauses = Pauses::default();
         let asked = Duration::from_secs(900);
         assert_eq!(pauses.after(1, Some(asked)), asked);

@@ -1,8 +1,8 @@
-//! Dead letters: `DATA/dead-letters/HOOK.jsonl`, a line for each update that a hook was not told
-//! of in the end.
+//! Dead letters: `DATA/dead-letters/HOOK.jsonl`, a line for each update whose delivery to a hook
+//! was given up.
 //!
-//! A line holds the whole event and the reason, so that it can be looked at or sent by hand. When
-//! the file is full it becomes `HOOK.jsonl.1`, and so on; the oldest is dropped, which is logged and counted.
+//! A line holds the whole event and the reason, for inspection or sending by hand. A full file
+//! becomes `HOOK.jsonl.1`, and so on; the oldest is dropped, which is logged and counted.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -22,10 +22,10 @@ use crate::durable::{FileError, make_folder, sync_folder_of};
 /// A file that is longer is put aside before the next line.
 const MAX_FILE: u64 = 16 << 20;
 
-/// How many are kept aside.
+/// Number of rotated files.
 const ASIDE: u32 = 3;
 
-/// One update that a hook was not told of.
+/// An update whose delivery was given up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Letter {
     /// The hook.
@@ -40,7 +40,7 @@ pub struct Letter {
     pub received_ms: u64,
     /// When it was given up, Unix time in ms.
     pub given_up_ms: u64,
-    /// How often it was tried; 0 where that is not known any more.
+    /// Attempts made; 0 if unknown.
     pub attempts: u32,
     /// Why it was given up.
     pub reason: String,
@@ -76,7 +76,7 @@ impl DeadLetters {
         &self.path
     }
 
-    /// How many letters were dropped since the start, because there were too many.
+    /// Returns the number of letters dropped since the start for lack of room.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_bounded_and_the_oldest_go() {
+    fn letters_are_bounded_and_the_oldest_dropped() {
         let data = tempfile::tempdir().unwrap();
         let dead = DeadLetters {
             max_file: 2000,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_an_error_that_names_the_file() {
+    fn an_unwritable_file_is_named_in_the_error() {
         let data = tempfile::tempdir().unwrap();
         fs::write(data.path().join("dead-letters"), "").unwrap();
         let error = DeadLetters::new(data.path(), "h").append([letter(1)]);

@@ -28,7 +28,7 @@ pub struct Event {
 }
 
 #[derive(Deserialize)]
-struct Raw {
+struct RawPayload {
     #[serde(rename = "type")]
     kind: String,
     source: String,
@@ -45,7 +45,7 @@ impl Event {
     /// If it is none.
     pub fn of(channel: &str, seq: u64, encoded: &[u8]) -> Result<Self, PayloadError> {
         let json = event_json(encoded)?;
-        let raw: Raw = serde_json::from_slice(&json)?;
+        let raw: RawPayload = serde_json::from_slice(&json)?;
         Ok(Self {
             channel: channel.to_owned(),
             seq,

@@ -1,8 +1,8 @@
 //! Commands: `/bin/sh -c COMMAND` for each update, with the event on standard input.
 //!
-//! Exit status 0 is success. Each command runs in a process group of its own, which is ended as a
-//! whole when its time is over. What it writes to standard output goes nowhere; the end of its
-//! standard error is told when it fails.
+//! Exit status 0 is success. Each command runs in a process group of its own, which is killed as a
+//! whole at its timeout. Standard output is discarded; the end of standard error is part of the
+//! failure's reason.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -19,7 +19,7 @@ use service::peer_text::plain;
 /// Between the request to end and the end, where the time is over.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How much of the end of standard error is kept, in bytes.
+/// Bytes kept of the end of standard error.
 const ERROR_TAIL: usize = 400;
 
 /// After the command's end, what it started may hold its standard error open; so long is waited.
@@ -28,8 +28,8 @@ const ERROR_TIME: Duration = Duration::from_millis(200);
 /// The longest value of a variable, in characters: the system has a limit of its own.
 const MAX_VARIABLE: usize = 4096;
 
-/// Variables that commands do not get: the receiver's own settings, with secrets among them, and
-/// what systemd tells the receiver alone, such as where it keeps the link.
+/// Variables withheld from commands: the receiver's own settings, with secrets among them, and
+/// systemd's variables for the receiver alone, such as the credentials directory.
 const OWN: &[&str] = &[
     "CREDENTIALS_DIRECTORY",
     "NOTIFY_SOCKET",
@@ -176,7 +176,7 @@ impl Group {
     }
 
     fn signal(&self, signal: Signal) {
-        // Until the leader is waited for, nobody else can have its number.
+        // Until the leader is reaped, its process id is not reused.
         if let Some(leader) = self.leader.filter(|_| !self.is_over) {
             let _ = kill_process_group(leader, signal);
         }
@@ -186,9 +186,9 @@ impl Group {
     async fn end(&mut self) {
         self.signal(Signal::TERM);
         let waited = tokio::time::timeout(LAST_WORDS, self.child.wait()).await;
-        // What the leader started may not have listened. Its group's number is taken for as long
-        // as one of them is there, and where none is, nothing is hit: numbers are not given again
-        // so soon. Until then the leader is kept: who is dropped above still ends the group.
+        // Children of the leader may have ignored SIGTERM. The group's id stays taken as long as
+        // one of them lives; without any, the signal hits no process, as ids are not reused that
+        // soon. The leader is kept until then: `drop` above still ends the group.
         self.signal(Signal::KILL);
         self.leader = None;
         if waited.is_err() {

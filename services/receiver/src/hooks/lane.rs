@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::event::Event;
-use super::place::PlaceFile;
+use super::offset::OffsetFile;
 use super::progress::Progress;
-use super::stats::{Running, Waiting, add};
+use super::stats::{InFlight, PendingCounter, add};
 use super::{Hook, Letter, Target, Verdict};
 use crate::board::now_ms;
-use crate::journal::{Guard, Kind, Record, Tape};
+use crate::journal::{Guard, JournalReader, Kind, Record};
 use service::peer_text::plain;
 
 /// At the end, an attempt in hand may go on for so long.
@@ -32,10 +32,11 @@ const DISK_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Lane<T> {
     hook: Arc<Hook<T>>,
     channel: String,
-    tape: Arc<Tape>,
-    file: PlaceFile,
+    reader: Arc<JournalReader>,
+    file: OffsetFile,
     progress: Mutex<Progress>,
-    /// Who makes dead letters: what leaves the journal while its last attempt fails is one of them.
+    /// Serialises dead letters: an update that leaves the journal while its last attempt fails is
+    /// one.
     giving_up: Mutex<()>,
     /// The place is not as it is on disk.
     moved: Notify,
@@ -43,7 +44,7 @@ pub(super) struct Lane<T> {
     is_stuck: AtomicBool,
 }
 
-/// What is to be done with an update that failed.
+/// Next step for an update whose attempt failed.
 struct Failure {
     attempts: u32,
     reason: String,
@@ -55,37 +56,37 @@ impl<T: Target> Lane<T> {
         data: &Path,
         hook: Arc<Hook<T>>,
         channel: &str,
-        tape: Arc<Tape>,
+        reader: Arc<JournalReader>,
     ) -> anyhow::Result<Self> {
-        let file = PlaceFile::new(data, &hook.name, channel);
-        let (place, forgotten) = file.load(&tape)?;
+        let file = OffsetFile::new(data, &hook.name, channel);
+        let (offset, forgotten) = file.load(&reader)?;
         add(&hook.stats.lost, forgotten);
         let lane = Self {
             hook,
             channel: channel.to_owned(),
-            tape,
+            reader,
             file,
             giving_up: Mutex::default(),
             progress: Mutex::new(Progress {
-                next: place.position,
-                place,
+                next: offset.position,
+                offset,
             }),
             moved: Notify::new(),
             is_stuck: AtomicBool::new(false),
         };
         // A new hook that is killed before its first update must not begin later at the next start.
         if let Err(error) = lane.store() {
-            warn!("{error}; it is tried again");
+            warn!(hook = lane.hook.name, channel = lane.channel, %error, "hook offset not written; retrying");
             lane.moved.notify_one();
         }
         Ok(lane)
     }
 
-    /// Tells the hook of what comes, until `stop`.
+    /// Delivers updates to the hook until `stop`.
     pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let over = CancellationToken::new();
         let keeping = tokio::spawn(Arc::clone(&self).keep(over.clone()));
-        let mut end = self.tape.watch();
+        let mut end = self.reader.watch();
         let mut in_hand: JoinSet<()> = JoinSet::new();
         loop {
             end.mark_unchanged();
@@ -101,42 +102,39 @@ impl<T: Target> Lane<T> {
             }
         }
         while in_hand.join_next().await.is_some() {}
-        // What is disabled stays so until the end; until then, its updates leave the journal.
+        // A disabled hook stays so until the restart; until then, its updates leave the journal.
         stop.cancelled().await;
         over.cancel();
         if keeping.await.is_err() {
-            error!(
-                "the place of the hook {} is not kept any more",
-                self.hook.name
-            );
+            error!(hook = self.hook.name, "hook offset is no longer persisted");
         }
     }
 
-    /// The next update that nobody has in hand.
+    /// Returns the next update that is not in progress.
     fn take_next(&self) -> Option<u64> {
         if self.hook.disabled.is_cancelled() {
             return None;
         }
         let mut progress = self.progress();
         loop {
-            let place = self.tape.next(progress.next)?;
-            // What lies between was lost with a damaged file.
+            let record = self.reader.next(progress.next)?;
+            // Records in between were lost with a damaged file.
             let mut lost = 0;
-            for position in progress.next..place.position {
+            for position in progress.next..record.position {
                 lost += u64::from(!progress.is_done(position));
                 progress.done(position);
             }
             self.lost(lost);
-            progress.next = place.position + 1;
-            if !matches!(place.mark.kind, Kind::Update { .. }) {
-                progress.done(place.position);
-            } else if !progress.is_done(place.position) {
-                return Some(place.position);
+            progress.next = record.position + 1;
+            if !matches!(record.header.kind, Kind::Update { .. }) {
+                progress.done(record.position);
+            } else if !progress.is_done(record.position) {
+                return Some(record.position);
             }
         }
     }
 
-    /// Tells the hook of one update, however often it takes.
+    /// Delivers one update, with retries.
     async fn tell(self: Arc<Self>, position: u64, stop: CancellationToken) {
         let mut failed = Failure {
             attempts: 0,
@@ -162,12 +160,12 @@ impl<T: Target> Lane<T> {
     /// One attempt. Returns how long to wait for the next one, if there has to be one.
     async fn attempt(self: &Arc<Self>, position: u64, failed: &mut Failure) -> Option<Duration> {
         let hook = &self.hook;
-        let _place = tokio::select! {
+        let _permit = tokio::select! {
             biased;
             () = hook.disabled.cancelled() => return None,
-            place = hook.places.acquire() => place.ok()?,
+            permit = hook.permits.acquire() => permit.ok()?,
         };
-        // It left the journal in the meantime, as a dead letter.
+        // The update left the journal in the meantime, as a dead letter.
         if self.progress().is_done(position) {
             return None;
         }
@@ -175,8 +173,11 @@ impl<T: Target> Lane<T> {
             Ok(Some(record)) => record,
             Ok(None) => {
                 warn!(
-                    "the hook {} is not told of the update at position {position} of {}'s journal: it is not there any more",
-                    hook.name, self.channel
+                    kind = T::KIND,
+                    hook = hook.name,
+                    channel = self.channel,
+                    position,
+                    "update left the journal before delivery"
                 );
                 self.lose(position);
                 return None;
@@ -186,21 +187,18 @@ impl<T: Target> Lane<T> {
                 return Some(DISK_PAUSE);
             }
         };
-        let seq = record.mark.seq;
+        let seq = record.header.seq;
         let event = match Event::of(&self.channel, seq, &record.encoded) {
             Ok(event) => event,
             Err(error) => {
-                warn!(
-                    "the hook {} is not told of update {seq} of {}: {error}",
-                    hook.name, self.channel
-                );
+                warn!(kind = T::KIND, hook = hook.name, channel = self.channel, seq, %error, "update cannot be delivered");
                 self.lose(position);
                 return None;
             }
         };
         failed.attempts = failed.attempts.saturating_add(1);
         let verdict = {
-            let _running = Running::new(&hook.stats.running);
+            let _running = InFlight::new(&hook.stats.running);
             hook.target.attempt(&event, failed.attempts).await
         };
         drop(event);
@@ -208,7 +206,7 @@ impl<T: Target> Lane<T> {
             Verdict::Done => {
                 add(&hook.stats.delivered, 1);
                 if hook.stats.succeed(&self.channel) {
-                    info!("the {} {} works again", T::KIND, hook.name);
+                    info!(kind = T::KIND, hook = hook.name, "hook works again");
                 }
                 self.done(position);
                 return None;
@@ -219,9 +217,10 @@ impl<T: Target> Lane<T> {
                 hook.stats.disable();
                 hook.disabled.cancel();
                 error!(
-                    "the {} {} is not told of updates any more until this receiver starts again: {reason}",
-                    T::KIND,
-                    hook.name
+                    kind = T::KIND,
+                    hook = hook.name,
+                    reason,
+                    "hook disabled until the receiver restarts"
                 );
                 return None;
             }
@@ -238,8 +237,8 @@ impl<T: Target> Lane<T> {
     }
 
     async fn read(&self, position: u64) -> Result<Option<Record>, String> {
-        let tape = Arc::clone(&self.tape);
-        match spawn_blocking(move || tape.read(position)).await {
+        let reader = Arc::clone(&self.reader);
+        match spawn_blocking(move || reader.read(position)).await {
             Ok(read) => read.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         }
@@ -277,18 +276,10 @@ impl<T: Target> Lane<T> {
             return Ok(());
         }
         let hook = &self.hook;
-        let told = format!(
-            "the {} {} could not be told of update {} of {} in {} attempts ({}); it is in {}",
-            T::KIND,
-            hook.name,
-            letter.seq,
-            self.channel,
-            letter.attempts,
-            letter.reason,
-            hook.dead.path().display()
-        );
+        let (seq, attempts, reason) = (letter.seq, letter.attempts, letter.reason.clone());
         hook.dead.append([letter]).map_err(|e| e.to_string())?;
-        warn!("{told}");
+        let path = hook.dead.path().display();
+        warn!(kind = T::KIND, hook = hook.name, channel = self.channel, seq, attempts, reason, %path, "delivery given up; update is a dead letter");
         add(&hook.stats.dead, 1);
         self.progress().done(position);
         Ok(())
@@ -306,8 +297,8 @@ impl<T: Target> Lane<T> {
         Letter {
             hook: self.hook.name.clone(),
             channel: self.channel.clone(),
-            incarnation: record.mark.incarnation,
-            seq: record.mark.seq,
+            incarnation: record.header.incarnation,
+            seq: record.header.seq,
             received_ms: received_ms(record),
             given_up_ms: now_ms() as u64,
             attempts,
@@ -320,9 +311,10 @@ impl<T: Target> Lane<T> {
     fn complain(&self, reason: &str) {
         if self.hook.stats.fail(&self.channel, reason) {
             warn!(
-                "the {} {} fails: {reason}; its updates wait, and it is tried again",
-                T::KIND,
-                self.hook.name
+                kind = T::KIND,
+                hook = self.hook.name,
+                reason,
+                "delivery failed; retrying"
             );
         }
     }
@@ -331,10 +323,11 @@ impl<T: Target> Lane<T> {
     fn lost(&self, count: u64) {
         if count > 0 {
             error!(
-                "the {} {} is not told of up to {count} updates of {}: the part of the journal that they were in was damaged",
-                T::KIND,
-                self.hook.name,
-                self.channel
+                kind = T::KIND,
+                hook = self.hook.name,
+                channel = self.channel,
+                count,
+                "updates lost in a damaged part of the journal"
             );
             add(&self.hook.stats.lost, count);
         }
@@ -368,10 +361,7 @@ impl<T: Target> Lane<T> {
                 }
                 Err(error) => {
                     if !self.is_stuck.swap(true, Ordering::Relaxed) {
-                        warn!(
-                            "{error}; after a crash, the hook {} would be told of its last updates again",
-                            self.hook.name
-                        );
+                        warn!(hook = self.hook.name, %error, "hook offset not written; a crash would repeat deliveries");
                     }
                     self.moved.notify_one();
                     DISK_PAUSE
@@ -386,8 +376,8 @@ impl<T: Target> Lane<T> {
 
     /// Blocks for the disk.
     fn store(&self) -> anyhow::Result<()> {
-        let place = self.progress().place.clone();
-        Ok(self.file.store(&place, &self.tape)?)
+        let offset = self.progress().offset.clone();
+        Ok(self.file.store(&offset, &self.reader)?)
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -397,19 +387,19 @@ impl<T: Target> Lane<T> {
 }
 
 fn received_ms(record: &Record) -> u64 {
-    match record.mark.kind {
+    match record.header.kind {
         Kind::Update { at_ms } => at_ms,
         _ => 0,
     }
 }
 
-impl<T: Target> Waiting for Lane<T> {
+impl<T: Target> PendingCounter for Lane<T> {
     fn waiting(&self) -> u64 {
         let (position, done) = {
             let progress = self.progress();
-            (progress.place.position, progress.place.done.count())
+            (progress.offset.position, progress.offset.done.count())
         };
-        self.tape.updates_from(position).saturating_sub(done)
+        self.reader.updates_from(position).saturating_sub(done)
     }
 }
 
@@ -418,7 +408,7 @@ impl<T: Target> Guard for Lane<T> {
         let _giving_up = self.giving_up();
         let (mut position, done) = {
             let progress = self.progress();
-            (progress.place.position, progress.place.done.clone())
+            (progress.offset.position, progress.offset.done.clone())
         };
         if position >= end {
             return Ok(());
@@ -431,17 +421,17 @@ impl<T: Target> Guard for Lane<T> {
         let (mut count, mut lost) = (0, 0);
         // One after the other, so that never more than one is held.
         let letters = std::iter::from_fn(|| {
-            while let Some(place) = self.tape.next(position)
-                && place.position < end
+            while let Some(record) = self.reader.next(position)
+                && record.position < end
             {
-                let passed_over = (position..place.position).filter(|at| !done.contains(*at));
+                let passed_over = (position..record.position).filter(|at| !done.contains(*at));
                 lost += passed_over.count() as u64;
-                position = place.position + 1;
-                let is_update = matches!(place.mark.kind, Kind::Update { .. });
-                if !is_update || done.contains(place.position) {
+                position = record.position + 1;
+                let is_update = matches!(record.header.kind, Kind::Update { .. });
+                if !is_update || done.contains(record.position) {
                     continue;
                 }
-                match self.tape.read(place.position) {
+                match self.reader.read(record.position) {
                     Ok(Some(record)) => {
                         count += 1;
                         return Some(self.letter(&record, 0, reason));
@@ -449,12 +439,7 @@ impl<T: Target> Guard for Lane<T> {
                     Ok(None) => lost += 1,
                     // A file that cannot be read must not hold up those that can be written.
                     Err(error) => {
-                        error!(
-                            "{error}: the {} {} is not told of an update of {}",
-                            T::KIND,
-                            self.hook.name,
-                            self.channel
-                        );
+                        error!(kind = T::KIND, hook = self.hook.name, channel = self.channel, %error, "update cannot be read for its dead letter");
                         lost += 1;
                     }
                 }
@@ -465,13 +450,8 @@ impl<T: Target> Guard for Lane<T> {
         let rest = (position..end).filter(|at| !done.contains(*at));
         add(&self.hook.stats.lost, lost + rest.count() as u64);
         if count > 0 {
-            warn!(
-                "{count} updates of {} that the {} {} was not told of are in {}: {reason}",
-                self.channel,
-                T::KIND,
-                self.hook.name,
-                self.hook.dead.path().display()
-            );
+            let path = self.hook.dead.path().display();
+            warn!(kind = T::KIND, hook = self.hook.name, channel = self.channel, count, reason, %path, "undelivered updates are dead letters");
             add(&self.hook.stats.dead, count);
         }
         self.progress().skip_to(end);

@@ -1,21 +1,21 @@
-//! What is told of each update: webhooks and commands.
+//! Hooks: webhooks and commands that get each update.
 //!
-//! Both are *at least once*: each has its own place in each channel's journal, stored on disk, and
-//! goes on from there after a restart. A hook that is slow, hangs or is gone waits in the journal
-//! and holds nothing else up: files, other hooks and other channels go on, and memory does not
-//! grow. What is tried too often, gets too old, or leaves the journal while it waits becomes a
-//! dead letter, with the reason.
+//! Both are *at least once*: each hook has its own offset in each channel's journal, stored on
+//! disk, and continues there after a restart. A hook that is slow, hangs or is gone waits in the
+//! journal and holds nothing else up: files, other hooks and other channels go on, and memory does
+//! not grow. An update that fails too often, gets too old, or leaves the journal while it waits
+//! becomes a dead letter, with the reason.
 //!
-//! `lane` is one hook on one channel: order, retries, the place. `webhook` and `exec` are the two
-//! ways of telling, `dead` the dead letters.
+//! `lane` is one hook on one channel: order, retries, the offset. `webhook` and `exec` are the two
+//! targets, `dead` the dead letters.
 
 mod backoff;
 pub mod dead;
-mod done;
+mod delivered;
 mod event;
 pub mod exec;
 mod lane;
-mod place;
+mod offset;
 mod progress;
 mod signature;
 mod stats;
@@ -35,20 +35,20 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::journal::Tape;
+use crate::journal::JournalReader;
 pub use backoff::Pauses;
 pub use dead::{DeadLetters, Letter};
 pub use event::Event;
 use lane::Lane;
-pub use signature::Key;
+pub use signature::SigningKey;
 pub use stats::{HookStats, HookStatus};
 
-/// What came of one attempt.
+/// Result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is done.
+    /// Delivered.
     Done,
-    /// It failed, and may succeed later.
+    /// Failed; a later attempt may succeed.
     Again {
         /// Why, in words.
         reason: String,
@@ -62,19 +62,19 @@ pub enum Verdict {
     },
 }
 
-/// A way of telling of an update.
+/// Destination of a hook's updates.
 pub trait Target: Send + Sync + 'static {
     /// `webhook` or `exec`.
     const KIND: &'static str;
 
-    /// Tells of an update once. `attempt` counts from 1. It ends in bounded time, and whatever it
-    /// began ends when it is dropped.
+    /// Delivers an update once. `attempt` counts from 1. Ends in bounded time; dropping the future
+    /// ends everything that it started.
     fn attempt(&self, event: &Event, attempt: u32) -> impl Future<Output = Verdict> + Send;
 }
 
-/// How long a hook is tried.
+/// Limits on the retries of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct RetryLimits {
     /// The most attempts for one update, at least one.
     pub attempts: u32,
     /// Past this age an update is not tried again.
@@ -90,9 +90,9 @@ pub struct Settings {
     pub name: String,
     /// Its channels; empty for all.
     pub channels: Vec<String>,
-    /// How long it is tried.
-    pub patience: Patience,
-    /// How many attempts run at once. With one, each channel's order is kept.
+    /// Limits on retries.
+    pub patience: RetryLimits,
+    /// Attempts in parallel. With one, each channel's order is kept.
     pub concurrency: usize,
 }
 
@@ -100,13 +100,13 @@ pub struct Settings {
 pub(crate) struct Hook<T> {
     name: String,
     target: T,
-    patience: Patience,
-    places: Semaphore,
-    /// How many updates of a channel are in hand, waiting for another attempt included.
+    patience: RetryLimits,
+    permits: Semaphore,
+    /// Updates of a channel in progress, those between two attempts included.
     window: usize,
     dead: Arc<DeadLetters>,
     stats: Arc<HookStats>,
-    /// It is over for this hook, until the next start.
+    /// Cancelled when the hook is disabled, until the next start.
     disabled: CancellationToken,
 }
 
@@ -142,7 +142,7 @@ impl Hooks {
         data: &Path,
         settings: Settings,
         target: T,
-        channels: &[(String, Arc<Tape>)],
+        channels: &[(String, Arc<JournalReader>)],
     ) -> anyhow::Result<()> {
         let Settings {
             name,
@@ -170,7 +170,7 @@ impl Hooks {
         let stats = Arc::new(stats);
         let hook = Arc::new(Hook {
             dead,
-            places: Semaphore::new(concurrency),
+            permits: Semaphore::new(concurrency),
             window: match concurrency {
                 1 => 1,
                 more => more.saturating_mul(WINDOW),
@@ -181,14 +181,14 @@ impl Hooks {
             stats: Arc::clone(&stats),
             disabled: self.stop.child_token(),
         });
-        for (channel, tape) in channels {
+        for (channel, reader) in channels {
             if !wanted.is_empty() && !wanted.contains(channel) {
                 continue;
             }
-            let lane = Lane::open(data, Arc::clone(&hook), channel, Arc::clone(tape))
+            let lane = Lane::open(data, Arc::clone(&hook), channel, Arc::clone(reader))
                 .with_context(|| format!("the hook {}", hook.name))?;
             let lane = Arc::new(lane);
-            tape.guard(lane.clone());
+            reader.guard(lane.clone());
             stats.add_lane(lane.clone());
             self.tasks.spawn(lane.run(self.stop.clone()));
         }
@@ -196,7 +196,7 @@ impl Hooks {
         Ok(())
     }
 
-    /// What can be seen of them.
+    /// Returns the status of each hook.
     #[must_use]
     pub fn stats(&self) -> Vec<Arc<HookStats>> {
         self.stats.clone()

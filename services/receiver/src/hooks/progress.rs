@@ -1,11 +1,11 @@
-//! What is done, and what is in hand.
+//! Updates that are delivered, and updates in progress.
 
-use super::place::Place;
+use super::offset::HookOffset;
 
-/// How far a hook is in a channel's journal.
+/// A hook's position in a channel's journal.
 pub(super) struct Progress {
-    /// What is written down of it.
-    pub(super) place: Place,
+    /// The part that is persisted.
+    pub(super) offset: HookOffset,
     /// The next position to take in hand.
     pub(super) next: u64,
 }
@@ -13,31 +13,31 @@ pub(super) struct Progress {
 impl Progress {
     /// Whether this position is done, be it by somebody else.
     pub(super) fn is_done(&self, position: u64) -> bool {
-        position < self.place.position || self.place.done.contains(position)
+        position < self.offset.position || self.offset.done.contains(position)
     }
 
     /// This position is done.
     pub(super) fn done(&mut self, position: u64) {
-        if position >= self.place.position {
-            self.place.done.insert(position);
+        if position >= self.offset.position {
+            self.offset.done.insert(position);
         }
         self.go_on();
     }
 
-    /// What is done from here on is behind.
+    /// Deliveries from here on count as past the persisted offset.
     fn go_on(&mut self) {
-        if let Some(end) = self.place.done.take_from(self.place.position) {
-            self.place.position = end;
+        if let Some(end) = self.offset.done.take_from(self.offset.position) {
+            self.offset.position = end;
         }
     }
 
     /// Everything before `end` is done.
     pub(super) fn skip_to(&mut self, end: u64) {
-        if self.place.position < end {
-            self.place.position = end;
-            self.place.done.forget_before(end);
+        if self.offset.position < end {
+            self.offset.position = end;
+            self.offset.done.forget_before(end);
             self.go_on();
         }
-        self.next = self.next.max(self.place.position);
+        self.next = self.next.max(self.offset.position);
     }
 }

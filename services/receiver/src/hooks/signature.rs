@@ -8,15 +8,15 @@ use ring::hmac;
 
 /// The key of a webhook.
 #[derive(Clone)]
-pub struct Key(hmac::Key);
+pub struct SigningKey(hmac::Key);
 
-impl fmt::Debug for Key {
+impl fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(secret)")
     }
 }
 
-impl Key {
+impl SigningKey {
     /// With these bytes.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn the_published_example() {
         let secret = BASE64.decode(b"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
-        let key = Key::new(&secret);
+        let key = SigningKey::new(&secret);
         let signature = key.sign(
             "msg_p5jXN8AQM9LWM0D4loKWxJek",
             1_614_265_330,

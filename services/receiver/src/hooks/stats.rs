@@ -1,4 +1,4 @@
-//! What can be seen of a hook.
+//! Observable state of a hook.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::DeadLetters;
 
-/// What is counted of one hook, since the start.
+/// Counters of one hook since the start.
 pub struct HookStats {
     name: String,
     kind: &'static str,
@@ -20,11 +20,11 @@ pub struct HookStats {
     /// Why the last attempt failed, of each channel where it did.
     errors: Mutex<BTreeMap<String, String>>,
     letters: Arc<DeadLetters>,
-    lanes: Mutex<Vec<Arc<dyn Waiting>>>,
+    lanes: Mutex<Vec<Arc<dyn PendingCounter>>>,
 }
 
 /// A lane, as the number of updates that wait in it.
-pub(super) trait Waiting: Send + Sync {
+pub(super) trait PendingCounter: Send + Sync {
     fn waiting(&self) -> u64;
 }
 
@@ -37,11 +37,11 @@ pub struct HookStatus {
     pub kind: &'static str,
     /// Only updates of these channels; of all if empty.
     pub channels: Vec<String>,
-    /// Updates that it is not told of yet.
+    /// Updates not delivered yet.
     pub pending: u64,
     /// Attempts that run now.
     pub running: u64,
-    /// Updates that it was told of.
+    /// Updates delivered.
     pub delivered: u64,
     /// Attempts that failed.
     pub failed_attempts: u64,
@@ -51,7 +51,7 @@ pub struct HookStatus {
     pub dropped_letters: u64,
     /// Updates that could not be read back.
     pub lost: u64,
-    /// Whether it is not told any more until the next start.
+    /// Whether delivery is off until the next start.
     pub disabled: bool,
     /// Why the last attempt failed, until one succeeds; of the first channel where that is so.
     pub error: Option<String>,
@@ -110,7 +110,7 @@ impl HookStats {
         }
     }
 
-    pub(super) fn add_lane(&self, lane: Arc<dyn Waiting>) {
+    pub(super) fn add_lane(&self, lane: Arc<dyn PendingCounter>) {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.push(lane);
     }
@@ -127,8 +127,8 @@ impl HookStats {
         went_well
     }
 
-    /// An update of a channel was told. Says whether all goes well again: another channel's may
-    /// still fail.
+    /// Counts a delivered update of a channel. Returns whether no channel of the hook fails any
+    /// more.
     pub(super) fn succeed(&self, channel: &str) -> bool {
         let mut errors = self.errors();
         errors.remove(channel).is_some() && errors.is_empty()
@@ -145,16 +145,16 @@ pub(super) fn add(counter: &AtomicU64, number: u64) {
 }
 
 /// Counts for as long as it lives.
-pub(super) struct Running<'a>(&'a AtomicU64);
+pub(super) struct InFlight<'a>(&'a AtomicU64);
 
-impl<'a> Running<'a> {
+impl<'a> InFlight<'a> {
     pub(super) fn new(counter: &'a AtomicU64) -> Self {
         add(counter, 1);
         Self(counter)
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

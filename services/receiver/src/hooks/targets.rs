@@ -13,19 +13,19 @@ use url::Url;
 
 use super::exec::Exec;
 use super::webhook::Webhook;
-use super::{Event, Key, Target, Verdict};
+use super::{Event, SigningKey, Target, Verdict};
 use crate::deliver::tests::{encoded, incarnation};
 
 const TIME: Duration = Duration::from_secs(20);
 
-/// What a server does with a request.
+/// Behaviour of the test server for a request.
 #[derive(Clone)]
 enum Answer {
     /// These bytes.
     Bytes(String),
     /// Nothing, for ever.
     Hang,
-    /// It closes the connection.
+    /// The connection is closed.
     Close,
     /// A header, then a body that never ends.
     Endless,
@@ -124,7 +124,7 @@ fn event(seq: u64) -> Event {
 }
 
 fn webhook(url: Url, secret: Option<&[u8]>, time: Duration) -> Webhook {
-    Webhook::new(url, secret.map(Key::new), time).unwrap()
+    Webhook::new(url, secret.map(SigningKey::new), time).unwrap()
 }
 
 fn reason(verdict: Verdict) -> String {
@@ -179,7 +179,7 @@ async fn a_webhook_is_a_cloud_event_in_binary_mode() {
 
 /// The signature as somebody else computes it, from what arrived and by another implementation.
 #[tokio::test]
-async fn a_signature_is_what_pythons_hmac_says() {
+async fn signatures_match_pythons_hmac() {
     let secret = b"0123456789abcdef\xff\x00more";
     let server = Server::start([answer("200 OK", ""), answer("200 OK", "")]).await;
     let webhook = webhook(server.url(), Some(secret), TIME);
@@ -212,7 +212,7 @@ async fn a_signature_is_what_pythons_hmac_says() {
     assert_ne!(signatures[0], signatures[1]);
 }
 
-/// What the other side has taken is not given to it again because its answer has no end.
+/// A request that was accepted is not repeated because its response never ends.
 #[tokio::test]
 async fn the_status_decides_also_where_the_body_does_not_end() {
     let head = "Transfer-Encoding: chunked\r\n\r\n4\r\nsaid\r\n";
@@ -267,7 +267,7 @@ async fn only_2xx_is_success_and_410_is_the_end() {
     }
     assert!(reasons[0].contains("said"), "{reasons:?}");
     assert!(reasons[3].contains("not followed"), "{reasons:?}");
-    // What may be secret in an address is not told.
+    // Parts of a URL that may be secret are not shown.
     let secret = |r: &String| r.contains("t0ken") || r.contains("/hook");
     assert!(!reasons.iter().any(secret), "{reasons:?}");
 }
@@ -278,13 +278,13 @@ async fn a_server_that_hangs_or_never_ends_takes_bounded_time() {
     let webhook = webhook(server.url(), None, Duration::from_millis(300));
     let told = reason(webhook.attempt(&event(1), 1).await);
     assert!(told.contains("did not answer within 0.3 s"), "{told}");
-    // It is cut off, and its status counts.
+    // The body is cut off, and the status counts.
     let told = reason(webhook.attempt(&event(2), 1).await);
     assert!(
         told.contains("500") || told.contains("did not answer"),
         "{told}"
     );
-    // Nobody is there at all.
+    // No server at all.
     let url = "http://127.0.0.1:1/".parse().unwrap();
     let webhook = self::webhook(url, None, TIME);
     let told = reason(webhook.attempt(&event(3), 1).await);
@@ -319,7 +319,7 @@ async fn a_command_gets_the_event_and_its_variables() {
 }
 
 #[test]
-fn what_leads_to_the_receivers_secrets_is_not_for_commands() {
+fn variables_that_lead_to_secrets_are_withheld_from_commands() {
     for name in ["FLEXFEED_LINK", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET"] {
         assert!(super::exec::is_own(name), "{name}");
     }
@@ -327,7 +327,7 @@ fn what_leads_to_the_receivers_secrets_is_not_for_commands() {
 }
 
 #[tokio::test]
-async fn a_command_that_fails_is_told_with_its_last_words() {
+async fn a_failed_command_is_reported_with_the_end_of_standard_error() {
     let told = reason(run("echo why >&2; exit 3", TIME, 1).await);
     assert_eq!(told, "the command failed with exit status 3, saying: why");
     let told = reason(run("kill -9 $$", TIME, 1).await);
@@ -361,7 +361,7 @@ async fn a_command_that_hangs_is_ended_with_all_that_it_started() {
 }
 
 #[tokio::test]
-async fn a_command_ends_when_nobody_waits_for_it_any_more() {
+async fn a_command_ends_when_its_attempt_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let command = format!("sleep 1000 & echo $! > {}; wait", pid.display());
@@ -401,10 +401,10 @@ async fn a_command_with_time_for_last_words_ends_with_its_attempt() {
 }
 
 #[tokio::test]
-async fn what_a_command_leaves_behind_does_not_hold_it_up() {
+async fn children_left_by_a_command_do_not_hold_up_its_hook() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
-    // It keeps the standard error open.
+    // The child keeps standard error open.
     let command = format!("sleep 1000 & echo $! > {}; exit 0", pid.display());
     let begun = Instant::now();
     assert_eq!(run(&command, TIME * 50, 1).await, Verdict::Done);
@@ -419,7 +419,7 @@ async fn gone(pid: &std::path::Path) {
     let pid = std::fs::read_to_string(pid).unwrap();
     let state = format!("/proc/{}/stat", pid.trim());
     let begun = Instant::now();
-    // Nobody may have collected it yet.
+    // The zombie may not have been reaped yet.
     while std::fs::read_to_string(&state).is_ok_and(|stat| !stat.contains(") Z ")) {
         assert!(begun.elapsed() < TIME, "process {pid} still runs");
         tokio::time::sleep(Duration::from_millis(10)).await;

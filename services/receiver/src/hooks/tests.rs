@@ -17,10 +17,10 @@ const PAUSES: Pauses = Pauses {
     max: Duration::from_millis(10),
 };
 
-/// What a target is told to answer for an update: each in turn, then success.
+/// Scripted verdicts for an update, in order; then success.
 type Answers = HashMap<u64, Vec<Verdict>>;
 
-/// A target that writes down what it is told.
+/// A target that records its calls.
 #[derive(Clone, Default)]
 struct Fake {
     told: Arc<Mutex<Vec<u64>>>,
@@ -97,7 +97,7 @@ impl Bench {
         let tapes: Vec<_> = self
             .journals
             .iter()
-            .map(|(channel, journal)| (channel.clone(), journal.tape()))
+            .map(|(channel, journal)| (channel.clone(), journal.reader()))
             .collect();
         self.hooks
             .add(self.data.path(), settings, target.clone(), &tapes)
@@ -137,7 +137,7 @@ fn settings(concurrency: usize) -> Settings {
     Settings {
         name: "h".into(),
         channels: vec![],
-        patience: Patience {
+        patience: RetryLimits {
             attempts: 5,
             max_age: Duration::MAX,
             pauses: PAUSES,
@@ -161,7 +161,7 @@ fn upto(last: u64) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_update_is_told_in_order_and_only_updates_are() {
+async fn each_update_is_delivered_in_order_and_nothing_else() {
     let mut bench = Bench::new(Limits::default());
     let fake = Fake::default();
     bench.add(settings(1), &fake).unwrap();
@@ -203,7 +203,7 @@ async fn a_failure_is_tried_again_and_holds_the_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_fails_too_often_is_a_dead_letter_and_the_rest_goes_on() {
+async fn an_update_that_fails_too_often_is_a_dead_letter_and_others_continue() {
     let mut bench = Bench::new(Limits::default());
     let fake = Fake::default();
     fake.fails(2, 1000);
@@ -224,7 +224,7 @@ async fn what_fails_too_often_is_a_dead_letter_and_the_rest_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_gets_too_old_is_a_dead_letter_after_one_attempt() {
+async fn an_update_too_old_is_a_dead_letter_after_one_attempt() {
     let mut bench = Bench::new(Limits::default());
     let fake = Fake::default();
     fake.fails(1, 1000);
@@ -238,7 +238,7 @@ async fn what_gets_too_old_is_a_dead_letter_after_one_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hook_goes_on_after_a_restart_and_a_new_one_begins_with_what_is_new() {
+async fn a_hook_continues_after_a_restart_and_a_new_one_begins_with_new_updates() {
     let mut bench = Bench::new(Limits::default());
     bench.put("lore", 1..=5);
     let fake = Fake::default();
@@ -251,7 +251,7 @@ async fn a_hook_goes_on_after_a_restart_and_a_new_one_begins_with_what_is_new() 
     bench.add(settings(1), &fake).unwrap();
     until("the rest", || fake.told().len() == 7).await;
     assert_eq!(fake.told(), (6..=12).collect::<Vec<_>>());
-    // Killed: what was done in the last moment may be told again, and nothing is left out.
+    // After a kill the last deliveries may be repeated, and none is left out.
     for round in 0..5u64 {
         let from = 13 + round * 10;
         bench.put("lore", from..from + 10);
@@ -264,7 +264,7 @@ async fn a_hook_goes_on_after_a_restart_and_a_new_one_begins_with_what_is_new() 
     let told = fake.told();
     let missing: Vec<u64> = (6..=62).filter(|seq| !told.contains(seq)).collect();
     assert_eq!(missing, [] as [u64; 0], "{told:?}");
-    // That is hardly ever so: of five, one at most.
+    // Repetition is rare: at most one of five.
     let anew = told.iter().filter(|seq| **seq == 1).count();
     assert!(anew <= 1, "{told:?}");
 }
@@ -303,7 +303,7 @@ async fn a_hook_that_hangs_loses_nothing_that_leaves_the_journal() {
     assert_eq!(bench.status().dead_letters, dead.len() as u64);
     *fake.hangs.lock().unwrap() = false;
     until("the rest", || bench.status().pending == 0).await;
-    // The one in hand was told and is a dead letter too: at least once.
+    // The update in hand was delivered and is a dead letter, too: at least once.
     let mut told = fake.told();
     assert_eq!(told.remove(0), 1);
     assert_eq!(told, (201 - left..=200).collect::<Vec<_>>());
@@ -356,7 +356,7 @@ async fn several_run_at_once_but_no_more_than_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_done_out_of_order_is_not_done_again_after_a_stop() {
+async fn deliveries_out_of_order_are_not_repeated_after_a_stop() {
     let mut bench = Bench::new(Limits::default());
     let fake = Fake::default();
     fake.fails(2, 1000);
@@ -402,7 +402,7 @@ async fn a_hook_that_is_gone_is_left_alone_until_the_next_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_does_not_wait_for_what_hangs() {
+async fn shutdown_does_not_wait_for_a_hung_hook() {
     let mut bench = Bench::new(Limits::default());
     let fake = Fake::default();
     *fake.hangs.lock().unwrap() = true;
@@ -434,7 +434,7 @@ async fn a_journal_that_was_replaced_is_followed_from_where_it_fits() {
     assert_eq!(fake.told(), upto(12));
     bench.stop().await;
     bench.again();
-    // A place that nobody can read: everything that there is.
+    // An unreadable offset file means all records of the journal.
     let place = bench.data.path().join("state/hooks/h.lore.json");
     std::fs::write(place, "{").unwrap();
     bench.add(settings(1), &fake).unwrap();

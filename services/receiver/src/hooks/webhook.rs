@@ -13,13 +13,12 @@ use reqwest::{Client, Response, StatusCode};
 use url::Url;
 
 use super::event::Event;
-use super::signature::Key;
+use super::signature::SigningKey;
 use super::{Target, Verdict};
 use crate::config::shown_url;
 use service::peer_text::plain;
 
-/// How much of an answer is looked at, in bytes: to say what a server has against it, and so that
-/// the connection can be used again.
+/// Bytes read of a response: enough for an error message and for reuse of the connection.
 const ANSWER: usize = 4 << 10;
 
 /// The longest time for the rest of an answer whose status is there already.
@@ -35,10 +34,10 @@ const MAX_HEADER: usize = 4096;
 #[derive(Debug)]
 pub struct Webhook {
     url: Url,
-    key: Option<Key>,
+    key: Option<SigningKey>,
     timeout: Duration,
     client: Client,
-    /// What to say about https where no certificate authorities were found.
+    /// Note for https errors where no certificate authorities were found.
     tls_note: Option<String>,
 }
 
@@ -47,7 +46,7 @@ impl Webhook {
     ///
     /// # Errors
     /// In words, if the address is none for HTTP or no client can be made.
-    pub fn new(url: Url, key: Option<Key>, timeout: Duration) -> Result<Self, String> {
+    pub fn new(url: Url, key: Option<SigningKey>, timeout: Duration) -> Result<Self, String> {
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(format!(
                 "{} is no address for a webhook: it begins with http:// or https://",
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn no_message_shows_what_may_be_secret() {
+    fn no_message_shows_a_possible_secret() {
         let error = Webhook::new(
             Url::parse("ftp://u:p@example.org/s3cret").unwrap(),
             None,

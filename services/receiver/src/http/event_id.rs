@@ -8,12 +8,12 @@ pub(super) const ALL: &str = "0";
 
 /// A part of an id: of a channel, or of the only one or the one that knows the incarnation; without
 /// a cursor, all that is kept.
-pub(super) struct Part {
+pub(super) struct IdPart {
     pub(super) channel: Option<String>,
     pub(super) cursor: Option<Cursor>,
 }
 
-impl Part {
+impl IdPart {
     /// Reads one; `None` if it makes no sense.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if text == ALL {

@@ -1,12 +1,10 @@
-//! `/events`: what happens, as server-sent events (WHATWG HTML, section 9.2).
+//! `/events`: updates as server-sent events (WHATWG HTML, section 9.2).
 //!
-//! An update is an event without a type, whose data is the CloudEvents event on one line. Events
-//! of the type `gap` tell of updates that are missing, those of the type `resync` that the source
-//! began its numbers anew. The id says how far the client is: `INCARNATION/SEQ` where it listens
-//! to one channel, `CHANNEL:INCARNATION:SEQ` for each, joined by commas, where it listens to more.
-//! With it in `Last-Event-ID` a client goes on where it was, and gets each update once. Without it,
-//! it begins with what comes from now on; with `last_event_id=0` in the query, with all that is
-//! kept.
+//! An update is an event without a type, with the CloudEvents event as data on one line. Type `gap`
+//! announces missing updates, type `resync` a new incarnation. The event id is the client's cursor:
+//! `INCARNATION/SEQ` for one channel, `CHANNEL:INCARNATION:SEQ` joined by commas for several. A
+//! client that sends it in `Last-Event-ID` continues there and gets each update once. Without it
+//! the stream begins with new updates; with `last_event_id=0` in the query, with the oldest kept.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -29,8 +27,8 @@ use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::Site;
-use super::event_id::{ALL, Part};
-use crate::journal::{Kind, Mark, Place, Tape};
+use super::event_id::{ALL, IdPart};
+use crate::journal::{JournalPosition, JournalReader, Kind, RecordHeader};
 
 /// The most clients at once.
 const CLIENTS: usize = 64;
@@ -41,10 +39,10 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// A client that takes nothing for so long is dropped; it can come back and go on.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 10 } else { 30 });
 
-/// How much is read from the journals for one client at a time, in bytes, give or take an update.
+/// Bytes read from the journals per client and turn, plus at most one update.
 const PORTION: usize = 64 << 10;
 
-/// The pause that clients are told to make before they come back, in ms.
+/// Reconnection time announced to clients, in ms.
 const RETRY_MS: u32 = 2000;
 
 const NOT_KEPT: &str = "not kept any more";
@@ -77,8 +75,8 @@ pub(super) async fn events(
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    let wish = Wish::of(&uri, &headers);
-    let unknown = wish.channels.iter().find(|c| site.tape(c).is_none());
+    let wish = EventsRequest::of(&uri, &headers);
+    let unknown = wish.channels.iter().find(|c| site.reader(c).is_none());
     if let Some(unknown) = unknown {
         let text = format!("there is no channel {unknown:?} here: see /\n");
         return (StatusCode::NOT_FOUND, text).into_response();
@@ -98,8 +96,8 @@ pub(super) async fn events(
     };
     let served = site.channels.iter();
     let wanted = served.filter(|s| wish.channels.is_empty() || wish.channels.contains(&s.channel));
-    let wanted: Vec<(String, Arc<Tape>)> = wanted
-        .map(|served| (served.channel.clone(), Arc::clone(&served.tape)))
+    let wanted: Vec<(String, Arc<JournalReader>)> = wanted
+        .map(|served| (served.channel.clone(), Arc::clone(&served.reader)))
         .collect();
     if wanted.is_empty() {
         return (StatusCode::NOT_FOUND, "there is no channel here\n").into_response();
@@ -107,11 +105,11 @@ pub(super) async fn events(
     // One portion waits, one is being made: a slow client costs no more.
     let (out, body) = mpsc::channel(1);
     // Where a client goes on is found by looking through the journals.
-    let found = spawn_blocking(move || Client::new(wanted, wish.last.as_deref()));
+    let found = spawn_blocking(move || ClientStream::new(wanted, wish.last.as_deref()));
     let client = match found.await {
         Ok(client) => client,
         Err(error) => {
-            warn!("a client of /events cannot be served: {error}");
+            warn!(%error, "event client not served");
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };
@@ -119,15 +117,15 @@ pub(super) async fn events(
     (stream, Body::from_stream(ReceiverStream::new(body))).into_response()
 }
 
-/// What a client asks for.
-struct Wish {
+/// Parameters of a client's request.
+struct EventsRequest {
     /// None: all.
     channels: Vec<String>,
     /// The id of the last event that it has.
     last: Option<String>,
 }
 
-impl Wish {
+impl EventsRequest {
     fn of(uri: &Uri, headers: &HeaderMap) -> Self {
         let header = headers.get("last-event-id");
         let header = header.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
@@ -165,13 +163,13 @@ impl Drop for Counted<'_> {
 /// Serves a client until it goes or is too slow, or the receiver stops.
 async fn serve(
     site: Arc<Site>,
-    mut client: Client,
+    mut client: ClientStream,
     out: mpsc::Sender<Result<Bytes, std::convert::Infallible>>,
     _place: OwnedSemaphorePermit,
 ) {
     site.clients.connected.fetch_add(1, Ordering::Relaxed);
     let _counted = Counted(&site.clients);
-    let mut ends: Vec<_> = client.channels.iter().map(|c| c.tape.watch()).collect();
+    let mut ends: Vec<_> = client.channels.iter().map(|c| c.reader.watch()).collect();
     let mut text = client.greeting();
     loop {
         for end in &mut ends {
@@ -184,7 +182,7 @@ async fn serve(
         let events;
         (client, text, events) = match pulled.await {
             Ok(pulled) => pulled,
-            Err(error) => return warn!("a client of /events is dropped: {error}"),
+            Err(error) => return warn!(%error, "event client dropped"),
         };
         let idle = text.is_empty();
         if idle {
@@ -199,7 +197,7 @@ async fn serve(
         let bytes = Bytes::from(std::mem::take(&mut text));
         let sent = tokio::select! {
             sent = out.send_timeout(Ok(bytes), PATIENCE) => sent,
-            // What it did not get, it gets when it comes back.
+            // Undelivered events follow after the client's return.
             () = site.stop.cancelled() => return,
         };
         match sent {
@@ -207,63 +205,63 @@ async fn serve(
             Err(mpsc::error::SendTimeoutError::Closed(_)) => return,
             Err(mpsc::error::SendTimeoutError::Timeout(_)) => {
                 site.clients.dropped.fetch_add(1, Ordering::Relaxed);
-                return debug!("a client of /events takes too little and is dropped");
+                return debug!("event client too slow; dropped");
             }
         };
     }
 }
 
 /// A client, and how far it is in each channel that it listens to.
-pub(super) struct Client {
-    channels: Vec<Listening>,
+pub(super) struct ClientStream {
+    channels: Vec<Subscription>,
 }
 
-struct Listening {
+struct Subscription {
     channel: String,
-    tape: Arc<Tape>,
+    reader: Arc<JournalReader>,
     /// The next position to read.
     position: u64,
-    /// How far the client is.
+    /// The client's cursor.
     cursor: Option<Cursor>,
-    /// What it has of this incarnation up to this number is not sent again, until numbers begin
-    /// anew.
+    /// Updates of this incarnation up to this number are not sent again, until the numbering
+    /// restarts.
     known: Option<Cursor>,
-    /// A gap that it is to be told of before anything else.
+    /// A gap to announce first.
     gap: Option<(Option<u64>, Option<u64>)>,
-    /// It has been told that something may be missing before what comes next.
-    is_told: bool,
+    /// Whether a possible gap before the next update was announced.
+    gap_announced: bool,
 }
 
-impl Client {
+impl ClientStream {
     /// A client that has everything up to the event `last`.
-    pub(super) fn new(channels: Vec<(String, Arc<Tape>)>, last: Option<&str>) -> Self {
+    pub(super) fn new(channels: Vec<(String, Arc<JournalReader>)>, last: Option<&str>) -> Self {
         let alone = channels.len() == 1;
         let parts = last.map(|last| {
             let parts = last.split(',').map(str::trim);
-            parts.map(Part::parse).collect::<Option<Vec<Part>>>()
+            parts.map(IdPart::parse).collect::<Option<Vec<IdPart>>>()
         });
-        let listening = channels.into_iter().map(|(channel, tape)| {
+        let listening = channels.into_iter().map(|(channel, reader)| {
             let parts = match &parts {
-                None => return Listening::at(channel, &tape, tape.end()),
-                // It makes no sense: whatever is here.
-                Some(None) => return Listening::lost(channel, &tape),
+                None => return Subscription::at(channel, &reader, reader.end()),
+                // An id that fits no record: all records are sent.
+                Some(None) => return Subscription::lost(channel, &reader),
                 Some(Some(parts)) => parts,
             };
             let mine = parts
                 .iter()
                 .find(|part| match (&part.channel, part.cursor) {
                     (Some(name), _) => *name == channel,
-                    (None, Some(cursor)) => alone || tape.knows(cursor.incarnation),
+                    (None, Some(cursor)) => alone || reader.knows(cursor.incarnation),
                     (None, None) => true,
                 });
             match mine {
-                Some(Part {
+                Some(IdPart {
                     cursor: Some(cursor),
                     ..
-                }) => Listening::after(channel, &tape, *cursor),
-                Some(_) => Listening::at(channel, &tape, tape.start()),
+                }) => Subscription::after(channel, &reader, *cursor),
+                Some(_) => Subscription::at(channel, &reader, reader.start()),
                 // A channel that it did not listen to before.
-                None => Listening::at(channel, &tape, tape.end()),
+                None => Subscription::at(channel, &reader, reader.end()),
             }
         });
         Self {
@@ -271,13 +269,14 @@ impl Client {
         }
     }
 
-    /// What a client gets first: where it is, so that it can come back even before the first event.
+    /// Returns the first bytes of a stream: the current id, so that a client can return even before
+    /// the first event.
     pub(super) fn greeting(&self) -> String {
         format!("retry: {RETRY_MS}\nid: {}\n\n", self.id())
     }
 
-    /// How far the client is. A channel of which it has nothing yet is in it as well: otherwise it
-    /// would look like one that it did not listen to.
+    /// Returns the client's cursor over all channels. A channel without a delivered update is
+    /// included; left out, it would look unsubscribed.
     fn id(&self) -> String {
         if let [only] = self.channels.as_slice() {
             return match only.cursor {
@@ -330,12 +329,12 @@ impl Client {
 }
 
 /// An event, without its id.
-struct Told {
+struct EventFrame {
     kind: Option<&'static str>,
     data: String,
 }
 
-impl Told {
+impl EventFrame {
     fn write(&self, id: &str, out: &mut String) {
         let _ = writeln!(out, "id: {id}");
         if let Some(kind) = self.kind {
@@ -349,45 +348,45 @@ impl Told {
     }
 }
 
-impl Listening {
-    /// Reads from this position on, with nothing to be told of before.
-    fn at(channel: String, tape: &Arc<Tape>, position: u64) -> Self {
+impl Subscription {
+    /// Reads from this position on, with no gap to announce.
+    fn at(channel: String, reader: &Arc<JournalReader>, position: u64) -> Self {
         Self {
             channel,
-            cursor: tape.cursor_before(position),
-            tape: Arc::clone(tape),
+            cursor: reader.cursor_before(position),
+            reader: Arc::clone(reader),
             position,
             known: None,
             gap: None,
-            is_told: false,
+            gap_announced: false,
         }
     }
 
     /// Goes on after what a client has.
-    fn after(channel: String, tape: &Arc<Tape>, cursor: Cursor) -> Self {
-        let resume = tape.resume(cursor.incarnation, cursor.seq);
+    fn after(channel: String, reader: &Arc<JournalReader>, cursor: Cursor) -> Self {
+        let resume = reader.resume(cursor.incarnation, cursor.seq);
         Self {
             channel,
-            tape: Arc::clone(tape),
+            reader: Arc::clone(reader),
             position: resume.position,
             cursor: Some(cursor),
             known: resume.known,
             gap: resume.gap.map(|(from, to)| (Some(from), to)),
-            is_told: false,
+            gap_announced: false,
         }
     }
 
-    /// For a client of whom nobody knows what it has.
-    fn lost(channel: String, tape: &Arc<Tape>) -> Self {
+    /// For a client whose position is unknown.
+    fn lost(channel: String, reader: &Arc<JournalReader>) -> Self {
         Self {
             gap: Some((None, None)),
             cursor: None,
-            ..Self::at(channel, tape, tape.start())
+            ..Self::at(channel, reader, reader.start())
         }
     }
 
     /// The next thing to tell, which may be several events; `None` if there is nothing more.
-    fn step(&mut self) -> Option<Vec<Told>> {
+    fn step(&mut self) -> Option<Vec<EventFrame>> {
         let mut told = Vec::new();
         if let Some((from, to)) = self.gap.take() {
             let incarnation = self.cursor.map(|cursor| cursor.incarnation);
@@ -395,27 +394,27 @@ impl Listening {
             if let (Some(cursor), Some(to)) = (&mut self.cursor, to) {
                 cursor.seq = to;
             }
-            self.is_told = true;
+            self.gap_announced = true;
             return Some(told);
         }
-        let Place { position, mark } = self.tape.next(self.position)?;
+        let JournalPosition { position, header } = self.reader.next(self.position)?;
         let jumped = position != self.position;
         self.position = position + 1;
-        let renumbers = matches!(mark.kind, Kind::Begins { resync: true });
-        let same = |cursor: &Cursor| cursor.incarnation == mark.incarnation;
+        let renumbers = matches!(header.kind, Kind::Begins { resync: true });
+        let same = |cursor: &Cursor| cursor.incarnation == header.incarnation;
         if renumbers {
             self.known = None;
         }
         // The first number that this record stands for.
-        let first = match mark.kind {
-            Kind::Update { .. } => mark.seq,
+        let first = match header.kind {
+            Kind::Update { .. } => header.seq,
             Kind::Missing { from, .. } => from,
-            Kind::Begins { .. } => mark.seq.saturating_add(1),
+            Kind::Begins { .. } => header.seq.saturating_add(1),
         };
         if self
             .known
             .filter(same)
-            .is_some_and(|known| mark.seq <= known.seq)
+            .is_some_and(|known| header.seq <= known.seq)
         {
             return Some(told);
         }
@@ -423,17 +422,17 @@ impl Listening {
         match before {
             Some(cursor) if same(&cursor) => {
                 let next = cursor.seq.saturating_add(1);
-                // Numbers that begin anew say themselves where.
+                // A restart of the numbering announces its own start.
                 if first > next && !renumbers {
                     told.push(self.gap(
-                        Some(mark.incarnation),
+                        Some(header.incarnation),
                         Some(next),
                         Some(first - 1),
                         NOT_KEPT,
                     ));
                 }
             }
-            Some(cursor) if jumped && !self.is_told => {
+            Some(cursor) if jumped && !self.gap_announced => {
                 let from = cursor.seq.saturating_add(1);
                 told.push(self.gap(Some(cursor.incarnation), Some(from), None, NOT_KEPT));
             }
@@ -441,49 +440,54 @@ impl Listening {
         }
         if renumbers || before.is_some_and(|cursor| !same(&cursor)) {
             let after = first.saturating_sub(1);
-            told.push(Told {
+            told.push(EventFrame {
                 kind: Some("resync"),
                 data: json!({
-                    "channel": self.channel, "incarnation": mark.incarnation, "after": after,
+                    "channel": self.channel, "incarnation": header.incarnation, "after": after,
                 })
                 .to_string(),
             });
         }
-        self.is_told = false;
+        self.gap_announced = false;
         self.cursor = Some(Cursor {
-            incarnation: mark.incarnation,
-            seq: mark.seq,
+            incarnation: header.incarnation,
+            seq: header.seq,
         });
-        told.extend(self.record(position, &mark, before.filter(same)));
+        told.extend(self.record(position, &header, before.filter(same)));
         Some(told)
     }
 
-    /// What a record itself says to a client that is as far as `before`.
-    fn record(&self, position: u64, mark: &Mark, before: Option<Cursor>) -> Option<Told> {
+    /// Returns the event that a record makes for a client at cursor `before`.
+    fn record(
+        &self,
+        position: u64,
+        header: &RecordHeader,
+        before: Option<Cursor>,
+    ) -> Option<EventFrame> {
         let only = |why| {
-            let seq = mark.seq;
-            Some(self.gap(Some(mark.incarnation), Some(seq), Some(seq), why))
+            let seq = header.seq;
+            Some(self.gap(Some(header.incarnation), Some(seq), Some(seq), why))
         };
-        match mark.kind {
+        match header.kind {
             Kind::Begins { .. } => None,
             Kind::Missing { from, why } => {
                 let from = before.map_or(from, |before| from.max(before.seq + 1));
                 Some(self.gap(
-                    Some(mark.incarnation),
+                    Some(header.incarnation),
                     Some(from),
-                    Some(mark.seq),
+                    Some(header.seq),
                     why.reason(),
                 ))
             }
-            Kind::Update { .. } => match self.tape.read(position) {
+            Kind::Update { .. } => match self.reader.read(position) {
                 Ok(Some(record)) => match event_json(&record.encoded).map(String::from_utf8) {
-                    Ok(Ok(data)) => Some(Told { kind: None, data }),
+                    Ok(Ok(data)) => Some(EventFrame { kind: None, data }),
                     _ => only("made no sense"),
                 },
                 Ok(None) => only(NOT_KEPT),
                 Err(error) => {
                     let channel = &self.channel;
-                    warn!(channel, "{error}: a client of /events is sent a gap");
+                    warn!(channel, %error, "journal read failed; the event client gets a gap");
                     only("cannot be read")
                 }
             },
@@ -496,12 +500,12 @@ impl Listening {
         from: Option<u64>,
         to: Option<u64>,
         reason: &str,
-    ) -> Told {
+    ) -> EventFrame {
         let channel = &self.channel;
         let data = json!({
             "channel": channel, "incarnation": incarnation, "from": from, "to": to, "reason": reason,
         });
-        Told {
+        EventFrame {
             kind: Some("gap"),
             data: data.to_string(),
         }

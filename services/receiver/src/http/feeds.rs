@@ -22,11 +22,11 @@ use crate::feeds::{Feeds, Format};
 
 /// Validators of the current versions, so that an unchanged feed is not hashed for each request.
 #[derive(Debug, Default)]
-pub(super) struct Validators(Mutex<HashMap<String, Known>>);
+pub(super) struct Validators(Mutex<HashMap<String, FeedValidators>>);
 
 /// A version of a feed.
 #[derive(Debug, Clone)]
-struct Known {
+struct FeedValidators {
     version: u64,
     etag: String,
     length: u64,
@@ -34,9 +34,14 @@ struct Known {
 }
 
 impl Validators {
-    /// What is known of the current version of the feed that is served as `name`, and its document
-    /// if that had to be looked at. Hashes a new version; `None` if there is no such feed.
-    fn of(&self, name: &str, feeds: &Feeds, format: Format) -> Option<(Known, Option<Snapshot>)> {
+    /// Returns validators of the feed served as `name`, and its document if it had to be rendered.
+    /// Hashes a new version; `None` if there is no such feed.
+    fn of(
+        &self,
+        name: &str,
+        feeds: &Feeds,
+        format: Format,
+    ) -> Option<(FeedValidators, Option<Snapshot>)> {
         let version = feeds.version(format)?;
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lock().get(name).cloned();
@@ -44,7 +49,7 @@ impl Validators {
             return Some((known, None));
         }
         let snapshot = feeds.snapshot(format)?;
-        let known = Known {
+        let known = FeedValidators {
             version: snapshot.version(),
             etag: hash(&snapshot),
             length: snapshot.bytes(),
@@ -60,14 +65,14 @@ impl Validators {
         name: &str,
         feeds: &Feeds,
         format: Format,
-    ) -> Option<(Known, Snapshot)> {
+    ) -> Option<(FeedValidators, Snapshot)> {
         loop {
             let (known, snapshot) = self.of(name, feeds, format)?;
             let snapshot = match snapshot {
                 Some(snapshot) => snapshot,
                 None => feeds.snapshot(format)?,
             };
-            // It may have changed in between.
+            // The feed may have changed in between.
             if snapshot.version() == known.version {
                 return Some((known, snapshot));
             }

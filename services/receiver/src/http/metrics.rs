@@ -1,4 +1,4 @@
-//! What `/metrics` shows, in the OpenMetrics text format; `docs/metrics.md` lists it.
+//! `/metrics` in the OpenMetrics text format; listed in `docs/metrics.md`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::Site;
 use crate::board::Board;
 use crate::hooks::HookStatus;
-use crate::journal::Tape;
+use crate::journal::JournalReader;
 use crate::latency::ChannelLabels;
 use crate::status::model::Channel;
 use service::places::Limit;
@@ -207,7 +207,7 @@ impl Metrics {
         for channel in &status.channels {
             let name = &channel.channel;
             self.channels
-                .show(channel, site.tape(name).map(AsRef::as_ref));
+                .show(channel, site.reader(name).map(AsRef::as_ref));
             self.channels.show_moves(name, &site.board.moved(name));
         }
         for hook in &site.hooks {
@@ -240,7 +240,7 @@ impl Channels {
         r.register("cursor_seq", help, self.cursor.clone());
         let help = "Updates between the head and the cursor";
         r.register("lag_updates", help, self.lag.clone());
-        let help = "The rung that the channel stands on: 1 for the one that holds";
+        let help = "The rung that the channel is on: 1 for that one";
         r.register("rung", help, self.rung.clone());
         let help = "Whether there is an AMT relay for the channel, be it in use or held ready";
         r.register("amt_relay", help, self.relay.clone());
@@ -273,7 +273,7 @@ impl Channels {
         );
     }
 
-    fn show(&self, channel: &Channel, tape: Option<&Tape>) {
+    fn show(&self, channel: &Channel, reader: Option<&JournalReader>) {
         let name = &channel.channel;
         let labels = ChannelLabels {
             channel: name.clone(),
@@ -312,8 +312,8 @@ impl Channels {
         count(&self.duplicates, channel.duplicates);
         count(&self.mismatches, channel.mismatches);
         count(&self.refetched, channel.refetched);
-        if let Some(tape) = tape {
-            let (records, bytes) = tape.size();
+        if let Some(reader) = reader {
+            let (records, bytes) = reader.size();
             set(&self.journal_records, records);
             set(&self.journal_bytes, bytes);
         }
@@ -334,11 +334,11 @@ impl Channels {
 
 impl Hooks {
     fn register(&self, r: &mut Registry) {
-        let help = "Updates that a webhook or command is not told of yet";
+        let help = "Updates that a webhook or command has not got yet";
         r.register("hook_pending_updates", help, self.pending.clone());
-        let help = "Attempts to tell it that run now";
+        let help = "Deliveries to it in progress";
         r.register("hook_running_attempts", help, self.running.clone());
-        let help = "Updates that it was told of";
+        let help = "Updates delivered to it";
         r.register("hook_delivered_updates", help, self.delivered.clone());
         let help = "Attempts that failed";
         r.register("hook_failed_attempts", help, self.failed.clone());
@@ -349,7 +349,7 @@ impl Hooks {
         r.register("hook_dropped_dead_letters", help, self.dropped.clone());
         let help = "Updates that could not be read back from the journal for it";
         r.register("hook_lost_updates", help, self.lost.clone());
-        let help = "Whether it is not told any more until the next start";
+        let help = "Whether delivery to it is off until the next start";
         r.register("hook_disabled", help, self.disabled.clone());
     }
 

@@ -1,8 +1,8 @@
-//! What the receiver answers over HTTP: its feeds, a stream of events, and how it is.
+//! The receiver's HTTP side: feeds, the event stream, status and health.
 //!
-//! `feeds` serves the feeds as they are in memory, with validators, `events` is the stream (server-sent events, replayed
-//! from the journal), `pages` what operators and their machines look at, `metrics` the numbers,
-//! `listen` where; `service::server` has the connections. Everything is read-only.
+//! `feeds` serves the feed files from memory with validators, `events` the stream of server-sent
+//! events, replayed from the journal, `pages` the pages for operators and probes, `metrics` the
+//! metrics; connections are `service::server`'s. All of it is read-only.
 
 mod event_id;
 mod events;
@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use crate::board::Board;
 use crate::feeds::Feeds;
 use crate::hooks::HookStats;
-use crate::journal::Tape;
+use crate::journal::JournalReader;
 use events::Clients;
 use feeds::Validators;
 use metrics::Metrics;
@@ -46,11 +46,11 @@ use service::server;
 
 /// One channel, as HTTP sees it.
 #[derive(Debug)]
-pub struct Served {
+pub struct ServedChannel {
     /// Its name.
     pub channel: String,
     /// Its journal.
-    pub tape: Arc<Tape>,
+    pub reader: Arc<JournalReader>,
     /// Its feed files.
     pub feeds: Arc<Feeds>,
 }
@@ -58,7 +58,7 @@ pub struct Served {
 /// All that is served.
 pub struct Site {
     json: bool,
-    channels: Vec<Served>,
+    channels: Vec<ServedChannel>,
     board: Arc<Board>,
     hooks: Vec<Arc<HookStats>>,
     clients: Clients,
@@ -84,7 +84,7 @@ impl Site {
     pub fn new(
         data: &Path,
         json: bool,
-        channels: Vec<Served>,
+        channels: Vec<ServedChannel>,
         board: Arc<Board>,
         hooks: Vec<Arc<HookStats>>,
         stop: CancellationToken,
@@ -103,13 +103,13 @@ impl Site {
         }
     }
 
-    fn served(&self, channel: &str) -> Option<&Served> {
+    fn served(&self, channel: &str) -> Option<&ServedChannel> {
         let mut channels = self.channels.iter();
         channels.find(|served| served.channel == channel)
     }
 
-    fn tape(&self, channel: &str) -> Option<&Arc<Tape>> {
-        self.served(channel).map(|served| &served.tape)
+    fn reader(&self, channel: &str) -> Option<&Arc<JournalReader>> {
+        self.served(channel).map(|served| &served.reader)
     }
 }
 
@@ -165,7 +165,7 @@ async fn finish(
         true => host::refusal("flexfeed-receiver", request.uri(), request.headers()),
         false => None,
     };
-    // What is small and soon done needs no place: above all the health checks.
+    // Small, quick pages are admitted without a slot: above all the health checks.
     let admitted = match (refusal, page) {
         (Some(refusal), _) => Err(refusal.into_response()),
         (None, "events" | "feed") => client.admit().map_err(busy),
@@ -184,7 +184,7 @@ async fn finish(
     host::harmless(response)
 }
 
-/// The refusal of one for whom there is no place.
+/// Returns the refusal of a request for which no slot is free.
 fn busy(limit: Limit) -> Response {
     let whose = match limit {
         Limit::Peer => " by this address",

@@ -50,7 +50,7 @@ pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
     }
 }
 
-/// A page with links, for somebody who looks what this is.
+/// Index page with links.
 pub(super) async fn index(State(site): State<Arc<Site>>) -> Response {
     let status = site.board.status();
     let mut rows = String::new();

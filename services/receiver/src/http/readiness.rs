@@ -15,7 +15,7 @@ use crate::status::model::{Hook, Status};
 /// update and its output there is always a moment.
 const BEHIND: Duration = Duration::from_secs(30);
 
-/// What was found out about the disk holds for so long.
+/// Lifetime of a disk check's result.
 const PROBED: Duration = Duration::from_secs(5);
 
 /// A disk that does not answer for so long does not work.
@@ -27,7 +27,7 @@ const PROBE: &[u8] = &[b'.'; 8 << 10];
 /// So often the receiver looks at itself.
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// What is known from looking again and again.
+/// Results of repeated checks.
 #[derive(Debug)]
 pub(super) struct Readiness {
     probe: PathBuf,
@@ -57,7 +57,7 @@ impl Readiness {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         for channel in &status.channels {
-            // Before the source has told its head, nobody knows.
+            // The head is unknown before the source's WELCOME.
             let known = status.connected && channel.incarnation.is_some();
             if known && channel.cursor >= channel.head {
                 seen.insert(channel.channel.clone(), Instant::now());
@@ -98,7 +98,8 @@ impl Readiness {
         reasons
     }
 
-    /// Whether the outputs can be written: nobody would notice before the next update.
+    /// Returns why the outputs cannot be written, if so; without the check a full disk would go
+    /// unnoticed until the next update.
     async fn disk_problem(&self) -> Option<String> {
         let mut disk = self.disk.lock().await;
         if let Some((at, problem)) = &*disk
@@ -131,8 +132,8 @@ impl Readiness {
     }
 }
 
-/// Keeps what the pages and the status show of the hooks, and what readiness is judged by, until
-/// the site stops. Also needed where nobody is answered over HTTP.
+/// Refreshes hook status and readiness until the site stops. Runs also without an HTTP listener,
+/// for the status file.
 pub async fn sample(site: Arc<Site>) {
     let looking = async {
         loop {
@@ -147,7 +148,7 @@ pub async fn sample(site: Arc<Site>) {
 async fn look(site: &Arc<Site>) {
     if !site.hooks.is_empty() {
         let of = Arc::clone(site);
-        // What waits for each is counted in the journals.
+        // Pending updates of each hook are counted in the journals.
         if let Ok(hooks) = tokio::task::spawn_blocking(move || hooks(&of)).await {
             site.board.set_hooks(hooks);
         }

@@ -1,5 +1,5 @@
-//! Whatever happens, whoever goes away at whatever event and comes back: each update once, in
-//! order, and what is missing is told.
+//! Clients that disconnect at any event and return get each update once, in order, and every gap is
+//! announced.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::events::Client;
-use crate::journal::{Journal, Limits, Missing, Tape};
+use super::events::ClientStream;
+use crate::journal::{Journal, JournalReader, Limits, Missing};
 
 const CHANNELS: [&str; 2] = ["lore", "net"];
 
@@ -26,7 +26,7 @@ fn encoded(incarnation: Uuid, seq: u64) -> Bytes {
     payload::encode(&entry, feed::Kind::Created, "u", incarnation, seq, stored).into()
 }
 
-/// What came and what did not, as (incarnation, number).
+/// Received and missing updates, as (incarnation, number).
 #[derive(Debug, Default, Clone, PartialEq)]
 struct History {
     updates: Vec<(Uuid, u64)>,
@@ -109,16 +109,16 @@ impl Writer {
 struct Reader {
     last: Option<String>,
     seen: History,
-    /// It was told of a gap without an end.
+    /// A gap without an end was announced.
     open_gap: bool,
 }
 
 impl Reader {
     /// A connection that breaks after some events.
-    fn connect(&mut self, tapes: &[Arc<Tape>; 2], events: usize) {
-        let channels = CHANNELS.iter().zip(tapes);
-        let channels = channels.map(|(name, tape)| ((*name).to_owned(), Arc::clone(tape)));
-        let mut client = Client::new(channels.collect(), self.last.as_deref());
+    fn connect(&mut self, journals: &[Arc<JournalReader>; 2], events: usize) {
+        let channels = CHANNELS.iter().zip(journals);
+        let channels = channels.map(|(name, journal)| ((*name).to_owned(), Arc::clone(journal)));
+        let mut client = ClientStream::new(channels.collect(), self.last.as_deref());
         let mut text = client.greeting();
         while client.pull(&mut text) > 0 {}
         let mut left = events;
@@ -166,7 +166,8 @@ impl Reader {
 fn run(seed: u64, limits: Limits) -> ([Writer; 2], Reader) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut writers = [Writer::new(limits), Writer::new(limits)];
-    let tapes = |writers: &[Writer; 2]| [writers[0].journal.tape(), writers[1].journal.tape()];
+    let journals =
+        |writers: &[Writer; 2]| [writers[0].journal.reader(), writers[1].journal.reader()];
     let mut reader = Reader {
         last: Some("0".into()),
         ..Reader::default()
@@ -180,10 +181,10 @@ fn run(seed: u64, limits: Limits) -> ([Writer; 2], Reader) {
             writers[0].killed();
         }
         let events = rng.random_range(0..10);
-        reader.connect(&tapes(&writers), events);
+        reader.connect(&journals(&writers), events);
     }
     for _ in 0..2 {
-        reader.connect(&tapes(&writers), usize::MAX);
+        reader.connect(&journals(&writers), usize::MAX);
     }
     (writers, reader)
 }
@@ -202,7 +203,7 @@ fn with_room_for_all_of_it_each_update_comes_once_and_in_order() {
             };
             let mine: Vec<_> = mine.filter(known).copied().collect();
             assert_eq!(mine, truth.updates, "seed {seed}");
-            // A gap may be told again where the connection broke at that very moment.
+            // A gap may be announced twice if the connection broke at that moment.
             let mut told = seen.missing.clone();
             told.sort_unstable();
             for missing in &truth.missing {
@@ -217,7 +218,7 @@ fn with_room_for_all_of_it_each_update_comes_once_and_in_order() {
 }
 
 #[test]
-fn with_little_room_nothing_comes_twice_and_nothing_goes_untold() {
+fn a_small_journal_repeats_nothing_and_announces_every_gap() {
     let limits = Limits {
         updates: 16,
         bytes: 1 << 20,

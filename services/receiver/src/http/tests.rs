@@ -60,9 +60,9 @@ impl Bench {
             .collect();
         let board = Arc::new(Board::new(identity, &known));
         let stop = CancellationToken::new();
-        let served = files.iter().map(|(channel, files)| Served {
+        let served = files.iter().map(|(channel, files)| ServedChannel {
             channel: channel.clone(),
-            tape: files.tape(),
+            reader: files.reader(),
             feeds: files.feeds(),
         });
         let mut site = Site::new(
@@ -305,7 +305,7 @@ async fn feeds_have_validators() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_but_what_is_meant_is_served() {
+async fn only_feeds_and_pages_are_served() {
     let bench = Bench::start(&["lore"]).await;
     std::fs::write(bench.data.path().join("secret.atom"), "s").unwrap();
     for path in [
@@ -349,7 +349,7 @@ async fn nothing_but_what_is_meant_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_come_as_they_happen_and_go_on_after_the_last_one() {
+async fn events_arrive_live_and_continue_after_the_last_id() {
     let mut bench = Bench::start(&["lore"]).await;
     bench.put("lore", 1..=3);
     let mut stream = bench.listen("/events", None).await;
@@ -375,7 +375,7 @@ async fn events_come_as_they_happen_and_go_on_after_the_last_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gaps_and_new_numbers_are_told() {
+async fn gaps_and_restarted_numbering_are_announced() {
     let mut bench = Bench::start(&["lore"]).await;
     bench.put("lore", 1..=2);
     let mut stream = bench.listen("/events", None).await;
@@ -401,7 +401,7 @@ async fn gaps_and_new_numbers_are_told() {
     assert_eq!(resync["incarnation"], other.to_string());
     assert_eq!(stream.id, Some(format!("{other}/40")));
     drop(stream);
-    // Who was away for all of it is told of all of it.
+    // A client absent during all changes gets all announcements.
     let mut stream = bench.listen("/events", Some(&id(1))).await;
     assert_eq!(stream.seqs(1).await, [2]);
     assert_eq!(stream.next().await.0, "gap");
@@ -410,7 +410,7 @@ async fn gaps_and_new_numbers_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_that_is_gone_is_told_and_what_is_there_follows() {
+async fn a_lost_position_is_announced_and_kept_updates_follow() {
     let limits = Limits {
         updates: 32,
         bytes: 1 << 20,
@@ -445,7 +445,7 @@ async fn a_place_that_is_gone_is_told_and_what_is_there_follows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_channels_go_on_by_one_id() {
+async fn several_channels_resume_by_one_id() {
     let mut bench = Bench::start(&["lore", "net.x"]).await;
     bench.put("lore", 1..=2);
     bench.put("net.x", 1..=4);
@@ -502,7 +502,7 @@ async fn clients_are_bounded_and_those_that_take_nothing_are_dropped() {
     let begun = Instant::now();
     loop {
         let text = bench.get("/metrics").await.text().await.unwrap();
-        // It is counted as dropped a moment before it is none any more.
+        // The counter changes a moment before the connection count.
         if text.contains("flexfeed_receiver_event_clients_dropped_total 1\n")
             && text.contains("flexfeed_receiver_event_clients 0\n")
         {
@@ -515,7 +515,7 @@ async fn clients_are_bounded_and_those_that_take_nothing_are_dropped() {
         assert!(begun.elapsed() < TIME, "{text}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // It gets what was on the way, and the rest when it comes back.
+    // A dropped client gets what was in flight, and the rest after its return.
     let mut seqs = Vec::new();
     let read = async {
         while let Ok(Some(chunk)) = lazy.response.chunk().await {
@@ -542,7 +542,7 @@ async fn clients_are_bounded_and_those_that_take_nothing_are_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readiness_tells_what_is_in_the_way() {
+async fn readiness_names_the_obstacle() {
     let mut bench = Bench::start(&["lore"]).await;
     async fn reasons(bench: &Bench) -> (u16, String) {
         let response = bench.get("/readyz").await;
@@ -618,7 +618,7 @@ async fn the_metrics_are_those_of_the_document() {
     };
     bench.board.delivered("lore", &outcome);
     let mut hooks = crate::hooks::Hooks::default();
-    let patience = crate::hooks::Patience {
+    let patience = crate::hooks::RetryLimits {
         attempts: 1,
         max_age: TIME,
         pauses: crate::hooks::Pauses::default(),
@@ -629,15 +629,15 @@ async fn the_metrics_are_those_of_the_document() {
         patience,
         concurrency: 1,
     };
-    let tapes = [("lore".to_owned(), bench.files("lore").tape())];
+    let tapes = [("lore".to_owned(), bench.files("lore").reader())];
     let target = crate::hooks::exec::Exec::new("true".into(), TIME);
     hooks
         .add(bench.data.path(), settings, target, &tapes)
         .unwrap();
     let files = bench.files("lore");
-    let served = Served {
+    let served = ServedChannel {
         channel: "lore".into(),
-        tape: files.tape(),
+        reader: files.reader(),
         feeds: files.feeds(),
     };
     let site = Site::new(

@@ -1,20 +1,18 @@
-//! The receiver's own log of a channel's last updates: `DATA/journal/CHANNEL/`.
+//! The receiver's log of a channel's last updates: `DATA/journal/CHANNEL/`.
 //!
-//! The files of a channel show what is; the journal says what happened, in order: each update
-//! once, where updates are missing, and where the source began its numbers anew. Server-sent
-//! events are replayed from it, and webhooks and commands have their place in it, so that a slow
-//! one waits here instead of holding anything else up.
+//! The feed files hold the current state; the journal holds the history, in order: each update
+//! once, gaps, and restarts of the source's numbering. Server-sent events are replayed from it, and
+//! webhooks and commands keep an offset in it, so that a slow consumer holds up nothing else.
 //!
-//! It is a row of segment files that are only appended to. Each record has a *position*, a number
-//! of this receiver's own that never comes twice. A record counts once it is synced and all other
-//! files of its batch are ([`Journal::announce`]). A kill at any moment leaves at worst an
-//! unfinished record at the end, which the next start cuts off; the source sends it again. Bounds
-//! on number and size are kept by removing the oldest segment; who has not read it yet is told
-//! first ([`Guard`]).
+//! A journal is a row of append-only segment files. Each record has a *position*, a number local to
+//! this receiver that is never reused. A record counts once it is synced and all other files of its
+//! batch are ([`Journal::announce`]). A kill leaves at worst an unfinished record at the end, which
+//! the next start cuts off; the source sends it again. Bounds on count and size are kept by
+//! removing the oldest segment; readers that still need it are notified first ([`Guard`]).
 
+mod reader;
 mod record;
 mod segment;
-mod tape;
 mod writer;
 
 #[cfg(test)]
@@ -23,11 +21,11 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use crate::durable::FileError;
-pub use record::{Kind, Mark, Missing, OVERHEAD, Record};
-pub use tape::{Guard, Place, Resume, Tape};
+pub use reader::{Guard, JournalPosition, JournalReader, Resume};
+pub use record::{Kind, Missing, OVERHEAD, Record, RecordHeader};
 pub use writer::{Journal, Opened};
 
-/// How much a journal keeps, for each channel.
+/// Bounds of a channel's journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The most records.
@@ -83,12 +81,12 @@ pub enum JournalError {
     /// A file of it.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The oldest records have to leave, and who waits for them cannot take them over.
+    /// The oldest records must leave, and a reader that still needs them cannot save them.
     #[error("the journal {} is full and its oldest updates cannot be put aside: {reason}", folder.display())]
     Leaving {
         /// The journal.
         folder: PathBuf,
-        /// What failed.
+        /// Cause of the failure.
         reason: String,
     },
 }

@@ -16,7 +16,7 @@ const CHECK: usize = 8;
 /// A body without an encoded update.
 const FIXED: usize = 1 + 16 + 8 + 8;
 
-/// What a record takes in a file beside its update, in bytes.
+/// Bytes of a record in a file in addition to its update.
 pub const OVERHEAD: usize = PREFIX + FIXED;
 
 /// No body is longer: an update is refused before it comes here.
@@ -27,7 +27,7 @@ const MAX_BODY: usize = FIXED + MAX_EVENT_BYTES + 1;
 pub enum Missing {
     /// The source does not have them any more.
     Gone,
-    /// They made no sense and were passed over.
+    /// Invalid content, skipped.
     Senseless,
     /// The receiver did not know any more how far it was, and the source began with its last ones.
     Skipped,
@@ -45,7 +45,7 @@ impl Missing {
     }
 }
 
-/// What a record says.
+/// Content of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An update, put out at this Unix time in ms.
@@ -69,8 +69,8 @@ pub enum Kind {
 
 /// A record without its update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
-    /// What it says.
+pub struct RecordHeader {
+    /// Type and content.
     pub kind: Kind,
     /// The channel's incarnation.
     pub incarnation: Uuid,
@@ -81,8 +81,8 @@ pub struct Mark {
 /// A record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// What it says.
-    pub mark: Mark,
+    /// Metadata of the record.
+    pub header: RecordHeader,
     /// The update as it was sent; empty where the record is of none.
     pub encoded: Bytes,
 }
@@ -96,7 +96,7 @@ impl Record {
 
     /// Appends it, as the record of this position.
     pub fn write(&self, position: u64, out: &mut Vec<u8>) {
-        let (kind, argument) = match self.mark.kind {
+        let (kind, argument) = match self.header.kind {
             Kind::Update { at_ms } => (1, at_ms),
             Kind::Begins { resync } => (2, u64::from(resync)),
             Kind::Missing { from, why } => (
@@ -113,8 +113,8 @@ impl Record {
         out.extend_from_slice(&length.to_be_bytes());
         out.extend_from_slice(&[0; CHECK]);
         out.push(kind);
-        out.extend_from_slice(self.mark.incarnation.as_bytes());
-        out.extend_from_slice(&self.mark.seq.to_be_bytes());
+        out.extend_from_slice(self.header.incarnation.as_bytes());
+        out.extend_from_slice(&self.header.seq.to_be_bytes());
         out.extend_from_slice(&argument.to_be_bytes());
         out.extend_from_slice(&self.encoded);
         let sum = check(position, out.get(at + PREFIX..).unwrap_or_default());
@@ -138,7 +138,7 @@ impl Record {
         if !(FIXED..=MAX_BODY).contains(&length) {
             return Ok(None);
         }
-        // What is not there is not made room for: the length may be garbage.
+        // No memory is reserved in advance: the length may be garbage.
         let mut body = Vec::new();
         from.take(length as u64).read_to_end(&mut body)?;
         if body.len() != length || check(position, &body) != *sum {
@@ -169,7 +169,7 @@ impl Record {
             _ => return None,
         };
         Some(Self {
-            mark: Mark {
+            header: RecordHeader {
                 kind,
                 incarnation: Uuid::from_bytes(*incarnation),
                 seq: u64::from_be_bytes(*seq),

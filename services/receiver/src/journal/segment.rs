@@ -5,10 +5,10 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::record::{Kind, Mark, Record};
+use super::record::{Kind, Record, RecordHeader};
 use crate::durable::{FileError, sync_folder_of};
 
-/// What a file begins with, before the position of its first record.
+/// First bytes of a file, before the position of its first record.
 const MAGIC: &[u8] = b"flexfeed journal 1\n";
 
 /// The length of that, in bytes.
@@ -25,21 +25,21 @@ pub(super) struct Segment {
     /// The length of what counts.
     pub(super) len: u64,
     /// Each record with its place in the file.
-    pub(super) marks: Vec<(u64, Mark)>,
-    /// How many of them are updates.
+    pub(super) headers: Vec<(u64, RecordHeader)>,
+    /// Number of records that are updates.
     pub(super) updates: u64,
 }
 
 impl Segment {
     /// The position after its last record.
     pub(super) fn end(&self) -> u64 {
-        self.first + self.marks.len() as u64
+        self.first + self.headers.len() as u64
     }
 
     /// The record of a position, with its place in the file.
-    pub(super) fn mark(&self, position: u64) -> Option<&(u64, Mark)> {
+    pub(super) fn header(&self, position: u64) -> Option<&(u64, RecordHeader)> {
         let at = usize::try_from(position.checked_sub(self.first)?).ok()?;
-        self.marks.get(at)
+        self.headers.get(at)
     }
 
     /// Makes a new file that begins with these records, as they stand in a file, durably; returns it
@@ -54,7 +54,7 @@ impl Segment {
             let mut file = OpenOptions::new()
                 .write(true)
                 .create(true)
-                // What stands there was never taken for a segment.
+                // A file in this place was never accepted as a segment.
                 .truncate(true)
                 .mode(0o600)
                 .open(&path)?;
@@ -74,7 +74,7 @@ impl Segment {
             first,
             path,
             len: HEADER,
-            marks: Vec::new(),
+            headers: Vec::new(),
             updates: 0,
         };
         Ok((segment, file))
@@ -106,7 +106,7 @@ impl Segment {
             first,
             path: path.to_owned(),
             len: HEADER,
-            marks: Vec::new(),
+            headers: Vec::new(),
             updates: 0,
         };
         while let Some(record) = Record::read(segment.end(), &mut file).map_err(failed())? {
@@ -117,8 +117,8 @@ impl Segment {
 
     /// Notes a record that is at the end of the file.
     pub(super) fn push(&mut self, record: &Record) {
-        self.marks.push((self.len, record.mark));
-        self.updates += u64::from(matches!(record.mark.kind, Kind::Update { .. }));
+        self.headers.push((self.len, record.header));
+        self.updates += u64::from(matches!(record.header.kind, Kind::Update { .. }));
         self.len += record.size() as u64;
     }
 

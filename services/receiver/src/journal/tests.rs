@@ -42,21 +42,21 @@ fn put(journal: &mut Journal, seqs: impl IntoIterator<Item = u64>) {
     journal.announce();
 }
 
-/// All records, each checked against its mark.
-fn all(tape: &Tape) -> Vec<(u64, Record)> {
+/// All records, each checked against its header.
+fn all(reader: &JournalReader) -> Vec<(u64, Record)> {
     let mut out = Vec::new();
     let mut position = 0;
-    while let Some(place) = tape.next(position) {
-        let record = tape.read(place.position).unwrap().unwrap();
-        assert_eq!(record.mark, place.mark);
-        out.push((place.position, record));
-        position = place.position + 1;
+    while let Some(found) = reader.next(position) {
+        let record = reader.read(found.position).unwrap().unwrap();
+        assert_eq!(record.header, found.header);
+        out.push((found.position, record));
+        position = found.position + 1;
     }
     out
 }
 
-fn seqs(tape: &Tape) -> Vec<u64> {
-    all(tape).iter().map(|(_, r)| r.mark.seq).collect()
+fn seqs(reader: &JournalReader) -> Vec<u64> {
+    all(reader).iter().map(|(_, r)| r.header.seq).collect()
 }
 
 fn size(folder: &Path) -> u64 {
@@ -65,7 +65,7 @@ fn size(folder: &Path) -> u64 {
 }
 
 #[test]
-fn what_is_written_is_read_again_after_a_restart() {
+fn records_are_read_back_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, opened) = open(folder.path());
     assert_eq!(opened, Opened::default());
@@ -76,32 +76,32 @@ fn what_is_written_is_read_again_after_a_restart() {
     journal.begin(at(2, 0), true);
     journal.write().unwrap();
     // Not before everything else of the batch is durable.
-    assert_eq!(journal.tape().now(), Some(at(1, 8)));
-    assert_eq!(journal.tape().end(), 6);
+    assert_eq!(journal.reader().now(), Some(at(1, 8)));
+    assert_eq!(journal.reader().end(), 6);
     journal.announce();
-    let before = all(&journal.tape());
-    assert_eq!(journal.tape().now(), Some(at(2, 0)));
+    let before = all(&journal.reader());
+    assert_eq!(journal.reader().now(), Some(at(2, 0)));
     drop(journal);
     let (journal, opened) = open(folder.path());
     assert_eq!(opened.cursor, Some(at(2, 0)));
     assert_eq!(opened.damaged, [] as [String; 0]);
-    let after = all(&journal.tape());
+    let after = all(&journal.reader());
     assert_eq!(after, before);
-    let kinds: Vec<Kind> = after.iter().map(|(_, r)| r.mark.kind).collect();
+    let kinds: Vec<Kind> = after.iter().map(|(_, r)| r.header.kind).collect();
     assert_eq!(kinds[0], Kind::Begins { resync: false });
     assert!(matches!(kinds[1], Kind::Update { at_ms } if at_ms > 1_600_000_000_000));
     let missing = Kind::Missing {
         from: 6,
         why: Missing::Gone,
     };
-    assert_eq!((kinds[4], after[4].1.mark.seq), (missing, 7));
+    assert_eq!((kinds[4], after[4].1.header.seq), (missing, 7));
     assert_eq!(kinds[6], Kind::Begins { resync: true });
     assert_eq!(after[3].1.encoded, body(5));
-    assert_eq!(journal.tape().updates_from(2), 3);
+    assert_eq!(journal.reader().updates_from(2), 3);
 }
 
 #[test]
-fn what_comes_again_is_there_once() {
+fn repeated_updates_are_stored_once() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = open(folder.path());
     journal.begin(at(1, 0), false);
@@ -118,8 +118,8 @@ fn what_comes_again_is_there_once() {
     put(&mut journal, [7, 9]);
     journal.begin(at(1, 20), false);
     put(&mut journal, [21]);
-    let records = all(&journal.tape());
-    let shown = records.iter().map(|(_, r)| (r.mark.kind, r.mark.seq));
+    let records = all(&journal.reader());
+    let shown = records.iter().map(|(_, r)| (r.header.kind, r.header.seq));
     let missing = |from, why| Kind::Missing { from, why };
     let notes: Vec<(Kind, u64)> = shown
         .filter(|(kind, _)| !matches!(kind, Kind::Update { .. }))
@@ -134,8 +134,8 @@ fn what_comes_again_is_there_once() {
     );
     let updates = records
         .iter()
-        .filter(|(_, r)| matches!(r.mark.kind, Kind::Update { .. }));
-    let updates: Vec<u64> = updates.map(|(_, r)| r.mark.seq).collect();
+        .filter(|(_, r)| matches!(r.header.kind, Kind::Update { .. }));
+    let updates: Vec<u64> = updates.map(|(_, r)| r.header.seq).collect();
     assert_eq!(updates, [1, 2, 3, 4, 5, 6, 9, 21]);
 }
 
@@ -146,9 +146,9 @@ fn numbers_that_are_given_again_are_new_updates() {
     put(&mut journal, 1..=6);
     journal.begin(at(1, 2), true);
     put(&mut journal, 3..=4);
-    assert_eq!(seqs(&journal.tape()), [1, 2, 3, 4, 5, 6, 2, 3, 4]);
+    assert_eq!(seqs(&journal.reader()), [1, 2, 3, 4, 5, 6, 2, 3, 4]);
     // Rather again than not at all.
-    assert_eq!(journal.tape().resume(inc(1), 3).position, 3);
+    assert_eq!(journal.reader().resume(inc(1), 3).position, 3);
 }
 
 #[test]
@@ -163,25 +163,25 @@ fn a_torn_tail_of_any_length_is_cut_off_and_written_again() {
     drop(journal);
     let whole = fs::read(&path).unwrap();
     for cut in 0..whole.len() {
-        // What a file system may leave after a power cut: a part of it, or a part and zeros.
+        // Possible remains after a power cut: a part of the data, or a part and zeros.
         {
             let zeros = [0, 13, whole.len() - cut][cut % 3];
             let torn = [&whole[..cut], &vec![0; zeros]].concat();
             fs::write(&path, &torn).unwrap();
             let (mut journal, opened) = open(folder.path());
             assert_eq!(opened.damaged, [] as [String; 0], "{cut}");
-            let left = seqs(&journal.tape());
+            let left = seqs(&journal.reader());
             let most: Vec<u64> = (1..=5).collect();
             assert!(most.starts_with(&left), "{cut}: {left:?}");
             if cut as u64 >= kept {
                 assert!(left.len() >= 3, "{cut}: {left:?}");
             }
             put(&mut journal, 1..=6);
-            assert_eq!(seqs(&journal.tape()), [1, 2, 3, 4, 5, 6], "{cut}");
+            assert_eq!(seqs(&journal.reader()), [1, 2, 3, 4, 5, 6], "{cut}");
             drop(journal);
             let (journal, _) = open(folder.path());
-            assert_eq!(seqs(&journal.tape()), [1, 2, 3, 4, 5, 6], "{cut}");
-            assert_eq!(all(&journal.tape())[4].1.encoded, body(5));
+            assert_eq!(seqs(&journal.reader()), [1, 2, 3, 4, 5, 6], "{cut}");
+            assert_eq!(all(&journal.reader())[4].1.encoded, body(5));
             drop(journal);
             for file in fs::read_dir(folder.path()).unwrap() {
                 fs::remove_file(file.unwrap().path()).unwrap();
@@ -195,7 +195,7 @@ fn a_flipped_bit_anywhere_never_makes_another_update() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = open(folder.path());
     put(&mut journal, 1..=5);
-    let truth = all(&journal.tape());
+    let truth = all(&journal.reader());
     drop(journal);
     let path = fs::read_dir(folder.path()).unwrap().next().unwrap();
     let path = path.unwrap().path();
@@ -205,7 +205,7 @@ fn a_flipped_bit_anywhere_never_makes_another_update() {
         bytes[byte] ^= 1 << (byte % 8);
         fs::write(&path, &bytes).unwrap();
         let (journal, _) = open(folder.path());
-        let left = all(&journal.tape());
+        let left = all(&journal.reader());
         assert!(truth.starts_with(&left) && left.len() < 5, "{byte}");
         drop(journal);
         fs::write(&path, &whole).unwrap();
@@ -213,7 +213,7 @@ fn a_flipped_bit_anywhere_never_makes_another_update() {
 }
 
 #[test]
-fn damage_in_the_middle_costs_one_segment_and_is_told() {
+fn damage_in_the_middle_costs_one_segment_and_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = open(folder.path());
     for seq in 1..=60 {
@@ -231,14 +231,14 @@ fn damage_in_the_middle_costs_one_segment_and_is_told() {
     let name = paths[2].file_name().unwrap().to_str().unwrap();
     assert!(opened.damaged[0].contains(name), "{opened:?}");
     assert_eq!(opened.cursor, Some(at(1, 60)));
-    let left = seqs(&journal.tape());
+    let left = seqs(&journal.reader());
     assert!(left.is_sorted() && left.len() > 50 && left.len() < 60);
     // The positions of the others stay.
-    for (position, record) in all(&journal.tape()) {
-        assert_eq!(position + 1, record.mark.seq);
+    for (position, record) in all(&journal.reader()) {
+        assert_eq!(position + 1, record.header.seq);
     }
     let lost = (1..=60).find(|seq| !left.contains(seq)).unwrap();
-    let resume = journal.tape().resume(inc(1), lost);
+    let resume = journal.reader().resume(inc(1), lost);
     assert!(
         resume.gap.is_some_and(|(from, _)| from == lost + 1),
         "{resume:?}"
@@ -249,11 +249,11 @@ fn damage_in_the_middle_costs_one_segment_and_is_told() {
     fs::write(&paths[2], "x").unwrap();
     let (journal, opened) = open(folder.path());
     assert_eq!(opened.damaged.len(), 1, "{opened:?}");
-    assert_eq!(seqs(&journal.tape()).last(), Some(&61));
+    assert_eq!(seqs(&journal.reader()).last(), Some(&61));
 }
 
 struct Witness {
-    tape: Arc<Tape>,
+    reader: Arc<JournalReader>,
     seen: Mutex<Vec<u64>>,
     refuse: Mutex<bool>,
 }
@@ -265,20 +265,20 @@ impl Guard for Witness {
         }
         let mut seen = self.seen.lock().unwrap();
         let mut position = 0;
-        while let Some(place) = self.tape.next(position)
-            && place.position < end
+        while let Some(found) = self.reader.next(position)
+            && found.position < end
         {
-            // It is still to be read when its guard is told.
-            let record = self.tape.read(place.position).unwrap().unwrap();
-            seen.push(record.mark.seq);
-            position = place.position + 1;
+            // The record is still readable when its guard is called.
+            let record = self.reader.read(found.position).unwrap().unwrap();
+            seen.push(record.header.seq);
+            position = found.position + 1;
         }
         Ok(())
     }
 }
 
 #[test]
-fn bounds_hold_and_everything_that_leaves_is_told_first() {
+fn bounds_hold_and_guards_are_called_before_records_leave() {
     for (limits, seed) in [
         (
             Limits {
@@ -313,11 +313,11 @@ fn bounds_hold_and_everything_that_leaves_is_told_first() {
         let folder = tempfile::tempdir().unwrap();
         let (mut journal, _) = Journal::open(folder.path(), limits).unwrap();
         let witness = Arc::new(Witness {
-            tape: journal.tape(),
+            reader: journal.reader(),
             seen: Mutex::default(),
             refuse: Mutex::new(false),
         });
-        journal.tape().guard(witness.clone());
+        journal.reader().guard(witness.clone());
         let mut next = 1;
         for _ in 0..150 {
             // As much at once as is allowed.
@@ -331,7 +331,7 @@ fn bounds_hold_and_everything_that_leaves_is_told_first() {
             }
             journal.write().unwrap();
             journal.announce();
-            let kept = all(&journal.tape()).len();
+            let kept = all(&journal.reader()).len();
             assert!(kept <= limits.updates, "{kept}, {limits:?}");
             let all = size(folder.path());
             let longest = 1000 + OVERHEAD as u64;
@@ -348,9 +348,9 @@ fn bounds_hold_and_everything_that_leaves_is_told_first() {
         }
         let mut known = witness.seen.lock().unwrap().clone();
         assert!(!known.is_empty());
-        known.extend(seqs(&journal.tape()));
+        known.extend(seqs(&journal.reader()));
         assert_eq!(known, (1..next).collect::<Vec<_>>(), "{limits:?}");
-        assert_eq!(journal.tape().start() + 1, seqs(&journal.tape())[0]);
+        assert_eq!(journal.reader().start() + 1, seqs(&journal.reader())[0]);
         // A guard that cannot take over holds the journal, and nothing is lost.
         *witness.refuse.lock().unwrap() = true;
         let mut refused = false;
@@ -371,7 +371,7 @@ fn bounds_hold_and_everything_that_leaves_is_told_first() {
         journal.write().unwrap();
         journal.announce();
         let mut known = witness.seen.lock().unwrap().clone();
-        known.extend(seqs(&journal.tape()));
+        known.extend(seqs(&journal.reader()));
         assert_eq!(known, (1..next).collect::<Vec<_>>(), "{limits:?}");
     }
 }
@@ -386,43 +386,43 @@ fn a_reader_from_before_numbers_were_set_back_misses_nothing() {
     // The records of 11 to 25 were lost with the receiver's disk.
     journal.begin(at(1, 7), true);
     put(&mut journal, 8..=12);
-    let resume = journal.tape().resume(inc(1), 25);
+    let resume = journal.reader().resume(inc(1), 25);
     let from = Resume {
         position: 3,
         known: None,
         gap: None,
     };
     assert_eq!(resume, from);
-    let place = journal.tape().next(3).unwrap();
-    assert_eq!(place.mark.kind, Kind::Begins { resync: true });
+    let record = journal.reader().next(3).unwrap();
+    assert_eq!(record.header.kind, Kind::Begins { resync: true });
 }
 
 #[test]
-fn a_reader_goes_on_where_it_was() {
+fn a_reader_continues_at_its_position() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = open(folder.path());
     journal.begin(at(1, 10), false);
     put(&mut journal, 11..=14);
     journal.miss(inc(1), 15, 17, Missing::Gone);
     put(&mut journal, 18..=20);
-    let tape = journal.tape();
+    let reader = journal.reader();
     let known = |seq| Some(at(1, seq));
     let go = |position, seq, gap| Resume {
         position,
         known: known(seq),
         gap,
     };
-    assert_eq!(tape.resume(inc(1), 12), go(3, 12, None));
-    assert_eq!(tape.resume(inc(1), 10), go(1, 10, None));
+    assert_eq!(reader.resume(inc(1), 12), go(3, 12, None));
+    assert_eq!(reader.resume(inc(1), 10), go(1, 10, None));
     // Within what is missing: the record of it says the rest.
-    assert_eq!(tape.resume(inc(1), 15), go(5, 15, None));
-    assert_eq!(tape.resume(inc(1), 20), go(9, 20, None));
+    assert_eq!(reader.resume(inc(1), 15), go(5, 15, None));
+    assert_eq!(reader.resume(inc(1), 20), go(9, 20, None));
     // Before what is here.
-    assert_eq!(tape.resume(inc(1), 4), go(0, 4, Some((5, Some(10)))));
+    assert_eq!(reader.resume(inc(1), 4), go(0, 4, Some((5, Some(10)))));
     // Further than this receiver.
-    assert_eq!(tape.resume(inc(1), 900), go(9, 900, None));
+    assert_eq!(reader.resume(inc(1), 900), go(9, 900, None));
     // Of a store that this receiver has never seen.
-    let stranger = tape.resume(inc(9), 5);
+    let stranger = reader.resume(inc(9), 5);
     assert_eq!((stranger.position, stranger.gap), (0, Some((6, None))));
     assert_eq!(stranger.known, None);
 
@@ -430,14 +430,14 @@ fn a_reader_goes_on_where_it_was() {
     journal.take(inc(2), 1, &body(1));
     journal.write().unwrap();
     journal.announce();
-    // What remains of the old numbers, then the new ones.
-    assert_eq!(tape.resume(inc(1), 19), go(8, 19, None));
-    assert_eq!(tape.resume(inc(1), 20), go(9, 20, None));
-    assert_eq!(tape.resume(inc(1), 25).position, 9);
-    assert_eq!(tape.resume(inc(2), 1).position, 11);
-    assert_eq!(tape.cursor_before(9), Some(at(1, 20)));
-    assert_eq!(tape.cursor_before(11), Some(at(2, 1)));
-    assert_eq!(tape.cursor_before(0), None);
+    // The rest of the old numbering, then the new one.
+    assert_eq!(reader.resume(inc(1), 19), go(8, 19, None));
+    assert_eq!(reader.resume(inc(1), 20), go(9, 20, None));
+    assert_eq!(reader.resume(inc(1), 25).position, 9);
+    assert_eq!(reader.resume(inc(2), 1).position, 11);
+    assert_eq!(reader.cursor_before(9), Some(at(1, 20)));
+    assert_eq!(reader.cursor_before(11), Some(at(2, 1)));
+    assert_eq!(reader.cursor_before(0), None);
 }
 
 /// Whatever is put in, whenever it is killed: each update is there once, in order.
@@ -484,7 +484,7 @@ fn any_history_with_kills_is_one_history() {
         }
         let (journal, opened) = Journal::open(folder.path(), limits).unwrap();
         assert_eq!(opened.damaged, [] as [String; 0]);
-        let found = seqs(&journal.tape());
+        let found = seqs(&journal.reader());
         assert_eq!(found, (1..=found.len() as u64).collect::<Vec<_>>());
         assert!(found.len() as u64 >= cursor && (found.len() as u64) < next + 1);
     }

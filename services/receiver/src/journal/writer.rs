@@ -9,9 +9,9 @@ use flexicast::Cursor;
 use tracing::warn;
 use uuid::Uuid;
 
-use super::record::{Kind, Mark, Missing, Record};
+use super::reader::{Index, JournalReader};
+use super::record::{Kind, Missing, Record, RecordHeader};
 use super::segment::{HEADER, Segment, list};
-use super::tape::{Index, Tape};
 use super::{JournalError, Limits};
 use crate::board::now_ms;
 use crate::durable::{FileError, make_folder, sync_folder_of};
@@ -21,21 +21,21 @@ use crate::durable::{FileError, make_folder, sync_folder_of};
 pub struct Journal {
     folder: PathBuf,
     limits: Limits,
-    tape: Arc<Tape>,
+    reader: Arc<JournalReader>,
     /// The file of the last segment.
     file: Option<File>,
     /// Taken in, not written yet.
     pending: Vec<Record>,
-    /// How far it is with what is pending.
+    /// Cursor after the pending records.
     last: Option<Cursor>,
 }
 
-/// What was found at opening.
+/// State of the journal at opening.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Opened {
-    /// How far the journal is; `None` where it is empty.
+    /// Cursor of the journal; `None` if it is empty.
     pub cursor: Option<Cursor>,
-    /// What was damaged, in words.
+    /// Descriptions of damage.
     pub damaged: Vec<String>,
 }
 
@@ -86,19 +86,19 @@ impl Journal {
                 }
             }
         }
-        let marks = index
+        let headers = index
             .segments
             .iter()
             .rev()
-            .flat_map(|s| s.marks.iter().rev());
-        opened.cursor = marks.map(|(_, mark)| cursor_of(mark)).next();
+            .flat_map(|s| s.headers.iter().rev());
+        opened.cursor = headers.map(|(_, header)| cursor_of(header)).next();
         index.now = opened.cursor;
         let file = index.segments.back().map(Segment::writable).transpose()?;
         let end = index.segments.back().map_or(0, Segment::end);
         let journal = Self {
             folder: folder.to_owned(),
             limits,
-            tape: Arc::new(Tape::new(index, end)),
+            reader: Arc::new(JournalReader::new(index, end)),
             file,
             pending: Vec::new(),
             last: opened.cursor,
@@ -108,15 +108,15 @@ impl Journal {
 
     /// For readers.
     #[must_use]
-    pub fn tape(&self) -> Arc<Tape> {
-        Arc::clone(&self.tape)
+    pub fn reader(&self) -> Arc<JournalReader> {
+        Arc::clone(&self.reader)
     }
 
     /// An empty journal is this far, without a record of it.
     pub fn assume(&mut self, cursor: Cursor) {
         if self.last.is_none() {
             self.last = Some(cursor);
-            self.tape.index().now = Some(cursor);
+            self.reader.index().now = Some(cursor);
         }
     }
 
@@ -171,14 +171,14 @@ impl Journal {
     /// Whether writing what was taken in may remove records at `position` or after it.
     #[must_use]
     pub fn would_drop(&self, position: u64) -> bool {
-        let announced = self.tape.end();
-        let index = self.tape.index();
+        let announced = self.reader.end();
+        let index = self.reader.index();
         let mut records = self.pending.len();
         // At most each is in a new file.
         let pending = self.pending.iter().map(|r| r.size() as u64 + HEADER);
         let mut bytes: u64 = pending.sum();
         for segment in &index.segments {
-            records += segment.marks.len();
+            records += segment.headers.len();
             bytes += segment.len;
         }
         for segment in &index.segments {
@@ -189,17 +189,17 @@ impl Journal {
             if segment.end() > position {
                 return true;
             }
-            records -= segment.marks.len();
+            records -= segment.headers.len();
             bytes -= segment.len;
         }
         false
     }
 
-    /// Makes what was taken in durable. It does not count yet: see [`Journal::announce`]. Blocks
-    /// for the disk.
+    /// Syncs the pending records. They do not count yet: see [`Journal::announce`]. Blocks for the
+    /// disk.
     ///
     /// # Errors
-    /// What failed. It can be tried again; a part may be written then, and is not written twice.
+    /// The failed operation. Call again: records written by a failed call are not written twice.
     pub fn write(&mut self) -> Result<(), JournalError> {
         while !self.pending.is_empty() {
             self.write_part()?;
@@ -214,9 +214,9 @@ impl Journal {
         // Only this writer changes the segments, so nothing moves while the lock is not held; a
         // disk that hangs must not hold readers up.
         let back = {
-            let index = self.tape.index();
+            let index = self.reader.index();
             let back = index.segments.back();
-            back.map(|s| (s.path.clone(), s.marks.len(), s.len, s.end()))
+            back.map(|s| (s.path.clone(), s.headers.len(), s.len, s.end()))
         };
         let end = back.as_ref().map_or(0, |(_, _, _, end)| *end);
         let back = back.filter(|_| self.file.is_some());
@@ -229,7 +229,7 @@ impl Journal {
         };
         let count = match old {
             Some(_) => count,
-            // What is too long for any file gets one for itself.
+            // A record too long for any file gets one for itself.
             None => self.fitting(most.0, most.1, HEADER).max(1),
         };
         let mut bytes = Vec::new();
@@ -249,7 +249,7 @@ impl Journal {
                 Some(segment)
             }
         };
-        let mut index = self.tape.index();
+        let mut index = self.reader.index();
         index.segments.extend(new);
         if let Some(segment) = index.segments.back_mut() {
             for record in self.pending.drain(..count) {
@@ -259,8 +259,8 @@ impl Journal {
         Ok(())
     }
 
-    /// How many of the pending records fit into a file of the length `len` that takes so many more
-    /// records, and so many bytes in all.
+    /// Returns the number of pending records that fit into a file of length `len` with room for
+    /// `records` records and `bytes` bytes.
     fn fitting(&self, records: usize, bytes: u64, mut len: u64) -> usize {
         let fits = |record: &&Record| {
             len = len.saturating_add(record.size() as u64);
@@ -272,7 +272,7 @@ impl Journal {
     /// Makes what is written count for readers: all other files of its batch are durable too.
     pub fn announce(&self) {
         if self.pending.is_empty() {
-            self.tape.announce(self.last);
+            self.reader.announce(self.last);
         }
     }
 
@@ -280,10 +280,10 @@ impl Journal {
     /// count yet stays: its guards could not read it.
     fn make_room(&mut self, coming: usize, coming_bytes: u64) -> Result<(), JournalError> {
         loop {
-            let announced = self.tape.end();
+            let announced = self.reader.end();
             let (path, end) = {
-                let index = self.tape.index();
-                let records: usize = index.segments.iter().map(|s| s.marks.len()).sum();
+                let index = self.reader.index();
+                let records: usize = index.segments.iter().map(|s| s.headers.len()).sum();
                 let bytes: u64 = index.segments.iter().map(|s| s.len).sum();
                 let fits = records + coming <= self.limits.updates
                     && bytes.saturating_add(coming_bytes) <= self.limits.bytes;
@@ -297,16 +297,16 @@ impl Journal {
                     _ => return Ok(()),
                 }
             };
-            self.tape
+            self.reader
                 .leave(end)
                 .map_err(|error| JournalError::Leaving {
                     folder: self.folder.clone(),
                     reason: error.to_string(),
                 })?;
-            self.tape.index().segments.pop_front();
+            self.reader.index().segments.pop_front();
             if let Err(error) = fs::remove_file(&path) {
-                // It takes room until the next start, and is read once more there.
-                warn!("cannot remove {}: {error}", path.display());
+                // The file takes room until the next start, which reads it once more.
+                warn!(path = %path.display(), %error, "journal segment not removed");
             }
             sync_folder_of(&path)?;
         }
@@ -330,18 +330,18 @@ impl Journal {
 
     fn push(&mut self, kind: Kind, cursor: Cursor, encoded: Bytes) {
         self.last = Some(cursor);
-        let mark = Mark {
+        let header = RecordHeader {
             kind,
             incarnation: cursor.incarnation,
             seq: cursor.seq,
         };
-        self.pending.push(Record { mark, encoded });
+        self.pending.push(Record { header, encoded });
     }
 }
 
-fn cursor_of(mark: &Mark) -> Cursor {
+fn cursor_of(header: &RecordHeader) -> Cursor {
     Cursor {
-        incarnation: mark.incarnation,
-        seq: mark.seq,
+        incarnation: header.incarnation,
+        seq: header.seq,
     }
 }

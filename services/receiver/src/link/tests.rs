@@ -129,7 +129,7 @@ fn each_wrong_part_is_named() {
 }
 
 #[test]
-fn errors_say_what_a_link_looks_like() {
+fn errors_show_the_form_of_a_link() {
     let error = parse("flexfeed://t@h?pin=x&ch=lore")
         .unwrap_err()
         .to_string();

@@ -1,8 +1,8 @@
-//! What waits to be written, and how much of it may wait.
+//! Pending updates of a channel, and their bounds.
 
 use std::time::{Duration, Instant};
 
-use crate::deliver::{Item, What};
+use crate::deliver::{Item, ItemKind};
 use crate::journal::{Limits, OVERHEAD};
 
 /// The most updates in a batch: each one waits for the disk and renders the entries that stay in the
@@ -32,7 +32,7 @@ pub(super) struct Batch {
     pub(super) items: Vec<Item>,
     /// As the journal has them.
     bytes: u64,
-    /// It says where a delivery begins: that is written down before anything more is taken.
+    /// Whether the batch starts an incarnation: it is written before anything more is taken.
     pub(super) is_urgent: bool,
     /// When the first one came.
     since: Option<Instant>,
@@ -40,13 +40,13 @@ pub(super) struct Batch {
 
 impl Batch {
     pub(super) fn push(&mut self, item: Item) {
-        let encoded = match &item.what {
-            What::Update(received) => received.encoded.len(),
-            What::Begins { .. } => {
+        let encoded = match &item.kind {
+            ItemKind::Update(received) => received.encoded.len(),
+            ItemKind::Begins { .. } => {
                 self.is_urgent = true;
                 0
             }
-            What::Gap { .. } => 0,
+            ItemKind::Gap { .. } => 0,
         };
         if self.items.is_empty() {
             self.since = Some(Instant::now());

@@ -11,13 +11,13 @@ use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::batch::Batch;
-use super::{Backoff, End, Loop, Outlet, stopped};
+use super::{Backoff, Loop, LoopExit, Outlet, stopped};
 use crate::board::{Board, now_ms};
 use crate::deliver::{Delivery, Item, Step, StorageReport, after};
 use crate::sink::Sink;
 
-/// What a write ends with: what it was done by, for the next one, and the end if there is one.
-type Written<'a, S> = (Putting<'a, S>, Result<(), End>);
+/// Result of a write: the writer, for the next batch, and the end of the loop if there is one.
+type Written<'a, S> = (BatchWriter<'a, S>, Result<(), LoopExit>);
 
 /// A channel: what waits, what is being written, and how far both are.
 pub(super) struct Lane<'a, S> {
@@ -27,11 +27,11 @@ pub(super) struct Lane<'a, S> {
     /// Updates after this one are live.
     pub(super) live_after: Option<u64>,
     pub(super) waiting: Batch,
-    /// How far the channel is with what waits.
+    /// Cursor after the pending updates.
     taken: Option<Cursor>,
-    /// How far the outputs are.
+    /// Cursor of the outputs.
     confirmed: Option<Cursor>,
-    idle: Option<Putting<'a, S>>,
+    idle: Option<BatchWriter<'a, S>>,
     /// When the feed files are to be written.
     files_due: Option<Instant>,
     /// Whether the last write of the feed files was begun: nothing follows.
@@ -56,7 +56,7 @@ impl<'a, S: Sink> Lane<'a, S> {
             cursor,
         } = outlet;
         let failing = Arc::new(AtomicBool::new(false));
-        let putting = Putting {
+        let putting = BatchWriter {
             channel: channel.clone(),
             sink: Arc::new(Mutex::new(sink)),
             cursor,
@@ -80,7 +80,7 @@ impl<'a, S: Sink> Lane<'a, S> {
             taken: cursor,
             confirmed: cursor,
             idle: Some(putting),
-            // What the start could not write is looked at soon.
+            // Feed files that the start could not write are retried soon.
             files_due: Some(Instant::now()),
             is_closed: false,
             writing: None,
@@ -159,17 +159,17 @@ impl<'a, S: Sink> Lane<'a, S> {
         }
     }
 
-    /// Gives the room of what waits to other channels: the source sends it again later.
+    /// Drops the pending updates in favour of other channels; the source resends them later.
     pub(super) fn make_way(&mut self) {
         warn!(
-            "channel {} cannot be written and waits; other channels go on, and the source sends its updates again once it can",
-            self.channel
+            channel = self.channel,
+            "outputs fail; pending updates dropped until the source resends them"
         );
         self.is_behind = true;
         self.waiting = Batch::default();
     }
 
-    /// Where the source has to go on.
+    /// Returns the cursor at which the source has to continue.
     pub(super) fn next(&self) -> (String, Option<Cursor>) {
         let cursor = if self.is_behind {
             self.confirmed
@@ -192,7 +192,7 @@ impl<'a, S: Sink> Lane<'a, S> {
     pub(super) fn poll(
         &mut self,
         context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Result<(), End>> {
+    ) -> std::task::Poll<Result<(), LoopExit>> {
         let Some(writing) = &mut self.writing else {
             return std::task::Poll::Pending;
         };
@@ -206,12 +206,12 @@ impl<'a, S: Sink> Lane<'a, S> {
     }
 }
 
-/// What puts the batches of a channel out.
-struct Putting<'a, S> {
+/// Writer of a channel's batches.
+struct BatchWriter<'a, S> {
     channel: String,
     /// Shared only with the thread that writes at the moment.
     sink: Arc<Mutex<S>>,
-    /// How far the outputs are.
+    /// Cursor of the outputs.
     cursor: Option<Cursor>,
     confirm: &'a (dyn Fn(&str, Cursor) + Sync),
     board: &'a Board,
@@ -226,13 +226,13 @@ struct Putting<'a, S> {
     files_pause: Duration,
     stop: watch::Receiver<bool>,
     failing: Arc<AtomicBool>,
-    /// Told of failures.
+    /// Notified of failures.
     trouble: Arc<Notify>,
 }
 
-impl<S: Sink> Putting<'_, S> {
+impl<S: Sink> BatchWriter<'_, S> {
     /// Puts a batch out, however long it takes. Hands itself back for the next one.
-    async fn put_out(mut self, items: Vec<Item>) -> (Self, Result<(), End>) {
+    async fn put_out(mut self, items: Vec<Item>) -> (Self, Result<(), LoopExit>) {
         let mut result = Ok(());
         if !items.is_empty() {
             result = self.attempt(items).await;
@@ -244,14 +244,14 @@ impl<S: Sink> Putting<'_, S> {
     }
 
     /// Writes the feed files for the last time, due or not.
-    async fn finish(mut self) -> (Self, Result<(), End>) {
+    async fn finish(mut self) -> (Self, Result<(), LoopExit>) {
         let result = self.write_files(true).await;
         (self, result)
     }
 
     /// Writes the feed files if they are due, or changed at all where it is the last time. A
     /// failure is reported and tried again later; the journal has everything.
-    async fn write_files(&mut self, is_last: bool) -> Result<(), End> {
+    async fn write_files(&mut self, is_last: bool) -> Result<(), LoopExit> {
         let sink = Arc::clone(&self.sink);
         // After a failure not at once.
         let not_before = self.files_due.filter(|_| self.files_report.is_failing());
@@ -266,7 +266,7 @@ impl<S: Sink> Putting<'_, S> {
             Ok((true, sink.files_due(Instant::now())))
         });
         let ended = attempt.await.map_err(|error| {
-            End::Failed(format!("writing {}'s feed files: {error}", self.channel))
+            LoopExit::Failed(format!("writing {}'s feed files: {error}", self.channel))
         })?;
         match ended {
             Ok((written, due)) => {
@@ -286,26 +286,26 @@ impl<S: Sink> Putting<'_, S> {
         Ok(())
     }
 
-    async fn attempt(&mut self, items: Vec<Item>) -> Result<(), End> {
+    async fn attempt(&mut self, items: Vec<Item>) -> Result<(), LoopExit> {
         let mut delivery = Delivery::new(items, self.cursor, self.order);
         let mut pause = self.backoff.first;
         loop {
             let sink = Arc::clone(&self.sink);
             let attempt = tokio::task::spawn_blocking(move || {
-                // Whoever panicked in between left at worst less in memory than the source has.
+                // A panic under the lock left at worst less in memory than the source has.
                 let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
                 let result = delivery.attempt(&mut *sink, now_ms);
                 (delivery, result)
             });
             let result;
             (delivery, result) = attempt.await.map_err(|error| {
-                End::Failed(format!("writing {}'s outputs: {error}", self.channel))
+                LoopExit::Failed(format!("writing {}'s outputs: {error}", self.channel))
             })?;
             match result {
                 Ok(()) => break,
                 Err(error) => {
-                    let told = self.report.failed(&error);
-                    self.board.storage_failed(&self.channel, told);
+                    let text = self.report.failed(&error);
+                    self.board.storage_failed(&self.channel, text);
                     self.failing.store(true, Ordering::Relaxed);
                     self.trouble.notify_one();
                 }
@@ -314,10 +314,10 @@ impl<S: Sink> Putting<'_, S> {
                 biased;
                 () = stopped(&mut self.stop) => {
                     error!(
-                        "stopping although {}'s last updates could not be written; the source sends them again at the next start",
-                        self.channel
+                        channel = self.channel,
+                        "stopping with updates unwritten; the source resends them at the next start"
                     );
-                    return Err(End::Stopped);
+                    return Err(LoopExit::Stopped);
                 }
                 () = tokio::time::sleep(pause) => {}
             }

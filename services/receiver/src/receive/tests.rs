@@ -10,7 +10,7 @@ use super::batch::{BATCH_UPDATES, Batch, FAR_BEHIND};
 use super::*;
 use crate::board::Identity;
 use crate::deliver::tests::{Call, FakeSink, encoded, incarnation};
-use crate::deliver::{Item, ORDER, What};
+use crate::deliver::{Item, ItemKind, ORDER};
 use crate::journal::OVERHEAD;
 
 const LORE: &str = "lore";
@@ -26,7 +26,7 @@ struct Bench {
     confirmed: Arc<Mutex<Vec<u64>>>,
     events: mpsc::Sender<Event>,
     stop: watch::Sender<bool>,
-    task: tokio::task::JoinHandle<(End, usize)>,
+    task: tokio::task::JoinHandle<(LoopExit, usize)>,
 }
 
 fn bench(capacity: usize, ready: impl IntoIterator<Item = Event>) -> Bench {
@@ -95,7 +95,7 @@ impl Bench {
         .await;
     }
 
-    async fn end(self) -> (End, usize) {
+    async fn end(self) -> (LoopExit, usize) {
         self.stop.send(true).unwrap();
         self.task.await.unwrap()
     }
@@ -122,7 +122,7 @@ fn welcome(head: u64) -> Event {
 }
 
 #[tokio::test]
-async fn what_is_there_goes_out_as_one_batch_and_is_confirmed_after_the_cursor() {
+async fn pending_updates_are_one_batch_confirmed_after_the_cursor() {
     let bench = bench(16, [welcome(2), update(1), update(2), update(3)]);
     bench.confirmed(3).await;
     assert_eq!(
@@ -153,11 +153,11 @@ async fn what_is_there_goes_out_as_one_batch_and_is_confirmed_after_the_cursor()
     bench
         .until("status", |b| b.board.status().channels[0].updates == 5)
         .await;
-    assert_eq!(bench.end().await.0, End::Stopped);
+    assert_eq!(bench.end().await.0, LoopExit::Stopped);
 }
 
 #[tokio::test]
-async fn where_delivery_begins_is_stored_at_the_welcome() {
+async fn the_starting_point_is_stored_at_the_welcome() {
     let bench = bench(
         16,
         [Event::Welcome {
@@ -170,7 +170,7 @@ async fn where_delivery_begins_is_stored_at_the_welcome() {
     );
     bench.confirmed(40).await;
     assert_eq!(bench.sink.calls().last(), Some(&Call::Cursor(40)));
-    assert_eq!(bench.end().await.0, End::Stopped);
+    assert_eq!(bench.end().await.0, LoopExit::Stopped);
 }
 
 #[tokio::test]
@@ -251,7 +251,7 @@ async fn a_gap_moves_the_cursor_past_it_in_order() {
             (channel.cursor, channel.missing, channel.gaps.len()) == (10, 6, 2)
         })
         .await;
-    assert_eq!(bench.end().await.0, End::Stopped);
+    assert_eq!(bench.end().await.0, LoopExit::Stopped);
 }
 
 #[tokio::test]
@@ -275,8 +275,8 @@ async fn a_gap_before_the_cursor_takes_nothing_back() {
 }
 
 #[tokio::test]
-async fn what_the_transport_hands_over_twice_is_logged_twice() {
-    // It does not, unless its deduplication is broken: then the log has to show it.
+async fn duplicates_of_the_transport_are_logged_twice() {
+    // A duplicate appears only if deduplication is broken: then the log has to show it.
     let bench = bench(16, [update(1), update(2), update(1)]);
     bench.confirmed(2).await;
     assert_eq!(
@@ -317,7 +317,7 @@ async fn batches_are_bounded() {
     }
 }
 
-/// Who is far behind gathers more before it writes, but what is there is written in the end.
+/// A receiver far behind collects more before it writes, and writes everything in the end.
 #[tokio::test]
 async fn a_part_of_a_backlog_is_written_although_the_rest_does_not_come() {
     let keep = FAR_BEHIND;
@@ -339,18 +339,18 @@ async fn a_part_of_a_backlog_is_written_although_the_rest_does_not_come() {
 }
 
 #[test]
-fn only_who_is_far_behind_gathers() {
+fn only_a_receiver_far_behind_collects() {
     let mut batch = Batch::default();
     assert_eq!(batch.gathers(u64::MAX), None, "nothing waits");
-    let item = |what| Item {
+    let item = |kind| Item {
         incarnation: incarnation(),
         seq: 1,
-        what,
+        kind,
     };
-    batch.push(item(What::Gap { from: 1 }));
+    batch.push(item(ItemKind::Gap { from: 1 }));
     assert!(batch.gathers(FAR_BEHIND + 1).is_some());
     assert_eq!(batch.gathers(FAR_BEHIND), None);
-    batch.push(item(What::Begins { resync: false }));
+    batch.push(item(ItemKind::Begins { resync: false }));
     assert_eq!(
         batch.gathers(u64::MAX),
         None,
@@ -390,7 +390,7 @@ async fn while_the_disk_is_full_nothing_is_taken_and_nothing_is_lost() {
     bench
         .until("no error", |b| b.board.status().error.is_none())
         .await;
-    assert_eq!(bench.end().await.0, End::Stopped);
+    assert_eq!(bench.end().await.0, LoopExit::Stopped);
 }
 
 #[tokio::test]
@@ -402,7 +402,7 @@ async fn a_stop_does_not_wait_for_a_full_disk() {
         .until("the error", |b| b.board.status().error.is_some())
         .await;
     let confirmed = bench.confirmed.clone();
-    assert_eq!(bench.end().await.0, End::Stopped);
+    assert_eq!(bench.end().await.0, LoopExit::Stopped);
     assert!(confirmed.lock().unwrap().is_empty());
 }
 
@@ -419,7 +419,7 @@ async fn feed_files_are_written_when_due_and_hold_nothing_up() {
     bench.events.send(update(1)).await.unwrap();
     bench.confirmed(1).await;
     assert!(!bench.sink.calls().contains(&Call::Files));
-    // They fail for a while: updates go on, and the failure is shown until it is over.
+    // Feed files fail for a while: updates go on, and the failure is shown until it is over.
     due(&bench, Some(Instant::now()), 3);
     bench.events.send(update(2)).await.unwrap();
     bench.confirmed(2).await;
@@ -441,12 +441,12 @@ async fn feed_files_are_written_when_due_and_hold_nothing_up() {
     bench.until("the files again", |b| files(b) == 2).await;
     due(&bench, Some(later), 0);
     let sink = bench.sink.clone();
-    assert_eq!(bench.end().await.0, End::Stopped);
+    assert_eq!(bench.end().await.0, LoopExit::Stopped);
     assert_eq!(sink.calls().last(), Some(&Call::Files));
 }
 
 #[tokio::test]
-async fn a_fatal_refusal_ends_it_after_what_came_before() {
+async fn a_fatal_refusal_ends_the_loop_after_earlier_events() {
     let refused = Event::Refused {
         code: 1,
         reason: "no such token".into(),
@@ -455,7 +455,7 @@ async fn a_fatal_refusal_ends_it_after_what_came_before() {
     let bench = bench(16, [update(1), refused, update(2)]);
     let (confirmed, board) = (bench.confirmed.clone(), bench.board.clone());
     let (end, left) = bench.task.await.unwrap();
-    assert!(matches!(end, End::Refused(text) if text.contains("no such token")));
+    assert!(matches!(end, LoopExit::Refused(text) if text.contains("no such token")));
     assert_eq!(left, 1);
     assert_eq!(*confirmed.lock().unwrap(), [1]);
     assert_eq!(board.status().error.as_deref(), Some("no such token"));
@@ -465,11 +465,11 @@ async fn a_fatal_refusal_ends_it_after_what_came_before() {
 async fn a_transport_that_ends_is_a_failure() {
     let Bench { events, task, .. } = bench(16, []);
     drop(events);
-    assert!(matches!(task.await.unwrap().0, End::Failed(_)));
+    assert!(matches!(task.await.unwrap().0, LoopExit::Failed(_)));
 }
 
 #[tokio::test]
-async fn only_what_was_published_after_the_welcome_is_live() {
+async fn only_updates_after_the_welcome_are_live() {
     let bench = bench(16, [update(1), welcome(2), update(2), update(3)]);
     bench.confirmed(3).await;
     // The fake updates were stored in 1970: a live one has an enormous latency, others have none.
@@ -501,7 +501,7 @@ async fn events_of_unknown_channels_do_nothing() {
     bench.end().await;
 }
 
-/// What one channel cannot write does not hold up another; in the end it has it all, each once.
+/// A channel that cannot be written does not hold up another; in the end it gets each update once.
 #[tokio::test]
 async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
     const NET: &str = "net";
@@ -530,7 +530,7 @@ async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
     let (first, mut inbox) = mpsc::channel(4);
     let (stop, mut stopping) = watch::channel(false);
     let confirmed = Arc::new(Mutex::new(Vec::new()));
-    // What is asked for when the transport connects anew, and where its events come from then.
+    // Requested cursors of a reconnection, and the events that follow it.
     let (asked, mut asking) = mpsc::channel(8);
     let task = tokio::spawn({
         let (board, bad, good) = (board.clone(), bad.clone(), good.clone());
@@ -542,7 +542,7 @@ async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
                     .unwrap()
                     .push((name.to_owned(), cursor.seq));
             };
-            let again = |cursors: Cursors| -> Anew<'_> {
+            let again = |cursors: Cursors| -> Reconnection<'_> {
                 let (events, inbox) = mpsc::channel(4);
                 asked.try_send((cursors, events)).unwrap();
                 Box::pin(std::future::ready(inbox))
@@ -633,5 +633,5 @@ async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
         assert_eq!(logged, (1..=61).collect::<Vec<_>>());
     }
     stop.send(true).unwrap();
-    assert_eq!(task.await.unwrap(), End::Stopped);
+    assert_eq!(task.await.unwrap(), LoopExit::Stopped);
 }

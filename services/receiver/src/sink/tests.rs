@@ -3,7 +3,7 @@ mod kills;
 
 use super::*;
 use crate::deliver::tests::encoded;
-use crate::deliver::{Delivery, Item, ORDER, Received, Step, What};
+use crate::deliver::{Delivery, Item, ItemKind, ORDER, ReceivedUpdate, Step};
 use feed::feed_file::KEEP;
 
 fn state(folder: &Path) -> PathBuf {
@@ -45,8 +45,8 @@ fn open(folder: &Path) -> Option<Cursor> {
     files(folder, false).1
 }
 
-fn noted(cursor: Cursor) -> Noted {
-    Noted {
+fn noted(cursor: Cursor) -> FeedFileCursor {
+    FeedFileCursor {
         cursor,
         refill: false,
     }
@@ -94,7 +94,7 @@ fn files_keep_as_many_entries_as_configured() {
         let items = seqs.clone().map(|seq| Item {
             incarnation: at(0).incarnation,
             seq,
-            what: What::Update(Received {
+            kind: ItemKind::Update(ReceivedUpdate {
                 encoded: encoded(seq),
                 via: flexicast::Via::Flow,
                 live: true,
@@ -143,7 +143,7 @@ fn a_json_file_that_is_new_or_damaged_is_filled_as_well() {
 
 /// Sparing the files what they would push out again gives the same files.
 #[test]
-fn a_large_batch_leaves_what_many_small_ones_leave() {
+fn a_large_batch_has_the_result_of_many_small_ones() {
     let entry = |seq: u64| {
         // Some entries come again and again, some of them after a long time.
         let id = if seq.is_multiple_of(7) { seq % 91 } else { seq };
@@ -171,7 +171,7 @@ fn a_large_batch_leaves_what_many_small_ones_leave() {
             .map(|seq| Item {
                 incarnation: at(0).incarnation,
                 seq,
-                what: What::Update(Received {
+                kind: ItemKind::Update(ReceivedUpdate {
                     encoded: entry(seq),
                     via: flexicast::Via::Unicast,
                     live: false,
@@ -182,7 +182,7 @@ fn a_large_batch_leaves_what_many_small_ones_leave() {
             let mut delivery = Delivery::new(items.to_vec(), None, ORDER);
             delivery.attempt(&mut files, || 0.0).unwrap();
         }
-        assert_eq!(files.tape().updates_from(0), 1500);
+        assert_eq!(files.reader().updates_from(0), 1500);
         files.write_files().unwrap();
         let read = |kind: &str| std::fs::read(folder.path().join(format!("lore.{kind}")));
         found.push((read("atom").unwrap(), read("json").unwrap()));
@@ -208,7 +208,7 @@ fn a_journal_that_lost_its_end_gets_it_again_and_nothing_twice() {
         files.announce();
         files.write_cursor(at(*seqs.end())).unwrap();
         files.write_files().unwrap();
-        files.tape()
+        files.reader()
     };
     put(1..=9);
     let segment = std::fs::read_dir(folder.join("journal/lore")).unwrap();
@@ -216,13 +216,13 @@ fn a_journal_that_lost_its_end_gets_it_again_and_nothing_twice() {
     let whole = std::fs::read(&segment).unwrap();
     std::fs::write(&segment, &whole[..whole.len() - 1]).unwrap();
     assert_eq!(open(folder), Some(at(8)));
-    let tape = put(9..=10);
-    assert_eq!(tape.updates_from(0), 10);
+    let reader = put(9..=10);
+    assert_eq!(reader.updates_from(0), 10);
     // An older program did not write one: it begins with what is new.
     std::fs::remove_dir_all(folder.join("journal")).unwrap();
     assert_eq!(open(folder), Some(at(10)));
-    let tape = put(8..=12);
-    assert_eq!(tape.updates_from(0), 2);
+    let reader = put(8..=12);
+    assert_eq!(reader.updates_from(0), 2);
 }
 
 /// A store that was restored has a new incarnation, and keeps updates that name the old one.
@@ -237,7 +237,7 @@ fn updates_that_name_an_older_incarnation_count_by_the_channels() {
         let items = (1..=until).map(|seq| Item {
             incarnation: channel,
             seq,
-            what: What::Update(Received {
+            kind: ItemKind::Update(ReceivedUpdate {
                 encoded: encoded(seq),
                 via: flexicast::Via::Flow,
                 live: true,
@@ -249,7 +249,7 @@ fn updates_that_name_an_older_incarnation_count_by_the_channels() {
         delivery.attempt(&mut files, || 0.0).unwrap();
         files.write_files().unwrap();
         (
-            files.tape().updates_from(0),
+            files.reader().updates_from(0),
             std::fs::read_to_string(files.feeds().atom_path()).unwrap(),
         )
     };
@@ -273,7 +273,7 @@ fn updates(seqs: std::ops::RangeInclusive<u64>) -> Vec<Item> {
     let items = seqs.map(|seq| Item {
         incarnation: at(0).incarnation,
         seq,
-        what: What::Update(Received {
+        kind: ItemKind::Update(ReceivedUpdate {
             encoded: encoded(seq),
             via: flexicast::Via::Flow,
             live: true,
@@ -307,7 +307,7 @@ const SHORT: Limits = Limits {
 
 /// Files that are written before the journal drops what they lack show nothing ahead of it.
 #[test]
-fn a_full_journal_writes_files_of_what_was_announced() {
+fn a_full_journal_writes_the_files_of_announced_updates() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let (mut files, _) = files_with(folder, true, KEEP, SHORT);
@@ -390,7 +390,7 @@ fn unblock(folder: &Path, name: &str) {
 
 /// A kill or a full disk between two files at the first entries of a channel.
 #[test]
-fn a_file_that_is_still_empty_gets_what_the_other_one_has() {
+fn an_empty_file_is_filled_like_the_other_one() {
     for late in ["lore.json", "lore.atom"] {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
@@ -412,7 +412,7 @@ fn a_file_that_is_still_empty_gets_what_the_other_one_has() {
 
 /// The same where a store that was restored has taken all numbers of one file back.
 #[test]
-fn a_file_whose_numbers_do_not_count_any_more_gets_what_the_other_one_has() {
+fn a_file_of_an_old_incarnation_is_filled_like_the_other_one() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let (mut files, _) = files(folder, true);
@@ -471,7 +471,7 @@ fn a_file_that_is_gone_is_filled_from_the_journal_as_far_as_it_goes() {
     deliver(&mut files, 241..=731);
     files.write_files().unwrap();
     assert_eq!(ids(folder, KEEP).len(), KEEP);
-    assert_eq!(files.tape().updates_from(0), 11);
+    assert_eq!(files.reader().updates_from(0), 11);
     drop(files);
     assert_eq!(open(folder), Some(at(731)));
 }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_has_a_bound() {
+    fn remembered_updates_are_bounded() {
         let mut rates = Rates::default();
         let mut status = status();
         for n in 0..10_000 {

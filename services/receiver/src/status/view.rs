@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn one_screen_tells_it_all() {
+    fn one_screen_shows_everything() {
         let text = text(&status(), Life::Running);
         for part in [
             "r1 is running (pid 42).",

@@ -20,7 +20,7 @@ impl Post {
     }
 }
 
-/// Keeps what is posted, and answers each path as it is told.
+/// Records posts, and answers each path as configured.
 #[derive(Clone)]
 pub struct HookServer {
     pub address: SocketAddr,

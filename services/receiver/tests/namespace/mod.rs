@@ -42,7 +42,7 @@ impl Network {
             .unwrap();
         let own = std::fs::read_link("/proc/self/ns/net").unwrap();
         let theirs = format!("/proc/{}/ns/net", holder.id());
-        // It is there once the process has one of its own.
+        // The namespace exists once the process has one of its own.
         while std::fs::read_link(&theirs).unwrap() == own {
             std::thread::yield_now();
         }

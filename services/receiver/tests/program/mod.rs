@@ -33,8 +33,7 @@ pub fn said(output: &Output) -> String {
     text
 }
 
-/// An address to answer HTTP at that is free, and that the system gives to nobody who does not ask for it: a receiver that is
-/// started again finds it free again.
+/// Returns a free HTTP address outside the ephemeral range: it is still free after a restart.
 pub fn free_address() -> SocketAddr {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let from = 20_000 + (std::process::id() % 10_000) as u16;

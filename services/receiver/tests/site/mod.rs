@@ -26,7 +26,7 @@ const TOKEN: &str = "s3cret";
 /// The channel that every site has.
 const LORE: &str = "lore";
 
-/// The updates of each channel, and who was let in.
+/// Updates of each channel, and admissions.
 #[derive(Default)]
 struct Store {
     updates: Mutex<BTreeMap<String, BTreeMap<u64, Bytes>>>,
@@ -74,8 +74,7 @@ impl Backlog for Store {
     }
 }
 
-/// A free port that the system gives to nobody who does not ask for it: a site that stops finds it
-/// free again.
+/// Returns a free port outside the ephemeral range: a restarted site finds it still free.
 fn port() -> u16 {
     static TRIED: AtomicUsize = AtomicUsize::new(0);
     let from = 10_000 + std::process::id() as usize % 10_000;
@@ -97,7 +96,7 @@ pub struct Site {
     channels: Vec<String>,
     /// Whether flow packets are copied to receivers that want it.
     pub copies: bool,
-    /// How often it says where its flows are. A pause of three of them is a fall-back.
+    /// Interval of flow announcements. A pause of three is a fall-back.
     pub heartbeat: Duration,
     /// Where its flows are sent, each to the next port.
     pub groups: Vec<FlowEndpoint>,
@@ -145,7 +144,7 @@ impl Site {
         self.again().await;
     }
 
-    /// How often somebody was let in by the token.
+    /// Returns the number of admissions by the token.
     pub fn enrolled(&self) -> usize {
         self.store.enrolled.load(Ordering::Relaxed)
     }
@@ -209,7 +208,7 @@ impl Site {
             qlog: None,
             sabotage: Sabotage::default(),
         };
-        // The one before may take a moment to let go of it.
+        // The previous owner may take a moment to release it.
         for _ in 0..500 {
             if std::net::UdpSocket::bind(self.address).is_ok() {
                 break;
@@ -300,7 +299,7 @@ impl Site {
     }
 
     /// Begins a new store, while it is stopped.
-    pub fn begin_anew(&mut self) {
+    pub fn replace_store(&mut self) {
         self.store = Arc::default();
         self.incarnation = Uuid::new_v4();
     }

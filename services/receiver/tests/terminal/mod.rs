@@ -35,7 +35,7 @@ impl Terminal {
                 .unwrap()
         };
         let other_end = open();
-        // It is the program's controlling terminal, so that it hears of a new size.
+        // The program's controlling terminal, so that it is notified of a new size.
         let mut inside = Command::new("setsid");
         inside
             .arg("--ctty")
@@ -135,7 +135,7 @@ fn resize(terminal: &File, columns: u16, rows: u16) {
     tcsetwinsize(terminal, size).unwrap();
 }
 
-/// What stands on a screen: as much of a terminal's language as the program speaks.
+/// Contents of a screen: the subset of terminal sequences that the program uses.
 pub struct Screen {
     columns: usize,
     cells: Vec<Vec<char>>,

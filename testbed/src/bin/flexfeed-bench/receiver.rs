@@ -186,7 +186,7 @@ fn bytes_written() -> Result<f64> {
         worst = worst.max(disk).max(calls);
     }
     ensure!(
-        files.tape().now().map(|now| now.seq) == Some(seq),
+        files.reader().now().map(|now| now.seq) == Some(seq),
         "the journal does not end at update {seq}"
     );
     Ok(worst)

@@ -68,7 +68,7 @@ impl Fixture {
         }
     }
 
-    /// What is found where the counters go from nothing to these.
+    /// Returns the finding for counters that grow from zero to these values.
     fn explained(&self, counts: [u64; 3]) -> String {
         let machine = self.machine();
         let before = machine.counters();
@@ -108,7 +108,7 @@ fn memberships_of_both_families_are_found() {
 }
 
 #[test]
-fn counters_tell_how_far_packets_came() {
+fn counters_show_where_packets_were_dropped() {
     let fixture = Fixture::new();
     let none = fixture.explained([0, 0, 0]);
     assert!(

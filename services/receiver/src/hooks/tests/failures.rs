@@ -1,13 +1,13 @@
-//! What is given up, what is lost, and what is told of it.
+//! Dead letters, lost updates, and their reports.
 
 use super::*;
 
 /// Longer than any of this takes.
 const TIME: Duration = Duration::from_secs(60);
 
-/// What leaves the journal while its last attempt fails is one letter, not two.
+/// An update that leaves the journal while its last attempt fails is one letter, not two.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_given_up_twice_is_one_letter() {
+async fn an_update_given_up_twice_is_one_letter() {
     let limits = Limits {
         updates: 16,
         bytes: 1 << 20,
@@ -34,9 +34,9 @@ async fn what_is_given_up_twice_is_one_letter() {
     assert_eq!(status.dead_letters + status.delivered, 60);
 }
 
-/// What a damaged part of the journal held is lost, and counted.
+/// Updates in a damaged part of the journal are lost, and counted.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_lost_with_the_journal_is_counted() {
+async fn updates_lost_with_the_journal_are_counted() {
     let limits = Limits {
         updates: 64,
         bytes: 1 << 20,
@@ -70,7 +70,7 @@ async fn what_is_lost_with_the_journal_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_of_one_channel_is_told_until_it_is_over() {
+async fn a_failure_of_one_channel_is_shown_until_it_is_over() {
     let mut bench = Bench::new(Limits::default());
     let fake = Fake::default();
     // Only the second channel has it.

@@ -1,4 +1,4 @@
-//! What clients can use up, and how it ends.
+//! Bounds on the resources that clients use.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -49,7 +49,7 @@ async fn all_of(stream: &mut TcpStream) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_the_end_what_is_being_read_is_finished() {
+async fn downloads_in_progress_finish_at_shutdown() {
     let bounds = Bounds {
         drain: TIME,
         ..Bounds::default()
@@ -59,7 +59,7 @@ async fn at_the_end_what_is_being_read_is_finished() {
     let mut stream = bench.lazy("/feeds/lore.atom").await;
     stream.readable().await.unwrap();
     bench.stop.cancel();
-    // Nobody else is let in meanwhile.
+    // No other client is admitted meanwhile.
     let begun = Instant::now();
     while TcpStream::connect(bench.address).await.is_ok() {
         assert!(begun.elapsed() < TIME);
@@ -74,7 +74,7 @@ async fn at_the_end_what_is_being_read_is_finished() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_does_not_wait_for_who_reads_nothing() {
+async fn shutdown_does_not_wait_for_a_stalled_client() {
     let bounds = Bounds {
         drain: Duration::from_millis(100),
         ..Bounds::default()
@@ -126,7 +126,7 @@ async fn health_is_answered_whoever_takes_the_rest() {
         !text.contains("http_limited_total{limit=\"connections\"} 0"),
         "{text}"
     );
-    // Those that read are let go on.
+    // Clients that read continue.
     assert!(all_of(&mut greedy[0]).await > LONG);
     drop((greedy, silent));
     bench
@@ -136,7 +136,7 @@ async fn health_is_answered_whoever_takes_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_nothing_is_sent_away() {
+async fn a_client_without_a_request_is_dropped() {
     let bounds = Bounds {
         // Every client of this test has to be quicker, the one that asks for the metrics included.
         header_time: Duration::from_secs(3),
@@ -155,7 +155,7 @@ async fn who_asks_nothing_is_sent_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_reads_too_slowly_does_not_get_all_of_it() {
+async fn a_slow_reader_is_cut_off() {
     let bounds = Bounds {
         // Every answer of this test has to be quicker, the metrics included.
         answer_time: Duration::from_secs(5),

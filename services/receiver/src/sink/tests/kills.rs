@@ -66,10 +66,10 @@ impl Source {
 
     /// Updates sent to a receiver that is at `cursor`.
     fn items(&self, cursor: Option<Cursor>) -> Vec<Item> {
-        let item = |seq: u64, what| Item {
+        let item = |seq: u64, kind| Item {
             incarnation: self.incarnation,
             seq,
-            what,
+            kind,
         };
         let mut items = Vec::new();
         let mut next = match cursor {
@@ -78,19 +78,19 @@ impl Source {
             }
             other => {
                 let resync = other.is_some();
-                items.push(item(self.gone, What::Begins { resync }));
+                items.push(item(self.gone, ItemKind::Begins { resync }));
                 self.gone + 1
             }
         };
         if next <= self.gone {
-            items.push(item(self.gone, What::Gap { from: next }));
+            items.push(item(self.gone, ItemKind::Gap { from: next }));
             next = self.gone + 1;
         }
         items.extend((next..=self.head()).map(|seq| {
             let encoded = self.updates[seq as usize - 1].clone();
             let via = flexicast::Via::Flow;
             let live = true;
-            item(seq, What::Update(Received { encoded, via, live }))
+            item(seq, ItemKind::Update(ReceivedUpdate { encoded, via, live }))
         }));
         items
     }
@@ -190,14 +190,14 @@ impl Receiver {
 
     /// The journal's records without their times.
     fn journal(&mut self) -> Vec<String> {
-        let tape = self.files().tape();
-        let places = (tape.start()..tape.end()).map(|position| {
-            let mark = tape.next(position).unwrap().mark;
-            let kind = match mark.kind {
+        let reader = self.files().reader();
+        let places = (reader.start()..reader.end()).map(|position| {
+            let header = reader.next(position).unwrap().header;
+            let kind = match header.kind {
                 Kind::Update { .. } => "update".to_owned(),
                 other => format!("{other:?}"),
             };
-            format!("{kind} {}/{}", mark.incarnation, mark.seq)
+            format!("{kind} {}/{}", header.incarnation, header.seq)
         });
         places.collect()
     }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 /// Positions, as ranges that do not touch each other: from each key, up to before its value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Done(BTreeMap<u64, u64>);
+pub(super) struct DeliveredSet(BTreeMap<u64, u64>);
 
-impl Done {
+impl DeliveredSet {
     /// Adds a position.
     pub(super) fn insert(&mut self, position: u64) {
         let Some(mut end) = position.checked_add(1) else {
@@ -36,7 +36,7 @@ impl Done {
         before.is_some_and(|(_, end)| position < *end)
     }
 
-    /// How many they are.
+    /// Returns their number.
     pub(super) fn count(&self) -> u64 {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
@@ -96,10 +96,10 @@ mod tests {
 
     /// As a set of positions would do it.
     #[test]
-    fn it_is_a_set() {
+    fn ranges_merge_like_a_set() {
         for seed in 0..50 {
             let mut rng = SmallRng::seed_from_u64(seed);
-            let (mut done, mut set) = (Done::default(), BTreeSet::new());
+            let (mut done, mut set) = (DeliveredSet::default(), BTreeSet::new());
             for _ in 0..200 {
                 let position = rng.random_range(0..60);
                 match rng.random_range(0..12) {

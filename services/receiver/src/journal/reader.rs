@@ -8,43 +8,44 @@ use flexicast::Cursor;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::record::{Kind, Mark, Record};
+use super::record::{Kind, Record, RecordHeader};
 use super::segment::{Segment, read_at};
 use crate::durable::FileError;
 
-/// Somebody who waits for records, and is told before they leave.
+/// A reader that is notified before records leave.
 pub trait Guard: Send + Sync {
-    /// The records before position `end` leave: takes over what it still needs of them. Called on a
-    /// thread that may block for the disk, and for nothing else.
+    /// Called before the records up to position `end` leave: the guard saves what it still needs.
+    /// Runs on a thread that may block for the disk only.
     ///
     /// # Errors
-    /// What it could not do. Nothing leaves then, and it is asked again.
+    /// The failed operation. No record leaves then, and the guard is called again.
     fn leaving(&self, end: u64) -> anyhow::Result<()>;
 }
 
 /// A record's position and what it says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct JournalPosition {
     /// Its position.
     pub position: u64,
-    /// What it says.
-    pub mark: Mark,
+    /// Metadata of the record.
+    pub header: RecordHeader,
 }
 
-/// Where to go on for somebody who has everything up to a number.
+/// Point at which a reader with a given cursor continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resume {
     /// Read from this position on.
     pub position: u64,
-    /// Updates of this incarnation up to this number are known already, until numbers begin anew.
+    /// Updates of this incarnation up to this number are known to the reader, until the numbering
+    /// restarts.
     pub known: Option<Cursor>,
-    /// What lies between is not here any more: from this number, and, where it is known, up to that.
+    /// Missing updates in between: the first, and the last where it is known.
     pub gap: Option<(u64, Option<u64>)>,
 }
 
 /// A journal as its readers see it.
 #[derive(Debug)]
-pub struct Tape {
+pub struct JournalReader {
     pub(super) index: Mutex<Index>,
     /// The position after the last record that counts.
     end: watch::Sender<u64>,
@@ -63,11 +64,11 @@ impl std::fmt::Debug for Guards {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) segments: VecDeque<Segment>,
-    /// How far the channel is at `end`.
+    /// The channel's cursor at `end`.
     pub(super) now: Option<Cursor>,
 }
 
-impl Tape {
+impl JournalReader {
     pub(super) fn new(index: Index, end: u64) -> Self {
         Self {
             index: Mutex::new(index),
@@ -92,26 +93,26 @@ impl Tape {
             .map_or_else(|| self.end(), |s| s.first)
     }
 
-    /// Tells of a new end.
+    /// Returns a watch on the end position.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.end.subscribe()
     }
 
-    /// How far the channel is; `None` before anything is known of it.
+    /// Returns the channel's cursor; `None` before the first record.
     #[must_use]
     pub fn now(&self) -> Option<Cursor> {
         self.index().now
     }
 
-    /// Has somebody told before records leave.
+    /// Registers a guard to notify before records leave.
     pub fn guard(&self, guard: Arc<dyn Guard>) {
         self.guards().0.push(guard);
     }
 
     /// The first record at this position or after it, if there is one.
     #[must_use]
-    pub fn next(&self, position: u64) -> Option<Place> {
+    pub fn next(&self, position: u64) -> Option<JournalPosition> {
         let end = self.end();
         let index = self.index();
         // Segments are few and in order; the last ones are asked for most.
@@ -121,10 +122,13 @@ impl Tape {
                 break;
             }
             let at = position.max(segment.first);
-            found = segment.mark(at).map(|(_, mark)| (at, *mark)).or(found);
+            found = segment
+                .header(at)
+                .map(|(_, header)| (at, *header))
+                .or(found);
         }
-        let (position, mark) = found?;
-        (position < end).then_some(Place { position, mark })
+        let (position, header) = found?;
+        (position < end).then_some(JournalPosition { position, header })
     }
 
     /// The record of this position; `None` if it is not here, or not any more. Blocks for the disk.
@@ -138,7 +142,7 @@ impl Tape {
         let place = |index: &Index| {
             let segment = index.segments.iter().rev();
             let segment = segment.take_while(|s| s.end() > position).last()?;
-            let (offset, _) = segment.mark(position)?;
+            let (offset, _) = segment.header(position)?;
             Some((segment.path.clone(), *offset))
         };
         let Some((path, offset)) = place(&self.index()) else {
@@ -146,7 +150,7 @@ impl Tape {
         };
         match read_at(&path, offset, position) {
             Ok(record) => Ok(record),
-            // It left in between.
+            // The record left in between.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound && place(&self.index()).is_none() =>
             {
@@ -156,7 +160,7 @@ impl Tape {
         }
     }
 
-    /// How many updates are at this position and after it.
+    /// Returns the number of updates at and after this position.
     #[must_use]
     pub fn updates_from(&self, position: u64) -> u64 {
         let end = self.end();
@@ -170,16 +174,16 @@ impl Tape {
                 count += segment.updates;
                 continue;
             }
-            let marks = segment.marks.iter().zip(segment.first..);
-            let counted = marks.filter(|((_, mark), at)| {
-                (position..end).contains(at) && matches!(mark.kind, Kind::Update { .. })
+            let headers = segment.headers.iter().zip(segment.first..);
+            let counted = headers.filter(|((_, header), at)| {
+                (position..end).contains(at) && matches!(header.kind, Kind::Update { .. })
             });
             count += counted.count() as u64;
         }
         count
     }
 
-    /// How far somebody is who has read everything before this position.
+    /// Returns the cursor of a reader that has everything before this position.
     #[must_use]
     pub fn cursor_before(&self, position: u64) -> Option<Cursor> {
         if position >= self.end() {
@@ -187,10 +191,10 @@ impl Tape {
         }
         let index = self.index();
         let before = position.checked_sub(1)?;
-        let mark = index.segments.iter().find_map(|s| s.mark(before));
-        mark.map(|(_, mark)| Cursor {
-            incarnation: mark.incarnation,
-            seq: mark.seq,
+        let header = index.segments.iter().find_map(|s| s.header(before));
+        header.map(|(_, header)| Cursor {
+            incarnation: header.incarnation,
+            seq: header.seq,
         })
     }
 
@@ -198,55 +202,56 @@ impl Tape {
     #[must_use]
     pub fn knows(&self, incarnation: Uuid) -> bool {
         let index = self.index();
-        let mut marks = index.segments.iter().flat_map(|s| &s.marks);
+        let mut headers = index.segments.iter().flat_map(|s| &s.headers);
         index.now.is_some_and(|now| now.incarnation == incarnation)
-            || marks.any(|(_, mark)| mark.incarnation == incarnation)
+            || headers.any(|(_, header)| header.incarnation == incarnation)
     }
 
-    /// How many records are here, and how many bytes.
+    /// Returns the number of records and their bytes.
     #[must_use]
     pub fn size(&self) -> (u64, u64) {
         let index = self.index();
-        let records = index.segments.iter().map(|s| s.marks.len() as u64).sum();
+        let records = index.segments.iter().map(|s| s.headers.len() as u64).sum();
         (records, index.segments.iter().map(|s| s.len).sum())
     }
 
-    /// Where somebody goes on who has everything up to `seq` of `incarnation`. Where that number
-    /// was given twice, the first time counts: rather twice than never.
+    /// Returns the point at which a reader continues that has everything up to `seq` of
+    /// `incarnation`. Where that number occurs twice, the first counts: a repeated update is better
+    /// than a lost one.
     #[must_use]
     pub fn resume(&self, incarnation: Uuid, seq: u64) -> Resume {
         let end = self.end();
         let known = Some(Cursor { incarnation, seq });
         let index = self.index();
         let places = index.segments.iter().flat_map(|segment| {
-            let marks = segment.marks.iter().zip(segment.first..);
-            marks.map(|((_, mark), position)| (position, *mark))
+            let headers = segment.headers.iter().zip(segment.first..);
+            headers.map(|((_, header), position)| (position, *header))
         });
         let mut last = None;
-        // Where numbers of this incarnation began anew before that number: an older copy of the
-        // source's store was taken back.
+        // Position at which this incarnation restarted below that number: the source's store was
+        // restored from an older copy.
         let mut set_back = None;
-        for (position, mark) in places.take_while(|(position, _)| *position < end) {
-            if mark.incarnation == incarnation {
+        for (position, header) in places.take_while(|(position, _)| *position < end) {
+            if header.incarnation == incarnation {
                 let resume = |position, gap| Resume {
                     position,
                     known,
                     gap,
                 };
-                match mark.seq.cmp(&seq) {
+                match header.seq.cmp(&seq) {
                     std::cmp::Ordering::Equal => return resume(position + 1, None),
                     std::cmp::Ordering::Less => {
-                        if matches!(mark.kind, Kind::Begins { resync: true }) {
+                        if matches!(header.kind, Kind::Begins { resync: true }) {
                             set_back = set_back.or(Some(position));
                         }
                     }
                     std::cmp::Ordering::Greater => {
                         // The first number that this record stands for.
-                        let from = match mark.kind {
-                            Kind::Update { .. } => mark.seq,
+                        let from = match header.kind {
+                            Kind::Update { .. } => header.seq,
                             Kind::Missing { from, .. } => from,
-                            // It begins after where the reader was.
-                            Kind::Begins { .. } => mark.seq + 1,
+                            // The numbering restarts after the reader's cursor.
+                            Kind::Begins { .. } => header.seq + 1,
                         };
                         let gap = (from > seq + 1).then_some((seq + 1, Some(from - 1)));
                         return resume(position, gap);
@@ -258,14 +263,14 @@ impl Tape {
         let here = index.now.is_some_and(|now| now.incarnation == incarnation);
         let ahead = index.now.is_some_and(|now| seq >= now.seq);
         match last {
-            // That number was of the time before; what came since then is new.
+            // The cursor is of the time before the restart; all records since then are new.
             _ if here && ahead && set_back.is_some() => Resume {
                 position: set_back.unwrap_or(end),
                 known: None,
                 gap: None,
             },
-            // Somebody who is further than this receiver: one that lost its data folder and fills
-            // it again. What follows has to be new.
+            // The reader is ahead of this receiver, which lost its data folder and refills it: only
+            // records beyond the cursor are new.
             _ if here && ahead => Resume {
                 position: end,
                 known,
@@ -303,7 +308,7 @@ impl Tape {
         });
     }
 
-    /// Tells everybody that the records before `end` leave.
+    /// Notifies all guards that the records before `end` leave.
     pub(super) fn leave(&self, end: u64) -> anyhow::Result<()> {
         let guards = self.guards().0.clone();
         guards.iter().try_for_each(|guard| guard.leaving(end))

@@ -3,30 +3,34 @@
 use flexicast_tokio::receiver::Event;
 use tracing::debug;
 
-use super::End;
+use super::LoopExit;
 use super::lane::Lane;
 use crate::board::Board;
-use crate::deliver::{Item, Received, What};
-use crate::narrate::Narrator;
+use crate::connection_log::ConnectionLog;
+use crate::deliver::{Item, ItemKind, ReceivedUpdate};
 use crate::sink::Sink;
 use service::peer_text::plain;
 
 /// Takes events in.
-pub(super) struct Taking<'a> {
+pub(super) struct Intake<'a> {
     pub(super) board: &'a Board,
-    pub(super) narrator: Narrator,
+    pub(super) narrator: ConnectionLog,
     /// Nothing is said of gaps: only for sabotage.
     pub(super) gaps_untold: bool,
 }
 
-impl Taking<'_> {
+impl Intake<'_> {
     /// Takes an event in. Returns an end if it is one.
-    pub(super) fn take<S: Sink>(&mut self, event: Event, lanes: &mut [Lane<'_, S>]) -> Option<End> {
+    pub(super) fn take<S: Sink>(
+        &mut self,
+        event: Event,
+        lanes: &mut [Lane<'_, S>],
+    ) -> Option<LoopExit> {
         let channel = match &event {
             Event::Update { channel, .. } | Event::Gap { channel, .. } => Some(channel),
             _ => None,
         };
-        // It comes again, and counts then.
+        // The update comes again after the reconnection, and counts then.
         if channel.is_some_and(|name| lanes.iter().any(|l| l.channel == *name && l.is_behind())) {
             return None;
         }
@@ -44,7 +48,7 @@ impl Taking<'_> {
             } => {
                 let lane = find(lanes, &channel)?;
                 let live_after = lane.live_after;
-                let what = What::Update(Received {
+                let kind = ItemKind::Update(ReceivedUpdate {
                     encoded,
                     via,
                     live: live_after.is_some_and(|head| seq > head),
@@ -52,7 +56,7 @@ impl Taking<'_> {
                 lane.push(Item {
                     incarnation,
                     seq,
-                    what,
+                    kind,
                 });
             }
             Event::Welcome {
@@ -70,7 +74,7 @@ impl Taking<'_> {
                     lane.push(Item {
                         incarnation,
                         seq: first.saturating_sub(1),
-                        what: What::Begins { resync },
+                        kind: ItemKind::Begins { resync },
                     });
                 }
             }
@@ -78,8 +82,8 @@ impl Taking<'_> {
                 code,
                 reason,
                 fatal: true,
-            } => return Some(End::Refused(self.narrator.refusal(code, &reason))),
-            // It comes in order, so everything before it waits or was written.
+            } => return Some(LoopExit::Refused(self.narrator.refusal(code, &reason))),
+            // Gaps arrive in order, so all earlier updates are pending or written.
             Event::Gap { channel, from, to } => {
                 let lane = find(lanes, &channel)?;
                 // Without a welcome there is nothing that could have a gap.
@@ -87,7 +91,7 @@ impl Taking<'_> {
                 lane.push(Item {
                     incarnation,
                     seq: to,
-                    what: What::Gap { from },
+                    kind: ItemKind::Gap { from },
                 });
             }
             _ => {}
@@ -100,8 +104,8 @@ fn find<'l, 'a, S>(lanes: &'l mut [Lane<'a, S>], channel: &str) -> Option<&'l mu
     let lane = lanes.iter_mut().find(|lane| lane.channel == channel);
     if lane.is_none() {
         debug!(
-            "an event of the channel {}, which nobody asked for",
-            plain(channel)
+            channel = plain(channel),
+            "event of a channel that was not requested"
         );
     }
     lane

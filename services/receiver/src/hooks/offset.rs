@@ -1,4 +1,4 @@
-//! How far a hook is in a channel's journal: `DATA/state/hooks/HOOK.CHANNEL.json`.
+//! A hook's offset in a channel's journal: `DATA/state/hooks/HOOK.CHANNEL.json`.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 use uuid::Uuid;
 
-use super::done::Done;
+use super::delivered::DeliveredSet;
 use crate::durable::{FileError, make_folder, replace};
-use crate::journal::Tape;
+use crate::journal::JournalReader;
 
 /// The format of the file.
 const VERSION: u32 = 1;
@@ -26,10 +26,10 @@ struct Content {
     channel: String,
     /// Everything before this position of the journal is done.
     position: u64,
-    /// What is done after it.
+    /// Updates delivered past the offset.
     #[serde(default)]
     done: Vec<Span>,
-    /// How far the channel was before the position: tells whether this still is the same journal.
+    /// The channel's cursor before the offset: identifies the journal.
     incarnation: Option<Uuid>,
     seq: Option<u64>,
 }
@@ -46,22 +46,22 @@ enum Span {
 
 /// A place in a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Place {
+pub(super) struct HookOffset {
     /// Everything before this position is done.
     pub(super) position: u64,
-    /// What is done after it.
-    pub(super) done: Done,
+    /// Updates delivered past the offset.
+    pub(super) done: DeliveredSet,
 }
 
 /// Where a place is kept.
 #[derive(Debug, Clone)]
-pub(super) struct PlaceFile {
+pub(super) struct OffsetFile {
     path: PathBuf,
     hook: String,
     channel: String,
 }
 
-impl PlaceFile {
+impl OffsetFile {
     pub(super) fn new(data: &Path, hook: &str, channel: &str) -> Self {
         let folder = data.join("state").join("hooks");
         Self {
@@ -71,83 +71,83 @@ impl PlaceFile {
         }
     }
 
-    /// The place to go on from. A hook that is new begins with what comes from now on; one whose
-    /// place is damaged begins with all that is kept. Also, how many updates are lost in between.
-    pub(super) fn load(&self, tape: &Tape) -> Result<(Place, u64), FileError> {
+    /// Returns the offset to continue from, and the number of updates lost in between. A new hook
+    /// begins with future updates; with a damaged file, all updates of the journal are due again.
+    pub(super) fn load(&self, reader: &JournalReader) -> Result<(HookOffset, u64), FileError> {
         let path = self.path.display();
         let mut text = Vec::new();
         let read = File::open(&self.path).and_then(|f| f.take(MAX_FILE).read_to_end(&mut text));
         match read {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let end = Place {
-                    position: tape.end(),
-                    done: Done::default(),
+                let end = HookOffset {
+                    position: reader.end(),
+                    done: DeliveredSet::default(),
                 };
                 return Ok((end, 0));
             }
             other => other.map_err(FileError::of("read", &self.path))?,
         };
-        let all = Place {
-            position: tape.start(),
-            done: Done::default(),
+        let all = HookOffset {
+            position: reader.start(),
+            done: DeliveredSet::default(),
         };
         let content = match serde_json::from_slice::<Content>(&text) {
             Ok(content) if content.version == VERSION => content,
             _ => {
-                warn!(
-                    "{path}, how far the hook {} is, is damaged: it is told of all that the journal of {} holds once more",
-                    self.hook, self.channel
-                );
+                warn!(hook = self.hook, channel = self.channel, %path, "hook offset damaged; delivering all updates of the journal again");
                 return Ok((all, 0));
             }
         };
         let before = content.incarnation.zip(content.seq);
         let before = before.map(|(incarnation, seq)| Cursor { incarnation, seq });
-        let fits = content.position <= tape.end()
-            && tape
+        let fits = content.position <= reader.end()
+            && reader
                 .cursor_before(content.position)
                 .is_none_or(|there| before == Some(there));
         if !fits {
             let position = before.map_or(all.position, |before| {
-                tape.resume(before.incarnation, before.seq).position
+                reader.resume(before.incarnation, before.seq).position
             });
-            warn!(
-                "the journal of {} is not the one that {path} was written for; the hook {} goes on at position {position} of it",
-                self.channel, self.hook
-            );
-            return Ok((Place { position, ..all }, 0));
+            warn!(hook = self.hook, channel = self.channel, %path, position, "hook offset is of another journal; continuing at the same cursor");
+            return Ok((HookOffset { position, ..all }, 0));
         }
         let position = content.position.max(all.position);
-        let mut done = Done::default();
+        let mut done = DeliveredSet::default();
         for span in content.done {
             match span {
                 Span::Range(start, end) => done.insert_range(start, end),
                 Span::One(one) => done.insert(one),
             }
         }
-        // What is before the place is done in any case.
+        // Everything before the offset is delivered.
         done.forget_before(content.position);
         let done_before = done.forget_before(position);
         let forgotten = (position - content.position).saturating_sub(done_before);
         if forgotten > 0 {
             warn!(
-                "the hook {} was away for so long that the journal of {} has forgotten up to {forgotten} of its updates",
-                self.hook, self.channel
+                hook = self.hook,
+                channel = self.channel,
+                forgotten,
+                "updates left the journal while the hook was away"
             );
         }
-        let place = Place { position, done };
-        Ok((place, forgotten))
+        let offset = HookOffset { position, done };
+        Ok((offset, forgotten))
     }
 
-    /// Writes a place down, durably. Blocks for the disk.
-    pub(super) fn store(&self, place: &Place, tape: &Tape) -> Result<(), FileError> {
-        let before = tape.cursor_before(place.position);
+    /// Persists an offset. Blocks for the disk.
+    pub(super) fn store(
+        &self,
+        offset: &HookOffset,
+        reader: &JournalReader,
+    ) -> Result<(), FileError> {
+        let before = reader.cursor_before(offset.position);
         let content = Content {
             version: VERSION,
             hook: self.hook.clone(),
             channel: self.channel.clone(),
-            position: place.position,
-            done: place
+            position: offset.position,
+            done: offset
                 .done
                 .ranges()
                 .map(|(a, b)| Span::Range(a, b))
@@ -182,17 +182,17 @@ mod tests {
         journal.take(incarnation(), 1, &encoded(1));
         journal.write().unwrap();
         journal.announce();
-        let file = PlaceFile::new(data.path(), "h", "lore");
-        let mut place = Place::default();
-        (1..300_000).for_each(|position| place.done.insert(position));
-        file.store(&place, &journal.tape()).unwrap();
+        let file = OffsetFile::new(data.path(), "h", "lore");
+        let mut offset = HookOffset::default();
+        (1..300_000).for_each(|position| offset.done.insert(position));
+        file.store(&offset, &journal.reader()).unwrap();
         assert!(std::fs::metadata(&file.path).unwrap().len() < 1000);
-        let (found, forgotten) = file.load(&journal.tape()).unwrap();
-        assert_eq!((found, forgotten), (place, 0));
+        let (found, forgotten) = file.load(&journal.reader()).unwrap();
+        assert_eq!((found, forgotten), (offset, 0));
         // As it was written before there were ranges.
         let text = std::fs::read_to_string(&file.path).unwrap();
         std::fs::write(&file.path, text.replace("[[1,300000]]", "[3,4,9]")).unwrap();
-        let (found, _) = file.load(&journal.tape()).unwrap();
+        let (found, _) = file.load(&journal.reader()).unwrap();
         assert_eq!(found.done.ranges().collect::<Vec<_>>(), [(3, 5), (9, 10)]);
     }
 }

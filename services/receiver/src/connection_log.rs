@@ -9,9 +9,10 @@ use tracing::{debug, error, info, warn};
 use crate::board::Board;
 use service::peer_text::plain;
 
-/// Tells what happens. It knows what it told last, so that an outage of a day is a few lines.
+/// Log lines for connection events. Repetitions are suppressed, so that an outage of a day takes a
+/// few lines.
 #[derive(Debug)]
-pub struct Narrator {
+pub struct ConnectionLog {
     source: String,
     /// The data folder of a receiver that is not known to have been let in.
     newcomer: Option<PathBuf>,
@@ -21,7 +22,7 @@ pub struct Narrator {
     trouble: Option<(String, u64)>,
 }
 
-impl Narrator {
+impl ConnectionLog {
     /// For a receiver of `source` (`host:port`). `newcomer` is the data folder, if that source is not
     /// known to have let its receiver in before.
     #[must_use]
@@ -35,7 +36,7 @@ impl Narrator {
     }
 
     /// The first time, and then at growing intervals: a forger may do this all the time.
-    fn tell_distrust(&mut self, channel: &str, found: &Distrust) {
+    fn log_distrust(&mut self, channel: &str, found: &Distrust) {
         self.distrusted += 1;
         let (seq, count, reason) = (found.seq, self.distrusted, found.reason);
         let what = match found.handed {
@@ -59,7 +60,7 @@ impl Narrator {
     pub fn tell(&mut self, event: &Event, board: &Board) {
         match event {
             Event::Connected { addr } => {
-                debug!("reached and verified the source at {addr}");
+                debug!(%addr, "source verified");
             }
             Event::Disconnected { reason, retry_in } => {
                 let retry = retry_in.as_secs_f64();
@@ -68,16 +69,16 @@ impl Narrator {
                 // The first time, and then ever more seldom.
                 if times == 1 {
                     warn!(
-                        "not connected to {}: {reason}; trying again in {retry:.1} s",
-                        self.source
+                        source = self.source,
+                        reason, "not connected; retrying in {retry:.1} s"
                     );
                 } else if times.is_power_of_two() {
                     warn!(
-                        "still not connected to {} ({times} times): {reason}; trying again in {retry:.1} s",
-                        self.source
+                        source = self.source,
+                        reason, times, "still not connected; retrying in {retry:.1} s"
                     );
                 } else {
-                    debug!("not connected to {}: {reason}", self.source);
+                    debug!(source = self.source, reason, "not connected");
                 }
             }
             // The end of the program says it.
@@ -99,8 +100,8 @@ impl Narrator {
                 self.newcomer = None;
                 let channel = plain(name);
                 info!(
-                    "connected to {}: channel {channel} is at update {head}, delivery goes on with update {first}",
-                    self.source
+                    source = self.source,
+                    channel, head, first, "connected to the source"
                 );
                 if *resync {
                     let known = board.cursor(name).filter(|c| c.incarnation == *incarnation);
@@ -114,22 +115,24 @@ impl Narrator {
                         }
                     };
                     warn!(
-                        "channel {channel} begins anew: {what}; delivery starts over at update {first}, into the same Atom file"
+                        channel,
+                        first,
+                        "numbering restarted: {what}; delivery starts over, into the same feed files"
                     );
                 }
             }
             Event::Gap { channel, from, to } => error!(
                 channel = plain(channel),
-                "updates {from} to {to} are gone at the source: this receiver was away for longer than they are kept, \
-                 and goes on with update {}",
-                to.saturating_add(1)
+                from,
+                to,
+                "updates are gone at the source: this receiver was away for longer than they are kept"
             ),
             // Sent for programs that use the transport by themselves; no output of ours has a use for it.
             Event::Datagram { channel, data } => {
                 debug!(
-                    "channel {}: a datagram of {} bytes",
-                    plain(channel),
-                    data.len()
+                    channel = plain(channel),
+                    bytes = data.len(),
+                    "datagram received"
                 );
             }
             Event::Rung {
@@ -144,12 +147,12 @@ impl Narrator {
                         "moved from {before} to {rung}: {cause}"
                     );
                 }
-                _ => debug!("channel {} stays on {rung}: {cause}", plain(channel)),
+                _ => debug!(channel = plain(channel), "stays on {rung}: {cause}"),
             },
             Event::Update {
                 channel, seq, via, ..
             } => {
-                debug!("channel {}: update {seq} came by {via}", plain(channel));
+                debug!(channel = plain(channel), seq, %via, "update received");
             }
             Event::Explained {
                 channel,
@@ -159,15 +162,15 @@ impl Narrator {
                 ..
             } => info!(
                 channel = plain(channel),
-                "{rung}: {cause}; it stands on {on}"
+                "{rung} failed: {cause}; still on {on}"
             ),
             Event::Relay { channel, text, .. } => info!(channel = plain(channel), "{text}"),
-            Event::Distrusted { channel, found } => self.tell_distrust(channel, found),
+            Event::Distrusted { channel, found } => self.log_distrust(channel, found),
             Event::Stats { .. } => {}
         }
     }
 
-    /// What a refusal means and what to do about it.
+    /// Returns the meaning of a refusal, with the remedy.
     #[must_use]
     pub fn refusal(&self, code: u64, reason: &str) -> String {
         let lost;
@@ -195,11 +198,11 @@ impl Narrator {
             Some(Refusal::BadHello) => {
                 "source and receiver do not understand each other: use the same version of both"
             }
-            Some(Refusal::Unavailable) => "it is tried again",
-            Some(Refusal::TooMany) => "it is tried again later",
+            Some(Refusal::Unavailable) => "retrying",
+            Some(Refusal::TooMany) => "retrying later",
             Some(Refusal::IdInUse) => {
                 "another receiver uses this data folder's id, and each needs a data folder of its own: stop the other one, or, if this folder is the copy, \
-                 remove state/receiver-id and state/credential from it and start it with a link that has a token. It is tried again"
+                 remove state/receiver-id and state/credential from it and start it with a link that has a token; retrying"
             }
             None => "this version does not know the kind of refusal: use the source's version",
         };
@@ -210,7 +213,7 @@ impl Narrator {
         )
     }
 
-    /// How often in a row there was this trouble.
+    /// Returns the number of consecutive occurrences of this problem.
     fn again(&mut self, reason: &str) -> u64 {
         let times = match &self.trouble {
             Some((known, times)) if known == reason => times + 1,
@@ -221,7 +224,7 @@ impl Narrator {
     }
 }
 
-/// What a receiver can do whose token is worth nothing, and who has nothing else to show.
+/// Returns the remedy for a receiver with a used-up token and no credential.
 fn lost_folder(folder: &Path) -> String {
     format!(
         "ask the source's operator for a new link. A receiver that was let in before needs none, but its data folder: the credential in it counts in the place \
@@ -237,13 +240,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_lost_its_folder_is_told_that_this_is_why() {
+    fn a_lost_data_folder_is_named_as_the_reason() {
         let used_up = "the enrolment link has been used by as many receivers as it was made for";
-        let told = |newcomer| {
-            let narrator = Narrator::new("h:4433", newcomer);
-            narrator.refusal(Refusal::BadCredential as u64, used_up)
+        let refusal = |newcomer| {
+            let log = ConnectionLog::new("h:4433", newcomer);
+            log.refusal(Refusal::BadCredential as u64, used_up)
         };
-        let text = told(Some(Path::new("/srv/feeds")));
+        let text = refusal(Some(Path::new("/srv/feeds")));
         for part in [
             used_up,
             "/srv/feeds, is not known",
@@ -253,40 +256,33 @@ mod tests {
         ] {
             assert!(text.contains(part), "{text}");
         }
-        // Who has its folder is told that this is enough.
-        let text = told(None);
+        // A receiver that has its folder needs no token.
+        let text = refusal(None);
         assert!(text.contains("state/credential"), "{text}");
         assert!(!text.contains("-v feeds"), "{text}");
     }
 
     #[test]
-    fn a_refusal_says_what_to_do() {
-        let narrator = Narrator::new("h:4433", None);
-        let text = narrator.refusal(Refusal::BadCredential as u64, "not\u{7}valid");
+    fn a_refusal_names_its_remedy() {
+        let log = ConnectionLog::new("h:4433", None);
+        let text = log.refusal(Refusal::BadCredential as u64, "not\u{7}valid");
         for part in ["h:4433", "not valid", "token", "operator", "new link"] {
             assert!(text.contains(part), "{text}");
         }
         let revoked = "this receiver was revoked by the source's operator";
-        let text = narrator.refusal(Refusal::BadCredential as u64, revoked);
+        let text = log.refusal(Refusal::BadCredential as u64, revoked);
         assert!(text.contains("receiver forget ID"), "{text}");
-        let text = narrator.refusal(Refusal::IdInUse as u64, "r1 is connected from 192.0.2.1:9");
+        let text = log.refusal(Refusal::IdInUse as u64, "r1 is connected from 192.0.2.1:9");
         for part in ["192.0.2.1:9", "data folder of its own", "state/credential"] {
             assert!(text.contains(part), "{text}");
         }
-        assert!(narrator.refusal(2, "").contains("ch="));
-        assert!(narrator.refusal(99, "").contains("version"));
+        assert!(log.refusal(2, "").contains("ch="));
+        assert!(log.refusal(99, "").contains("version"));
     }
 
     #[test]
-    fn the_same_trouble_is_counted() {
-        let mut narrator = Narrator::new("h:4433", None);
-        assert_eq!(
-            [
-                narrator.again("a"),
-                narrator.again("a"),
-                narrator.again("b")
-            ],
-            [1, 2, 1]
-        );
+    fn repeated_problems_are_counted() {
+        let mut log = ConnectionLog::new("h:4433", None);
+        assert_eq!([log.again("a"), log.again("a"), log.again("b")], [1, 2, 1]);
     }
 }
