@@ -57,7 +57,7 @@ impl ConnectionLog {
     }
 
     /// Logs an event. `board` is as it was before the event.
-    pub fn tell(&mut self, event: &Event, board: &Board) {
+    pub fn log(&mut self, event: &Event, board: &Board) {
         match event {
             Event::Connected { addr } => {
                 debug!(%addr, "source verified");

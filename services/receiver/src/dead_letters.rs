@@ -186,7 +186,7 @@ async fn retry_by(data: &Path, hook: &str, target: &impl Target) -> anyhow::Resu
         let verdict = match event_of(&letter) {
             Some(event) => target.attempt(&event, attempt).await,
             None => Verdict::Again {
-                reason: "the letter has no event that could be told".into(),
+                reason: "dead letter: no event to deliver".into(),
                 after: None,
             },
         };

@@ -140,7 +140,7 @@ impl<'a, S: Sink> Loop<'a, S> {
             .collect();
         let mut taking = Intake {
             board: self.board,
-            narrator: ConnectionLog::new(self.source, self.newcomer),
+            log: ConnectionLog::new(self.source, self.newcomer),
             gaps_untold: self.gaps_untold,
         };
         let mut halting = stop.clone();

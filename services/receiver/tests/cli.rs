@@ -222,7 +222,7 @@ fn a_damaged_cursor_is_reported_and_does_not_stop_the_receiver() {
     std::fs::create_dir(&state).unwrap();
     std::fs::write(state.join("lore.json"), "{\"version\":1,").unwrap();
     let running = Running::start(&mut receiver(&[LINK, "--data", text(folder.path())]));
-    running.wait_for("lore.json is damaged");
+    running.wait_for("cursor file is damaged");
     running.wait_for("connects to");
 }
 

@@ -541,9 +541,9 @@ async fn damaged_files_are_restarted_and_refilled() {
     };
     let atom = home.data().join("lore.atom");
     check("was damaged", &atom, Some("<feed><entry>")).await;
-    check("is made again from the journal", &atom, None).await;
+    check("rebuilding the feed file from the journal", &atom, None).await;
     let cursor = home.data().join("state/lore.json");
-    check("the cursor", &cursor, Some("{}")).await;
+    check("cursor file is damaged", &cursor, Some("{}")).await;
 }
 
 /// Memory of a burst is returned; that of the feeds stays.

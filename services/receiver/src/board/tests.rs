@@ -330,7 +330,7 @@ fn gaps_and_counters() {
 fn the_relay_is_shown_until_it_or_the_connection_is_gone() {
     let board = board();
     let relay: std::net::SocketAddr = "192.0.2.7:2268".parse().unwrap();
-    let tell = |relay, text: &str| Event::Relay {
+    let relay_event = |relay, text: &str| Event::Relay {
         channel: LORE.into(),
         relay,
         text: text.into(),
@@ -341,11 +341,11 @@ fn the_relay_is_shown_until_it_or_the_connection_is_gone() {
         (channel.relay, channel.relay_detail)
     };
     assert_eq!(seen(), (None, None));
-    board.apply(&tell(Some(relay), "it answered"));
+    board.apply(&relay_event(Some(relay), "it answered"));
     assert_eq!(seen(), (Some(relay), Some("it answered".to_owned())));
-    board.apply(&tell(None, "it does not answer"));
+    board.apply(&relay_event(None, "it does not answer"));
     assert_eq!(seen(), (None, Some("it does not answer".to_owned())));
-    board.apply(&tell(Some(relay), "another one"));
+    board.apply(&relay_event(Some(relay), "another one"));
     board.apply(&Event::Disconnected {
         reason: "gone".into(),
         retry_in: std::time::Duration::ZERO,

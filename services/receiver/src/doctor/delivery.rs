@@ -228,7 +228,9 @@ pub(super) async fn receive(
     }
     for channel in &settings.link.channels {
         match channels.get(channel) {
-            Some(seen) if seen.welcome.is_some() => told(channel, seen, settings, report),
+            Some(seen) if seen.welcome.is_some() => {
+                examine_channel(channel, seen, settings, report)
+            }
             _ => report.add(
                 "delivery",
                 Verdict::Warn,
@@ -289,7 +291,7 @@ fn not_let_in(
     }
 }
 
-fn told(channel: &str, seen: &ChannelProbe, settings: &Settings, report: &mut Report) {
+fn examine_channel(channel: &str, seen: &ChannelProbe, settings: &Settings, report: &mut Report) {
     let name = plain(channel);
     match seen.rung {
         Some(Rung::Multicast) => {

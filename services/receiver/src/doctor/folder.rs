@@ -102,7 +102,7 @@ fn space(folder: &Path, report: &mut Report) {
     let stat = match statvfs(folder) {
         Ok(stat) => stat,
         Err(error) => {
-            let what = format!("cannot be told: {error}");
+            let what = format!("unknown: {error}");
             return report.add("disk space", Verdict::Skipped, &what, "");
         }
     };

@@ -93,7 +93,7 @@ impl<T: Target> Lane<T> {
             while in_hand.len() < self.hook.window
                 && let Some(position) = self.take_next()
             {
-                in_hand.spawn(Arc::clone(&self).tell(position, stop.clone()));
+                in_hand.spawn(Arc::clone(&self).deliver(position, stop.clone()));
             }
             tokio::select! {
                 () = self.hook.disabled.cancelled() => break,
@@ -135,7 +135,7 @@ impl<T: Target> Lane<T> {
     }
 
     /// Delivers one update, with retries.
-    async fn tell(self: Arc<Self>, position: u64, stop: CancellationToken) {
+    async fn deliver(self: Arc<Self>, position: u64, stop: CancellationToken) {
         let mut failed = Failure {
             attempts: 0,
             reason: String::new(),

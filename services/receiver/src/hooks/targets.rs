@@ -276,19 +276,19 @@ async fn only_2xx_is_success_and_410_is_the_end() {
 async fn a_server_that_hangs_or_never_ends_takes_bounded_time() {
     let server = Server::start([Answer::Hang, Answer::Endless]).await;
     let webhook = webhook(server.url(), None, Duration::from_millis(300));
-    let told = reason(webhook.attempt(&event(1), 1).await);
-    assert!(told.contains("did not answer within 0.3 s"), "{told}");
+    let text = reason(webhook.attempt(&event(1), 1).await);
+    assert!(text.contains("did not answer within 0.3 s"), "{text}");
     // The body is cut off, and the status counts.
-    let told = reason(webhook.attempt(&event(2), 1).await);
+    let text = reason(webhook.attempt(&event(2), 1).await);
     assert!(
-        told.contains("500") || told.contains("did not answer"),
-        "{told}"
+        text.contains("500") || text.contains("did not answer"),
+        "{text}"
     );
     // No server at all.
     let url = "http://127.0.0.1:1/".parse().unwrap();
     let webhook = self::webhook(url, None, TIME);
-    let told = reason(webhook.attempt(&event(3), 1).await);
-    assert!(told.contains("refused"), "{told}");
+    let text = reason(webhook.attempt(&event(3), 1).await);
+    assert!(text.contains("refused"), "{text}");
 }
 
 async fn run(command: &str, time: Duration, attempt: u32) -> Verdict {
@@ -328,15 +328,15 @@ fn variables_that_lead_to_secrets_are_withheld_from_commands() {
 
 #[tokio::test]
 async fn a_failed_command_is_reported_with_the_end_of_standard_error() {
-    let told = reason(run("echo why >&2; exit 3", TIME, 1).await);
-    assert_eq!(told, "the command failed with exit status 3, saying: why");
-    let told = reason(run("kill -9 $$", TIME, 1).await);
-    assert_eq!(told, "the command was ended by signal 9");
+    let text = reason(run("echo why >&2; exit 3", TIME, 1).await);
+    assert_eq!(text, "the command failed with exit status 3, saying: why");
+    let text = reason(run("kill -9 $$", TIME, 1).await);
+    assert_eq!(text, "the command was ended by signal 9");
     // Much of it, and no reading of standard input.
-    let told = reason(run("yes no | head -c 300000 >&2; exit 1", TIME, 1).await);
-    assert!(told.len() < 600 && told.ends_with("no"), "{told}");
-    let told = reason(run("/no/such/program", TIME, 1).await);
-    assert!(told.contains("127"), "{told}");
+    let text = reason(run("yes no | head -c 300000 >&2; exit 1", TIME, 1).await);
+    assert!(text.len() < 600 && text.ends_with("no"), "{text}");
+    let text = reason(run("/no/such/program", TIME, 1).await);
+    assert!(text.contains("127"), "{text}");
 }
 
 #[tokio::test]
@@ -350,9 +350,9 @@ async fn a_command_that_hangs_is_ended_with_all_that_it_started() {
     );
     // On a busy machine a shell may take long to begin.
     for time in [300, 5_000, 15_000].map(Duration::from_millis) {
-        let told = reason(run(&command, time, 1).await);
+        let text = reason(run(&command, time, 1).await);
         let expected = format!("not done within {} s", time.as_secs_f64());
-        assert!(told.contains(&expected), "{told}");
+        assert!(text.contains(&expected), "{text}");
         if std::fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n')) {
             break;
         }

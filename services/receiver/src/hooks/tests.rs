@@ -23,7 +23,7 @@ type Answers = HashMap<u64, Vec<Verdict>>;
 /// A target that records its calls.
 #[derive(Clone, Default)]
 struct Fake {
-    told: Arc<Mutex<Vec<u64>>>,
+    delivered: Arc<Mutex<Vec<u64>>>,
     answers: Arc<Mutex<Answers>>,
     /// While it is true, nothing is ever answered.
     hangs: Arc<Mutex<bool>>,
@@ -40,7 +40,7 @@ impl Target for Fake {
             most.0 += 1;
             most.1 = most.1.max(most.0);
         }
-        self.told.lock().unwrap().push(event.seq);
+        self.delivered.lock().unwrap().push(event.seq);
         while *self.hangs.lock().unwrap() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -55,8 +55,8 @@ impl Target for Fake {
 }
 
 impl Fake {
-    fn told(&self) -> Vec<u64> {
-        self.told.lock().unwrap().clone()
+    fn delivered(&self) -> Vec<u64> {
+        self.delivered.lock().unwrap().clone()
     }
 
     fn fails(&self, seq: u64, times: usize) {
@@ -177,8 +177,8 @@ async fn each_update_is_delivered_in_order_and_nothing_else() {
         .journal("lore")
         .miss(incarnation(), 4, 6, Missing::Gone);
     bench.put("lore", 7..=9);
-    until("all", || fake.told().len() == 6).await;
-    assert_eq!(fake.told(), [1, 2, 3, 7, 8, 9]);
+    until("all", || fake.delivered().len() == 6).await;
+    assert_eq!(fake.delivered(), [1, 2, 3, 7, 8, 9]);
     until("counted", || bench.status().pending == 0).await;
     let status = bench.status();
     assert_eq!(
@@ -194,8 +194,8 @@ async fn a_failure_is_tried_again_and_holds_the_order() {
     fake.fails(2, 3);
     bench.add(settings(1), &fake).unwrap();
     bench.put("lore", 1..=4);
-    until("all", || fake.told().len() == 7).await;
-    assert_eq!(fake.told(), [1, 2, 2, 2, 2, 3, 4]);
+    until("all", || fake.delivered().len() == 7).await;
+    assert_eq!(fake.delivered(), [1, 2, 2, 2, 2, 3, 4]);
     until("counted", || bench.status().delivered == 4).await;
     let status = bench.status();
     assert_eq!((status.failed_attempts, status.error), (3, None));
@@ -209,8 +209,8 @@ async fn an_update_that_fails_too_often_is_a_dead_letter_and_others_continue() {
     fake.fails(2, 1000);
     bench.add(settings(1), &fake).unwrap();
     bench.put("lore", 1..=3);
-    until("all", || fake.told().last() == Some(&3)).await;
-    assert_eq!(fake.told(), [1, 2, 2, 2, 2, 2, 3]);
+    until("all", || fake.delivered().last() == Some(&3)).await;
+    assert_eq!(fake.delivered(), [1, 2, 2, 2, 2, 2, 3]);
     let dead = bench.dead();
     assert_eq!((dead.len(), dead[0].seq, dead[0].attempts), (1, 2, 5));
     assert_eq!(
@@ -232,8 +232,8 @@ async fn an_update_too_old_is_a_dead_letter_after_one_attempt() {
     impatient.patience.max_age = Duration::ZERO;
     bench.add(impatient, &fake).unwrap();
     bench.put("lore", 1..=2);
-    until("all", || fake.told().len() == 2).await;
-    assert_eq!(fake.told(), [1, 2]);
+    until("all", || fake.delivered().len() == 2).await;
+    assert_eq!(fake.delivered(), [1, 2]);
     assert_eq!(bench.dead().len(), 1);
 }
 
@@ -244,29 +244,29 @@ async fn a_hook_continues_after_a_restart_and_a_new_one_begins_with_new_updates(
     let fake = Fake::default();
     bench.add(settings(1), &fake).unwrap();
     bench.put("lore", 6..=8);
-    until("told", || bench.status().delivered == 3).await;
+    until("delivered", || bench.status().delivered == 3).await;
     bench.stop().await;
     bench.put("lore", 9..=12);
     bench.again();
     bench.add(settings(1), &fake).unwrap();
-    until("the rest", || fake.told().len() == 7).await;
-    assert_eq!(fake.told(), (6..=12).collect::<Vec<_>>());
+    until("the rest", || fake.delivered().len() == 7).await;
+    assert_eq!(fake.delivered(), (6..=12).collect::<Vec<_>>());
     // After a kill the last deliveries may be repeated, and none is left out.
     for round in 0..5u64 {
         let from = 13 + round * 10;
         bench.put("lore", from..from + 10);
-        until("some", || fake.told().last() > Some(&(from + 4))).await;
+        until("some", || fake.delivered().last() > Some(&(from + 4))).await;
         bench.again();
         bench.add(settings(1), &fake).unwrap();
     }
-    until("all", || fake.told().last() == Some(&62)).await;
+    until("all", || fake.delivered().last() == Some(&62)).await;
     // The last place of one that was killed may be half there; then the next one begins with all that there is.
-    let told = fake.told();
-    let missing: Vec<u64> = (6..=62).filter(|seq| !told.contains(seq)).collect();
-    assert_eq!(missing, [] as [u64; 0], "{told:?}");
+    let delivered = fake.delivered();
+    let missing: Vec<u64> = (6..=62).filter(|seq| !delivered.contains(seq)).collect();
+    assert_eq!(missing, [] as [u64; 0], "{delivered:?}");
     // Repetition is rare: at most one of five.
-    let anew = told.iter().filter(|seq| **seq == 1).count();
-    assert!(anew <= 1, "{told:?}");
+    let repeated = delivered.iter().filter(|seq| **seq == 1).count();
+    assert!(repeated <= 1, "{delivered:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -287,7 +287,7 @@ async fn a_hook_that_hangs_loses_nothing_that_leaves_the_journal() {
         // Writing is never held up by it.
         bench.put("lore", [seq]);
         until("the other hook goes on", || {
-            other.told().last() == Some(&seq)
+            other.delivered().last() == Some(&seq)
         })
         .await;
     }
@@ -304,10 +304,10 @@ async fn a_hook_that_hangs_loses_nothing_that_leaves_the_journal() {
     *fake.hangs.lock().unwrap() = false;
     until("the rest", || bench.status().pending == 0).await;
     // The update in hand was delivered and is a dead letter, too: at least once.
-    let mut told = fake.told();
-    assert_eq!(told.remove(0), 1);
-    assert_eq!(told, (201 - left..=200).collect::<Vec<_>>());
-    assert_eq!(other.told(), upto(200));
+    let mut delivered = fake.delivered();
+    assert_eq!(delivered.remove(0), 1);
+    assert_eq!(delivered, (201 - left..=200).collect::<Vec<_>>());
+    assert_eq!(other.delivered(), upto(200));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -330,7 +330,7 @@ async fn dead_letters_that_cannot_be_written_wait() {
     assert_eq!(bench.status().pending, 2);
     std::fs::remove_file(bench.data.path().join("dead-letters")).unwrap();
     until("all", || bench.status().pending == 0).await;
-    assert_eq!(fake.told().last(), Some(&2));
+    assert_eq!(fake.delivered().last(), Some(&2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -349,10 +349,10 @@ async fn several_run_at_once_but_no_more_than_allowed() {
     until("all", || bench.status().delivered == 80).await;
     let most = fake.most.lock().unwrap().1;
     assert_eq!(most, 3);
-    let mut told = fake.told();
-    told.sort_unstable();
-    told.dedup();
-    assert_eq!(told, upto(40));
+    let mut delivered = fake.delivered();
+    delivered.sort_unstable();
+    delivered.dedup();
+    assert_eq!(delivered, upto(40));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -370,10 +370,10 @@ async fn deliveries_out_of_order_are_not_repeated_after_a_stop() {
     let later = Fake::default();
     bench.add(settings(2), &later).unwrap();
     bench.put("lore", [7]);
-    until("the rest", || later.told().len() == 2).await;
-    let mut told = later.told();
-    told.sort_unstable();
-    assert_eq!(told, [2, 7]);
+    until("the rest", || later.delivered().len() == 2).await;
+    let mut delivered = later.delivered();
+    delivered.sort_unstable();
+    assert_eq!(delivered, [2, 7]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -389,7 +389,7 @@ async fn a_hook_that_is_gone_is_left_alone_until_the_next_start() {
     until("disabled", || bench.status().disabled).await;
     bench.put("lore", 6..=7);
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(fake.told(), [1, 2]);
+    assert_eq!(fake.delivered(), [1, 2]);
     assert_eq!(
         (bench.status().pending, bench.status().error.as_deref()),
         (6, Some("410"))
@@ -397,8 +397,8 @@ async fn a_hook_that_is_gone_is_left_alone_until_the_next_start() {
     bench.stop().await;
     bench.again();
     bench.add(settings(1), &fake).unwrap();
-    until("all", || fake.told().len() == 8).await;
-    assert_eq!(fake.told(), [1, 2, 2, 3, 4, 5, 6, 7]);
+    until("all", || fake.delivered().len() == 8).await;
+    assert_eq!(fake.delivered(), [1, 2, 2, 3, 4, 5, 6, 7]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -408,13 +408,13 @@ async fn shutdown_does_not_wait_for_a_hung_hook() {
     *fake.hangs.lock().unwrap() = true;
     bench.add(settings(1), &fake).unwrap();
     bench.put("lore", 1..=2);
-    until("in hand", || fake.told() == [1]).await;
+    until("in hand", || fake.delivered() == [1]).await;
     let stopping = tokio::time::timeout(Duration::from_secs(30), bench.stop());
     stopping.await.unwrap();
     bench.again();
     *fake.hangs.lock().unwrap() = false;
     bench.add(settings(1), &fake).unwrap();
-    until("all", || fake.told() == [1, 1, 2]).await;
+    until("all", || fake.delivered() == [1, 1, 2]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -423,23 +423,23 @@ async fn a_journal_that_was_replaced_is_followed_from_where_it_fits() {
     let fake = Fake::default();
     bench.add(settings(1), &fake).unwrap();
     bench.put("lore", 1..=9);
-    until("told", || bench.status().delivered == 9).await;
+    until("delivered", || bench.status().delivered == 9).await;
     bench.stop().await;
     bench.again();
     std::fs::remove_dir_all(bench.data.path().join("journal")).unwrap();
     // The new one has other positions for the same updates.
     bench.put("lore", 6..=12);
     bench.add(settings(1), &fake).unwrap();
-    until("told", || fake.told().last() == Some(&12)).await;
-    assert_eq!(fake.told(), upto(12));
+    until("delivered", || fake.delivered().last() == Some(&12)).await;
+    assert_eq!(fake.delivered(), upto(12));
     bench.stop().await;
     bench.again();
     // An unreadable offset file means all records of the journal.
     let place = bench.data.path().join("state/hooks/h.lore.json");
     std::fs::write(place, "{").unwrap();
     bench.add(settings(1), &fake).unwrap();
-    until("told", || fake.told().len() == 19).await;
-    assert_eq!(fake.told()[12..], [6, 7, 8, 9, 10, 11, 12]);
+    until("delivered", || fake.delivered().len() == 19).await;
+    assert_eq!(fake.delivered()[12..], [6, 7, 8, 9, 10, 11, 12]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -387,15 +387,15 @@ impl Subscription {
 
     /// The next thing to tell, which may be several events; `None` if there is nothing more.
     fn step(&mut self) -> Option<Vec<EventFrame>> {
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         if let Some((from, to)) = self.gap.take() {
             let incarnation = self.cursor.map(|cursor| cursor.incarnation);
-            told.push(self.gap(incarnation, from, to, NOT_KEPT));
+            events.push(self.gap(incarnation, from, to, NOT_KEPT));
             if let (Some(cursor), Some(to)) = (&mut self.cursor, to) {
                 cursor.seq = to;
             }
             self.gap_announced = true;
-            return Some(told);
+            return Some(events);
         }
         let JournalPosition { position, header } = self.reader.next(self.position)?;
         let jumped = position != self.position;
@@ -416,7 +416,7 @@ impl Subscription {
             .filter(same)
             .is_some_and(|known| header.seq <= known.seq)
         {
-            return Some(told);
+            return Some(events);
         }
         let before = self.cursor;
         match before {
@@ -424,7 +424,7 @@ impl Subscription {
                 let next = cursor.seq.saturating_add(1);
                 // A restart of the numbering announces its own start.
                 if first > next && !renumbers {
-                    told.push(self.gap(
+                    events.push(self.gap(
                         Some(header.incarnation),
                         Some(next),
                         Some(first - 1),
@@ -434,13 +434,13 @@ impl Subscription {
             }
             Some(cursor) if jumped && !self.gap_announced => {
                 let from = cursor.seq.saturating_add(1);
-                told.push(self.gap(Some(cursor.incarnation), Some(from), None, NOT_KEPT));
+                events.push(self.gap(Some(cursor.incarnation), Some(from), None, NOT_KEPT));
             }
             _ => {}
         }
         if renumbers || before.is_some_and(|cursor| !same(&cursor)) {
             let after = first.saturating_sub(1);
-            told.push(EventFrame {
+            events.push(EventFrame {
                 kind: Some("resync"),
                 data: json!({
                     "channel": self.channel, "incarnation": header.incarnation, "after": after,
@@ -453,8 +453,8 @@ impl Subscription {
             incarnation: header.incarnation,
             seq: header.seq,
         });
-        told.extend(self.record(position, &header, before.filter(same)));
-        Some(told)
+        events.extend(self.record(position, &header, before.filter(same)));
+        Some(events)
     }
 
     /// Returns the event that a record makes for a client at cursor `before`.

@@ -204,11 +204,11 @@ fn with_room_for_all_of_it_each_update_comes_once_and_in_order() {
             let mine: Vec<_> = mine.filter(known).copied().collect();
             assert_eq!(mine, truth.updates, "seed {seed}");
             // A gap may be announced twice if the connection broke at that moment.
-            let mut told = seen.missing.clone();
-            told.sort_unstable();
+            let mut announced = seen.missing.clone();
+            announced.sort_unstable();
             for missing in &truth.missing {
                 assert!(
-                    told.binary_search(missing).is_ok(),
+                    announced.binary_search(missing).is_ok(),
                     "seed {seed}: {missing:?}"
                 );
             }
@@ -232,17 +232,17 @@ fn a_small_journal_repeats_nothing_and_announces_every_gap() {
         let count = once.len();
         once.dedup();
         assert_eq!(once.len(), count, "seed {seed}");
-        let mut told = seen.missing.clone();
-        told.sort_unstable();
+        let mut announced = seen.missing.clone();
+        announced.sort_unstable();
         gaps += usize::from(reader.open_gap);
         for writer in &writers {
             for update in &writer.truth.updates {
                 let came = once.binary_search(update).is_ok();
-                let known = told.binary_search(update).is_ok();
+                let known = announced.binary_search(update).is_ok();
                 assert!(came || known || reader.open_gap, "seed {seed}: {update:?}");
                 assert!(
                     !(came && known),
-                    "seed {seed}: {update:?} came and is told to be missing"
+                    "seed {seed}: {update:?} arrived and was announced missing"
                 );
             }
         }

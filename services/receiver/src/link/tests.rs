@@ -118,8 +118,8 @@ fn each_wrong_part_is_named() {
     // Its files would be the receiver's own.
     let text = format!("flexfeed://t@h?pin={PIN}&ch=lore&ch=status");
     assert_eq!(problem(&text), Problem::Reserved);
-    let told = parse(&text).unwrap_err().to_string();
-    assert!(told.contains("status.json"), "{told}");
+    let text = parse(&text).unwrap_err().to_string();
+    assert!(text.contains("status.json"), "{text}");
     let text = format!("flexfeed://t@h?pin={PIN}&ch=status.2&ch=Status");
     assert!(parse(&text).is_ok());
     let many: String = (0..65).map(|n| format!("&ch=c{n}")).collect();

@@ -14,7 +14,7 @@ use service::peer_text::plain;
 /// Takes events in.
 pub(super) struct Intake<'a> {
     pub(super) board: &'a Board,
-    pub(super) narrator: ConnectionLog,
+    pub(super) log: ConnectionLog,
     /// Nothing is said of gaps: only for sabotage.
     pub(super) gaps_untold: bool,
 }
@@ -35,7 +35,7 @@ impl Intake<'_> {
             return None;
         }
         if !(self.gaps_untold && matches!(event, Event::Gap { .. })) {
-            self.narrator.tell(&event, self.board);
+            self.log.log(&event, self.board);
             self.board.apply(&event);
         }
         match event {
@@ -82,7 +82,7 @@ impl Intake<'_> {
                 code,
                 reason,
                 fatal: true,
-            } => return Some(LoopExit::Refused(self.narrator.refusal(code, &reason))),
+            } => return Some(LoopExit::Refused(self.log.refusal(code, &reason))),
             // Gaps arrive in order, so all earlier updates are pending or written.
             Event::Gap { channel, from, to } => {
                 let lane = find(lanes, &channel)?;

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use feed::{Entry, Kind, payload};
 use flexfeed_receiver::board::{Board, Identity, now_ms};
-use flexfeed_receiver::deliver::{Delivery, Item, ORDER, Received, What};
+use flexfeed_receiver::deliver::{Delivery, Item, ItemKind, ORDER, ReceivedUpdate};
 use flexfeed_receiver::journal::Limits;
 use flexfeed_receiver::link::Pin;
 use flexfeed_receiver::sink::{ChannelFiles, Layout, Sink};
@@ -159,7 +159,7 @@ fn bytes_written() -> Result<f64> {
         now: Instant::now(),
         step: Duration::from_secs(1) / RATE,
     };
-    channel.put(0, What::Begins { resync: false })?;
+    channel.put(0, ItemKind::Begins { resync: false })?;
     let updates = Updates::new();
     let mut worst: f64 = 0.0;
     let mut seq = 0;
@@ -171,7 +171,7 @@ fn bytes_written() -> Result<f64> {
             let encoded = updates.encoded(seq);
             bytes += encoded.len();
             let (via, live) = (Via::Flow, true);
-            let what = What::Update(Received { encoded, via, live });
+            let what = ItemKind::Update(ReceivedUpdate { encoded, via, live });
             let outcome = channel.put(seq, what)?;
             board.delivered(CHANNEL, &outcome);
             status_file::write(&status, &board.status())?;
@@ -202,12 +202,12 @@ struct Simulated<'a> {
 
 impl Simulated<'_> {
     /// Puts one item out, and then what is due until the next one.
-    fn put(&mut self, seq: u64, what: What) -> Result<flexfeed_receiver::deliver::Outcome> {
+    fn put(&mut self, seq: u64, kind: ItemKind) -> Result<flexfeed_receiver::deliver::Outcome> {
         let incarnation = INCARNATION;
         let item = Item {
             incarnation,
             seq,
-            what,
+            kind,
         };
         let mut delivery = Delivery::new(vec![item], self.cursor, ORDER);
         delivery.attempt(self.files, now_ms)?;

@@ -20,7 +20,7 @@ async fn an_update_given_up_twice_is_one_letter() {
     one.patience.attempts = 1;
     bench.add(one, &fake).unwrap();
     bench.put("lore", [1]);
-    until("in hand", || fake.told() == [1]).await;
+    until("in hand", || fake.delivered() == [1]).await;
     for seq in 2..=60 {
         bench.put("lore", [seq]);
     }
@@ -48,7 +48,7 @@ async fn updates_lost_with_the_journal_are_counted() {
     for seq in 1..=40 {
         bench.put("lore", [seq]);
     }
-    until("in hand", || fake.told() == [1]).await;
+    until("in hand", || fake.delivered() == [1]).await;
     bench.stop().await;
     bench.again();
     let folder = crate::journal::folder(bench.data.path(), "lore");
@@ -61,12 +61,12 @@ async fn updates_lost_with_the_journal_are_counted() {
         std::fs::remove_file(damaged).unwrap();
     }
     *fake.hangs.lock().unwrap() = false;
-    fake.told.lock().unwrap().clear();
+    fake.delivered.lock().unwrap().clear();
     bench.add(settings(1), &fake).unwrap();
     until("all", || bench.status().pending == 0).await;
-    let told = fake.told().len() as u64;
-    assert!((1..40).contains(&told), "{told}");
-    assert_eq!(bench.status().lost + told, 40);
+    let delivered = fake.delivered().len() as u64;
+    assert!((1..40).contains(&delivered), "{delivered}");
+    assert_eq!(bench.status().lost + delivered, 40);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,6 +85,6 @@ async fn a_failure_of_one_channel_is_shown_until_it_is_over() {
     bench.put("net", [9]);
     until("failed", || bench.status().error.is_some()).await;
     bench.put("lore", 1..=3);
-    until("told", || bench.status().delivered == 3).await;
+    until("delivered", || bench.status().delivered == 3).await;
     assert_eq!(bench.status().error.as_deref(), Some("no 9"));
 }
