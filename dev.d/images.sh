@@ -36,6 +36,7 @@ images() {
 	[ -z "$prebuilt" ] || for program in $programs; do
 		[ -x "$prebuilt/$program" ] || fail 2 "there is no $program in $prebuilt: build the programs first"
 	done
+	[ -z "$prebuilt" ] || no_faults "$prebuilt"
 	find_builder
 	# What is built of changes that nobody has committed says so.
 	revision=$(git -C "$root" rev-parse HEAD 2>/dev/null) && { git -C "$root" diff --quiet HEAD 2>/dev/null || revision=$revision-changed; }

@@ -14,6 +14,7 @@ tarball() {
 	for program in $programs; do
 		[ -x "$built/$program" ] || fail 2 "there is no $program in $built"
 	done
+	no_faults "$built"
 	kind=$(kind_of "$built")
 	name=flexfeed-$(version)-$(uname -m)-linux-$kind
 	step "Packing $name"

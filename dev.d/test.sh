@@ -19,6 +19,8 @@ mkdir -p "$clone/web" "$clone/services/console"
 echo 'echo "fuzzed $* with $FUZZ_SEED"' >"$clone/services/console/fuzz-api.sh"
 echo "{}" >"$clone/web/package-lock.json"
 printf '[workspace.package]\nversion = "0.1.0"\nrust-version = "1.94"\n' >"$clone/Cargo.toml"
+mkdir -p "$clone/crates/service/src"
+cp "$source_root/crates/service/src/faults.rs" "$clone/crates/service/src/"
 mkdir -p "$clone/fuzz/targets" "$clone/docs" "$clone/testbed/docker"
 : >"$clone/fuzz/targets/control.rs"
 : >"$clone/fuzz/targets/feed.rs"
@@ -80,7 +82,7 @@ printf "#!/bin/sh\necho simulated \"\$@\"\nexit 1\n" >flexfeed-simulate
 printf "#!/bin/sh\necho sabotage ran on \$FLEXFEED_BIN_DIR\n" >flexfeed-sabotage
 for program in flexfeed-source flexfeed-receiver flexfeed-relay flexfeed-gateway flexfeed-console; do
 	case $* in
-	*features*) echo breaks a promise on purpose >$program ;;
+	*features*) echo FLEXFEED_FAULTS >$program ;;
 	*) echo plain >$program ;;
 	esac
 done
@@ -403,7 +405,7 @@ dev demo
 ends 2
 says 'need Linux'
 
-# --- sabotage keeps its programs apart, and notices a switch where none may be
+# --- sabotage keeps its programs apart, and notices fault injection where none may be
 machine
 # shellcheck disable=SC2086 # a list
 install $all_build $all_network $all_database
@@ -411,10 +413,10 @@ rust 1.94.0
 dev sabotage
 ends 0
 says "sabotage ran on $machine/target dir/sabotage"
-stand_in cargo 'mkdir -p "$CARGO_TARGET_DIR/debug"; for p in source receiver relay gateway; do echo breaks a promise on purpose >"$CARGO_TARGET_DIR/debug/flexfeed-$p"; done'
+stand_in cargo 'mkdir -p "$CARGO_TARGET_DIR/debug"; for p in source receiver relay gateway console; do echo FLEXFEED_FAULTS >"$CARGO_TARGET_DIR/debug/flexfeed-$p"; done'
 dev sabotage
 ends 1
-says 'debug/flexfeed-source obeys FLEXFEED_SABOTAGE'
+says 'debug/flexfeed-source injects faults'
 
 # --- bench passes its prefix on; lint says loudly what it could not check, and fails where it must
 rust 1.94.0
@@ -582,6 +584,22 @@ stand_in go 'case $1 in env) echo go1.26.8 ;; *) exit 1 ;; esac'
 dev test-docker
 ends 0
 says 'Building Compose 2.40.3' '!!! It could not be built' 'tested -m run'
+
+# --- programs with fault injection are neither packed nor put into images, whatever name of theirs gives them away
+machine
+for program in source receiver relay gateway console; do
+	stand_in "flexfeed-$program" ''
+done
+echo 'nat-by-address' >>"$machine/bin/flexfeed-relay"
+dev tarball "$machine/bin"
+ends 1
+says 'flexfeed-relay injects faults'
+dev images --prebuilt "$machine/bin"
+ends 1
+says 'flexfeed-relay injects faults'
+stand_in flexfeed-relay ''
+dev tarball "$machine/bin"
+says_not 'injects faults'
 
 # --- the tarball is packed of what is built, and tried only where there is one
 machine

@@ -21,6 +21,12 @@ with_package() {
 	}
 }
 
+# Fault injection is for tests: dev.d/faults.sh looks closer where the sources are.
+! grep -qF FLEXFEED_FAULTS "$program" || {
+	echo "$program injects faults: programs with the feature 'fault-injection' are for tests only" >&2
+	exit 1
+}
+
 install -m 0755 "$program" "$root/usr/bin/flexfeed-$name"
 # Each library by the path that the loader looks for it at, without links: the loader itself is the last.
 ldd "$program" | sed -n 's/^[^/]*\(\/[^ ]*\) (0x.*/\1/p' | while read -r library; do

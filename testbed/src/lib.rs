@@ -1,5 +1,5 @@
 //! Where flexfeed is put to the test: networks made of namespaces, a feed like lore's that grows on command, the services run in them, independent readers of what
-//! they write, and the scenarios, demo and sabotage runner built from these.
+//! they write, and the scenarios, demo and fault runner built from these.
 //!
 //! The library is made of threads and processes; the feed generator's server and the streams alone use tokio. `testbed/README.md` says how to run one scenario.
 
@@ -7,6 +7,7 @@ pub mod binaries;
 pub mod delay;
 pub mod delivery;
 pub mod demo;
+pub mod faults;
 pub mod garbage;
 pub mod http;
 pub mod lab;
@@ -16,7 +17,6 @@ pub mod process;
 pub mod pump;
 pub mod readers;
 pub mod run_dir;
-pub mod sabotage;
 pub mod scenario;
 pub mod status;
 pub mod stream;

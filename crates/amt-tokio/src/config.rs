@@ -1,5 +1,6 @@
 //! What a gateway is told.
 
+#[cfg(any(test, feature = "fault-injection"))]
 use std::net::SocketAddr;
 
 use amt::gateway::Timing;
@@ -28,8 +29,6 @@ pub struct Config {
     /// The durations that it goes by. Names are looked up again after the pauses that failed relays
     /// have, which double up to 5 minutes.
     pub timing: Timing,
-    /// Promises to break, for tests that have to notice.
-    pub sabotage: Sabotage,
 }
 
 impl Default for Config {
@@ -42,23 +41,24 @@ impl Default for Config {
             port: None,
             memory: None,
             timing: Timing::default(),
-            sabotage: Sabotage::default(),
         }
     }
 }
 
-/// Promises that a gateway breaks when told so; all false otherwise.
+/// Protections that a gateway leaves out, for tests that must notice. All are on by default.
+#[cfg(any(test, feature = "fault-injection"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sabotage {
-    /// Packets are taken from anybody, not from the relay alone.
+pub struct Faults {
+    /// Whether packets are taken from any sender, not from the relay alone.
     pub source_check_off: bool,
-    /// That the relay sees this gateway at another address than before goes unnoticed.
+    /// Whether a new address that the relay sees this gateway at goes unnoticed.
     pub rebind_unnoticed: bool,
 }
 
-impl Sabotage {
-    /// Makes of a datagram what this gateway is to see.
-    pub(crate) fn change(
+#[cfg(any(test, feature = "fault-injection"))]
+impl Faults {
+    /// Falsifies a datagram, and returns its falsified sender.
+    pub(crate) fn falsify(
         self,
         from: SocketAddr,
         data: &mut [u8],

@@ -15,7 +15,9 @@ use rand::RngExt;
 use tracing::{debug, trace};
 
 use crate::alarm::Alarm;
-use crate::config::{Config, Hint, Sabotage};
+#[cfg(any(test, feature = "fault-injection"))]
+use crate::config::Faults;
+use crate::config::{Config, Hint};
 use crate::finder::{Finder, Lookup, NameStatus};
 use crate::memory::Memory;
 use crate::sockets::{Sent, Sockets};
@@ -121,7 +123,8 @@ pub struct Gateway {
     /// For the next run, and what it holds.
     pub(crate) memory: Option<Memory>,
     kept: ([Option<u16>; 2], Option<TunnelProof>),
-    sabotage: Sabotage,
+    #[cfg(any(test, feature = "fault-injection"))]
+    faults: Faults,
 }
 
 impl Gateway {
@@ -162,8 +165,15 @@ impl Gateway {
             reopen: None,
             memory: config.memory,
             kept: Default::default(),
-            sabotage: config.sabotage,
+            #[cfg(any(test, feature = "fault-injection"))]
+            faults: Faults::default(),
         })
+    }
+
+    /// Leaves protections out from now on, for tests that must notice.
+    #[cfg(any(test, feature = "fault-injection"))]
+    pub fn inject_faults(&mut self, faults: Faults) {
+        self.faults = faults;
     }
 
     /// Subscribes, and asks for the flow at once. Equal subscriptions have one id, and are counted.
@@ -269,14 +279,14 @@ impl Gateway {
         mut each: impl FnMut(Packet<'_>),
     ) -> io::Result<usize> {
         let now = Instant::now();
-        let (core, sabotage) = (&mut self.core, self.sabotage);
-        let relay = match sabotage.source_check_off {
-            true => core.status().relay.map(|relay| relay.addr),
-            false => None,
-        };
+        let core = &mut self.core;
+        #[cfg(any(test, feature = "fault-injection"))]
+        let (faults, relay) = (self.faults, core.status().relay.map(|relay| relay.addr));
         let mut packets = 0;
         let received = self.sockets.receive(batch, |datagram| {
-            let from = sabotage.change(datagram.from, datagram.data, relay);
+            let from = datagram.from;
+            #[cfg(any(test, feature = "fault-injection"))]
+            let from = faults.falsify(from, datagram.data, relay);
             match core.handle(from, datagram.data, now) {
                 Input::Data {
                     subscription,

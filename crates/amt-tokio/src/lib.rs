@@ -25,7 +25,9 @@ mod sockets;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, Hint, Sabotage};
+#[cfg(any(test, feature = "fault-injection"))]
+pub use config::Faults;
+pub use config::{Config, Hint};
 pub use finder::{Lookup, NameStatus};
 pub use gateway::{Gateway, Packet, Status};
 pub use memory::{Memory, MemoryFile};

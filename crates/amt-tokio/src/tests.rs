@@ -318,7 +318,7 @@ async fn a_wait_that_is_cancelled_loses_nothing() {
     assert_eq!(got, 200);
 }
 
-/// The promise that the sabotage breaks, and the sabotage.
+/// The protection, and the fault that takes it off.
 #[tokio::test]
 async fn packets_of_others_than_the_relay_are_dropped() {
     for source_check_off in [false, true] {
@@ -327,13 +327,13 @@ async fn packets_of_others_than_the_relay_are_dropped() {
         let config = Config {
             relays: vec![first.name.clone()],
             dns: None,
-            sabotage: crate::Sabotage {
-                source_check_off,
-                ..Default::default()
-            },
             ..Config::default()
         };
         let mut gateway = Gateway::start(config).unwrap();
+        gateway.inject_faults(crate::Faults {
+            source_check_off,
+            ..Default::default()
+        });
         gateway.subscribe(flow()).unwrap();
         event(&mut gateway).await;
         let to = first.update().await;

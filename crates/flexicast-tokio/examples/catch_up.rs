@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, Verify};
 use flexicast_tokio::source::{
-    Admission, Backlog, BoxError, ChannelConfig, Denied, FlowEndpoint, FlowSettings, Sabotage,
-    Source, SourceConfig, SourceHandle,
+    Admission, Backlog, BoxError, ChannelConfig, Denied, FlowEndpoint, FlowSettings, Source,
+    SourceConfig, SourceHandle,
 };
 use flexicast_tokio::{Cursor, Rung};
 use store::{Draft, Kind, Store};
@@ -311,7 +311,6 @@ async fn main() {
         fall_back: Duration::from_millis(500),
         heartbeat: Duration::from_secs(1),
         qlog: None,
-        sabotage: Sabotage::default(),
     };
     let source = Source::bind(config, shelf.clone()).await.unwrap();
     let (handle, addr) = (source.handle(), source.local_addr());
@@ -337,7 +336,6 @@ async fn main() {
         amt: None,
         qlog: None,
         check: None,
-        sabotage_dedupe_off: false,
     };
     let (start, late) = (Instant::now(), [(); 2].map(|()| Arc::new(Mutex::default())));
     for (multicast, late) in [false, true].into_iter().zip(&late) {

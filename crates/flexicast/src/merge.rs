@@ -159,6 +159,7 @@ pub struct Merge {
     /// Updates that were cleared on this connection.
     cleared: u64,
     stats: MergeStats,
+    #[cfg(feature = "fault-injection")]
     dedupe_off: bool,
 }
 
@@ -167,8 +168,8 @@ const MAX_DISTRUSTS: usize = 64;
 
 impl Merge {
     /// A merge that delivers from `next` on. What any flow packet took part in leaves it only if
-    /// `check` finds it valid. `dedupe_off` is test-only: what arrives again is delivered again.
-    pub fn new(next: u64, check: Option<Check>, dedupe_off: bool) -> Self {
+    /// `check` finds it valid.
+    pub fn new(next: u64, check: Option<Check>) -> Self {
         Merge {
             next,
             parts: BTreeMap::new(),
@@ -189,15 +190,33 @@ impl Merge {
             hasher: RandomState::new(),
             cleared: 0,
             stats: MergeStats::default(),
-            dedupe_off,
+            #[cfg(feature = "fault-injection")]
+            dedupe_off: false,
         }
     }
 
     /// Begins again at `next`, as another history does. The counters go on.
     pub fn restart(&mut self, next: u64) {
-        let stats = self.stats;
-        *self = Merge::new(next, self.check, self.dedupe_off);
-        self.stats = stats;
+        *self = Merge {
+            stats: self.stats,
+            #[cfg(feature = "fault-injection")]
+            dedupe_off: self.dedupe_off,
+            ..Merge::new(next, self.check)
+        };
+    }
+
+    /// Delivers again what arrives again, a fault for tests that must notice.
+    #[cfg(feature = "fault-injection")]
+    pub fn set_dedupe_off(&mut self, off: bool) {
+        self.dedupe_off = off;
+    }
+
+    /// Whether what arrives again is dropped, as it always is but for an injected fault.
+    fn dedupes(&self) -> bool {
+        #[cfg(feature = "fault-injection")]
+        return !self.dedupe_off;
+        #[cfg(not(feature = "fault-injection"))]
+        true
     }
 
     /// Says whether the source of this connection can be asked for bytes.
@@ -443,7 +462,7 @@ impl Merge {
     /// Bytes that [`Merge::accepts`] refuses are dropped.
     pub fn add_flow(&mut self, seq: u64, offset: u64, data: &[u8], total: Option<u64>) {
         let past = seq < self.next || self.whole.contains_key(&seq);
-        if past && !self.dedupe_off {
+        if past && self.dedupes() {
             self.stats.duplicates += 1;
             self.compare(seq, offset, data, total);
             return;
@@ -468,7 +487,7 @@ impl Merge {
     /// Takes bytes of the unicast path, of an update that is `total` bytes long.
     pub fn add_unicast(&mut self, seq: u64, offset: u64, data: &[u8], total: u64) {
         let past = seq < self.next || self.whole.contains_key(&seq);
-        if past && !self.dedupe_off {
+        if past && self.dedupes() {
             self.stats.duplicates += 1;
             self.compare(seq, offset, data, Some(total));
             if seq < self.next || self.whole.contains_key(&seq) {
@@ -600,7 +619,7 @@ impl Merge {
             via,
             certain,
         };
-        if self.dedupe_off && seq < self.next {
+        if !self.dedupes() && seq < self.next {
             self.ready_bytes += update.encoded.len();
             self.ready.push_back(Output::Update(update));
             return;

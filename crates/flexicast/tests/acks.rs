@@ -27,7 +27,7 @@ fn a_thousand_members_keep_the_budget_of_acknowledgements() {
             ack_delay: DELAY,
             ..flow_config(seed)
         };
-        let mut lab = Lab::with_config(seed, NODES as usize, config, false);
+        let mut lab = Lab::with_config(seed, NODES as usize, config);
         (0..NODES as usize).for_each(|i| lab.connect(i));
         lab.run(500 * MS);
         (0..NODES as usize)

@@ -69,7 +69,6 @@ fn the_vectors_make_a_receiver_join_follow_a_change_of_keys_and_deliver() {
         rungs: Rungs::default(),
         seed: 1,
         check: None,
-        dedupe_off: false,
     });
     let said = |r: &mut Receiver, name: &str| {
         let said = HEXLOWER.encode(&r.take_control());
@@ -156,7 +155,6 @@ fn kept(first: u64, head: u64, flow: Option<FlowConfig>) -> Source {
         unicast_rate: None,
         limits: Limits::default(),
         seed: 1,
-        repair_off: false,
     })
     .unwrap()
 }
@@ -243,7 +241,6 @@ fn a_receiver_without_a_cursor_begins_where_it_wants_to() {
         },
         seed: 1,
         check: None,
-        dedupe_off: false,
     });
     let asked = named("hello-from-the-oldest");
     for _ in 0..2 {

@@ -33,7 +33,6 @@ impl Scene {
             unicast_rate: None,
             limits: Limits::default(),
             seed: 1,
-            repair_off: false,
         });
         Scene {
             source: source.unwrap(),

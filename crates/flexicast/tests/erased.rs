@@ -140,7 +140,6 @@ fn old_secrets_are_nowhere_in_memory() {
         unicast_rate: None,
         limits: Limits::default(),
         seed: 1,
-        repair_off: false,
     });
     let receiver = Receiver::new(ReceiverConfig {
         receiver: Uuid::from_u128(2),
@@ -151,7 +150,6 @@ fn old_secrets_are_nowhere_in_memory() {
         rungs: Rungs::default(),
         seed: 1,
         check: None,
-        dedupe_off: false,
     });
     let mut ends = Ends {
         source: source.unwrap(),

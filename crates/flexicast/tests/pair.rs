@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use flexicast::control::Action;
 use flexicast::flow::FlowConfig;
+use flexicast::source::Faults;
 use flexicast::{Cause, Cursor, Rung, Via};
 use lab::{INCARNATION, Lab};
 
@@ -489,7 +490,7 @@ fn a_source_that_was_away_itself_blames_nobody_at_once() {
                 heartbeat,
                 ..lab::flow_config(seed)
             };
-            let mut lab = Lab::with_config(seed, 3, config, false);
+            let mut lab = Lab::with_config(seed, 3, config);
             (0..3).for_each(|i| lab.connect(i));
             lab.run(SECOND);
             lab.publish(5_000);
@@ -606,12 +607,12 @@ fn a_receiver_that_was_away_itself_leaves_no_flow_at_once() {
 /// A receiver that never gets round to anything in time would wait for ever for a flow that is gone.
 #[test]
 fn a_receiver_that_is_always_late_leaves_in_the_end() {
-    let config = FlowConfig {
-        // The source does not notice it first.
+    let mut lab = Lab::new(1, 2);
+    // The source does not notice it first.
+    lab.source.inject_faults(Faults {
         fall_back_off: true,
-        ..lab::flow_config(1)
-    };
-    let mut lab = Lab::with_config(1, 2, config, false);
+        ..Faults::default()
+    });
     (0..2).for_each(|i| lab.connect(i));
     lab.run(SECOND);
     lab.nodes[0].multicast = false;

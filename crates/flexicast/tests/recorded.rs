@@ -480,7 +480,6 @@ fn a_receiver_makes_of_the_recording_what_it_says() {
         },
         seed: 1,
         check: None,
-        dedupe_off: false,
     });
     receiver.connected();
     let vectors = recorded();

@@ -16,11 +16,16 @@
 //!   [`exposition`]: in which form metrics are shown.
 //! - [`ask`]: a page of a program that answers HTTP here; [`health`]: the command made of that.
 //! - [`peer_text`]: text that others wrote, made fit for a log line or a terminal.
+//!
+//! With the feature `fault-injection`, which no released program has, `faults` reads which
+//! protections a test takes off.
 
 pub mod ask;
 pub mod core_dumps;
 pub mod environment;
 pub mod exposition;
+#[cfg(any(test, feature = "fault-injection"))]
+pub mod faults;
 pub mod health;
 pub mod host;
 pub mod listen;

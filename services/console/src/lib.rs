@@ -17,8 +17,6 @@ pub mod live;
 mod mount;
 mod notify;
 pub mod run;
-#[cfg(feature = "sabotage")]
-pub mod sabotage;
 pub mod setup;
 mod site;
 #[cfg(test)]

@@ -54,7 +54,8 @@ async fn serve(settings: &Settings) -> Result<()> {
         opened = open(&settings.database.0) => opened?,
         () = stop.cancelled() => return Ok(()),
     };
-    sabotage()?;
+    #[cfg(feature = "fault-injection")]
+    service::faults::inject_from_environment()?;
     let console = mount(Parts {
         store: opened.store.clone(),
         records: opened.records,
@@ -74,18 +75,6 @@ async fn serve(settings: &Settings) -> Result<()> {
         warn!("the database was not closed in time");
     }
     info!("stopped");
-    Ok(())
-}
-
-/// What tests may break; nothing in ordinary builds.
-#[cfg(feature = "sabotage")]
-fn sabotage() -> Result<()> {
-    crate::sabotage::begin()
-}
-
-#[cfg(not(feature = "sabotage"))]
-#[allow(clippy::unnecessary_wraps)] // as its other form
-fn sabotage() -> Result<()> {
     Ok(())
 }
 

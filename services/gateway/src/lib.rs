@@ -8,7 +8,5 @@ pub mod cli;
 pub mod http;
 pub mod out;
 pub mod run;
-#[cfg(feature = "sabotage")]
-pub mod sabotage;
 mod silence;
 pub mod tunnels;

@@ -30,13 +30,13 @@ const DEBUG_STATUS: Duration = Duration::from_secs(10);
 /// # Errors
 /// A flow cannot be one, or the interface cannot send; the text says what to do.
 pub async fn run(options: &Options) -> anyhow::Result<()> {
+    #[cfg(feature = "fault-injection")]
+    service::faults::inject_from_environment()?;
     let stop = stop_on_signals()?;
     let config = Config {
         relays: options.relay.clone(),
         dns: options.dns.then(discovery::Config::default),
         port: options.local_port,
-        #[cfg(feature = "sabotage")]
-        sabotage: crate::sabotage::from_environment()?,
         ..Config::default()
     };
     let memory = options.state_file.clone().map(MemoryFile::open);

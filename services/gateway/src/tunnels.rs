@@ -12,6 +12,8 @@ use amt::gateway::{Event, Subscription, SubscriptionId};
 use amt_tokio::{Config, Gateway, MemoryFile, Packet, Status};
 use anyhow::Context;
 use netio::RecvBatch;
+#[cfg(feature = "fault-injection")]
+use service::faults::Fault;
 use tracing::{info, warn};
 
 use crate::silence::Silence;
@@ -77,6 +79,11 @@ impl Tunnels {
                     })
                 }
             };
+            #[cfg(feature = "fault-injection")]
+            tunnel.gateway.inject_faults(amt_tokio::Faults {
+                source_check_off: Fault::RelayCheckOff.is_injected(),
+                rebind_unnoticed: Fault::RebindUnnoticed.is_injected(),
+            });
             let id = tunnel
                 .gateway
                 .subscribe(*flow)

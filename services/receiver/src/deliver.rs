@@ -90,11 +90,11 @@ pub enum Step {
     Announce,
     /// Note how far the channel is.
     Cursor,
-    /// Test-only: write the feed files, which otherwise follow in their own time.
-    #[cfg(feature = "sabotage")]
+    /// For an injected fault: write the feed files, which otherwise follow in their own time.
+    #[cfg(feature = "fault-injection")]
     Output,
-    /// Test-only: wait, so that a kill finds the cursor ahead of the output.
-    #[cfg(feature = "sabotage")]
+    /// For an injected fault: wait, so that a kill finds the cursor ahead of the output.
+    #[cfg(feature = "fault-injection")]
     Pause,
 }
 
@@ -169,7 +169,7 @@ impl Delivery {
                     self.stamp(now_ms());
                 }
                 Step::Announce => sink.announce(),
-                #[cfg(feature = "sabotage")]
+                #[cfg(feature = "fault-injection")]
                 Step::Output => {
                     // The journal has nothing to announce before it is written.
                     sink.announce();
@@ -181,8 +181,8 @@ impl Delivery {
                         self.outcome.cursor = Some(cursor);
                     }
                 }
-                #[cfg(feature = "sabotage")]
-                Step::Pause => crate::sabotage::pause(),
+                #[cfg(feature = "fault-injection")]
+                Step::Pause => crate::faults::pause(),
             }
             self.done += 1;
         }

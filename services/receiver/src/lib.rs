@@ -22,6 +22,8 @@ pub mod deliver;
 pub mod delivery_log;
 pub mod doctor;
 pub mod durable;
+#[cfg(feature = "fault-injection")]
+mod faults;
 pub mod feeds;
 pub mod hooks;
 pub mod http;
@@ -32,8 +34,6 @@ pub mod memory;
 pub mod notify;
 pub mod receive;
 pub mod run;
-#[cfg(feature = "sabotage")]
-pub mod sabotage;
 pub mod sink;
 pub mod status;
 pub mod transport;

@@ -26,7 +26,6 @@ use tracing::{error, info};
 
 use crate::board::Board;
 use crate::connection_log::ConnectionLog;
-use crate::deliver::Step;
 use crate::journal::Limits;
 use crate::sink::Sink;
 use batch::takes_more;
@@ -105,10 +104,6 @@ pub struct Loop<'a, S> {
     pub batch: Limits,
     /// Between attempts to write.
     pub backoff: Backoff,
-    /// [`crate::deliver::ORDER`], but for sabotage.
-    pub order: &'static [Step],
-    /// Nothing is said of updates that are gone at the source: only for sabotage.
-    pub gaps_untold: bool,
     /// `host:port`, for the log.
     pub source: &'a str,
     /// The data folder, if the source is not known to have let its receiver in before.
@@ -141,7 +136,6 @@ impl<'a, S: Sink> Loop<'a, S> {
         let mut taking = Intake {
             board: self.board,
             log: ConnectionLog::new(self.source, self.newcomer),
-            gaps_untold: self.gaps_untold,
         };
         let mut halting = stop.clone();
         let mut end = None;

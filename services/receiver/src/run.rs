@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use flexicast_tokio::receiver::{ReceiverConfig, RelaySabotage, Relays, Validity};
+use flexicast_tokio::receiver::{ReceiverConfig, Relays, Validity};
 use service::listen;
 use service::signals::{self, Manners};
 use tokio::net::TcpListener;
@@ -16,7 +16,6 @@ use crate::admission::{self, Admission};
 use crate::board::{Board, Identity};
 use crate::config::Settings;
 use crate::data::DataFolder;
-use crate::deliver::{ORDER, Step};
 use crate::hooks::exec::Exec;
 use crate::hooks::webhook::Webhook;
 use crate::hooks::{self, Hooks, Pauses, RetryLimits, SigningKey};
@@ -38,23 +37,14 @@ const LAST_HOOKS: Duration = Duration::from_secs(5);
 /// Time limit for writing the last status.
 const LAST_STATUS: Duration = Duration::from_secs(2);
 
-/// Injected faults; empty in ordinary builds.
-struct Promises {
-    order: &'static [Step],
-    dedupe_off: bool,
-    gaps_untold: bool,
-    journal_unchecked: bool,
-    signature_off: bool,
-    relays: RelaySabotage,
-}
-
 /// Runs the receiver until it is asked to stop.
 ///
 /// # Errors
 /// The receiver cannot start or continue; in words for the operator.
 pub fn run(settings: &Settings) -> anyhow::Result<()> {
     memory::limit();
-    let promises = promises()?;
+    #[cfg(feature = "fault-injection")]
+    service::faults::inject_from_environment()?;
     let data = DataFolder::open(&settings.data)?;
     // The runtime ends after everything in it; a write to a disk that hangs cannot hold it up.
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -62,46 +52,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
         .thread_name("receiver")
         .enable_all()
         .build()?;
-    let result = runtime.block_on(serve(settings, &data, &promises));
+    let result = runtime.block_on(serve(settings, &data));
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
-}
-
-#[cfg(feature = "sabotage")]
-fn promises() -> anyhow::Result<Promises> {
-    let sabotage = crate::sabotage::Sabotage::from_environment()?;
-    Ok(Promises {
-        order: if sabotage.cursor_first {
-            crate::sabotage::CURSOR_FIRST
-        } else if sabotage.journal_after_cursor {
-            crate::sabotage::JOURNAL_LAST
-        } else {
-            ORDER
-        },
-        dedupe_off: sabotage.dedupe_off,
-        gaps_untold: sabotage.gaps_untold,
-        // A journal that is looked at would make good for a cursor that is too far.
-        journal_unchecked: sabotage.journal_after_cursor || sabotage.cursor_first,
-        signature_off: sabotage.signature_off,
-        relays: RelaySabotage {
-            failover_off: sabotage.relay_failover_off,
-            source_check_off: sabotage.relay_check_off,
-            rebind_unnoticed: sabotage.rebind_unnoticed,
-        },
-    })
-}
-
-#[cfg(not(feature = "sabotage"))]
-#[allow(clippy::unnecessary_wraps)] // as its other form
-fn promises() -> anyhow::Result<Promises> {
-    Ok(Promises {
-        order: ORDER,
-        dedupe_off: false,
-        gaps_untold: false,
-        journal_unchecked: false,
-        signature_off: false,
-        relays: RelaySabotage::default(),
-    })
 }
 
 /// Whether these encoded bytes are what the outputs can take as this update.
@@ -110,7 +63,7 @@ fn is_update(seq: u64, encoded: &[u8]) -> Validity {
     valid.map_or(Validity::Unknown, Validity::from)
 }
 
-async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> anyhow::Result<()> {
+async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     let mut stop = stop_on_signals()?;
     let link = &settings.link;
     let source = link.server();
@@ -138,7 +91,6 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
             bytes: settings.journal.bytes,
         },
         file_interval: settings.file_interval,
-        journal_unchecked: promises.journal_unchecked,
     };
     let (mut outlets, mut channels) = (Vec::new(), Vec::new());
     let (mut readers, mut served) = (Vec::new(), Vec::new());
@@ -161,7 +113,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         outlets.push(Outlet::new(channel, files, cursor));
         channels.push((channel.clone(), cursor));
     }
-    let hooks = start_hooks(settings, data, promises, &readers)?;
+    let hooks = start_hooks(settings, data, &readers)?;
     let identity = Identity {
         name: name.clone(),
         receiver_id: data.receiver_id(),
@@ -215,12 +167,10 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         replicated: settings.replicate,
         amt: settings.amt.clone().map(|amt| Relays {
             memory: Some(data.amt_path()),
-            sabotage: promises.relays,
             ..amt
         }),
         qlog: settings.qlog.clone(),
         check: Some(is_update),
-        sabotage_dedupe_off: promises.dedupe_off,
     };
     let (transport, mut events) = Transport::start(config, settings.history);
     let end = Loop {
@@ -230,9 +180,7 @@ async fn serve(settings: &Settings, data: &DataFolder, promises: &Promises) -> a
         board: &board,
         batch: layout.journal.batch(),
         backoff: Backoff::default(),
-        order: promises.order,
         newcomer: newcomer.then(|| data.path()),
-        gaps_untold: promises.gaps_untold,
         source: &source,
     }
     .run(&mut events, &mut stop)
@@ -305,7 +253,6 @@ async fn answer(site: Arc<Site>, listener: TcpListener) {
 fn start_hooks(
     settings: &Settings,
     data: &DataFolder,
-    promises: &Promises,
     tapes: &[(String, Arc<JournalReader>)],
 ) -> anyhow::Result<Hooks> {
     let mut hooks = Hooks::default();
@@ -314,7 +261,8 @@ fn start_hooks(
             .secret
             .as_ref()
             .map(|s| SigningKey::new(s.as_bytes()));
-        let key = key.filter(|_| !promises.signature_off);
+        #[cfg(feature = "fault-injection")]
+        let key = key.filter(|_| !service::faults::Fault::SignatureOff.is_injected());
         let target = Webhook::new(webhook.url.clone(), key, webhook.timeout);
         let how = hooks::Settings {
             name: webhook.name.clone(),

@@ -34,7 +34,7 @@ impl Transport {
     /// last updates; `None` leaves it to the source.
     #[must_use]
     pub fn start(config: ReceiverConfig, history: Option<u64>) -> (Self, mpsc::Receiver<Event>) {
-        let (handle, events) = Receiver::start(ReceiverConfig {
+        let (handle, events) = start(ReceiverConfig {
             channels: beginning(config.channels.clone(), history),
             ..config.clone()
         });
@@ -67,7 +67,7 @@ impl Transport {
                 self.config.server
             );
         }
-        let (handle, events) = Receiver::start(ReceiverConfig {
+        let (handle, events) = start(ReceiverConfig {
             channels: beginning(cursors, self.history),
             ..self.config.clone()
         });
@@ -86,6 +86,13 @@ impl Transport {
     fn handle(&self) -> MutexGuard<'_, Option<ReceiverHandle>> {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn start(config: ReceiverConfig) -> (ReceiverHandle, mpsc::Receiver<Event>) {
+    #[cfg(feature = "fault-injection")]
+    return Receiver::start_with_faults(config, crate::faults::of_transport());
+    #[cfg(not(feature = "fault-injection"))]
+    Receiver::start(config)
 }
 
 /// Returns the cursors, with starting points for channels without one if history is requested.

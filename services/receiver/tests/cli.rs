@@ -226,17 +226,17 @@ fn a_damaged_cursor_is_reported_and_does_not_stop_the_receiver() {
     running.wait_for("connects to");
 }
 
-/// The switch that breaks promises works only where it was built in.
+/// Faults are injected only where their feature was built in.
 #[test]
-fn sabotage_needs_its_feature() {
+fn faults_need_their_feature() {
     let folder = tempfile::tempdir().unwrap();
     let running = Running::start(
-        receiver(&[LINK, "--data", text(folder.path())]).env("FLEXFEED_SABOTAGE", "cursor-first"),
+        receiver(&[LINK, "--data", text(folder.path())]).env("FLEXFEED_FAULTS", "cursor-first"),
     );
-    if cfg!(feature = "sabotage") {
-        running.wait_for("breaks a promise on purpose");
+    if cfg!(feature = "fault-injection") {
+        running.wait_for("faults are injected");
     } else {
-        running.wait_for("FLEXFEED_SABOTAGE is no setting");
+        running.wait_for("FLEXFEED_FAULTS is no setting");
     }
 }
 

@@ -580,13 +580,13 @@ async fn memory_does_not_stay_as_large_as_a_burst_made_it() {
 }
 
 /// The promise that the order of output and cursor keeps, broken on purpose.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "fault-injection")]
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_cursor_first_a_power_cut_loses_updates() {
     let site = Site::start().await;
     let home = Home::new(site.link());
     let mut command = home.command();
-    let mut running = Running::start(command.env("FLEXFEED_SABOTAGE", "cursor-first"));
+    let mut running = Running::start(command.env("FLEXFEED_FAULTS", "cursor-first"));
     running.wait_for("connected to the source");
     let cursor = home.data().join("state/lore.json");
     let has = |text: &str| {
@@ -600,7 +600,7 @@ async fn with_the_cursor_first_a_power_cut_loses_updates() {
     running.exit_code();
     // An honest receiver would see that its journal is behind the cursor, and ask again.
     let mut command = home.command();
-    let running = Running::start(command.env("FLEXFEED_SABOTAGE", "cursor-first"));
+    let running = Running::start(command.env("FLEXFEED_FAULTS", "cursor-first"));
     site.publish(2).await;
     home.cursor(2).await;
     stop(running);

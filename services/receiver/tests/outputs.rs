@@ -681,10 +681,10 @@ async fn a_start_on_a_full_disk_waits_for_room() {
     );
 }
 
-/// The switches break what the tests above rely on.
-#[cfg(feature = "sabotage")]
+/// Faults take off what the tests above rely on.
+#[cfg(feature = "fault-injection")]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sabotages_are_noticed() {
+async fn injected_faults_are_noticed() {
     let site = Site::start().await;
     let hooks = HookServer::start();
     let settings = format!(
@@ -692,7 +692,7 @@ async fn the_sabotages_are_noticed() {
         hooks.url("/h")
     );
     let home = Home::new(site.link(), settings);
-    let start = |switch: &str| Running::start(home.command().env("FLEXFEED_SABOTAGE", switch));
+    let start = |switch: &str| Running::start(home.command().env("FLEXFEED_FAULTS", switch));
     let running = start("signature-off");
     until("a cursor", async || {
         home.data.join("state/lore.json").exists()

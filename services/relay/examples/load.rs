@@ -36,7 +36,6 @@ fn relay(receive: Receive) -> (Engine, SocketAddr) {
         ports: vec![port],
         receive,
         interface: Some("lo".into()),
-        fragment_outer: false,
     });
     (engine.unwrap(), address)
 }

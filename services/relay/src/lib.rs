@@ -7,9 +7,9 @@
 pub mod cli;
 pub mod config;
 pub mod engine;
+#[cfg(feature = "fault-injection")]
+mod faults;
 pub mod http;
 mod notify;
 pub mod run;
-#[cfg(feature = "sabotage")]
-pub mod sabotage;
 pub mod status;

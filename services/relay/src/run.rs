@@ -36,24 +36,10 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
     result
 }
 
-/// What tests may break; nothing in ordinary builds.
-#[cfg(feature = "sabotage")]
-fn sabotage(relay: &mut amt::relay::Config) -> anyhow::Result<bool> {
-    let sabotage = crate::sabotage::Sabotage::from_environment()?;
-    relay.sabotage = sabotage.relay;
-    Ok(sabotage.fragment_outer)
-}
-
-#[cfg(not(feature = "sabotage"))]
-#[allow(clippy::unnecessary_wraps)] // as its other form
-fn sabotage(_: &mut amt::relay::Config) -> anyhow::Result<bool> {
-    Ok(false)
-}
-
 async fn serve(settings: &Settings) -> anyhow::Result<()> {
     let mut stop = stop_on_signals()?;
-    let mut relay = settings.relay.clone();
-    let fragment_outer = sabotage(&mut relay)?;
+    #[cfg(feature = "fault-injection")]
+    service::faults::inject_from_environment()?;
     let listener = match settings.http {
         Some(http) => listen::bind(http, "FLEXFEED_RELAY_HTTP").map_err(anyhow::Error::msg)?,
         None => None,
@@ -67,11 +53,10 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
         .map(|port| port.local_addr().to_string())
         .collect();
     let engine = Engine::start(Setup {
-        relay,
+        relay: settings.relay.clone(),
         ports,
         receive: settings.receive.clone(),
         interface: settings.interface.clone(),
-        fragment_outer,
     })?;
     let engine = Arc::new(engine);
     info!(

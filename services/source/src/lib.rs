@@ -8,6 +8,8 @@
 mod commands;
 mod config;
 mod data;
+#[cfg(feature = "fault-injection")]
+mod faults;
 mod http;
 pub mod ingest;
 mod logging;
@@ -15,7 +17,6 @@ pub mod metrics;
 pub mod publish;
 mod record;
 mod run;
-mod sabotage;
 mod signals;
 pub mod transport;
 

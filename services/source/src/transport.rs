@@ -17,7 +17,6 @@ use uuid::Uuid;
 use crate::data::enrolment::token_hash;
 use crate::metrics::Admissions;
 use crate::publish::Tenure;
-use crate::sabotage;
 
 /// So many who ask to be let in are judged at the same time. Anybody may ask, and the database has
 /// leases to renew and updates to store meanwhile.
@@ -265,7 +264,8 @@ fn judged(verdict: Verdict, request: &Admission, shows_token: bool) -> Result<()
         Verdict::Channel(channel) => Err(Denied::Token(format!(
             "the enrolment link that this receiver came with is not for the channel \"{channel}\""
         ))),
-        Verdict::Revoked if sabotage::revocation_off() => Ok(()),
+        #[cfg(feature = "fault-injection")]
+        Verdict::Revoked if crate::faults::Fault::RevocationOff.is_injected() => Ok(()),
         Verdict::Revoked => denied("this receiver was revoked by the source's operator"),
         Verdict::InUse => Err(Denied::InUse(
             "another receiver is enrolled with this id: give each receiver a data folder of its own; \

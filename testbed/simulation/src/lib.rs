@@ -9,6 +9,7 @@
 
 mod acts;
 mod checks;
+mod fault;
 mod flow_out;
 mod link;
 mod network;
@@ -18,7 +19,6 @@ mod path;
 mod receiver_host;
 mod relays;
 pub mod runner;
-mod sabotage;
 mod scenario;
 mod script;
 mod source_host;
@@ -32,8 +32,8 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+pub use fault::Fault;
 pub use link::{Loss, Quality};
-pub use sabotage::Sabotage;
 pub use script::{Act, ChannelPlan, ReceiverPlan, Script};
 pub use violation::{Promise, Violation};
 pub use world::Report;
@@ -45,9 +45,9 @@ pub fn run(seed: u64) -> Result<Report, Violation> {
 }
 
 /// Plays a seed twice: both must be the same.
-pub fn run_twice(seed: u64, sabotage: Option<Sabotage>) -> Result<Report, Violation> {
-    let first = play(Script::random(seed), sabotage, false)?;
-    let second = play(Script::random(seed), sabotage, false)?;
+pub fn run_twice(seed: u64, fault: Option<Fault>) -> Result<Report, Violation> {
+    let first = play(Script::random(seed), fault, false)?;
+    let second = play(Script::random(seed), fault, false)?;
     if first != second {
         return Err(Violation {
             seed,
@@ -60,11 +60,7 @@ pub fn run_twice(seed: u64, sabotage: Option<Sabotage>) -> Result<Report, Violat
 }
 
 /// Plays a scenario. `verbose` prints what happens, line by line.
-pub fn play(
-    script: Script,
-    sabotage: Option<Sabotage>,
-    verbose: bool,
-) -> Result<Report, Violation> {
+pub fn play(script: Script, fault: Option<Fault>, verbose: bool) -> Result<Report, Violation> {
     let seed = script.seed;
     let violation = |at: Duration, promise, what| Violation {
         seed,
@@ -74,7 +70,7 @@ pub fn play(
     };
     let mut at = Duration::ZERO;
     let run = catch_unwind(AssertUnwindSafe(|| {
-        let mut world = World::new(script, sabotage, verbose)?;
+        let mut world = World::new(script, fault, verbose)?;
         let result = catch_unwind(AssertUnwindSafe(|| world.run()));
         at = world.elapsed();
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))

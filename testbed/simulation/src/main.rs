@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     let plan = Plan {
         threads: arguments.threads.unwrap_or(threads),
         twice: 50,
-        sabotage: None,
+        fault: None,
         most_violations: arguments.most.max(1),
         seeds: seeds.clone(),
     };

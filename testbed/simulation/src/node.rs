@@ -100,7 +100,7 @@ impl Node {
         let readings: BTreeMap<_, _> = readings.collect();
         let id = Uuid::from_u128(index as u128 + 1);
         Node {
-            core: Receiver::new(config(id, &plan, &readings, seed, doubts)),
+            core: receiver(id, &plan, &readings, seed, doubts),
             multicast: Link::new(plan.multicast),
             relayed: Link::new(plan.relayed),
             gateway: Gateway::default(),
@@ -150,13 +150,7 @@ impl Node {
 
     /// The process starts again.
     pub(crate) fn starts(&mut self, seed: u64) {
-        self.core = Receiver::new(config(
-            self.id,
-            &self.plan,
-            &self.readings,
-            seed,
-            self.doubts,
-        ));
+        self.core = receiver(self.id, &self.plan, &self.readings, seed, self.doubts);
     }
 
     pub(crate) fn rtt(&self) -> Duration {
@@ -296,15 +290,15 @@ impl Node {
     }
 }
 
-fn config(
+fn receiver(
     id: Uuid,
     plan: &ReceiverPlan,
     readings: &BTreeMap<String, Reading>,
     seed: u64,
     doubts: Doubts,
-) -> ReceiverConfig {
+) -> Receiver {
     let channels = readings.iter().map(|(name, r)| (name.clone(), r.durable));
-    ReceiverConfig {
+    let mut receiver = Receiver::new(ReceiverConfig {
         receiver: id,
         name: format!("r{}", id.as_u128()),
         software: "simulation".into(),
@@ -319,6 +313,7 @@ fn config(
         },
         check: doubts.check,
         seed,
-        dedupe_off: doubts.dedupe_off,
-    }
+    });
+    receiver.set_dedupe_off(doubts.dedupe_off);
+    receiver
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use flexicast::control::Endpoint;
 use flexicast::flow::FlowConfig;
 use flexicast::protect::Algorithm;
-use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig};
+use flexicast::source::{ChannelConfig, Faults, Limits, Source, SourceConfig};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use uuid::Uuid;
 
-use crate::sabotage::Sabotage;
+use crate::fault::Fault;
 use crate::script::{ChannelPlan, Script};
 use crate::store::{Store, fresh};
 use crate::violation::{Broken, Promise, broken};
@@ -69,7 +69,7 @@ impl Origin {
     pub(crate) fn start(
         &mut self,
         script: &Script,
-        sabotage: Option<Sabotage>,
+        fault: Option<Fault>,
         rng: &mut SmallRng,
         watch: &mut Watch,
     ) -> Result<(), Broken> {
@@ -87,7 +87,7 @@ impl Origin {
                 incarnation: store.incarnation,
                 head: store.head(),
                 first: store.first,
-                private: plan.private && sabotage != Some(Sabotage::NotPrivate),
+                private: plan.private && fault != Some(Fault::NotPrivate),
                 endpoints: self.endpoints[c].clone(),
                 replicate: plan.copies,
                 flow,
@@ -101,10 +101,15 @@ impl Origin {
                 ..Limits::default()
             },
             seed: rng.random(),
-            repair_off: sabotage == Some(Sabotage::RepairOff),
         };
         match Source::new(config) {
-            Ok(core) => self.core = Some(core),
+            Ok(mut core) => {
+                core.inject_faults(Faults {
+                    repair_off: fault == Some(Fault::RepairOff),
+                    ..Faults::default()
+                });
+                self.core = Some(core);
+            }
             Err(error) => return broken(Promise::Protocol, format!("no source: {error}")),
         }
         self.wake.armed = None;

@@ -9,9 +9,9 @@ use flexicast::receiver::{FlowInput, Output, ReceiverEvent};
 use flexicast::source::SessionId;
 use rand::RngExt;
 
+use crate::fault::Fault;
 use crate::node::Presence;
 use crate::path::{Down, Unread, Up};
-use crate::sabotage::Sabotage;
 use crate::trace::Kind;
 use crate::violation::{Broken, Promise, broken};
 use crate::wake::Moved;
@@ -46,7 +46,7 @@ impl World {
             self.arm(Host::Receiver(i), due);
             return Ok(());
         }
-        if self.sabotage != Some(Sabotage::DeafTimers) {
+        if self.fault != Some(Fault::DeafTimers) {
             node.core.handle_timeout(now);
         }
         self.note(Kind::Wake, i as u64 + 1, &[]);
@@ -389,8 +389,8 @@ impl World {
         let mut buffer = std::mem::take(&mut self.scratch);
         buffer.clear();
         buffer.extend_from_slice(packet);
-        let by = match self.sabotage {
-            Some(Sabotage::RelayedIsNative) if rung == Rung::Amt => Rung::Multicast,
+        let by = match self.fault {
+            Some(Fault::RelayedIsNative) if rung == Rung::Amt => Rung::Multicast,
             _ => rung,
         };
         let input = node.core.on_flow_datagram(by, &mut buffer, now);

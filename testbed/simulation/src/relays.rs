@@ -8,8 +8,8 @@ use flexicast::FlowId;
 use flexicast::control::Endpoint;
 use rand::RngExt;
 
+use crate::fault::Fault;
 use crate::node::Presence;
-use crate::sabotage::Sabotage;
 use crate::violation::Broken;
 use crate::world::{Event, World};
 
@@ -107,7 +107,7 @@ impl World {
             }
             self.say(|| format!("receiver {i} has lost relay {}", relay.0));
             self.count("relays lost");
-            if self.sabotage == Some(Sabotage::NoOtherRelay) {
+            if self.fault == Some(Fault::NoOtherRelay) {
                 return Ok(());
             }
             let node = &mut self.nodes[i];

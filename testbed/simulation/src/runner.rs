@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::{Report, Sabotage, Script, Violation, play, run_twice};
+use crate::{Fault, Report, Script, Violation, play, run_twice};
 
 /// How to go about it.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub struct Plan {
     /// Each so-manieth seed is played twice and must be the same; 0 for none.
     pub twice: u64,
     /// What is broken on purpose.
-    pub sabotage: Option<Sabotage>,
+    pub fault: Option<Fault>,
     /// After so many violations the rest is not run.
     pub most_violations: usize,
 }
@@ -129,9 +129,9 @@ pub fn run(plan: &Plan, show: impl Fn(&Summary, Option<&Violation>) + Sync) -> S
                     };
                     let started = Instant::now();
                     let result = if plan.twice > 0 && seed % plan.twice == 0 {
-                        run_twice(seed, plan.sabotage)
+                        run_twice(seed, plan.fault)
                     } else {
-                        play(Script::random(seed), plan.sabotage, false)
+                        play(Script::random(seed), plan.fault, false)
                     };
                     let mut progress = lock();
                     progress.done(seed, started.elapsed(), result);

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use flexicast::control::{Credential, Refusal};
 use flexicast::source::{SessionId, SourceEvent, Unicast, close};
 
+use crate::fault::Fault;
 use crate::path::{CONTROL, Down, PIECE, Up, WINDOW};
-use crate::sabotage::Sabotage;
 use crate::store::secret;
 use crate::trace::Kind;
 use crate::violation::{Broken, Promise, broken};
@@ -16,7 +16,7 @@ impl World {
     pub(crate) fn start_source(&mut self) -> Result<(), Broken> {
         if self.origin.core.is_none() {
             self.origin
-                .start(&self.script, self.sabotage, &mut self.rng, &mut self.watch)?;
+                .start(&self.script, self.fault, &mut self.rng, &mut self.watch)?;
             self.say(|| "the source starts".to_owned());
         }
         self.pump_source().map(|_| ())
@@ -36,7 +36,7 @@ impl World {
             self.arm(Host::Source, due);
             return Ok(());
         }
-        if self.sabotage != Some(Sabotage::DeafTimers) {
+        if self.fault != Some(Fault::DeafTimers) {
             core.handle_timeout(now);
         }
         self.note(Kind::Wake, 0, &[]);
@@ -144,11 +144,11 @@ impl World {
                 self.say(|| format!("{members} fall back in channel {channel}: {cause}"));
             }
             SourceEvent::SecretWanted { channel } => {
-                if self.sabotage != Some(Sabotage::NoRekey) {
+                if self.fault != Some(Fault::NoRekey) {
                     let secret = secret(&mut self.rng);
                     self.watch.secret(channel, &secret);
                     core.rekey(channel, secret, now);
-                    if self.sabotage == Some(Sabotage::SpyGetsKey) {
+                    if self.fault == Some(Fault::SpyGetsKey) {
                         self.watch.leak(channel);
                     }
                     self.say(|| format!("channel {channel} gets a new secret"));
@@ -199,7 +199,7 @@ impl World {
     ) -> Result<(), Broken> {
         self.watch.gone(session, receiver, ejected, self.now);
         if let Some(core) = &mut self.origin.core
-            && self.sabotage != Some(Sabotage::NeverClosed)
+            && self.fault != Some(Fault::NeverClosed)
         {
             core.closed(session, self.now);
         }
@@ -310,7 +310,7 @@ impl World {
             let len = rest.len().min(most);
             let (piece, after) = rest.split_at(len);
             rest = after;
-            let lossy = self.sabotage == Some(Sabotage::LossyStreams);
+            let lossy = self.fault == Some(Fault::LossyStreams);
             if !(lossy && self.rng.random_bool(0.01)) {
                 if let Some(path) = self.paths.get_mut(&session) {
                     path.in_flight += len;
@@ -341,7 +341,7 @@ impl World {
         }
         let (_, fails) = self.origin.store_now(self.now);
         let mut answer = (!fails).then(|| self.origin.stores[channel].query(from, limit));
-        if self.sabotage == Some(Sabotage::StoreCorrupts)
+        if self.fault == Some(Fault::StoreCorrupts)
             && let Some((_, bytes)) = answer.as_mut().and_then(|a| a.last_mut())
         {
             let mut wrong = bytes.to_vec();
@@ -445,7 +445,7 @@ impl World {
         };
         path.validated = yes;
         if let Some(core) = &mut self.origin.core
-            && self.sabotage != Some(Sabotage::NotToldOfAddresses)
+            && self.fault != Some(Fault::NotToldOfAddresses)
         {
             core.set_validated(session, yes, self.now);
         }

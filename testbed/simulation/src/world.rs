@@ -10,11 +10,11 @@ use flexicast::source::SessionId;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::fault::Fault;
 use crate::node::{Doubts, Node};
 use crate::origin::Origin;
 use crate::path::Path;
 use crate::relays::Relay;
-use crate::sabotage::Sabotage;
 use crate::script::{Act, Script};
 use crate::store::Store;
 use crate::trace::{Kind, Trace};
@@ -177,7 +177,7 @@ pub struct Report {
 
 pub(crate) struct World {
     pub(crate) script: Script,
-    pub(crate) sabotage: Option<Sabotage>,
+    pub(crate) fault: Option<Fault>,
     pub(crate) start: Instant,
     pub(crate) now: Instant,
     pub(crate) rng: SmallRng,
@@ -198,21 +198,17 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(
-        script: Script,
-        sabotage: Option<Sabotage>,
-        verbose: bool,
-    ) -> Result<Self, Broken> {
+    pub(crate) fn new(script: Script, fault: Option<Fault>, verbose: bool) -> Result<Self, Broken> {
         let start = Instant::now();
         let mut rng = SmallRng::seed_from_u64(script.seed ^ 0x5eed);
-        if sabotage == Some(Sabotage::Dice) {
+        if fault == Some(Fault::Dice) {
             rng = SmallRng::seed_from_u64(dice());
         }
         let mut watch = Watch::new(script.channels.iter().map(|c| c.private));
         let names: Vec<_> = (0..script.channels.len()).map(channel_name).collect();
-        let checked = script.forger && sabotage != Some(Sabotage::FlowBelieved);
+        let checked = script.forger && fault != Some(Fault::FlowBelieved);
         let doubts = Doubts {
-            dedupe_off: sabotage == Some(Sabotage::DedupeOff),
+            dedupe_off: fault == Some(Fault::DedupeOff),
             check: checked.then_some(Store::is_update),
         };
         let nodes = script
@@ -222,9 +218,9 @@ impl World {
             .map(|(i, plan)| Node::new(i, plan.clone(), &names, rng.random(), doubts, start));
         let nodes = nodes.collect();
         let mut origin = Origin::new(&script, &mut rng);
-        origin.start(&script, sabotage, &mut rng, &mut watch)?;
+        origin.start(&script, fault, &mut rng, &mut watch)?;
         let mut world = World {
-            sabotage,
+            fault,
             start,
             now: start,
             rng,

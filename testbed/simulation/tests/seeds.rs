@@ -8,7 +8,7 @@ fn a_thousand_seeds_keep_every_promise() {
         seeds: 0..1000,
         threads: std::thread::available_parallelism().map_or(2, usize::from),
         twice: 20,
-        sabotage: None,
+        fault: None,
         most_violations: 10,
     };
     let summary = run(&plan, |_, violation| {

@@ -7,7 +7,7 @@ const HELP: &str = "Runs scenarios with services that break one promise each, an
 Usage: flexfeed-sabotage [LETTER...]   only the scenarios with these letters, e.g. flexfeed-sabotage h j
 
 Settings, as environment variables:
-  FLEXFEED_BIN_DIR  the folder of flexfeed-source and flexfeed-receiver, built with their feature `sabotage`, if they are not beside this program
+  FLEXFEED_BIN_DIR  the folder of flexfeed-source and flexfeed-receiver, built with their feature `fault-injection`, if they are not beside this program
   FLEXFEED_KEEP_RUNS=1  keep the folder with the Atom files and logs";
 
 fn main() -> ExitCode {
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let shown = |line: &str| println!("{line}");
-    match testbed::sabotage::run(&arguments, shown) {
+    match testbed::faults::run(&arguments, shown) {
         Ok(()) => {
             println!("every broken promise was noticed");
             ExitCode::SUCCESS

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::checks::check_moves;
-use super::{Plan, Sabotage, Stage};
+use super::{Fault, Plan, Stage};
 use crate::delivery::{Delivery, check_once_in_order};
 use crate::lore::Line;
 
@@ -29,8 +29,8 @@ const CATCHING_UP: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn away_for_thousands_of_updates(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = Plan::new("away", sabotage);
+pub fn away_for_thousands_of_updates(fault: Option<Fault>) -> Result<()> {
+    let mut plan = Plan::new("away", fault);
     plan.poll_interval = 0.05;
     plan.new_at_once = 25;
     plan.source_args = vec!["--retention", KEPT_TEXT];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::checks::{check_all_by_flow, check_moves, check_outputs};
-use super::{PATIENCE, Plan, SSM_GROUP, Sabotage, Stage};
+use super::{Fault, PATIENCE, Plan, SSM_GROUP, Stage};
 use crate::lab::Node;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
@@ -14,8 +14,8 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn bad_input_disturbs_nothing(sabotage: Option<Sabotage>) -> Result<()> {
-    Stage::play(Plan::new("bad-input", sabotage), |stage| {
+pub fn bad_input_disturbs_nothing(fault: Option<Fault>) -> Result<()> {
+    Stage::play(Plan::new("bad-input", fault), |stage| {
         stage.wait_rung(&ALL, "multicast")?;
         let before = stage.settle()?;
         stage.set_rate(5.0)?;

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::checks::{check_all_by_flow, check_moves, check_outputs};
-use super::{Plan, Sabotage, Stage};
+use super::{Fault, Plan, Stage};
 use crate::lab::Multicast;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
@@ -12,8 +12,8 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn a_blocked_receiver_gets_all_by_unicast(sabotage: Option<Sabotage>) -> Result<()> {
-    let plan = Plan::new("blocked", sabotage).with_port("r3", Multicast::Cut);
+pub fn a_blocked_receiver_gets_all_by_unicast(fault: Option<Fault>) -> Result<()> {
+    let plan = Plan::new("blocked", fault).with_port("r3", Multicast::Cut);
     Stage::play(plan, |stage| {
         stage.wait_rung(&["r1", "r2"], "multicast")?;
         let before = stage.settle()?;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::Sabotage;
+use super::Fault;
 use super::ccr_figures::{Cut, Seen};
 use super::checks::require_no_panic;
 use super::plan::FALL_BACK_MS;
@@ -49,7 +49,7 @@ pub struct CcrPlan {
     /// How long receivers may hold acknowledgements back, in ms.
     pub ack_delay_ms: u32,
     /// A promise to break.
-    pub sabotage: Option<Sabotage>,
+    pub fault: Option<Fault>,
 }
 
 impl CcrPlan {
@@ -65,7 +65,7 @@ impl CcrPlan {
             seed: 2,
             fall_back_ms,
             ack_delay_ms: ACK_DELAY_MS,
-            sabotage: None,
+            fault: None,
         }
     }
 
@@ -89,7 +89,7 @@ impl CcrPlan {
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn links_fail_in_turn(sabotage: Option<Sabotage>) -> Result<()> {
+pub fn links_fail_in_turn(fault: Option<Fault>) -> Result<()> {
     let plan = CcrPlan {
         time: Duration::from_secs(39),
         every: Duration::from_secs(3),
@@ -98,7 +98,7 @@ pub fn links_fail_in_turn(sabotage: Option<Sabotage>) -> Result<()> {
         rest: CUT,
         chance: 0.7,
         fall_back_ms: FALL_BACK_MS,
-        sabotage,
+        fault,
         ..CcrPlan::paper(0)
     };
     let seen = play(&plan)?;
@@ -121,7 +121,7 @@ pub fn play(plan: &CcrPlan) -> Result<Seen> {
         require_no_panic(&run.path().join("logs"))?;
         Ok(seen)
     });
-    if result.is_ok() || plan.sabotage.is_some() {
+    if result.is_ok() || plan.fault.is_some() {
         run.discard();
     }
     result
@@ -174,9 +174,9 @@ impl Network {
             ]),
             env: Vec::new(),
         };
-        match plan.sabotage {
-            Some(Sabotage::FallbackOff) => launch.args.push("--fallback-off".to_owned()),
-            Some(Sabotage::RepairOff) => launch.args.push("--repair-off".to_owned()),
+        match plan.fault {
+            Some(Fault::FallbackOff) => launch.args.push("--fallback-off".to_owned()),
+            Some(Fault::RepairOff) => launch.args.push("--repair-off".to_owned()),
             _ => {}
         }
         let source = Service::start(&source_node, &launch, &logs)?;
@@ -194,7 +194,7 @@ impl Network {
                     ]),
                     env: Vec::new(),
                 };
-                if plan.sabotage == Some(Sabotage::DedupeOff) {
+                if plan.fault == Some(Fault::DedupeOff) {
                     launch.args.push("--dedupe-off".to_owned());
                 }
                 Service::start(node, &launch, &logs)

@@ -14,7 +14,7 @@ use super::plan::{STATUS_PAGE, switch};
 use super::{PATIENCE, Place, Plan, SeatPlan, Side, Stage, now_ms};
 use crate::lab::{Multicast, on_path};
 use crate::process::{Launch, Service};
-use crate::scenario::Sabotage;
+use crate::scenario::Fault;
 use crate::waiting::{pause, wait_for};
 
 /// Where the console answers, in the source's node.
@@ -87,7 +87,7 @@ const CUTS: [Cut; 2] = [
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn the_console_tells_the_truth(sabotage: Option<Sabotage>) -> Result<bool> {
+pub fn the_console_tells_the_truth(fault: Option<Fault>) -> Result<bool> {
     let Some((node, chromium)) = browser() else {
         ensure!(
             std::env::var_os("FLEXFEED_REQUIRE_PEERS").is_none(),
@@ -98,7 +98,7 @@ pub fn the_console_tells_the_truth(sabotage: Option<Sabotage>) -> Result<bool> {
     let database = Postgres::start().context("starting PostgreSQL")?;
     database.create(DATABASE)?;
     let url = database.socket_url_of(DATABASE);
-    let mut plan = Plan::new("console", sabotage);
+    let mut plan = Plan::new("console", fault);
     plan.database = Some(url.clone());
     plan.relays = 1;
     plan.seats.push(SeatPlan {
@@ -110,7 +110,7 @@ pub fn the_console_tells_the_truth(sabotage: Option<Sabotage>) -> Result<bool> {
     Stage::play(plan, |stage| {
         stage.wait_rung(&["r1", "r2", "r3"], "multicast")?;
         stage.wait_rung(&["r4"], "amt")?;
-        let mut console = start_console(stage, &url, sabotage)?;
+        let mut console = start_console(stage, &url, fault)?;
         stage.settle()?;
         let mut page = Page::open(stage, &node, &chromium)?;
         page.until(|told| matches!(told, Told::Ready).then_some(()))?;
@@ -242,7 +242,7 @@ fn web() -> PathBuf {
 }
 
 /// Starts the console in the source's node, with somebody who can sign in.
-fn start_console(stage: &Stage, url: &str, sabotage: Option<Sabotage>) -> Result<Service> {
+fn start_console(stage: &Stage, url: &str, fault: Option<Fault>) -> Result<Service> {
     let node = stage.source_node();
     let mut adding = node.service_command(&stage.bins().console)?;
     let mut adding = adding
@@ -268,8 +268,8 @@ fn start_console(stage: &Stage, url: &str, sabotage: Option<Sabotage>) -> Result
         args: ["--database-url", url, "--listen", CONSOLE]
             .map(str::to_owned)
             .to_vec(),
-        env: sabotage
-            .filter(|sabotage| sabotage.breaks(Side::Console))
+        env: fault
+            .filter(|fault| fault.breaks(Side::Console))
             .map(switch)
             .into_iter()
             .collect(),

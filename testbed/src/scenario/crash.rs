@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 
 use super::checks::check_outputs;
-use super::{PATIENCE, Plan, Sabotage, Seat, Stage};
+use super::{Fault, PATIENCE, Plan, Seat, Stage};
 use crate::waiting::pause;
 
 /// Between two writes of the feed files of the receiver that is killed, as by default, and how long
@@ -22,8 +22,8 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn crashes_lose_nothing_and_repeat_nothing(sabotage: Option<Sabotage>) -> Result<()> {
-    let plan = Plan::new("crash", sabotage).with_seat("r1", |seat| {
+pub fn crashes_lose_nothing_and_repeat_nothing(fault: Option<Fault>) -> Result<()> {
+    let plan = Plan::new("crash", fault).with_seat("r1", |seat| {
         // Its files lag behind its journal when it is killed.
         seat.args = vec!["--file-interval", FILE_INTERVAL];
     });
@@ -52,7 +52,7 @@ pub fn crashes_lose_nothing_and_repeat_nothing(sabotage: Option<Sabotage>) -> Re
         // After all this the flow is in use again.
         stage.wait_rung(&ALL, "multicast")?;
 
-        // Also under sabotage, where nothing says how far the files are: only what is lost may lack.
+        // Also with the fault, where nothing says how far the files are: only what is lost may lack.
         pause(FILES_WRITTEN);
         check_outputs(stage, &["r2", "r3"])?;
         check_between_crashes(stage.seat("r1")?)

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use super::checks::{RATE, check_all_by_flow, check_moves, check_outputs};
-use super::{PATIENCE, Plan, Sabotage, Stage};
+use super::{Fault, PATIENCE, Plan, Stage};
 use crate::delivery::longest_gap_ms;
 use crate::lab::Multicast;
 
@@ -26,8 +26,8 @@ const NO_GAP_MS: f64 = 20_000.0;
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn a_cut_receiver_falls_back_and_returns(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = Plan::new("cut", sabotage);
+pub fn a_cut_receiver_falls_back_and_returns(fault: Option<Fault>) -> Result<()> {
+    let mut plan = Plan::new("cut", fault);
     plan.source_args = RARE_HEARTBEATS.to_vec();
     Stage::play(plan, |stage| {
         stage.wait_rung(&ALL, "multicast")?;

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::cut::{RARE_HEARTBEATS, cut_and_restore};
-use super::{PATIENCE, Plan, SSM_GROUP, SSM_GROUP6, Sabotage, Stage};
+use super::{Fault, PATIENCE, Plan, SSM_GROUP, SSM_GROUP6, Stage};
 use crate::lab::Families;
 use crate::until::Talker;
 
@@ -19,8 +19,8 @@ const RECORDED: u64 = 3 * ENOUGH as u64;
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn dual_stack(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = Plan::new("dual-stack", sabotage)
+pub fn dual_stack(fault: Option<Fault>) -> Result<()> {
+    let mut plan = Plan::new("dual-stack", fault)
         .with_seat("r1", |seat| seat.families = Some(Families::V4))
         .with_seat("r2", |seat| seat.families = Some(Families::V6));
     plan.families = Families::Dual;

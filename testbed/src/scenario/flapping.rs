@@ -4,7 +4,7 @@ use anyhow::{Result, bail, ensure};
 
 use super::checks::{RATE, check_moves, check_outputs};
 use super::cut::RARE_HEARTBEATS;
-use super::{PATIENCE, Plan, Sabotage, Stage};
+use super::{Fault, PATIENCE, Plan, Stage};
 use crate::lab::Multicast;
 use crate::status::Move;
 
@@ -23,8 +23,8 @@ const TRIES: u32 = 3;
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn flapping_backs_off(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = Plan::new("flapping", sabotage);
+pub fn flapping_backs_off(fault: Option<Fault>) -> Result<()> {
+    let mut plan = Plan::new("flapping", fault);
     plan.source_args = RARE_HEARTBEATS.to_vec();
     Stage::play(plan, |stage| {
         stage.wait_rung(&ALL, "multicast")?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::checks::check_atom;
-use super::{FeedPlan, Plan, Sabotage, Stage};
+use super::{Fault, FeedPlan, Plan, Stage};
 use crate::delivery::check_once_in_order;
 use crate::lore::WINDOW;
 use crate::waiting::pause;
@@ -25,8 +25,8 @@ const BOUND: Duration = Duration::from_secs(180);
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn an_hour_of_a_busy_archive(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = Plan::new("hour", sabotage);
+pub fn an_hour_of_a_busy_archive(fault: Option<Fault>) -> Result<()> {
+    let mut plan = Plan::new("hour", fault);
     plan.feed = FeedPlan::Hour {
         seed: 7,
         speed: SPEED,

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use super::checks::{check_all_by_flow, check_moves, check_outputs};
 use super::loss::check_repaired;
 use super::multicast::grow_in_steps;
-use super::{Plan, Sabotage, Stage};
+use super::{Fault, Plan, Stage};
 use crate::lab::{Families, Multicast};
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
@@ -14,8 +14,8 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn ipv6_only(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = Plan::new("ipv6", sabotage).with_port("r3", Multicast::Loss(15));
+pub fn ipv6_only(fault: Option<Fault>) -> Result<()> {
+    let mut plan = Plan::new("ipv6", fault).with_port("r3", Multicast::Loss(15));
     plan.families = Families::V6;
     Stage::play(plan, |stage| {
         stage.wait_rung(&ALL, "multicast")?;
@@ -52,8 +52,8 @@ pub fn ipv6_only(sabotage: Option<Sabotage>) -> Result<()> {
 ///
 /// # Errors
 /// When the receivers do not get everything by it.
-pub fn ipv6_any_source(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = Plan::new("ipv6-any", sabotage);
+pub fn ipv6_any_source(fault: Option<Fault>) -> Result<()> {
+    let mut plan = Plan::new("ipv6-any", fault);
     plan.families = Families::V6;
     plan.asm = true;
     Stage::play(plan, |stage| grow_in_steps(stage, &[3, 10, 4]))

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use super::checks::check_outputs;
 use super::plan::QUICK_ACK_MS;
-use super::{Plan, Sabotage, Stage};
+use super::{Fault, Plan, Stage};
 use crate::lab::Multicast;
 use crate::status::SourceStatus;
 
@@ -14,8 +14,8 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn loss_is_repaired(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = Plan::new("loss", sabotage);
+pub fn loss_is_repaired(fault: Option<Fault>) -> Result<()> {
+    let mut plan = Plan::new("loss", fault);
     plan.ack_delay_ms = QUICK_ACK_MS;
     for seat in &mut plan.seats {
         seat.multicast = Multicast::Loss(10);

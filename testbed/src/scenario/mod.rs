@@ -1,4 +1,5 @@
-//! The scenarios that flexfeed must pass, as functions: the tests call them as they are, the sabotage runner with one promise broken.
+//! The scenarios that flexfeed must pass, as functions: the tests call them as
+//! they are, the fault runner with one protection off.
 //!
 //! Each makes its own lab, feed, source and receivers, and fails with a description of everything that ran. All judge by what an outsider can see: delivery logs,
 //! Atom files read by somebody else's reader, status files and pages, exit codes and logs.
@@ -65,9 +66,10 @@ use std::path::PathBuf;
 /// The channel that every scenario uses.
 pub const CHANNEL: &str = "lore";
 
-/// One broken promise, built into the services by their feature `sabotage` and chosen by `FLEXFEED_SABOTAGE`.
+/// A protection that is off, built into the services by their feature `fault-injection` and chosen
+/// by `FLEXFEED_FAULTS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sabotage {
+pub enum Fault {
     /// Receivers do not drop what comes a second time.
     DedupeOff,
     /// Receivers write the cursor before the journal.
@@ -110,80 +112,80 @@ pub enum Sabotage {
     FlowLeaves,
 }
 
-impl Sabotage {
+impl Fault {
     /// Every one.
-    pub const ALL: [Sabotage; 20] = [
-        Sabotage::DedupeOff,
-        Sabotage::CursorFirst,
-        Sabotage::RepairOff,
-        Sabotage::FallbackOff,
-        Sabotage::GapsUntold,
-        Sabotage::RenewalOff,
-        Sabotage::GapFillOff,
-        Sabotage::VersionOther,
-        Sabotage::RelayFailoverOff,
-        Sabotage::RelayCheckOff,
-        Sabotage::RebindUnnoticed,
-        Sabotage::ConsoleBlind,
-        Sabotage::MacCheckOff,
-        Sabotage::NatByAddress,
-        Sabotage::ExpiryOff,
-        Sabotage::CapacityOff,
-        Sabotage::TeardownUnchecked,
-        Sabotage::NonceOther,
-        Sabotage::FragmentOuter,
-        Sabotage::FlowLeaves,
+    pub const ALL: [Fault; 20] = [
+        Fault::DedupeOff,
+        Fault::CursorFirst,
+        Fault::RepairOff,
+        Fault::FallbackOff,
+        Fault::GapsUntold,
+        Fault::RenewalOff,
+        Fault::GapFillOff,
+        Fault::VersionOther,
+        Fault::RelayFailoverOff,
+        Fault::RelayCheckOff,
+        Fault::RebindUnnoticed,
+        Fault::ConsoleBlind,
+        Fault::MacCheckOff,
+        Fault::NatByAddress,
+        Fault::ExpiryOff,
+        Fault::CapacityOff,
+        Fault::TeardownUnchecked,
+        Fault::NonceOther,
+        Fault::FragmentOuter,
+        Fault::FlowLeaves,
     ];
 
-    /// The value of `FLEXFEED_SABOTAGE`.
+    /// The value of `FLEXFEED_FAULTS`.
     pub fn switch(self) -> &'static str {
         match self {
-            Sabotage::DedupeOff => "dedupe-off",
-            Sabotage::CursorFirst => "cursor-first",
-            Sabotage::RepairOff => "repair-off",
-            Sabotage::FallbackOff => "fallback-off",
-            Sabotage::GapsUntold => "gaps-untold",
-            Sabotage::RenewalOff => "renewal-off",
-            Sabotage::GapFillOff => "gap-fill-off",
-            Sabotage::VersionOther => "version-other",
-            Sabotage::RelayFailoverOff => "relay-failover-off",
-            Sabotage::RelayCheckOff => "relay-check-off",
-            Sabotage::RebindUnnoticed => "rebind-unnoticed",
-            Sabotage::ConsoleBlind => "rungs-frozen",
-            Sabotage::MacCheckOff => "mac-check-off",
-            Sabotage::NatByAddress => "nat-by-address",
-            Sabotage::ExpiryOff => "expiry-off",
-            Sabotage::CapacityOff => "capacity-off",
-            Sabotage::TeardownUnchecked => "teardown-unchecked",
-            Sabotage::NonceOther => "nonce-other",
-            Sabotage::FragmentOuter => "fragment-outer",
-            Sabotage::FlowLeaves => "flow-leaves",
+            Fault::DedupeOff => "dedupe-off",
+            Fault::CursorFirst => "cursor-first",
+            Fault::RepairOff => "repair-off",
+            Fault::FallbackOff => "fallback-off",
+            Fault::GapsUntold => "gaps-untold",
+            Fault::RenewalOff => "renewal-off",
+            Fault::GapFillOff => "gap-fill-off",
+            Fault::VersionOther => "version-other",
+            Fault::RelayFailoverOff => "relay-failover-off",
+            Fault::RelayCheckOff => "relay-check-off",
+            Fault::RebindUnnoticed => "rebind-unnoticed",
+            Fault::ConsoleBlind => "rungs-frozen",
+            Fault::MacCheckOff => "mac-check-off",
+            Fault::NatByAddress => "nat-by-address",
+            Fault::ExpiryOff => "expiry-off",
+            Fault::CapacityOff => "capacity-off",
+            Fault::TeardownUnchecked => "teardown-unchecked",
+            Fault::NonceOther => "nonce-other",
+            Fault::FragmentOuter => "fragment-outer",
+            Fault::FlowLeaves => "flow-leaves",
         }
     }
 
     /// Whether the switch is one of these services'.
     pub fn breaks(self, side: Side) -> bool {
         let its = match self {
-            Sabotage::FlowLeaves => return false,
-            Sabotage::RepairOff
-            | Sabotage::FallbackOff
-            | Sabotage::RenewalOff
-            | Sabotage::GapFillOff
-            | Sabotage::VersionOther => Side::Source,
-            Sabotage::DedupeOff
-            | Sabotage::CursorFirst
-            | Sabotage::GapsUntold
-            | Sabotage::RelayFailoverOff
-            | Sabotage::RelayCheckOff
-            | Sabotage::RebindUnnoticed => Side::Receiver,
-            Sabotage::ConsoleBlind => Side::Console,
-            Sabotage::MacCheckOff
-            | Sabotage::NatByAddress
-            | Sabotage::ExpiryOff
-            | Sabotage::CapacityOff
-            | Sabotage::TeardownUnchecked
-            | Sabotage::NonceOther
-            | Sabotage::FragmentOuter => Side::Relay,
+            Fault::FlowLeaves => return false,
+            Fault::RepairOff
+            | Fault::FallbackOff
+            | Fault::RenewalOff
+            | Fault::GapFillOff
+            | Fault::VersionOther => Side::Source,
+            Fault::DedupeOff
+            | Fault::CursorFirst
+            | Fault::GapsUntold
+            | Fault::RelayFailoverOff
+            | Fault::RelayCheckOff
+            | Fault::RebindUnnoticed => Side::Receiver,
+            Fault::ConsoleBlind => Side::Console,
+            Fault::MacCheckOff
+            | Fault::NatByAddress
+            | Fault::ExpiryOff
+            | Fault::CapacityOff
+            | Fault::TeardownUnchecked
+            | Fault::NonceOther
+            | Fault::FragmentOuter => Side::Relay,
         };
         its == side
     }

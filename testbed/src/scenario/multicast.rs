@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::checks::{check_all_by_flow, check_moves, check_outputs};
-use super::{FeedPlan, Plan, Sabotage, Stage, recorded_feed};
+use super::{Fault, FeedPlan, Plan, Stage, recorded_feed};
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
@@ -14,8 +14,8 @@ const JOINED_ONCE: &[(&str, &[&str])] = &[("multicast", &["joined"])];
 ///
 /// # Errors
 /// When they do not.
-pub fn everything_by_multicast(sabotage: Option<Sabotage>) -> Result<()> {
-    Stage::play(Plan::new("multicast", sabotage), |stage| {
+pub fn everything_by_multicast(fault: Option<Fault>) -> Result<()> {
+    Stage::play(Plan::new("multicast", fault), |stage| {
         grow_in_steps(stage, &[1, 7, 10, 2, 9])
     })
 }
@@ -24,8 +24,8 @@ pub fn everything_by_multicast(sabotage: Option<Sabotage>) -> Result<()> {
 ///
 /// # Errors
 /// When they do not.
-pub fn any_source_multicast(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = Plan::new("any-source", sabotage);
+pub fn any_source_multicast(fault: Option<Fault>) -> Result<()> {
+    let mut plan = Plan::new("any-source", fault);
     plan.asm = true;
     Stage::play(plan, |stage| grow_in_steps(stage, &[3, 10, 4]))
 }
@@ -34,11 +34,11 @@ pub fn any_source_multicast(sabotage: Option<Sabotage>) -> Result<()> {
 ///
 /// # Errors
 /// When they do not get everything.
-pub fn recorded_feed_by_multicast(sabotage: Option<Sabotage>) -> Result<bool> {
+pub fn recorded_feed_by_multicast(fault: Option<Fault>) -> Result<bool> {
     let Some(path) = recorded_feed() else {
         return Ok(false);
     };
-    let mut plan = Plan::new("recorded", sabotage);
+    let mut plan = Plan::new("recorded", fault);
     plan.feed = FeedPlan::Recorded(path);
     Stage::play(plan, |stage| grow_in_steps(stage, &[3, 1, 10, 8, 3]))?;
     Ok(true)

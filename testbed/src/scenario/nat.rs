@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::checks::{RATE, check_all_by_flow, check_moves, check_outputs};
 use super::plan::{FALL_BACK_MS, Place};
-use super::{PATIENCE, Plan, Sabotage, Stage};
+use super::{Fault, PATIENCE, Plan, Stage};
 use crate::lab::Rebinding;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
@@ -20,8 +20,8 @@ const OUTAGE: Duration = Duration::from_millis(FALL_BACK_MS as u64 + 500);
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn nat_rebinding(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = Plan::new("nat", sabotage)
+pub fn nat_rebinding(fault: Option<Fault>) -> Result<()> {
+    let mut plan = Plan::new("nat", fault)
         .with_seat("r1", |seat| {
             seat.place = Place::BehindNat;
             seat.args = vec!["--no-replicate"];

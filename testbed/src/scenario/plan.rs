@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::{CHANNEL, Sabotage, Side};
+use super::{CHANNEL, Fault, Side};
 use crate::binaries::Binaries;
 use crate::lab::{Families, Multicast, Node};
 use crate::lore::FEED_PATH;
@@ -145,12 +145,12 @@ pub struct Plan {
     /// Further arguments of the source.
     pub source_args: Vec<&'static str>,
     /// A promise to break.
-    pub sabotage: Option<Sabotage>,
+    pub fault: Option<Fault>,
 }
 
 impl Plan {
     /// Three receivers `r1`, `r2`, `r3` with open ports and a generated feed.
-    pub fn new(name: &'static str, sabotage: Option<Sabotage>) -> Plan {
+    pub fn new(name: &'static str, fault: Option<Fault>) -> Plan {
         Plan {
             name,
             seats: ["r1", "r2", "r3"].map(SeatPlan::new).to_vec(),
@@ -171,7 +171,7 @@ impl Plan {
             source: None,
             database: None,
             source_args: Vec::new(),
-            sabotage,
+            fault,
         }
     }
 
@@ -204,8 +204,8 @@ impl Plan {
 }
 
 /// The variable that breaks a promise.
-pub(super) fn switch(sabotage: Sabotage) -> (String, String) {
-    ("FLEXFEED_SABOTAGE".to_owned(), sabotage.switch().to_owned())
+pub(super) fn switch(fault: Fault) -> (String, String) {
+    ("FLEXFEED_FAULTS".to_owned(), fault.switch().to_owned())
 }
 
 /// Starts the generator.
@@ -308,8 +308,8 @@ pub(super) fn source_launch(
     if !plan.replicate {
         args.push("--no-replicate".to_owned());
     }
-    let env = match plan.sabotage {
-        Some(sabotage) if sabotage.breaks(Side::Source) => vec![switch(sabotage)],
+    let env = match plan.fault {
+        Some(fault) if fault.breaks(Side::Source) => vec![switch(fault)],
         _ => Vec::new(),
     };
     let program = plan.source.as_ref().unwrap_or(&bins.source);

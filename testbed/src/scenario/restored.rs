@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::{PATIENCE, Plan, Sabotage, Stage};
+use super::{Fault, PATIENCE, Plan, Stage};
 use crate::delivery::Delivery;
 use crate::lore::Line;
 
@@ -25,8 +25,8 @@ const WINDOW: u64 = 25;
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn a_restored_backup_is_noticed(sabotage: Option<Sabotage>) -> Result<()> {
-    Stage::play(Plan::new("restored", sabotage), |stage| {
+pub fn a_restored_backup_is_noticed(fault: Option<Fault>) -> Result<()> {
+    Stage::play(Plan::new("restored", fault), |stage| {
         stage.wait_rung(&ALL, "multicast")?;
         stage.grow(BEFORE)?;
         let kept = stage.settle()?;

@@ -11,7 +11,7 @@ use super::checks;
 use super::plan::{PORT, Place, Plan, SeatPlan, source_launch, start_lore, switch};
 use super::seat::Seat;
 use super::tunnel::RelaySeat;
-use super::{Sabotage, Side};
+use super::{Fault, Side};
 use crate::binaries::{Binaries, reachable_previous};
 use crate::lab::{Beyond, Families, Lab, Multicast, Nat, Node, Rebinding};
 use crate::process::{Launch, Service};
@@ -62,7 +62,7 @@ impl Stage {
             }
             Err(error) => {
                 let state = stage.describe();
-                if stage.plan.sabotage.is_some() {
+                if stage.plan.fault.is_some() {
                     // This failure was wanted.
                     stage.run.discard();
                 }
@@ -349,8 +349,8 @@ impl Stage {
         program: Option<&Path>,
     ) -> Result<Seat> {
         let program = program.unwrap_or(&self.bins.receiver);
-        let env = match self.plan.sabotage {
-            Some(sabotage) if sabotage.breaks(Side::Receiver) => vec![switch(sabotage)],
+        let env = match self.plan.fault {
+            Some(fault) if fault.breaks(Side::Receiver) => vec![switch(fault)],
             _ => Vec::new(),
         };
         let mut seat = Seat::new(node, self.run.path(), program, link, args, env)?;
@@ -492,12 +492,10 @@ fn start_relays(
     source: &Node,
     beyond: Option<&Beyond>,
 ) -> Result<Vec<RelaySeat>> {
-    let sabotage = plan
-        .sabotage
-        .filter(|one: &Sabotage| one.breaks(Side::Relay));
+    let fault = plan.fault.filter(|one: &Fault| one.breaks(Side::Relay));
     let mut relays = Vec::new();
     if plan.relay_beside {
-        let seat = RelaySeat::new(source.clone(), "relay", bins, &plan.relay_args, sabotage);
+        let seat = RelaySeat::new(source.clone(), "relay", bins, &plan.relay_args, fault);
         relays.push(seat);
     }
     for number in 0..plan.relays {
@@ -506,7 +504,7 @@ fn start_relays(
         if let Some(beyond) = beyond {
             lab.route_beyond(&node, beyond)?;
         }
-        let seat = RelaySeat::new(node, &name, bins, &plan.relay_args, sabotage);
+        let seat = RelaySeat::new(node, &name, bins, &plan.relay_args, fault);
         relays.push(seat);
     }
     Ok(relays)

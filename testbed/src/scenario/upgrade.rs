@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use postgres::Postgres;
 
 use super::checks::check_outputs;
-use super::{Plan, Sabotage, Stage};
+use super::{Fault, Plan, Stage};
 use crate::lab::Multicast;
 
 /// The folder with the programs of an earlier version.
@@ -34,9 +34,9 @@ pub fn previous() -> Option<PathBuf> {
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn older_receivers_are_served(previous: &Path, sabotage: Option<Sabotage>) -> Result<()> {
+pub fn older_receivers_are_served(previous: &Path, fault: Option<Fault>) -> Result<()> {
     let older = previous.join("flexfeed-receiver");
-    let mut plan = Plan::new("older-receivers", sabotage).with_port("r3", Multicast::Cut);
+    let mut plan = Plan::new("older-receivers", fault).with_port("r3", Multicast::Cut);
     for name in ["r2", "r3"] {
         plan = plan.with_seat(name, |seat| seat.program = Some(older.clone()));
     }
@@ -65,14 +65,14 @@ pub fn older_receivers_are_served(previous: &Path, sabotage: Option<Sabotage>) -
 pub fn an_older_source_is_replaced(
     previous: &Path,
     kept: Kept,
-    sabotage: Option<Sabotage>,
+    fault: Option<Fault>,
 ) -> Result<()> {
     let server = match kept {
         Kept::Sqlite => None,
         Kept::Postgresql => Some(Postgres::start().context("starting PostgreSQL")?),
     };
     let older = previous.join("flexfeed-receiver");
-    let mut plan = Plan::new("older-source", sabotage)
+    let mut plan = Plan::new("older-source", fault)
         .with_port("r3", Multicast::Cut)
         .with_seat("r2", |seat| seat.program = Some(older.clone()));
     plan.source = Some(previous.join("flexfeed-source"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use flexicast_tokio::Cursor;
-use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, Verify};
+use flexicast_tokio::receiver::{Event, Faults, Receiver, ReceiverConfig, Verify};
 use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
@@ -34,7 +34,7 @@ pub struct ReceiverSettings {
 pub async fn receive(settings: ReceiverSettings) -> Result<()> {
     let mut records = Records::create(&settings.records)?;
     let mut end = signal(SignalKind::terminate())?;
-    let (handle, mut events) = Receiver::start(ReceiverConfig {
+    let config = ReceiverConfig {
         server: settings.server,
         verify: Verify::Insecure,
         token: TOKEN.to_vec(),
@@ -49,8 +49,12 @@ pub async fn receive(settings: ReceiverSettings) -> Result<()> {
         amt: None,
         qlog: None,
         check: None,
-        sabotage_dedupe_off: settings.dedupe_off,
-    });
+    };
+    let faults = Faults {
+        dedupe_off: settings.dedupe_off,
+        ..Faults::default()
+    };
+    let (handle, mut events) = Receiver::start_with_faults(config, faults);
     loop {
         let event = tokio::select! {
             event = events.recv() => event.context("the receiver has stopped")?,

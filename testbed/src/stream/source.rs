@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
-    Admission, Backlog, BoxError, ChannelConfig, Credential, Denied, FlowEndpoint, FlowSettings,
-    ReceiverStatus, Sabotage, Source, SourceConfig, SourceHandle, SourceStatus,
+    Admission, Backlog, BoxError, ChannelConfig, Credential, Denied, Faults, FlowEndpoint,
+    FlowSettings, ReceiverStatus, Source, SourceConfig, SourceHandle, SourceStatus,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
@@ -119,13 +119,13 @@ pub async fn publish(settings: SourceSettings) -> Result<()> {
         fall_back: settings.fall_back,
         heartbeat: Duration::from_secs(1),
         qlog: settings.qlog.clone(),
-        sabotage: Sabotage {
-            repair_off: settings.repair_off,
-            fallback_off: settings.fall_back_off,
-            ..Sabotage::default()
-        },
     };
-    let source = Source::bind(config, Arc::new(Store(messages.clone()))).await?;
+    let mut source = Source::bind(config, Arc::new(Store(messages.clone()))).await?;
+    source.inject_faults(Faults {
+        repair_off: settings.repair_off,
+        fall_back_off: settings.fall_back_off,
+        ..Faults::default()
+    })?;
     let handle = source.handle();
     let running = tokio::spawn(source.run());
     let result = drive(&settings, &handle, &messages).await;

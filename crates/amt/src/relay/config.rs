@@ -38,8 +38,6 @@ pub struct Config {
     pub deny: Vec<Prefix>,
     /// The largest outer IP packet, until a path is known to take less.
     pub mtu: u16,
-    /// Promises to break, for tests that have to notice.
-    pub sabotage: Sabotage,
 }
 
 impl Default for Config {
@@ -60,7 +58,6 @@ impl Default for Config {
             allow: Vec::new(),
             deny: Vec::new(),
             mtu: 1500,
-            sabotage: Sabotage::default(),
         }
     }
 }
@@ -97,20 +94,21 @@ pub enum GatewayAddress {
     Always,
 }
 
-/// Promises that a relay breaks when told so; all false otherwise.
+/// Protections that a relay leaves out, for tests that must notice. All are on by default.
+#[cfg(any(test, feature = "fault-injection"))]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sabotage {
-    /// Response MACs are not checked.
+pub struct Faults {
+    /// Whether any response MAC is accepted.
     pub mac_check_off: bool,
-    /// Gateways with one address share a tunnel, whatever their ports.
+    /// Whether gateways with one address share a tunnel, whatever their ports.
     pub nat_by_address: bool,
-    /// Memberships do not expire.
+    /// Whether memberships never expire.
     pub expiry_off: bool,
-    /// There is no limit of gateways.
+    /// Whether [`Config::max_gateways`] is ignored.
     pub capacity_off: bool,
-    /// The MACs of Teardowns are not checked.
+    /// Whether a Teardown with any MAC is accepted.
     pub teardown_unchecked: bool,
-    /// Queries have another nonce than the Request.
+    /// Whether Queries echo another nonce than the Request's.
     pub nonce_other: bool,
 }
 

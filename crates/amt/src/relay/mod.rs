@@ -22,7 +22,9 @@ mod tests;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-pub use config::{Config, GatewayAddress, Local, Prefix, Sabotage};
+#[cfg(any(test, feature = "fault-injection"))]
+pub use config::Faults;
+pub use config::{Config, GatewayAddress, Local, Prefix};
 pub use outcome::{Dropped, Handled};
 pub use table::{Event, Join, Recipient, Recipients, TunnelId};
 pub use tunnel::GatewayView;
@@ -46,6 +48,8 @@ pub struct Relay {
     table: Table,
     draining: bool,
     scratch: Vec<u8>,
+    #[cfg(any(test, feature = "fault-injection"))]
+    faults: Faults,
 }
 
 impl std::fmt::Debug for Relay {
@@ -83,8 +87,16 @@ impl Relay {
             table: Table::default(),
             draining: false,
             scratch: Vec::new(),
+            #[cfg(any(test, feature = "fault-injection"))]
+            faults: Faults::default(),
             config,
         }
+    }
+
+    /// Leaves protections out from now on, for tests that must notice.
+    #[cfg(any(test, feature = "fault-injection"))]
+    pub fn inject_faults(&mut self, faults: Faults) {
+        self.faults = faults;
     }
 
     /// Takes a datagram that `from` sent to `local`. With [`Handled::Answer`] the answer is in
@@ -110,8 +122,7 @@ impl Relay {
             Message::Discovery { nonce } => self.discovery(from, local, nonce, now, answer),
             Message::Request { nonce, mld } => self.request(from, nonce, mld, now, answer),
             Message::Update { mac, nonce, packet } => {
-                let unchecked = self.config.sabotage.mac_check_off;
-                if !self.is_right(from, (nonce, mac), now) && !unchecked {
+                if !self.is_right(from, (nonce, mac), now) {
                     return Handled::Dropped(Dropped::Mac);
                 }
                 self.update(from, local, (nonce, mac), packet, now)
@@ -124,9 +135,10 @@ impl Relay {
                 // It may come from another address than the tunnel's: that the old one is lost is why
                 // it is sent.
                 let gateway = on_link_of(from, canonical(gateway));
-                let sabotage = self.config.sabotage;
-                let unchecked = sabotage.mac_check_off || sabotage.teardown_unchecked;
-                if !self.is_right(gateway, (nonce, mac), now) && !unchecked {
+                let right = self.is_right(gateway, (nonce, mac), now);
+                #[cfg(any(test, feature = "fault-injection"))]
+                let right = right || self.faults.teardown_unchecked;
+                if !right {
                     return Handled::Dropped(Dropped::Mac);
                 }
                 self.teardown(gateway)
@@ -146,6 +158,10 @@ impl Relay {
     /// gateway's tunnel has it: some gateways repeat their Update for as long as they play and never
     /// send a second Request.
     fn is_right(&self, gateway: SocketAddr, proof: Proof, now: Instant) -> bool {
+        #[cfg(any(test, feature = "fault-injection"))]
+        if self.faults.mac_check_off {
+            return true;
+        }
         let (nonce, mac) = proof;
         self.secrets.check(gateway, nonce, &mac, now)
             || self.tunnels.is_proven(self.key(gateway), gateway, proof)
@@ -207,14 +223,17 @@ impl Relay {
                 !self.tunnels.is_plain(self.key(from)) && !self.unanswered.ask((from, mld), now)
             }
         };
-        let told_nonce = match self.config.sabotage.nonce_other {
-            false => nonce,
-            true => !nonce,
+        let mac = self.secrets.mac(from, nonce);
+        #[cfg(any(test, feature = "fault-injection"))]
+        let nonce = if self.faults.nonce_other {
+            !nonce
+        } else {
+            nonce
         };
         Message::Query {
             limited,
-            mac: self.secrets.mac(from, nonce),
-            nonce: told_nonce,
+            mac,
+            nonce,
             packet: &self.scratch,
             gateway: told.then_some(from),
         }
@@ -307,15 +326,19 @@ impl Relay {
     }
 
     fn is_full(&self) -> bool {
-        self.tunnels.len() >= self.config.max_gateways && !self.config.sabotage.capacity_off
+        #[cfg(any(test, feature = "fault-injection"))]
+        if self.faults.capacity_off {
+            return false;
+        }
+        self.tunnels.len() >= self.config.max_gateways
     }
 
     fn key(&self, gateway: SocketAddr) -> SocketAddr {
-        if self.config.sabotage.nat_by_address {
-            SocketAddr::new(gateway.ip(), 0)
-        } else {
-            gateway
+        #[cfg(any(test, feature = "fault-injection"))]
+        if self.faults.nat_by_address {
+            return SocketAddr::new(gateway.ip(), 0);
         }
+        gateway
     }
 
     /// What changed on the native side; to be asked after [`handle`](Self::handle) and
@@ -339,10 +362,9 @@ impl Relay {
     /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let expiry = match self.config.sabotage.expiry_off {
-            true => None,
-            false => self.tunnels.next_expiry(),
-        };
+        let expiry = self.tunnels.next_expiry();
+        #[cfg(any(test, feature = "fault-injection"))]
+        let expiry = expiry.filter(|_| !self.faults.expiry_off);
         let rotate = self.secrets.poll_timeout();
         Some(expiry.map_or(rotate, |expiry| expiry.min(rotate)))
     }
@@ -350,7 +372,8 @@ impl Relay {
     /// Lets memberships expire and the secret change, as far as it is time. `fresh` is random.
     pub fn handle_timeout(&mut self, now: Instant, fresh: [u8; 32]) {
         self.secrets.handle_timeout(now, fresh);
-        if self.config.sabotage.expiry_off {
+        #[cfg(any(test, feature = "fault-injection"))]
+        if self.faults.expiry_off {
             return;
         }
         while let Some(id) = self.tunnels.next_expired(now) {

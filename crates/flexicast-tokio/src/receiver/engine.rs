@@ -111,7 +111,6 @@ impl Engine {
             },
             seed: rand::rng().random(),
             check: config.check,
-            dedupe_off: config.sabotage_dedupe_off,
         });
         let who = format!("receiver-{}", config.receiver_id);
         let qlog = config
@@ -147,6 +146,12 @@ impl Engine {
             qlog,
             config,
         }
+    }
+
+    #[cfg(feature = "fault-injection")]
+    pub(super) fn inject_faults(&mut self, faults: super::Faults) {
+        self.core.set_dedupe_off(faults.dedupe_off);
+        self.tunnels.inject_faults(faults);
     }
 
     pub(super) async fn run(mut self) {
@@ -506,7 +511,6 @@ mod tests {
             amt: None,
             qlog: None,
             check: None,
-            sabotage_dedupe_off: false,
         };
         assert!(!format!("{config:?}").contains("1, 1, 1"), "no secret");
         let (events, _) = mpsc::channel(1);

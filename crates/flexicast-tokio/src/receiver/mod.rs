@@ -73,8 +73,6 @@ pub struct ReceiverConfig {
     /// Whether encoded bytes are a valid update of this `seq`. An invalid update that any packet
     /// of a flow took part in is fetched again by unicast. `None` accepts all.
     pub check: Option<Check>,
-    /// Test-only: what arrives twice is delivered twice.
-    pub sabotage_dedupe_off: bool,
 }
 
 /// Where a receiver looks for AMT relays, beside those that the source tells it of.
@@ -90,19 +88,18 @@ pub struct Relays {
     pub port: Option<u16>,
     /// File that keeps local ports and tunnels for the next run; without it, nothing is kept.
     pub memory: Option<PathBuf>,
-    /// Test-only.
-    pub sabotage: RelaySabotage,
 }
 
-/// Test-only switches, each of which breaks one promise.
+/// Protections that a receiver leaves out, for tests that must notice. All are on by default.
+#[cfg(feature = "fault-injection")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RelaySabotage {
-    /// A relay that is lost is not left for another one.
-    pub failover_off: bool,
-    /// Packets are taken from anybody, not from the relay alone.
-    pub source_check_off: bool,
-    /// The relay is not told that this end's address has changed.
-    pub rebind_unnoticed: bool,
+pub struct Faults {
+    /// Whether updates that arrive twice are delivered twice.
+    pub dedupe_off: bool,
+    /// Whether a lost AMT relay is never replaced by another one.
+    pub relay_failover_off: bool,
+    /// Faults of the AMT gateways.
+    pub gateway: amt_tokio::Faults,
 }
 
 impl std::fmt::Debug for ReceiverConfig {
@@ -269,9 +266,28 @@ impl Receiver {
     /// Starts a receiver on the current tokio runtime. It connects by itself and reconnects for ever, with growing and jittered pauses. Events have to be read:
     /// who does not read them stops the transport, and loses nothing.
     pub fn start(config: ReceiverConfig) -> (ReceiverHandle, mpsc::Receiver<Event>) {
+        Self::spawn(config, |_| ())
+    }
+
+    /// Starts a receiver like [`Receiver::start`] that leaves protections out, for tests that must
+    /// notice.
+    #[cfg(feature = "fault-injection")]
+    pub fn start_with_faults(
+        config: ReceiverConfig,
+        faults: Faults,
+    ) -> (ReceiverHandle, mpsc::Receiver<Event>) {
+        Self::spawn(config, |engine| engine.inject_faults(faults))
+    }
+
+    fn spawn(
+        config: ReceiverConfig,
+        prepare: impl FnOnce(&mut Engine),
+    ) -> (ReceiverHandle, mpsc::Receiver<Event>) {
         let (events, outbox) = mpsc::channel(EVENTS);
         let (cursors, confirmed) = watch::channel(Cursors::new());
-        let task = tokio::spawn(Engine::new(config, events, confirmed).run());
+        let mut engine = Engine::new(config, events, confirmed);
+        prepare(&mut engine);
+        let task = tokio::spawn(engine.run());
         (ReceiverHandle { cursors, task }, outbox)
     }
 }

@@ -44,7 +44,7 @@ struct Place {
     heard: BTreeSet<SubscriptionId>,
     /// It found no relay when it looked last.
     without: bool,
-    /// Test-only: the relay was lost, and that is how it stays.
+    /// Whether the relay was lost for good, by an injected fault.
     abandoned: bool,
 }
 
@@ -63,6 +63,8 @@ pub(super) struct Tunnels {
     memory: Option<Arc<MemoryFile>>,
     places: BTreeMap<Option<IpAddr>, Place>,
     flows: BTreeMap<FlowId, Tunnel>,
+    #[cfg(feature = "fault-injection")]
+    faults: super::Faults,
 }
 
 impl Tunnels {
@@ -74,7 +76,14 @@ impl Tunnels {
             relays,
             places: BTreeMap::new(),
             flows: BTreeMap::new(),
+            #[cfg(feature = "fault-injection")]
+            faults: super::Faults::default(),
         }
+    }
+
+    #[cfg(feature = "fault-injection")]
+    pub(super) fn inject_faults(&mut self, faults: super::Faults) {
+        self.faults = faults;
     }
 
     /// Gets a flow through a relay, or learns that it can be had elsewhere now. Returns the relay if there is one already.
@@ -120,9 +129,12 @@ impl Tunnels {
         }))
     }
 
-    fn failover_off(&self) -> bool {
-        let relays = self.relays.as_ref();
-        relays.is_some_and(|relays| relays.sabotage.failover_off)
+    /// Whether a lost relay is replaced by another one, as it always is but for an injected fault.
+    fn fails_over(&self) -> bool {
+        #[cfg(feature = "fault-injection")]
+        return !self.faults.relay_failover_off;
+        #[cfg(not(feature = "fault-injection"))]
+        true
     }
 
     /// Subscribes to the endpoint whose turn it is.
@@ -153,10 +165,6 @@ impl Tunnels {
                             None => "any source".to_owned(),
                         })
                     }),
-                    sabotage: amt_tokio::Sabotage {
-                        source_check_off: relays.sabotage.source_check_off,
-                        rebind_unnoticed: relays.sabotage.rebind_unnoticed,
-                    },
                     ..Config::default()
                 })?;
                 free.insert(Place {
@@ -169,6 +177,8 @@ impl Tunnels {
                 })
             }
         };
+        #[cfg(feature = "fault-injection")]
+        place.gateway.inject_faults(self.faults.gateway);
         if place.told.is_empty() {
             // Before anything is asked: that none is known would be told too soon.
             let hints: Vec<_> = tunnel.relays.iter().map(as_hint).collect();
@@ -202,7 +212,7 @@ impl Tunnels {
 
     /// Nothing comes, or nothing any more: the relay is asked whether it lives, and the next endpoint, if there is one, has its turn.
     pub(super) fn doubt(&mut self, flow: FlowId) {
-        let failover_off = self.failover_off();
+        let fails_over = self.fails_over();
         let Some(tunnel) = self.flows.get_mut(&flow) else {
             return;
         };
@@ -226,7 +236,7 @@ impl Tunnels {
         }
         if let Some((source, _)) = old
             && let Some(place) = self.places.get_mut(&source)
-            && !failover_off
+            && fails_over
         {
             place.gateway.suspect();
         }
@@ -291,7 +301,7 @@ impl Tunnels {
     /// Takes what came through the relays, and what the gateways found out. Returns what is to be told of it.
     pub(super) fn receive(&mut self, batch: &mut RecvBatch, core: &mut Core) -> Vec<Told> {
         let now = Instant::now();
-        let failover_off = self.failover_off();
+        let fails_over = self.fails_over();
         let mut told = Vec::new();
         for (source, place) in &mut self.places {
             let (abandoned, heard) = (place.abandoned, &mut place.heard);
@@ -332,7 +342,7 @@ impl Tunnels {
                     Happened::Connected { relay, .. } => place.relay = Some(*relay),
                     Happened::Lost { .. } | Happened::NoRelay { .. } => {
                         place.relay = None;
-                        place.abandoned = failover_off && matches!(event, Happened::Lost { .. });
+                        place.abandoned = !fails_over && matches!(event, Happened::Lost { .. });
                     }
                     Happened::Idle { .. } => {
                         place.relay = None;

@@ -38,8 +38,6 @@ pub struct SourceConfig {
     pub heartbeat: Duration,
     /// A folder for qlog files of all connections and flows.
     pub qlog: Option<PathBuf>,
-    /// Test-only.
-    pub sabotage: Sabotage,
 }
 
 /// A channel.
@@ -83,14 +81,15 @@ pub struct FlowEndpoint {
     pub ttl: u32,
 }
 
-/// Test-only switches, each of which breaks one promise.
+/// Protections that a source leaves out, for tests that must notice. All are on by default.
+#[cfg(feature = "fault-injection")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sabotage {
-    /// Lost packets are not repaired.
+pub struct Faults {
+    /// Whether lost packets of members are left unrepaired.
     pub repair_off: bool,
-    /// Silent members stay on the flow.
-    pub fallback_off: bool,
-    /// The source speaks another version of the protocol than everybody else.
+    /// Whether silent members stay on the flow.
+    pub fall_back_off: bool,
+    /// Whether the source speaks another version of the protocol than its receivers.
     pub other_version: bool,
 }
 

@@ -26,9 +26,10 @@ use uuid::Uuid;
 
 use crate::config::random;
 use crate::{Error, tls};
+#[cfg(feature = "fault-injection")]
+pub use config::Faults;
 pub use config::{
-    Admission, Backlog, BoxError, ChannelConfig, Denied, FlowEndpoint, FlowSettings, Sabotage,
-    SourceConfig,
+    Admission, Backlog, BoxError, ChannelConfig, Denied, FlowEndpoint, FlowSettings, SourceConfig,
 };
 pub use counters::Counters;
 use engine::{Command, Engine, Parts, Place};
@@ -61,10 +62,7 @@ impl Source {
     /// # Errors
     /// The certificate, the key, an address or an interface cannot be used; two channels have one name.
     pub async fn bind(config: SourceConfig, backlog: Arc<dyn Backlog>) -> Result<Source, Error> {
-        let mut quic = tls::source(&config.cert, &config.key)?;
-        if config.sabotage.other_version {
-            quic.set_application_protos(&[b"flexfeed/none"])?;
-        }
+        let quic = tls::source(&config.cert, &config.key)?;
         let socket = UdpSocket::bind(config.listen)
             .map_err(Error::io(format!("cannot listen on UDP {}", config.listen)))?;
         let local = socket.local_addr();
@@ -82,7 +80,6 @@ impl Source {
             unicast_rate: config.unicast_rate_bps,
             limits: core::Limits::default(),
             seed: u64::from_le_bytes(random()?),
-            repair_off: config.sabotage.repair_off,
         })?;
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let (last, latest) = watch::channel(0);
@@ -118,6 +115,15 @@ impl Source {
         self.handle.clone()
     }
 
+    /// Leaves protections out, for tests that must notice.
+    ///
+    /// # Errors
+    /// The TLS library refuses the other version.
+    #[cfg(feature = "fault-injection")]
+    pub fn inject_faults(&mut self, faults: Faults) -> Result<(), Error> {
+        self.engine.inject_faults(faults)
+    }
+
     /// Serves until [`SourceHandle::shutdown`], or until a socket fails for good.
     ///
     /// # Errors
@@ -134,7 +140,6 @@ fn fresh_flow(config: &SourceConfig, flow: &FlowSettings) -> Result<FlowConfig, 
         ack_delay: config.ack_delay,
         fall_back: config.fall_back,
         heartbeat: config.heartbeat,
-        fall_back_off: config.sabotage.fallback_off,
         ..FlowConfig::new(FlowId(random()?), FlowSecret(random()?))
     })
 }

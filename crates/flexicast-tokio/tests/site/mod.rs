@@ -17,7 +17,7 @@ use bytes::Bytes;
 use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, ReceiverHandle, Verify};
 use flexicast_tokio::source::{
     Admission, Backlog, BoxError, ChannelConfig, Credential, Denied, FlowEndpoint, FlowSettings,
-    Sabotage, Source, SourceConfig, SourceHandle, SourceStatus,
+    Source, SourceConfig, SourceHandle, SourceStatus,
 };
 use flexicast_tokio::{Cursor, Rung, Via, spki_pin};
 use tokio::sync::mpsc;
@@ -194,7 +194,6 @@ impl Site {
             fall_back: Duration::from_secs(4),
             heartbeat: Duration::from_secs(3),
             qlog: None,
-            sabotage: Sabotage::default(),
         }
     }
 
@@ -247,7 +246,6 @@ impl Site {
             amt: None,
             qlog: None,
             check: None,
-            sabotage_dedupe_off: false,
         }
     }
 

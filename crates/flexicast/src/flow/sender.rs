@@ -55,8 +55,6 @@ pub struct FlowConfig {
     pub heartbeat: Duration,
     /// Packets that one key epoch protects at most (RFC 9001 section 6.6).
     pub epoch_packets: u64,
-    /// Test-only: members are never moved down for being silent.
-    pub fall_back_off: bool,
 }
 
 impl FlowConfig {
@@ -72,7 +70,6 @@ impl FlowConfig {
             fall_back: Duration::from_millis(150),
             heartbeat: Duration::from_secs(1),
             epoch_packets: MAX_PACKETS,
-            fall_back_off: false,
         }
     }
 }
@@ -201,6 +198,9 @@ pub struct FlowSender {
     pub(super) scratch: Vec<StreamRange>,
     /// The last packet's frames, while somebody wants to know.
     pub(super) traced: Option<Vec<TracedFrame>>,
+    /// Whether silent members stay members.
+    #[cfg(feature = "fault-injection")]
+    fall_back_off: bool,
 }
 
 impl FlowSender {
@@ -253,6 +253,8 @@ impl FlowSender {
             },
             scratch: Vec::new(),
             traced: None,
+            #[cfg(feature = "fault-injection")]
+            fall_back_off: false,
             config,
         })
     }
@@ -260,6 +262,12 @@ impl FlowSender {
     /// What it was made with; the secret is blanked out.
     pub fn config(&self) -> &FlowConfig {
         &self.config
+    }
+
+    /// Keeps silent members on the flow, a fault for tests that must notice.
+    #[cfg(feature = "fault-injection")]
+    pub fn set_fall_back_off(&mut self, off: bool) {
+        self.fall_back_off = off;
     }
 
     /// The next packet number.
@@ -550,7 +558,8 @@ impl FlowSender {
         for (id, member) in &mut self.members {
             let mut lost = Vec::new();
             let mut checked = member.check(&self.delays, &mut self.ledger, now, &mut lost);
-            if self.config.fall_back_off {
+            #[cfg(feature = "fault-injection")]
+            if self.fall_back_off {
                 checked.fall_back = None;
             }
             self.events.extend(

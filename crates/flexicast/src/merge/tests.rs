@@ -11,7 +11,7 @@ fn pop(merge: &mut Merge) -> Option<Delivered> {
 
 #[test]
 fn what_is_gone_is_passed_over_and_what_is_here_is_not() {
-    let mut merge = Merge::new(1, None, false);
+    let mut merge = Merge::new(1, None);
     for seq in [3, 7] {
         merge.add_flow(seq, 0, b"x", Some(1));
     }
@@ -44,7 +44,7 @@ proptest! {
     /// Pieces of several updates in any order, by both ways, with overlaps and repetitions: each update leaves once, whole and in order.
     #[test]
     fn once_whole_and_in_order(pieces in prop::collection::vec((1u64..6, 0usize..40, 1usize..30, any::<bool>()), 0..200), len in 1usize..40) {
-        let mut merge = Merge::new(1, None, false);
+        let mut merge = Merge::new(1, None);
         let mut got = Vec::new();
         let last: Vec<_> = (1..6).map(|seq| (seq, 0, len, true)).collect();
         for (seq, offset, n, unicast) in pieces.into_iter().chain(last) {
@@ -68,7 +68,7 @@ proptest! {
     /// Whatever a forger with the group key sends first, what the source says on the unicast path is what is delivered.
     #[test]
     fn unicast_wins(forged in prop::collection::vec((0u64..50, prop::collection::vec(any::<u8>(), 1..30), any::<bool>()), 0..10), len in 1usize..40) {
-        let mut merge = Merge::new(1, None, false);
+        let mut merge = Merge::new(1, None);
         for (offset, data, fin) in forged {
             merge.add_flow(1, offset, &data, fin.then_some(offset + data.len() as u64));
             // A forgery that is whole at once is delivered: until source authentication is on, docs/security.md says so.
@@ -82,7 +82,7 @@ proptest! {
 
 #[test]
 fn contradictions_are_counted() {
-    let mut merge = Merge::new(1, None, false);
+    let mut merge = Merge::new(1, None);
     merge.add_flow(1, 0, b"xx", None);
     merge.add_unicast(1, 0, b"abcd", 4);
     assert_eq!(
@@ -97,7 +97,7 @@ fn contradictions_are_counted() {
 /// Ranges asked for together are taken together: they are acknowledged, and not sent again.
 #[test]
 fn a_packet_that_fills_the_merge_is_taken_whole() {
-    let mut merge = Merge::new(1, None, false);
+    let mut merge = Merge::new(1, None);
     let mut seq = 2;
     while merge.buffered() + MAX_UPDATE < MAX_BUFFERED {
         merge.add_flow(seq, 0, &vec![0; MAX_UPDATE - 1000], None);
@@ -154,7 +154,7 @@ fn what_is_far_ahead_makes_room_for_what_is_near() {
 /// and the repair shows that all of it has to be fetched again.
 #[test]
 fn a_forged_end_is_overruled() {
-    let mut merge = Merge::new(1, None, false);
+    let mut merge = Merge::new(1, None);
     let right = update(1, 1000);
     merge.add_flow(1, 0, &right[..100], None);
     merge.add_flow(1, 150, b"x", Some(151));
@@ -169,7 +169,7 @@ fn a_forged_end_is_overruled() {
 
 #[test]
 fn memory_is_bounded_against_the_flow() {
-    let mut merge = Merge::new(1, None, false);
+    let mut merge = Merge::new(1, None);
     assert!(!merge.accepts(1 + WINDOW, 0..1, false), "too far ahead");
     assert!(
         !merge.accepts(1, MAX_UPDATE as u64..MAX_UPDATE as u64 + 1, false),
@@ -197,7 +197,7 @@ fn is_valid(seq: u64, bytes: &[u8]) -> Validity {
 
 /// A merge at a source that answers.
 fn asking() -> Merge {
-    let mut merge = Merge::new(1, Some(is_valid), false);
+    let mut merge = Merge::new(1, Some(is_valid));
     merge.set_source_answers(true);
     merge
 }

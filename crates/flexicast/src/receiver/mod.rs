@@ -94,11 +94,7 @@ impl Receiver {
                 name: name.clone(),
                 incarnation: cursor.map(|c| c.incarnation),
                 asks,
-                merge: Merge::new(
-                    cursor.map_or(1, |c| c.seq.saturating_add(1)),
-                    config.check,
-                    config.dedupe_off,
-                ),
+                merge: Merge::new(cursor.map_or(1, |c| c.seq.saturating_add(1)), config.check),
                 number: None,
                 stats: ChannelStats::default(),
                 cursor: None,
@@ -125,6 +121,14 @@ impl Receiver {
             need_limit: need::limit(),
             rng: SmallRng::seed_from_u64(config.seed),
             config,
+        }
+    }
+
+    /// Delivers again what arrives again, a fault for tests that must notice.
+    #[cfg(feature = "fault-injection")]
+    pub fn set_dedupe_off(&mut self, off: bool) {
+        for channel in &mut self.channels {
+            channel.merge.set_dedupe_off(off);
         }
     }
 

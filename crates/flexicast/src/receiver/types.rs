@@ -27,8 +27,6 @@ pub struct ReceiverConfig {
     pub check: Option<Check>,
     /// For the jitter of acknowledgements.
     pub seed: u64,
-    /// Test-only: what arrives twice is delivered twice.
-    pub dedupe_off: bool,
 }
 
 /// The ways by which a receiver tries to get flows, beside the unicast path.

@@ -177,7 +177,8 @@ impl Source {
         let off_member = subscription.member.is_some()
             && (subscription.member == Some(state.path) || one.is_none());
         if off_member && let Some(flow) = &mut self.channels[c].flow {
-            if flow.config().fall_back_off && listens_on {
+            #[cfg(feature = "fault-injection")]
+            if self.faults.fall_back_off && listens_on {
                 return;
             }
             if let Some(departure) = flow.dismiss(id) {
@@ -351,6 +352,7 @@ impl Source {
         departure: Departure,
         now: Instant,
     ) {
+        let repairs = self.repairs();
         let channel = &mut self.channels[c];
         let (Some(flow), Some(session)) = (&mut channel.flow, self.sessions.get_mut(&id)) else {
             return;
@@ -362,7 +364,7 @@ impl Source {
             return;
         };
         let from = path.rung().unwrap_or(Rung::Multicast);
-        if !self.repair_off {
+        if repairs {
             subscription.backlog.repair(departure.owed);
         }
         let resume = departure.resume.max(subscription.cut_head + 1);
@@ -423,7 +425,7 @@ impl Source {
         {
             match event {
                 FlowEvent::Repair { member, range } => {
-                    if self.repair_off {
+                    if !self.repairs() {
                         continue;
                     }
                     self.counters.repairs += 1;

@@ -41,6 +41,8 @@ use channel::Channel;
 use pacing::Pacing;
 use session::Session;
 pub use session::Unicast;
+#[cfg(feature = "fault-injection")]
+pub use types::Faults;
 pub use types::{
     Absence, ChannelConfig, Limits, SessionStatus, SourceConfig, SourceCounters, SourceEvent,
     SubscriptionStatus, Traffic, close,
@@ -103,7 +105,8 @@ pub struct Source {
     cursors_open: bool,
     /// When the cursors are looked at.
     look_at: Option<Instant>,
-    repair_off: bool,
+    #[cfg(feature = "fault-injection")]
+    faults: Faults,
     tracer: Tracer,
     rng: SmallRng,
 }
@@ -145,10 +148,28 @@ impl Source {
             served: 0,
             cursors_open: false,
             look_at: None,
-            repair_off: config.repair_off,
+            #[cfg(feature = "fault-injection")]
+            faults: Faults::default(),
             tracer: Tracer::default(),
             rng: SmallRng::seed_from_u64(config.seed),
         })
+    }
+
+    /// Leaves protections out from now on, in the flows of all channels.
+    #[cfg(feature = "fault-injection")]
+    pub fn inject_faults(&mut self, faults: Faults) {
+        self.faults = faults;
+        for flow in self.channels.iter_mut().filter_map(|c| c.flow.as_mut()) {
+            flow.set_fall_back_off(faults.fall_back_off);
+        }
+    }
+
+    /// Whether members get what they lost, as they always do but for an injected fault.
+    fn repairs(&self) -> bool {
+        #[cfg(feature = "fault-injection")]
+        return !self.faults.repair_off;
+        #[cfg(not(feature = "fault-injection"))]
+        true
     }
 
     /// The number of places of channels; that of a removed one is empty until another channel takes it.

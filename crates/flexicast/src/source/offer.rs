@@ -38,6 +38,8 @@ impl Source {
         channel.relays.clone_from(&self.relays);
         if let Some(flow) = &mut channel.flow {
             flow.set_tracing(self.tracer.is_on());
+            #[cfg(feature = "fault-injection")]
+            flow.set_fall_back_off(self.faults.fall_back_off);
         }
         self.elsewhere.remove(&name);
         let place = self.channels.iter().position(|c| c.vacant);

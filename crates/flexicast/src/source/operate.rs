@@ -124,6 +124,8 @@ impl Source {
         let tracing = self.tracer.is_on();
         if let Some(flow) = &mut self.channels[c].flow {
             flow.set_tracing(tracing);
+            #[cfg(feature = "fault-injection")]
+            flow.set_fall_back_off(self.faults.fall_back_off);
         }
         self.announce(c);
         self.say_held(c);

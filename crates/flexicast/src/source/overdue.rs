@@ -62,6 +62,7 @@ impl Source {
             return;
         }
         self.look_at = None;
+        let repairs = self.repairs();
         for (id, session) in &mut self.sessions {
             if !session.served || session.closing {
                 continue;
@@ -73,7 +74,7 @@ impl Source {
                 match subscription.look_for_overdue(*id, channel) {
                     Finding::Settled => {}
                     Finding::Open => self.cursors_open = true,
-                    Finding::Overdue(_) if self.repair_off => {}
+                    Finding::Overdue(_) if !repairs => {}
                     Finding::Overdue(seqs) => {
                         self.counters.resent_updates += seqs.end() - seqs.start() + 1;
                         let range = 0..u64::MAX;

@@ -20,8 +20,16 @@ pub struct SourceConfig {
     pub limits: Limits,
     /// For jitter.
     pub seed: u64,
-    /// Test-only: lost packets of members are not repaired.
+}
+
+/// Protections that a source leaves out, for tests that must notice. All are on by default.
+#[cfg(feature = "fault-injection")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Whether lost packets of members are left unrepaired.
     pub repair_off: bool,
+    /// Whether silent members stay on the flow.
+    pub fall_back_off: bool,
 }
 
 /// One channel.

@@ -138,7 +138,7 @@ pub fn flow_config(seed: u64) -> FlowConfig {
     FlowConfig::new(FlowId(seed.to_be_bytes()), FlowSecret([seed as u8; 32]))
 }
 
-fn source_config(seed: u64, head: u64, config: FlowConfig, repair_off: bool) -> SourceConfig {
+fn source_config(seed: u64, head: u64, config: FlowConfig) -> SourceConfig {
     let endpoint = Endpoint {
         group: "232.70.70.1:4434".parse().unwrap(),
         source: Some("10.0.0.1".parse().unwrap()),
@@ -158,23 +158,22 @@ fn source_config(seed: u64, head: u64, config: FlowConfig, repair_off: bool) -> 
         unicast_rate: None,
         limits: Limits::default(),
         seed,
-        repair_off,
     }
 }
 
-fn new_source(seed: u64, head: u64, config: FlowConfig, repair_off: bool) -> Source {
-    Source::new(source_config(seed, head, config, repair_off)).unwrap()
+fn new_source(seed: u64, head: u64, config: FlowConfig) -> Source {
+    Source::new(source_config(seed, head, config)).unwrap()
 }
 
 impl Lab {
     pub fn new(seed: u64, nodes: usize) -> Self {
-        Self::with_config(seed, nodes, flow_config(seed), false)
+        Self::with_config(seed, nodes, flow_config(seed))
     }
 
-    pub fn with_config(seed: u64, nodes: usize, config: FlowConfig, repair_off: bool) -> Self {
+    pub fn with_config(seed: u64, nodes: usize, config: FlowConfig) -> Self {
         let start = Instant::now();
         let mut lab = Lab {
-            source: new_source(seed, 0, config.clone(), repair_off),
+            source: new_source(seed, 0, config.clone()),
             nodes: Vec::new(),
             store: Vec::new(),
             start,
@@ -218,7 +217,6 @@ impl Lab {
             rungs: self.rungs,
             seed: i as u64,
             check: self.check,
-            dedupe_off: false,
         };
         let node = Node {
             core: Receiver::new(config),
@@ -298,7 +296,7 @@ impl Lab {
             secret: FlowSecret([seed as u8; 32]),
             ..self.config.clone()
         };
-        self.source = new_source(seed, self.store.len() as u64, self.config.clone(), false);
+        self.source = new_source(seed, self.store.len() as u64, self.config.clone());
     }
 
     /// Stores and publishes an update of `len` bytes.
@@ -599,7 +597,7 @@ impl Lab {
 
     /// The source offers copies of the flow's packets, which get lost here. Before anybody connects.
     pub fn offer_copies(&mut self, seed: u64) {
-        let mut config = source_config(seed, 0, self.config.clone(), false);
+        let mut config = source_config(seed, 0, self.config.clone());
         config.channels[0].replicate = true;
         self.source = Source::new(config).unwrap();
     }

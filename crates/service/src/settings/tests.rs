@@ -35,7 +35,7 @@ const HOOK_KEYS: &[Key] = &[
 
 const TABLE: Table = Table {
     prefix: "FLEXFEED_",
-    other_variables: &["FLEXFEED_SABOTAGE"],
+    other_variables: &["FLEXFEED_FAULTS"],
     settings: &[
         Setting {
             name: "config",
@@ -242,7 +242,7 @@ fn variables_that_are_no_settings_are_found() {
     let names = [
         "PATH",
         "FLEXFEED_DATA",
-        "FLEXFEED_SABOTAGE",
+        "FLEXFEED_FAULTS",
         "FLEXFEED_RELAY_UDP_PORTS",
         "FLEXFEED_LINKS",
         "FLEXFEED_",

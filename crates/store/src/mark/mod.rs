@@ -160,7 +160,7 @@ impl HeadMark {
     ///
     /// # Errors
     /// As [`HeadMark::adopt`].
-    #[cfg(feature = "sabotage")]
+    #[cfg(feature = "fault-injection")]
     pub async fn trust(path: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
         Self::open(path, store, name, None, |_, _| Judged::Sound).await
     }

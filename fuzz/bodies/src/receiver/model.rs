@@ -103,7 +103,6 @@ impl Model {
             },
             seed: 1,
             check: (kind & 64 == 64).then_some(is_content),
-            dedupe_off: false,
         };
         let mut receiver = Receiver::new(config);
         receiver.connected();

@@ -118,7 +118,6 @@ impl Model {
             unicast_rate: is(1).then_some(2_000_000),
             limits,
             seed: 1,
-            repair_off: false,
         })
         .expect("keys");
         source.set_tracing(true);

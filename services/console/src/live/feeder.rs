@@ -140,8 +140,8 @@ async fn look(
 }
 
 fn take(site: &Site, changes: &mut Changes, anew: bool) {
-    #[cfg(feature = "sabotage")]
-    if !anew && crate::sabotage::broken().rungs_frozen {
+    #[cfg(feature = "fault-injection")]
+    if !anew && service::faults::Fault::RungsFrozen.is_injected() {
         changes.states.clear();
     }
     let mut fleet = site.fleet_mut();

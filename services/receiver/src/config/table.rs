@@ -12,8 +12,8 @@ pub const TABLE: Table = Table {
     prefix: "FLEXFEED_",
     settings: SETTINGS,
     other_variables: &[
-        #[cfg(feature = "sabotage")]
-        "FLEXFEED_SABOTAGE",
+        #[cfg(feature = "fault-injection")]
+        service::faults::VARIABLE,
     ],
 };
 

@@ -321,11 +321,11 @@ fn storage_failures_are_logged_once_per_change() {
     assert!(!report.succeeded());
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "fault-injection")]
 #[test]
-fn the_sabotage_writes_the_cursor_first() {
+fn the_fault_writes_the_cursor_first() {
     let mut sink = FakeSink::default();
-    let order = crate::sabotage::CURSOR_FIRST;
+    let order = crate::faults::CURSOR_FIRST;
     let mut delivery = Delivery::new(vec![item(3)], at(2), order);
     delivery.attempt(&mut sink, || 0.0).unwrap();
     assert_eq!(sink.calls().first(), Some(&Call::Cursor(3)));

@@ -117,7 +117,6 @@ fn source_config(settings: &Settings) -> ReceiverConfig {
         amt: settings.amt.clone(),
         qlog: None,
         check: None,
-        sabotage_dedupe_off: false,
     }
 }
 

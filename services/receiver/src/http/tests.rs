@@ -146,7 +146,6 @@ fn open(data: &Path, channel: &str, journal: Limits) -> ChannelFiles {
         served: None,
         journal,
         file_interval: Duration::from_secs(5),
-        journal_unchecked: false,
     };
     ChannelFiles::open(&layout, channel).unwrap().0
 }

@@ -15,8 +15,6 @@ use service::peer_text::plain;
 pub(super) struct Intake<'a> {
     pub(super) board: &'a Board,
     pub(super) log: ConnectionLog,
-    /// Nothing is said of gaps: only for sabotage.
-    pub(super) gaps_untold: bool,
 }
 
 impl Intake<'_> {
@@ -34,7 +32,11 @@ impl Intake<'_> {
         if channel.is_some_and(|name| lanes.iter().any(|l| l.channel == *name && l.is_behind())) {
             return None;
         }
-        if !(self.gaps_untold && matches!(event, Event::Gap { .. })) {
+        let is_reported = true;
+        #[cfg(feature = "fault-injection")]
+        let is_reported = !(service::faults::Fault::GapsUntold.is_injected()
+            && matches!(event, Event::Gap { .. }));
+        if is_reported {
             self.log.log(&event, self.board);
             self.board.apply(&event);
         }

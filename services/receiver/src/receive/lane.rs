@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::batch::Batch;
 use super::{Backoff, Loop, LoopExit, Outlet, stopped};
 use crate::board::{Board, now_ms};
-use crate::deliver::{Delivery, Item, Step, StorageReport, after};
+use crate::deliver::{Delivery, Item, ORDER, StorageReport, after};
 use crate::sink::Sink;
 
 /// Result of a write: the writer, for the next batch, and the end of the loop if there is one.
@@ -63,7 +63,6 @@ impl<'a, S: Sink> Lane<'a, S> {
             confirm: with.confirm,
             board: with.board,
             backoff: with.backoff,
-            order: with.order,
             report: StorageReport::default(),
             files_report: StorageReport::default(),
             files_due: None,
@@ -216,7 +215,6 @@ struct BatchWriter<'a, S> {
     confirm: &'a (dyn Fn(&str, Cursor) + Sync),
     board: &'a Board,
     backoff: Backoff,
-    order: &'static [Step],
     report: StorageReport,
     /// The same of the feed files, which hold nothing up.
     files_report: StorageReport,
@@ -287,7 +285,10 @@ impl<S: Sink> BatchWriter<'_, S> {
     }
 
     async fn attempt(&mut self, items: Vec<Item>) -> Result<(), LoopExit> {
-        let mut delivery = Delivery::new(items, self.cursor, self.order);
+        let order = ORDER;
+        #[cfg(feature = "fault-injection")]
+        let order = crate::faults::order().unwrap_or(order);
+        let mut delivery = Delivery::new(items, self.cursor, order);
         let mut pause = self.backoff.first;
         loop {
             let sink = Arc::clone(&self.sink);

@@ -10,7 +10,7 @@ use super::batch::{BATCH_UPDATES, Batch, FAR_BEHIND};
 use super::*;
 use crate::board::Identity;
 use crate::deliver::tests::{Call, FakeSink, encoded, incarnation};
-use crate::deliver::{Item, ItemKind, ORDER};
+use crate::deliver::{Item, ItemKind, Step};
 use crate::journal::OVERHEAD;
 
 const LORE: &str = "lore";
@@ -57,8 +57,6 @@ fn bench_of(capacity: usize, batch: Limits, ready: impl IntoIterator<Item = Even
                 board: &board,
                 batch,
                 backoff: FAST,
-                order: ORDER,
-                gaps_untold: false,
                 source: "h:4433",
                 newcomer: None,
             }
@@ -557,8 +555,6 @@ async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
                     bytes: 1 << 20,
                 },
                 backoff: FAST,
-                order: ORDER,
-                gaps_untold: false,
                 source: "h:4433",
                 newcomer: None,
             }

@@ -36,7 +36,6 @@ fn files_with(
         served: None,
         journal,
         file_interval: Duration::from_secs(5),
-        journal_unchecked: false,
     };
     ChannelFiles::open(&layout, "lore").unwrap()
 }

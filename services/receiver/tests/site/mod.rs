@@ -15,7 +15,7 @@ use feed::{Entry, Kind};
 use flexfeed_receiver::link::Pin;
 use flexicast_tokio::source::{
     Admission, Backlog, BoxError, ChannelConfig, Credential, Denied, FlowEndpoint, FlowSettings,
-    Sabotage, Source, SourceConfig, SourceHandle,
+    Source, SourceConfig, SourceHandle,
 };
 use flexicast_tokio::spki_pin;
 use tempfile::TempDir;
@@ -206,7 +206,6 @@ impl Site {
             fall_back: Duration::from_secs(10),
             heartbeat: self.heartbeat,
             qlog: None,
-            sabotage: Sabotage::default(),
         };
         // The previous owner may take a moment to release it.
         for _ in 0..500 {

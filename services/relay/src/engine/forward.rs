@@ -37,12 +37,10 @@ pub(super) struct Forwarder {
     /// What the kernel had dropped of each port's messages.
     dropped: Vec<u32>,
     datagram: Vec<u8>,
-    /// Test-only: outer packets may be fragmented, so that nothing is too large.
-    fragment_outer: bool,
 }
 
 impl Forwarder {
-    pub(super) fn new(ports: Vec<UdpPort>, counters: Arc<Counters>, fragment_outer: bool) -> Self {
+    pub(super) fn new(ports: Vec<UdpPort>, counters: Arc<Counters>) -> Self {
         Self {
             dropped: ports.iter().map(UdpPort::dropped).collect(),
             last: 0,
@@ -52,7 +50,6 @@ impl Forwarder {
             icmp: Icmp::new(),
             failed: Vec::new(),
             datagram: Vec::new(),
-            fragment_outer,
         }
     }
 
@@ -84,7 +81,11 @@ impl Forwarder {
             let segment = train.segment();
             self.last = flow.recipients.all.len();
             let inner = segment - DATA.len();
-            if self.fragment_outer || inner <= usize::from(flow.recipients.room) {
+            let fits = inner <= usize::from(flow.recipients.room);
+            // Nothing is too large for a network that fragments.
+            #[cfg(feature = "fault-injection")]
+            let fits = fits || Fault::FragmentOuter.is_injected();
+            if fits {
                 self.send_fitting(bytes, segment, train.datagrams(), flow, relay, now);
             } else {
                 self.send_apart(bytes, segment, flow, relay, now);

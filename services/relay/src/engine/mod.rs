@@ -60,8 +60,6 @@ pub struct Setup {
     pub receive: Receive,
     /// The interface to join on, by name or address.
     pub interface: Option<String>,
-    /// Test-only: lets outer packets be fragmented.
-    pub fragment_outer: bool,
 }
 
 /// How multicast is received.
@@ -102,7 +100,8 @@ impl Engine {
         let counters = Arc::new(Counters::default());
         let poller = Poller::new()?;
         for (number, port) in (0..).zip(&setup.ports) {
-            if setup.fragment_outer {
+            #[cfg(feature = "fault-injection")]
+            if Fault::FragmentOuter.is_injected() {
                 port.allow_fragments()?;
             }
             poller.add(port, number)?;
@@ -122,9 +121,13 @@ impl Engine {
         let orders = Arc::new(Orders::default());
         let (end, ended) = tokio::sync::watch::channel(false);
         let now = Instant::now();
+        #[cfg_attr(not(feature = "fault-injection"), allow(unused_mut))]
+        let mut relay = Relay::new(setup.relay, fresh(), now);
+        #[cfg(feature = "fault-injection")]
+        relay.inject_faults(crate::faults::of_relay());
         let thread = Thread {
-            relay: Relay::new(setup.relay, fresh(), now),
-            forwarder: Forwarder::new(setup.ports, Arc::clone(&counters), setup.fragment_outer),
+            relay,
+            forwarder: Forwarder::new(setup.ports, Arc::clone(&counters)),
             native: NativeSide::new(native, setup.interface, Arc::clone(&counters)),
             poller,
             inbox: Inbox::new(NATIVE_BATCH),

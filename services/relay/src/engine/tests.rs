@@ -120,7 +120,7 @@ fn flows_that_come_in_turn_still_go_in_trains() {
         send(&mut relay, &Message::Update { mac, nonce, packet });
     });
     let counters = Arc::new(Counters::default());
-    let mut forwarder = Forwarder::new(vec![port], Arc::clone(&counters), false);
+    let mut forwarder = Forwarder::new(vec![port], Arc::clone(&counters));
     let mut way = Way {
         relay: &mut relay,
         forwarder: &mut forwarder,

@@ -23,7 +23,6 @@ impl Bench {
             ports: vec![port],
             receive: Receive::Ports(vec![4434]),
             interface: None,
-            fragment_outer: false,
         });
         let engine = Arc::new(engine.unwrap());
         let site = Site::new(engine, vec!["x".into()], CancellationToken::new());

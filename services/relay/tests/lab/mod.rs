@@ -96,7 +96,6 @@ impl Relay {
             ports: vec![v4, v6],
             receive,
             interface: interface.map(str::to_owned),
-            fragment_outer: false,
         });
         Self {
             engine: engine.unwrap(),
@@ -112,7 +111,6 @@ impl Relay {
             ports,
             receive: Receive::Ports(vec![PORT]),
             interface: Some("native".to_owned()),
-            fragment_outer: false,
         });
         Self {
             engine: engine.unwrap(),

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use super::resolve::{Given, Layer, Mistake, Place};
 use super::settings::{self, Setting};
 use super::{CONFIG_VARIABLE, PREFIX};
-use crate::sabotage;
 use service::environment::is_of_others;
 use service::nearest::nearest;
 
@@ -119,7 +118,7 @@ impl Environment {
         known.push(CONFIG_VARIABLE.to_owned());
         let ours = |(name, value): &(&String, &OsString)| {
             name.starts_with(PREFIX)
-                && *name != sabotage::VARIABLE
+                && !is_of_faults(name)
                 && !is_of_others(name, &value.to_string_lossy())
         };
         let names = self.0.iter().filter(ours).map(|(name, _)| name);
@@ -154,4 +153,12 @@ fn secret(path: &Path) -> Result<String, String> {
         "" => Err("is empty".into()),
         text => Ok(text.to_owned()),
     }
+}
+
+/// Whether a variable injects faults, which only builds with the feature know.
+fn is_of_faults(_name: &str) -> bool {
+    #[cfg(feature = "fault-injection")]
+    return _name == crate::faults::VARIABLE;
+    #[cfg(not(feature = "fault-injection"))]
+    false
 }

@@ -14,7 +14,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
-use crate::sabotage;
+#[cfg(feature = "fault-injection")]
+use crate::faults::Fault;
 
 /// How long leases last and when they are renewed.
 #[derive(Debug, Clone, Copy)]
@@ -191,15 +192,22 @@ impl Tenure {
         self.shared.lease.fence
     }
 
-    /// What appends show to the store; `None` where a sabotage leaves it out.
+    /// The fence that appends show to the store; `None` only where an injected fault leaves it out.
     pub fn shown_fence(&self) -> Option<u64> {
-        (!sabotage::fence_off()).then(|| self.fence())
+        #[cfg(feature = "fault-injection")]
+        if Fault::FenceOff.is_injected() {
+            return None;
+        }
+        Some(self.fence())
     }
 
     /// Whether it may be relied upon at this moment.
     pub fn holds(&self) -> bool {
-        let held = self.shared.standing.borrow().asked.elapsed() < self.shared.terms.own();
-        held || sabotage::fence_off()
+        #[cfg(feature = "fault-injection")]
+        if Fault::FenceOff.is_injected() {
+            return true;
+        }
+        self.shared.standing.borrow().asked.elapsed() < self.shared.terms.own()
     }
 
     /// Why it could not be renewed the last time; `None` if it could.
@@ -231,7 +239,8 @@ impl Tenure {
                     self.renewed(asked);
                     continue;
                 }
-                Ok(Ok(false)) if sabotage::fence_off() => continue,
+                #[cfg(feature = "fault-injection")]
+                Ok(Ok(false)) if Fault::FenceOff.is_injected() => continue,
                 Ok(Ok(false)) => return Lost::Taken,
                 Ok(Err(failure)) => failure.to_string(),
                 Err(_) => "the database does not answer".to_owned(),

@@ -15,8 +15,9 @@ use tracing::{error, info, warn};
 use super::context::Context;
 use super::feeds::Feeds;
 use super::flow::{self, Sending};
+#[cfg(feature = "fault-injection")]
+use crate::faults::adopt;
 use crate::publish::{self, Lost, Publisher, Tenure, Works};
-use crate::sabotage;
 
 /// At the end, what is stored and not published yet may take this long.
 const LAST_UPDATES: Duration = Duration::from_secs(2);
@@ -95,13 +96,10 @@ impl Channel {
     ) -> Result<Self> {
         let settings = wanted.borrow_and_update().settings.clone();
         let sending = Sending::of(&context.config, &settings)?;
-        let adopted = sabotage::adopt(
-            &context.mark(name),
-            &*context.store,
-            name,
-            tenure.shown_fence(),
-        )
-        .await?;
+        #[cfg(not(feature = "fault-injection"))]
+        let adopt = store::HeadMark::adopt;
+        let (mark, fence) = (context.mark(name), tenure.shown_fence());
+        let adopted = adopt(&mark, &*context.store, name, fence).await?;
         if let Some(renewal) = &adopted.renewal {
             warn!(
                 "channel {name:?} gets a new incarnation ({}), so its receivers start over: {renewal}. \

@@ -8,7 +8,6 @@ use tracing::info;
 use uuid::Uuid;
 
 use super::supervisor::answer;
-use crate::sabotage;
 
 /// A receiver is looked for in so many ticks: its admission may have been under way.
 const EJECTIONS: u8 = 3;
@@ -46,7 +45,8 @@ impl Ejecting {
         store: &dyn Store,
         handle: &SourceHandle,
     ) -> Result<(), StoreError> {
-        if sabotage::revocation_off() {
+        #[cfg(feature = "fault-injection")]
+        if crate::faults::Fault::RevocationOff.is_injected() {
             return Ok(());
         }
         for (id, left) in self.revoked.iter_mut().filter(|(_, left)| **left > 0) {

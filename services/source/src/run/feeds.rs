@@ -16,7 +16,6 @@ use uuid::Uuid;
 use super::context::Context;
 use crate::ingest::{Ended, FeedState, GapSettings, Hooks, Ingest, IngestSettings, IngestStatus};
 use crate::metrics::ChannelMetrics;
-use crate::sabotage;
 
 /// Before the first further attempt to store what could not be stored.
 const STORE_RETRY: Duration = Duration::from_secs(1);
@@ -155,7 +154,8 @@ impl Feeds {
             first_poll: context.first_polls.wait().min(schedule.min),
             store_retry: STORE_RETRY,
             gaps: GapSettings {
-                fill: !sabotage::gap_fill_off(),
+                #[cfg(feature = "fault-injection")]
+                fill: !crate::faults::Fault::GapFillOff.is_injected(),
                 ..GapSettings::default()
             },
             bounds: context.bounds.clone(),

@@ -40,7 +40,7 @@ use crate::metrics::Metrics;
 use crate::publish::Terms;
 use crate::record::Orders;
 use crate::transport::{Open, StoreBacklog};
-use crate::{record, sabotage, signals};
+use crate::{record, signals};
 use board::{Board, Phase};
 use context::{Context, Spread};
 use ending::Parts;
@@ -70,6 +70,8 @@ impl From<Error> for Failure {
 /// # Errors
 /// It cannot start, or a part of it failed for good.
 pub async fn run(config: Config) -> Result<(), Failure> {
+    #[cfg(feature = "fault-injection")]
+    crate::faults::inject_from_environment().map_err(Error::from)?;
     check_feeds(&config)?;
     let stop = signals::watch()?;
     // Until the first signal, whatever the start waits for; then the end is in good order.
@@ -264,11 +266,17 @@ async fn bind(config: &Config, identity: &Identity, backlog: StoreBacklog) -> Re
         fall_back: config.fall_back,
         heartbeat: config.heartbeat,
         qlog: config.qlog.clone(),
-        sabotage: sabotage::from_environment(),
     };
-    Source::bind(settings, Arc::new(backlog))
+    let source = Source::bind(settings, Arc::new(backlog))
         .await
-        .with_context(|| format!("cannot serve receivers on {} (--listen)", config.listen))
+        .with_context(|| format!("cannot serve receivers on {} (--listen)", config.listen))?;
+    #[cfg(feature = "fault-injection")]
+    let source = {
+        let mut source = source;
+        source.inject_faults(crate::faults::of_transport())?;
+        source
+    };
+    Ok(source)
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener> {

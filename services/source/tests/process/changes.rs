@@ -227,12 +227,12 @@ async fn settings_that_are_not_given_any_more_go() {
     running.terminate();
 }
 
-async fn a_revoked_receiver_gets_nothing_more(sabotage: Option<&str>) {
+async fn a_revoked_receiver_gets_nothing_more(fault: Option<&str>) {
     let folder = tempfile::tempdir().unwrap();
     let feed = Feed::with(2);
     let mut command = source(folder.path(), &feed);
-    if let Some(sabotage) = sabotage {
-        command.env("FLEXFEED_SABOTAGE", sabotage);
+    if let Some(fault) = fault {
+        command.env("FLEXFEED_FAULTS", fault);
     }
     let mut running = Running::start(command);
     let store = open(folder.path()).await;
@@ -245,7 +245,7 @@ async fn a_revoked_receiver_gets_nothing_more(sabotage: Option<&str>) {
     };
     let (mut good, mut kept) = (Listening::start(good), bad.clone());
     let mut bad = Listening::start(bad);
-    if sabotage.is_some() {
+    if fault.is_some() {
         // It stays connected: there are no pauses between attempts to wait for.
         bad.patience = SOON;
     }
@@ -304,7 +304,7 @@ async fn revoked_receivers_are_put_out_and_stay_out() {
     a_revoked_receiver_gets_nothing_more(None).await;
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "fault-injection")]
 #[tokio::test(flavor = "multi_thread")]
 #[should_panic(expected = "not in time: it is put out and told why")]
 async fn a_source_that_serves_revoked_receivers_is_noticed() {

@@ -22,11 +22,11 @@ struct Site {
     feed: Feed,
     listen: [SocketAddr; 2],
     relay: Relay,
-    sabotage: Option<&'static str>,
+    fault: Option<&'static str>,
 }
 
 impl Site {
-    fn new(database: Option<String>, sabotage: Option<&'static str>) -> Self {
+    fn new(database: Option<String>, fault: Option<&'static str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let shared = folder.path().join("shared.db");
         let listen = [free(), free()];
@@ -36,7 +36,7 @@ impl Site {
             relay: Relay::to(listen.to_vec()),
             listen,
             folder,
-            sabotage,
+            fault,
         }
     }
 
@@ -53,8 +53,8 @@ impl Site {
         let mut command = source_at(&self.listen[which].to_string(), &self.data(which), feed);
         command.args(["--database-url", &self.database]);
         command.args(["--holder-name", ["a", "b"][which]]);
-        if let Some(sabotage) = self.sabotage {
-            command.env("FLEXFEED_SABOTAGE", sabotage);
+        if let Some(fault) = self.fault {
+            command.env("FLEXFEED_FAULTS", fault);
         }
         if which == 1 {
             let own = |file: &str| self.data(0).join(file);
@@ -272,7 +272,7 @@ async fn two_sources_on_one_file() {
 }
 
 /// With leases that mean nothing, who wakes up goes on as if it had never slept.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "fault-injection")]
 #[tokio::test(flavor = "multi_thread")]
 #[should_panic(expected = "not in time: who wakes up stands by")]
 async fn a_source_that_ignores_its_lease_is_noticed() {

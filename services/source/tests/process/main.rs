@@ -329,16 +329,16 @@ fn what_is_in_the_way_is_named() {
 }
 
 #[test]
-fn a_source_without_the_switch_cannot_be_sabotaged() {
+fn faults_need_their_feature() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = source(folder.path(), &Feed::with(1));
-    command.env("FLEXFEED_SABOTAGE", "repair-off");
+    command.env("FLEXFEED_FAULTS", "repair-off");
     let (status, log, _) = Running::start(command).terminate();
     assert_eq!(status.code(), Some(0), "{log}");
-    assert!(log.contains("FLEXFEED_SABOTAGE"), "{log}");
+    assert!(log.contains("FLEXFEED_FAULTS"), "{log}");
     assert_eq!(
         log.contains("is ignored"),
-        !cfg!(feature = "sabotage"),
+        !cfg!(feature = "fault-injection"),
         "{log}"
     );
 }

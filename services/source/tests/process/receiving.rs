@@ -45,7 +45,6 @@ pub fn configuration_of(link: &str) -> ReceiverConfig {
         amt: None,
         qlog: None,
         check: None,
-        sabotage_dedupe_off: false,
     }
 }
 

@@ -17,8 +17,7 @@ use flexfeed_receiver::sink::{ChannelFiles, Layout, Sink};
 use flexfeed_receiver::status::file as status_file;
 use flexicast::{Cursor, Via};
 use flexicast_tokio::source::{
-    Admission, Backlog, BoxError, ChannelConfig, Denied, Sabotage, Source, SourceConfig,
-    SourceHandle,
+    Admission, Backlog, BoxError, ChannelConfig, Denied, Source, SourceConfig, SourceHandle,
 };
 use jiff::Timestamp;
 use testbed::binaries::Binaries;
@@ -143,7 +142,6 @@ fn bytes_written() -> Result<f64> {
         served: None,
         journal: Limits::default(),
         file_interval: Duration::from_secs(5),
-        journal_unchecked: false,
     };
     let (mut files, cursor) = ChannelFiles::open(&layout, CHANNEL)?;
     let identity = Identity {
@@ -276,7 +274,6 @@ async fn source(folder: &Path) -> Result<(SourceHandle, String)> {
         fall_back: Duration::from_millis(150),
         heartbeat: Duration::from_secs(1),
         qlog: None,
-        sabotage: Sabotage::default(),
     };
     let source = Source::bind(config, Arc::new(Store(Updates::new()))).await?;
     let (handle, address) = (source.handle(), source.local_addr());

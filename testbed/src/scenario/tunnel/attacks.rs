@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::site::Site;
 use crate::lab::Families;
-use crate::scenario::{SSM_GROUP, Sabotage};
+use crate::scenario::{Fault, SSM_GROUP};
 use crate::tunnel::{Attacked, Flooded, Forged, Seen, Wanted};
 use crate::waiting::pause;
 
@@ -31,9 +31,9 @@ const AS_SENT: RangeInclusive<u64> = 60..=750;
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn who_forges_and_floods_gets_nothing(sabotage: Option<Sabotage>) -> Result<()> {
+pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
     let relay = ["--max-gateways", "500", "--query-interval", "5s"];
-    Site::play("attacks", Families::V4, &relay, sabotage, |site| {
+    Site::play("attacks", Families::V4, &relay, fault, |site| {
         let home = site.add_far("home", 20)?;
         let crowd = site.add_far("crowd", 30)?;
         site.beyond.give_crowd(&crowd)?;

@@ -11,7 +11,7 @@ use crate::lab::{Node, on_path};
 use crate::process::Service;
 use crate::scenario::checks::{check_all_by_flow, check_outputs};
 use crate::scenario::plan::{Place, Plan};
-use crate::scenario::{PATIENCE, SSM_GROUP, Sabotage, Stage};
+use crate::scenario::{Fault, PATIENCE, SSM_GROUP, Stage};
 use crate::tunnel::Wanted;
 use crate::until::Talker;
 
@@ -40,13 +40,13 @@ while True:
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn relay_beside_the_source(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = Plan::new("beside", sabotage);
+pub fn relay_beside_the_source(fault: Option<Fault>) -> Result<()> {
+    let mut plan = Plan::new("beside", fault);
     for seat in &mut plan.seats {
         seat.place = Place::Beyond;
     }
     plan.relay_beside = true;
-    if sabotage != Some(Sabotage::FlowLeaves) {
+    if fault != Some(Fault::FlowLeaves) {
         plan.source_args = vec!["--multicast-ttl", "0"];
     }
     Stage::play(plan, |stage| {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::site::{Pending, Site};
 use crate::lab::Families;
-use crate::scenario::{ASM_GROUP, ASM_GROUP6, PATIENCE, SSM_GROUP, SSM_GROUP6, Sabotage};
+use crate::scenario::{ASM_GROUP, ASM_GROUP6, Fault, PATIENCE, SSM_GROUP, SSM_GROUP6};
 use crate::tunnel::Seen;
 use crate::waiting::pause;
 
@@ -19,8 +19,8 @@ const ENOUGH: u64 = 101;
 ///
 /// # Errors
 /// When one of them gets nothing, something damaged, or something twice.
-pub fn all_families_and_any_source(sabotage: Option<Sabotage>) -> Result<()> {
-    Site::play("families", Families::Dual, &[], sabotage, |site| {
+pub fn all_families_and_any_source(fault: Option<Fault>) -> Result<()> {
+    Site::play("families", Families::Dual, &[], fault, |site| {
         let probes = site.add_far("probes", 20)?;
         let groups = [SSM_GROUP, SSM_GROUP6, ASM_GROUP, ASM_GROUP6];
         let outer: [IpAddr; 2] = [site.source.address().into(), site.source.address6().into()];

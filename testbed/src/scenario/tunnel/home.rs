@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use crate::lab::{Multicast, Rebinding};
 use crate::scenario::checks::{RATE, check_all_by_flow, check_moves, check_outputs};
 use crate::scenario::plan::{FALL_BACK_MS, Place, Plan, SeatPlan};
-use crate::scenario::{PATIENCE, Sabotage, Stage};
+use crate::scenario::{Fault, PATIENCE, Stage};
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
@@ -23,8 +23,8 @@ const FIRST: usize = 0;
 const SECOND: usize = 1;
 
 /// Three receivers behind one translated address beyond the border, and relays.
-fn plan(name: &'static str, relays: u8, sabotage: Option<Sabotage>) -> Plan {
-    let mut plan = Plan::new(name, sabotage);
+fn plan(name: &'static str, relays: u8, fault: Option<Fault>) -> Plan {
+    let mut plan = Plan::new(name, fault);
     for seat in &mut plan.seats {
         seat.place = Place::BehindOneNat;
     }
@@ -57,8 +57,8 @@ fn all_at_first(stage: &mut Stage) -> Result<()> {
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn three_behind_one_address(sabotage: Option<Sabotage>) -> Result<()> {
-    Stage::play(plan("home", 1, sabotage), |stage| {
+pub fn three_behind_one_address(fault: Option<Fault>) -> Result<()> {
+    Stage::play(plan("home", 1, fault), |stage| {
         stage.wait_rung(&ALL, "amt")?;
         wait_tunnels(stage, FIRST, 3)?;
         let before = stage.settle()?;
@@ -102,8 +102,8 @@ pub fn three_behind_one_address(sabotage: Option<Sabotage>) -> Result<()> {
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn relays_fail_in_turn(sabotage: Option<Sabotage>) -> Result<()> {
-    Stage::play(plan("relays", 2, sabotage), |stage| {
+pub fn relays_fail_in_turn(fault: Option<Fault>) -> Result<()> {
+    Stage::play(plan("relays", 2, fault), |stage| {
         all_at_first(stage)?;
         let before = stage.settle()?;
         stage.set_rate(RATE)?;
@@ -135,8 +135,8 @@ pub fn relays_fail_in_turn(sabotage: Option<Sabotage>) -> Result<()> {
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn a_deaf_relay_is_left(sabotage: Option<Sabotage>) -> Result<()> {
-    Stage::play(plan("deaf", 2, sabotage), |stage| {
+pub fn a_deaf_relay_is_left(fault: Option<Fault>) -> Result<()> {
+    Stage::play(plan("deaf", 2, fault), |stage| {
         all_at_first(stage)?;
         let before = stage.settle()?;
         stage.set_rate(RATE)?;
@@ -156,8 +156,8 @@ pub fn a_deaf_relay_is_left(sabotage: Option<Sabotage>) -> Result<()> {
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn a_draining_relay_costs_nothing(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = plan("draining", 2, sabotage);
+pub fn a_draining_relay_costs_nothing(fault: Option<Fault>) -> Result<()> {
+    let mut plan = plan("draining", 2, fault);
     plan.relay_args = vec!["--drain-time", "60s", "--query-interval", "5s"];
     Stage::play(plan, |stage| {
         all_at_first(stage)?;
@@ -187,8 +187,8 @@ pub fn a_draining_relay_costs_nothing(sabotage: Option<Sabotage>) -> Result<()> 
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn relays_fail_to_copies(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = plan("copies", 1, sabotage);
+pub fn relays_fail_to_copies(fault: Option<Fault>) -> Result<()> {
+    let mut plan = plan("copies", 1, fault);
     plan.replicate = true;
     Stage::play(plan, |stage| {
         stage.wait_rung(&ALL, "amt")?;
@@ -248,8 +248,8 @@ fn moves_so_far(stage: &mut Stage) -> Result<[usize; 3]> {
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn translations_change(sabotage: Option<Sabotage>) -> Result<()> {
-    let mut plan = plan("translations", 1, sabotage);
+pub fn translations_change(fault: Option<Fault>) -> Result<()> {
+    let mut plan = plan("translations", 1, fault);
     // Old tunnels expire only long after the end of this: they have to be ended by who had them.
     plan.relay_args = vec!["--gateway-address-in-query", "always"];
     Stage::play(plan, |stage| {
@@ -287,7 +287,7 @@ pub fn translations_change(sabotage: Option<Sabotage>) -> Result<()> {
 ///
 /// # Errors
 /// When they do not understand each other.
-pub fn by_a_relay_of_others(sabotage: Option<Sabotage>) -> Result<bool> {
+pub fn by_a_relay_of_others(fault: Option<Fault>) -> Result<bool> {
     use crate::process::Service;
     use crate::tunnel::Peer;
 
@@ -295,7 +295,7 @@ pub fn by_a_relay_of_others(sabotage: Option<Sabotage>) -> Result<bool> {
         ensure!(!Peer::required(), "{}", Peer::remedy());
         return Ok(false);
     };
-    let mut plan = Plan::new("peer", sabotage);
+    let mut plan = Plan::new("peer", fault);
     plan.seats = vec![SeatPlan {
         place: Place::Beyond,
         args: vec!["--relay", "10.77.0.9:2268"],

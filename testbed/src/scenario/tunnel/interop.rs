@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use super::site::Site;
 use crate::lab::Families;
 use crate::process::Service;
-use crate::scenario::{SSM_GROUP, Sabotage};
+use crate::scenario::{Fault, SSM_GROUP};
 use crate::tunnel::Peer;
 
 /// How many datagrams have to come each way.
@@ -18,7 +18,7 @@ const ENOUGH: u64 = 101;
 ///
 /// # Errors
 /// When they do not understand each other.
-pub fn works_with_others(sabotage: Option<Sabotage>) -> Result<bool> {
+pub fn works_with_others(fault: Option<Fault>) -> Result<bool> {
     let Some(peer) = Peer::find() else {
         ensure!(
             !Peer::required(),
@@ -27,7 +27,7 @@ pub fn works_with_others(sabotage: Option<Sabotage>) -> Result<bool> {
         );
         return Ok(false);
     };
-    Site::play("interop", Families::V4, &[], sabotage, |site| {
+    Site::play("interop", Families::V4, &[], fault, |site| {
         let logs = site.logs();
         let wanted = site.wanted(SSM_GROUP, false)?;
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::site::{Pending, Site};
 use crate::lab::{Families, Node};
-use crate::scenario::{PATIENCE, SSM_GROUP, Sabotage};
+use crate::scenario::{Fault, PATIENCE, SSM_GROUP};
 use crate::tunnel::Seen;
 use crate::waiting::wait_for;
 
@@ -13,7 +13,7 @@ use crate::waiting::wait_for;
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn tunnels_end_and_are_limited(sabotage: Option<Sabotage>) -> Result<()> {
+pub fn tunnels_end_and_are_limited(fault: Option<Fault>) -> Result<()> {
     // Behind a translation a gateway can end its tunnel only if it is told how the relay sees it.
     let told = ["--gateway-address-in-query", "always"];
     let relay = [
@@ -22,7 +22,7 @@ pub fn tunnels_end_and_are_limited(sabotage: Option<Sabotage>) -> Result<()> {
         &told[..],
     ]
     .concat();
-    Site::play("limits", Families::V4, &relay, sabotage, |site| {
+    Site::play("limits", Families::V4, &relay, fault, |site| {
         let mut nat = site.beyond.add_nat(&mut site.lab, "nat", 10, 110)?;
         let home = nat.add_node(&mut site.lab, "home")?;
         let mut sender = site.send(SSM_GROUP, 100)?;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::site::Site;
 use crate::lab::Families;
-use crate::scenario::{PATIENCE, SSM_GROUP, SSM_GROUP6, Sabotage};
+use crate::scenario::{Fault, PATIENCE, SSM_GROUP, SSM_GROUP6};
 use crate::tunnel::Seen;
 
 /// t: over a path of 1,280 bytes, packets of the flow's size pass in all four combinations of families; larger IPv4 packets come as fragments inside the tunnel;
@@ -14,9 +14,9 @@ use crate::tunnel::Seen;
 ///
 /// # Errors
 /// When one of these does not hold.
-pub fn a_narrow_path(sabotage: Option<Sabotage>) -> Result<()> {
+pub fn a_narrow_path(fault: Option<Fault>) -> Result<()> {
     let relay = ["--mtu", "1280"];
-    Site::play("narrow", Families::Dual, &relay, sabotage, |site| {
+    Site::play("narrow", Families::Dual, &relay, fault, |site| {
         site.beyond.set_mtu(&site.lab, 1280)?;
         let far = site.add_far("far", 20)?;
         let outer: [IpAddr; 2] = [site.source.address().into(), site.source.address6().into()];

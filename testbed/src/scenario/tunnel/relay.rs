@@ -11,7 +11,7 @@ use crate::binaries::Binaries;
 use crate::lab::Node;
 use crate::process::{Launch, Service};
 use crate::scenario::plan::switch;
-use crate::scenario::{PATIENCE, Sabotage};
+use crate::scenario::{Fault, PATIENCE};
 use crate::waiting::wait_for;
 
 /// Where a relay's status page is, in its node.
@@ -51,7 +51,7 @@ impl RelaySeat {
         name: &str,
         bins: &Binaries,
         args: &[&str],
-        sabotage: Option<Sabotage>,
+        fault: Option<Fault>,
     ) -> RelaySeat {
         let mut all = vec!["--http".to_owned(), STATUS_PAGE.to_owned()];
         all.extend(args.iter().map(ToString::to_string));
@@ -59,7 +59,7 @@ impl RelaySeat {
             name: name.to_owned(),
             program: bins.relay.clone(),
             args: all,
-            env: sabotage.map(switch).into_iter().collect(),
+            env: fault.map(switch).into_iter().collect(),
         };
         RelaySeat {
             node,

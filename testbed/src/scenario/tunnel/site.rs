@@ -15,7 +15,7 @@ use crate::lab::{Beyond, Families, Lab, Node};
 use crate::process::{Launch, Service};
 use crate::run_dir::RunDir;
 use crate::scenario::plan::switch;
-use crate::scenario::{PATIENCE, Sabotage, checks};
+use crate::scenario::{Fault, PATIENCE, checks};
 use crate::tunnel::Wanted;
 
 /// The two networks and what runs in them.
@@ -28,7 +28,7 @@ pub struct Site {
     pub(super) beyond: Beyond,
     pub(super) source: Node,
     pub(super) bins: Binaries,
-    sabotage: Option<Sabotage>,
+    fault: Option<Fault>,
     pub(super) run: RunDir,
 }
 
@@ -64,10 +64,10 @@ impl Site {
         name: &str,
         families: Families,
         relay: &[&str],
-        sabotage: Option<Sabotage>,
+        fault: Option<Fault>,
         act: impl FnOnce(&mut Site) -> Result<()>,
     ) -> Result<()> {
-        let mut site = Site::up(name, families, relay, sabotage)?;
+        let mut site = Site::up(name, families, relay, fault)?;
         let logs = site.logs();
         let result = site
             .relay
@@ -83,7 +83,7 @@ impl Site {
         for gateway in &site.gateways {
             state += &format!("--- {}\n{}\n", gateway.name(), gateway.log_tail());
         }
-        if sabotage.is_some() {
+        if fault.is_some() {
             // This failure was wanted.
             site.run.discard();
         }
@@ -92,12 +92,7 @@ impl Site {
         ))
     }
 
-    fn up(
-        name: &str,
-        families: Families,
-        relay: &[&str],
-        sabotage: Option<Sabotage>,
-    ) -> Result<Site> {
+    fn up(name: &str, families: Families, relay: &[&str], fault: Option<Fault>) -> Result<Site> {
         let run = RunDir::new(name)?;
         std::fs::create_dir(run.path().join("logs"))?;
         let mut lab = Lab::with(families)?;
@@ -109,13 +104,13 @@ impl Site {
             lab.route_beyond(node, &beyond)?;
         }
         Ok(Site {
-            relay: RelaySeat::new(relay_node, "relay", &bins, relay, sabotage),
+            relay: RelaySeat::new(relay_node, "relay", &bins, relay, fault),
             gateways: Vec::new(),
             lab,
             beyond,
             source,
             bins,
-            sabotage,
+            fault,
             run,
         })
     }
@@ -242,7 +237,7 @@ impl Site {
     /// # Errors
     /// When it cannot be started.
     pub fn start_gateway(&mut self, node: &Node, relay: SocketAddr, wanted: Wanted) -> Result<()> {
-        let launch = gateway_launch(node, &self.bins, relay, wanted, self.sabotage);
+        let launch = gateway_launch(node, &self.bins, relay, wanted, self.fault);
         let service = Service::start(node, &launch, &self.logs())?;
         self.gateways.push(service);
         Ok(())
@@ -271,7 +266,7 @@ pub(super) fn gateway_launch(
     bins: &Binaries,
     relay: SocketAddr,
     wanted: Wanted,
-    sabotage: Option<Sabotage>,
+    fault: Option<Fault>,
 ) -> Launch {
     let group = wanted.group;
     let flow = match wanted.source {
@@ -292,7 +287,7 @@ pub(super) fn gateway_launch(
             .into_iter()
             .flat_map(|(flag, value)| [flag.to_owned(), value])
             .collect(),
-        env: sabotage.map(switch).into_iter().collect(),
+        env: fault.map(switch).into_iter().collect(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use super::lab::{Lab, at, dropped, ip, record, report};
-use crate::relay::{Config, Dropped, Event, GatewayAddress, Handled, Join, Sabotage};
+use crate::relay::{Config, Dropped, Event, Faults, GatewayAddress, Handled, Join};
 use crate::report::RecordKind::{Block, IsEx, IsIn, ToIn};
 use crate::{Mac, Message};
 
@@ -234,12 +234,10 @@ fn without_reports_a_membership_expires_and_the_tunnel_with_it() {
 
 #[test]
 fn with_expiry_off_it_stays() {
-    let mut lab = Lab::new(Config {
-        sabotage: Sabotage {
-            expiry_off: true,
-            ..Sabotage::default()
-        },
-        ..Config::default()
+    let mut lab = Lab::new(Config::default());
+    lab.relay.inject_faults(Faults {
+        expiry_off: true,
+        ..Faults::default()
     });
     lab.join(at("203.0.113.5:4000"), &[record(IsIn, G, &[S])]);
     lab.pass(Duration::from_secs(10_000));
@@ -411,23 +409,22 @@ fn the_report_may_come_from_no_address() {
 }
 
 #[test]
-fn sabotage_breaks_what_it_says() {
-    let with = |sabotage| {
-        Lab::new(Config {
-            sabotage,
-            ..Config::default()
-        })
+fn faults_take_protections_off() {
+    let with = |faults| {
+        let mut lab = Lab::new(Config::default());
+        lab.relay.inject_faults(faults);
+        lab
     };
-    let mut no_mac = with(Sabotage {
+    let mut no_mac = with(Faults {
         mac_check_off: true,
-        ..Sabotage::default()
+        ..Faults::default()
     });
     let (one, two) = (at("203.0.113.5:1"), at("203.0.113.5:2"));
     let handled = no_mac.update(one, 1, Mac([0; 6]), &[record(IsIn, G, &[S])]);
     assert_eq!(handled, Handled::Taken);
-    let mut by_address = with(Sabotage {
+    let mut by_address = with(Faults {
         nat_by_address: true,
-        ..Sabotage::default()
+        ..Faults::default()
     });
     by_address.join(one, &[record(IsIn, G, &[S])]);
     by_address.join(two, &[record(IsIn, G, &[S])]);

@@ -172,6 +172,18 @@ impl Engine {
         })
     }
 
+    #[cfg(feature = "fault-injection")]
+    pub(super) fn inject_faults(&mut self, faults: super::Faults) -> Result<(), Error> {
+        if faults.other_version {
+            self.quic.set_application_protos(&[b"flexfeed/none"])?;
+        }
+        self.core.inject_faults(flexicast::source::Faults {
+            repair_off: faults.repair_off,
+            fall_back_off: faults.fall_back_off,
+        });
+        Ok(())
+    }
+
     pub(super) async fn run(mut self) -> Result<(), Error> {
         let mut batch = RecvBatch::new();
         let mut buffer = vec![0; 65_536.max(Link::BUFFER)];

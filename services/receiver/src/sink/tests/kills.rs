@@ -126,7 +126,6 @@ impl Receiver {
             served: None,
             journal: JOURNAL,
             file_interval: Duration::from_secs(5),
-            journal_unchecked: false,
         };
         let (files, cursor) = ChannelFiles::open(&layout, "lore").unwrap();
         self.files = Some(files);

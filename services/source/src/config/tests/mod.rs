@@ -4,7 +4,6 @@ mod file;
 mod precedence;
 
 use super::*;
-use crate::sabotage;
 
 const FEED: &str = "https://example.org/feed.atom";
 
@@ -547,7 +546,8 @@ fn variables_that_are_no_settings_are_found() {
         "PATH",
         "FLEXFEED_RATE",
         "FLEXFEED_CONFIG",
-        sabotage::VARIABLE,
+        #[cfg(feature = "fault-injection")]
+        crate::faults::VARIABLE,
         "FLEXFEED_RATES",
         "FLEXFEED_",
         "FLEXFEED_A\nB",

@@ -2,7 +2,7 @@
 
 /// What is broken: the transport by its own test-only switches, or the world around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sabotage {
+pub enum Fault {
     /// The source repairs nothing that the flow lost.
     RepairOff,
     /// Receivers hand on what arrives twice.
@@ -33,22 +33,22 @@ pub enum Sabotage {
     Dice,
 }
 
-impl Sabotage {
+impl Fault {
     /// All of them.
-    pub const ALL: [Sabotage; 14] = [
-        Sabotage::RepairOff,
-        Sabotage::DedupeOff,
-        Sabotage::StoreCorrupts,
-        Sabotage::NoRekey,
-        Sabotage::NotPrivate,
-        Sabotage::SpyGetsKey,
-        Sabotage::NotToldOfAddresses,
-        Sabotage::NeverClosed,
-        Sabotage::DeafTimers,
-        Sabotage::LossyStreams,
-        Sabotage::RelayedIsNative,
-        Sabotage::NoOtherRelay,
-        Sabotage::FlowBelieved,
-        Sabotage::Dice,
+    pub const ALL: [Fault; 14] = [
+        Fault::RepairOff,
+        Fault::DedupeOff,
+        Fault::StoreCorrupts,
+        Fault::NoRekey,
+        Fault::NotPrivate,
+        Fault::SpyGetsKey,
+        Fault::NotToldOfAddresses,
+        Fault::NeverClosed,
+        Fault::DeafTimers,
+        Fault::LossyStreams,
+        Fault::RelayedIsNative,
+        Fault::NoOtherRelay,
+        Fault::FlowBelieved,
+        Fault::Dice,
     ];
 }

@@ -1,0 +1,32 @@
+//! Faults that tests inject into the source.
+
+use std::path::Path;
+
+pub use ::service::faults::{Fault, VARIABLE, inject_from_environment};
+use flexicast_tokio::source::Faults;
+use store::{Adopted, HeadMark, Store, StoreError};
+
+/// [`HeadMark::adopt`], or, where the fault is injected, the same without its protection.
+///
+/// # Errors
+/// As [`HeadMark::adopt`].
+pub async fn adopt(
+    mark: &Path,
+    store: &dyn Store,
+    name: &str,
+    fence: Option<u64>,
+) -> Result<Adopted, StoreError> {
+    if Fault::RenewalOff.is_injected() {
+        return HeadMark::trust(mark, store, name).await;
+    }
+    HeadMark::adopt(mark, store, name, fence).await
+}
+
+/// The injected faults of the transport.
+pub fn of_transport() -> Faults {
+    Faults {
+        repair_off: Fault::RepairOff.is_injected(),
+        fall_back_off: Fault::FallbackOff.is_injected(),
+        other_version: Fault::VersionOther.is_injected(),
+    }
+}
