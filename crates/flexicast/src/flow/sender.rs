@@ -557,18 +557,17 @@ impl FlowSender {
         let mut gone = Vec::new();
         for (id, member) in &mut self.members {
             let mut lost = Vec::new();
-            let mut checked = member.check(&self.delays, &mut self.ledger, now, &mut lost);
+            let checked = member.check(&self.delays, &mut self.ledger, now, &mut lost);
+            let fall_back = checked.fall_back;
             #[cfg(feature = "fault-injection")]
-            if self.fall_back_off {
-                checked.fall_back = None;
-            }
+            let fall_back = fall_back.filter(|_| !self.fall_back_off);
             self.events.extend(
                 lost.into_iter()
                     .map(|range| FlowEvent::Repair { member: *id, range }),
             );
             self.waiting |= checked.waiting;
             pto = pto.max(member.rtt.pto(self.delays.ack));
-            match checked.fall_back {
+            match fall_back {
                 Some(cause) => gone.push((*id, cause)),
                 None => next = [next, checked.next].into_iter().flatten().min(),
             }
