@@ -1,8 +1,9 @@
-//! What each fuzz target does with its input.
+//! Bodies of the fuzz targets.
 //!
-//! `fuzz/targets` wraps these functions for cargo-fuzz (`./dev fuzz`); `tests/corpora.rs` runs every file of `fuzz/corpus` and `fuzz/found` through them with
-//! the stable compiler, so that whatever was found once stays found. A function returns for any bytes at all; it panics only where the code under test has a
-//! bug.
+//! `fuzz/targets` wraps these functions for cargo-fuzz (`./dev fuzz`); `tests/corpora.rs` runs
+//! every file of `fuzz/corpus` and `fuzz/found` through them with the stable compiler, so that a
+//! bug found once stays found. A function returns for any input; it panics only where the code
+//! under test has a bug.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::OnceLock;

@@ -16,7 +16,7 @@ enum Datagram<'a> {
     /// Sealed with the key of one of two epochs, then perhaps damaged.
     Sealed {
         new: bool,
-        /// How far from what the receiver expects.
+        /// Distance from the packet number that the receiver expects.
         distance: i32,
         wrong_phase: bool,
         frames: &'a [u8],

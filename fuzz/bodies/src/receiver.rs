@@ -1,4 +1,5 @@
-//! The receiver's state machine, driven by a source that does anything at all, mostly things that make sense, and by whoever holds the flow's key.
+//! The receiver's state machine, driven by an arbitrary, mostly sensible source, and by an attacker
+//! with the flow's key.
 
 mod model;
 

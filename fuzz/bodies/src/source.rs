@@ -44,7 +44,7 @@ enum Step<'a> {
         session: u8,
         good: bool,
     },
-    /// What a receiver does: joins, proves, leaves; `odd` lets one of the fields be wrong.
+    /// A receiver's FC_STATE: joins, proofs, leaves; `odd` makes one of the fields invalid.
     State {
         session: u8,
         channel: u8,

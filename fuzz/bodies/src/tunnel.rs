@@ -13,15 +13,15 @@ pub use relay::{Reached, amt_relay, play_amt_relay};
 
 use crate::choice;
 
-/// What is read can be written, and reads the same again: messages, packets inside, queries,
-/// reports, and records of the DNS.
+/// Anything that parses can be written, and parses the same again: messages, inner packets,
+/// queries, reports, and DNS records.
 pub fn amt(data: &[u8]) {
     let (way, data) = choice(data);
     match way % 4 {
         0 => message(data),
         1 => packet(data, 28 + usize::from(way)),
         2 => {
-            // What a fuzzer finds hard: a packet whose lengths and checksums are right.
+            // Packets with valid lengths and checksums, which a fuzzer rarely finds.
             let (way, data) = choice(data);
             packet(
                 &wrapped(data, way & 1 != 0, way & 2 != 0),

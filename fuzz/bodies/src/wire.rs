@@ -124,7 +124,8 @@ enum Tracked {
     },
 }
 
-/// What a receiver acknowledges, when packets come with any numbers: only what arrived, nothing that was never asked for, and in the end silence.
+/// Acknowledgements for arbitrary packet numbers: only of packets that arrived, and finally
+/// silence.
 pub fn tracker(data: &[u8]) {
     const HOLD: Duration = Duration::from_millis(25);
     let mut u = Unstructured::new(data);
@@ -216,7 +217,7 @@ pub fn unicast(data: &[u8]) {
 /// Channel, seq, first offset and bytes of an update.
 type Read = (u64, u64, u64, Vec<u8>);
 
-/// What comes of the bytes, pieces of one range put together; `None` after an error.
+/// Returns the ranges read from the bytes, with pieces of one range joined; `None` after an error.
 fn read_unicast(data: &[u8], piece: usize) -> Option<Vec<Read>> {
     let (mut reader, mut got) = (StreamReader::new(), Vec::new());
     let mut next = None;

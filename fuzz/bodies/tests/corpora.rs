@@ -15,7 +15,7 @@ const MAX_CORPUS: u64 = 200_000;
 /// Bytes that mean something to some format.
 const MARKUP: &[u8] = b"<>&;\"'/![]-?x: \n{}\\,\0\xff\xc3";
 
-/// How many damaged versions of each document are tried.
+/// Number of damaged versions of each document.
 const DAMAGED: usize = 10;
 
 fn folder(name: &str) -> PathBuf {

@@ -1,4 +1,4 @@
-//! What a scenario's acts do to the world.
+//! Effects of a scenario's acts on the world.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,8 @@ impl World {
         match act {
             Act::Publish { channel, len } => {
                 self.origin.stores[channel].push(len);
-                // A host that stands still stores nothing either: what its clock brings it stores when it goes on.
+                // A suspended host stores nothing: updates due meanwhile are stored when it
+                // resumes.
                 if self.suspended(Host::Source).is_none() {
                     self.pump_source()?;
                 }
@@ -245,7 +246,8 @@ impl World {
         self.origin.core.as_mut()
     }
 
-    /// Nothing of a receiver's unicast path gets through for a while. Whoever is less patient than that gives the connection up.
+    /// Cuts a receiver's unicast path for a while. Peers with a shorter idle timeout close the
+    /// connection.
     fn partition(&mut self, receiver: usize, span: Duration) {
         let now = self.now;
         self.nodes[receiver].unicast.cut(now + span);

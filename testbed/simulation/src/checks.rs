@@ -11,11 +11,11 @@ use crate::violation::{Broken, Promise, broken};
 use crate::world::{Event, World, channel_name};
 
 const MS: Duration = Duration::from_millis(1);
-/// How long catching up may take, beside what the bytes take.
+/// Time to catch up, in addition to the transfer time of the bytes.
 const CATCH_UP: Duration = Duration::from_secs(60);
-/// What a receiver may hold per channel, in bytes: the merge's bound, and one update that overshoots it.
+/// Bound on a receiver's memory per channel, in bytes: the merge's bound plus one update beyond it.
 const MOST_HELD: usize = MAX_BUFFERED + 2 * MAX_UPDATE;
-/// What a flow may hold: its queue's bound, and one update that overshoots it.
+/// Bound on a flow's memory: its queue plus one update beyond it.
 const MOST_QUEUED: usize = (8 << 20) + MAX_UPDATE;
 /// By then nothing may be held any more, once everybody has everything.
 const SETTLE: Duration = Duration::from_secs(20);
@@ -23,7 +23,7 @@ const SETTLE: Duration = Duration::from_secs(20);
 const CLIMB: Duration = Duration::from_secs(1500);
 
 impl World {
-    /// What has to be right at any time: memory within its bounds, and nothing that only a liar could say.
+    /// Checks invariants that hold at any time: bounded memory and plausible messages.
     pub(crate) fn inspect(&self) -> Result<(), Broken> {
         if let Some(core) = &self.origin.core {
             let flows = (0..core.channels()).filter_map(|c| core.flow(c));
@@ -77,7 +77,8 @@ impl World {
         Ok(())
     }
 
-    /// All links become good, and everybody who stays must get everything, also what is published from now on.
+    /// Heals all links; every remaining receiver must then get everything, including updates
+    /// published from now on.
     pub(crate) fn heal(&mut self) -> Result<(), Broken> {
         self.say(|| "healing begins".to_owned());
         self.healing = true;
@@ -117,7 +118,7 @@ impl World {
         Ok(())
     }
 
-    /// How long the flows' own rates take for what waits to be sent on them.
+    /// Returns the time that the flows' rates need for the queued bytes.
     fn queued(&self) -> Duration {
         let Some(core) = &self.origin.core else {
             return Duration::ZERO;
@@ -131,7 +132,8 @@ impl World {
         longest
     }
 
-    /// How long the rate of all unicast paths together takes for what still waits for them, at most: also what came by the flow meanwhile.
+    /// Returns an upper bound of the time that the shared unicast rate needs for the queued bytes,
+    /// including bytes that arrived by the flow meanwhile.
     fn waiting(&self) -> Duration {
         let (Some(rate), Some(core)) = (self.script.unicast_rate, &self.origin.core) else {
             return Duration::ZERO;
@@ -141,7 +143,7 @@ impl World {
         Duration::from_millis(bytes.sum::<u64>() * 8 * 1000 / rate)
     }
 
-    /// How long the rate of all unicast paths together takes for what is missing.
+    /// Returns the time that the shared unicast rate needs for the missing bytes.
     fn owed(&self) -> Duration {
         let Some(rate) = self.script.unicast_rate else {
             return Duration::ZERO;
@@ -161,7 +163,7 @@ impl World {
         Duration::from_millis(bytes * 8 * 1000 / rate) * 2
     }
 
-    /// Who misses what.
+    /// Returns receivers and their missing updates.
     fn missing(&self) -> Option<String> {
         let nodes = self.nodes.iter().enumerate();
         for (i, node) in nodes.filter(|(_, n)| n.presence != Presence::Gone) {
@@ -181,7 +183,8 @@ impl World {
         self.inspect()?;
         self.say(|| "everybody has everything".to_owned());
         let limit = self.now + SETTLE + self.queued() + self.waiting();
-        // What is right at every instant of quiet is right at one of them: heartbeats are always about to be acknowledged.
+        // The condition has to hold at one quiet instant, not at all: there is always a heartbeat
+        // about to be acknowledged.
         while let Some((promise, held)) = self.held() {
             if self.now >= limit {
                 return broken(promise, held);
@@ -206,7 +209,7 @@ impl World {
         Ok(())
     }
 
-    /// What is still held, or where the two ends disagree.
+    /// Returns leftover state, or a disagreement of the two ends.
     fn held(&mut self) -> Option<(Promise, String)> {
         let memory = |what: String| Some((Promise::Memory, what));
         let core = self.origin.core.as_ref()?;
@@ -280,7 +283,7 @@ impl World {
         None
     }
 
-    /// Who stands lower than it could.
+    /// Returns a receiver on a worse rung than it could have.
     fn too_low(&self) -> Option<String> {
         let core = self.origin.core.as_ref()?;
         for session in core.sessions() {

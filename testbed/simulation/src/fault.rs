@@ -1,6 +1,6 @@
 //! Switches that break a promise on purpose, to show that a run notices.
 
-/// What is broken: the transport by its own test-only switches, or the world around it.
+/// Injected fault: a test-only switch of the transport, or a fault of the world around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The source repairs nothing that the flow lost.
@@ -15,7 +15,7 @@ pub enum Fault {
     NotPrivate,
     /// Somebody hands departed receivers the keys.
     SpyGetsKey,
-    /// The source is not told that an address is not validated.
+    /// The source is not notified that an address is not validated.
     NotToldOfAddresses,
     /// The owner of the source never says that a connection is gone.
     NeverClosed,

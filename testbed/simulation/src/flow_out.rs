@@ -1,4 +1,4 @@
-//! What leaves the source on the flows: updates in, packets out, to whoever listens.
+//! The source's flow output: updates in, packets out to the listeners.
 
 use bytes::Bytes;
 use flexicast::Rung;

@@ -1,11 +1,14 @@
-//! A source and its receivers in virtual time: no socket, no clock, no threads inside a run, everything that is left to chance from one seed.
+//! A source and its receivers in virtual time: no sockets, clocks or threads inside a run, and all
+//! randomness from one seed.
 //!
-//! A run makes a random [`Script`] of who takes part and what happens to them (losses, cuts, partitions, restarts, joins, leaves, new keys, clocks that leap), plays
-//! it, lets the world heal and then looks whether flexicast kept its promises. [`run`] plays one seed, [`runner::run`] many. A seed that breaks a promise breaks it
-//! every time: [`Violation`] prints the line that shows it again.
+//! A run makes a random [`Script`] of participants and events (losses, cuts, partitions, restarts,
+//! joins, leaves, new keys, clock jumps), plays it, lets the world heal and then checks the
+//! promises of flexicast. [`run`] plays one seed, [`runner::run`] many. A seed that breaks a
+//! promise breaks it every time: [`Violation`] prints the line that reproduces it.
 //!
-//! What is real here is `flexicast`: its source and its receivers, with real packets and real keys. What is modelled is QUIC (what it promises about streams and
-//! datagrams, not its packets), the network, the store and the applications.
+//! `flexicast` is real: its source and receivers, with real packets and keys. QUIC is modelled (its
+//! promises about streams and datagrams, not its packets), and so are the network, the store and
+//! the applications.
 
 mod acts;
 mod checks;

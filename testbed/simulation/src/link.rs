@@ -1,11 +1,11 @@
-//! What the network does to one direction of one path.
+//! One direction of one network path.
 
 use std::time::{Duration, Instant};
 
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
-/// How datagrams get lost.
+/// Loss model of a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Loss {
     /// Each by itself, with this probability.
@@ -26,14 +26,14 @@ impl Loss {
     pub const NONE: Loss = Loss::Uniform(0.0);
 }
 
-/// How a path behaves.
+/// Properties of a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quality {
     /// One way, at least.
     pub delay: Duration,
     /// On top of it at most, each datagram by itself: datagrams overtake each other.
     pub jitter: Duration,
-    /// What gets lost.
+    /// Loss model.
     pub loss: Loss,
     /// The probability that a datagram arrives twice.
     pub duplicates: f64,
@@ -89,7 +89,7 @@ impl Link {
         [first, twice.then(|| now + self.travel(rng))]
     }
 
-    /// How long a datagram takes.
+    /// Returns the delay of a datagram.
     pub(crate) fn travel(&self, rng: &mut SmallRng) -> Duration {
         let jitter = self.quality.jitter.as_nanos() as u64;
         let jitter = if jitter == 0 {

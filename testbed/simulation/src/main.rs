@@ -26,7 +26,7 @@ struct Arguments {
     /// Says what happens in the scenario (with --seed), or what all runs came to.
     #[arg(short, long)]
     verbose: bool,
-    /// How many runs at a time; as many as there are processors if it is not given.
+    /// Runs in parallel; by default the number of processors.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Stops after so many violations.

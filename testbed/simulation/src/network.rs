@@ -1,4 +1,4 @@
-//! What the unicast paths do with messages, and how connections begin and end.
+//! Delivery on unicast paths; start and end of connections.
 
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// Whether a message that arrives now has to wait because nothing gets through; it is scheduled anew then.
+    /// Returns the time to which a message that arrives during a cut is postponed.
     pub(crate) fn is_cut(&mut self, receiver: usize) -> Option<Instant> {
         let link = &self.nodes[receiver].unicast;
         let until = link.cut_until.filter(|until| self.now < *until)?;
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// The receiver's end of a connection is gone: it connects anew.
+    /// Closes the receiver's end of a connection; it reconnects.
     fn disconnected(&mut self, session: SessionId, receiver: usize) -> Result<(), Broken> {
         let node = &mut self.nodes[receiver];
         if node.path != Some(session) {

@@ -20,28 +20,28 @@ use crate::wake::Wake;
 /// Whether a receiver takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// It has not come yet.
+    /// Not arrived yet.
     Expected,
-    /// It should get everything.
+    /// Present; has to get everything.
     Here,
     /// Its process is being restarted.
     Down,
-    /// It went for good, or was thrown out.
+    /// Gone for good, or revoked.
     Gone,
 }
 
-/// What the application knows of one channel.
+/// The application's view of one channel.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
     /// The history that it follows and the next `seq` that it may see.
     pub(crate) expects: Option<(Uuid, u64)>,
     /// The same of the history before, of which something may still be ready.
     pub(crate) before: Option<(Uuid, u64)>,
-    /// What it has in hand and what is on disk.
+    /// Cursor of delivered updates, on disk or not.
     pub(crate) handed: Option<Cursor>,
     pub(crate) durable: Option<Cursor>,
     pub(crate) updates: u64,
-    /// Where it stands, as it was told.
+    /// Rung as reported by the transport.
     pub(crate) rung: Option<Rung>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Node {
     pub(crate) id: Uuid,
     pub(crate) core: Receiver,
     pub(crate) presence: Presence,
-    /// Grows with each restart: what belonged to an earlier life is nobody's.
+    /// Incremented by each restart; events of an earlier boot are ignored.
     pub(crate) boot: u64,
     pub(crate) path: Option<SessionId>,
     pub(crate) multicast: Link,
@@ -68,7 +68,7 @@ pub(crate) struct Node {
     pub(crate) reads_at: Option<Instant>,
     pub(crate) confirm_due: bool,
     pub(crate) suspended_until: Option<Instant>,
-    /// Datagrams of the flow in the socket's buffer while the host stands still.
+    /// Flow datagrams in the socket buffer while the host is suspended.
     pub(crate) held_packets: usize,
     pub(crate) copy_fails: bool,
     /// Messages to all that it got in this life.
@@ -273,7 +273,7 @@ impl Node {
         Ok(())
     }
 
-    /// What is missing at the end, if anything.
+    /// Returns the updates missing at the end, if any.
     pub(crate) fn misses(&self, channel: &str, store: &Store) -> Option<String> {
         let reading = self.readings.get(channel)?;
         let head = store.head();

@@ -121,7 +121,7 @@ impl Origin {
         self.stores.iter().find(|s| s.name == channel)
     }
 
-    /// How the store answers now.
+    /// Returns delay and availability of the store.
     pub(crate) fn store_now(&self, now: Instant) -> (Duration, bool) {
         if self.store_bad_until.is_some_and(|until| now < until) {
             (self.store_delay, self.store_fails)

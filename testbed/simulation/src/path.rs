@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// The lane of the control stream; the others are those of the server streams, by their ids.
 pub(crate) const CONTROL: u64 = 0;
-/// What a source has under way on one path at most, about, in bytes.
+/// Approximate bound on a source's bytes in flight on one path.
 pub(crate) const WINDOW: usize = 256 << 10;
 /// Streams arrive in pieces of at most so many bytes.
 pub(crate) const PIECE: usize = 16 << 10;
@@ -76,7 +76,7 @@ pub(crate) struct Path {
     pub(crate) at_receiver: bool,
     pub(crate) down: BTreeMap<u64, Lane<Down>>,
     pub(crate) up: Lane<Up>,
-    /// What arrived on server streams and was not read yet.
+    /// Arrived on server streams, unread.
     pub(crate) unread: VecDeque<Unread>,
     /// Bytes of server streams that the receiver has not read, as far as the source knows.
     pub(crate) in_flight: usize,

@@ -311,7 +311,7 @@ impl World {
         }
     }
 
-    /// What the application handed over is on disk.
+    /// Confirms updates that the application has on disk.
     pub(crate) fn confirm(&mut self, i: usize, boot: u64) -> Result<(), Broken> {
         let now = self.now;
         let node = &mut self.nodes[i];

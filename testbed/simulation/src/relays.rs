@@ -37,11 +37,11 @@ pub(crate) struct Gateway {
     pub(crate) flows: BTreeMap<FlowId, Vec<Endpoint>>,
     /// The relay that it has, in that life of it.
     relay: Option<(usize, u64)>,
-    /// It is looking for a relay.
+    /// Whether discovery is running.
     looking: bool,
-    /// It has asked its relay whether it lives.
+    /// Whether a liveness check of the relay is pending.
     asking: bool,
-    /// It has said that there is no relay.
+    /// Whether the absence of a relay was reported.
     none: bool,
 }
 
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// All relays work from now on; who had one that failed finds out.
+    /// Heals all relays; gateways of failed ones find out.
     pub(crate) fn heal_relays(&mut self) {
         self.relays.iter_mut().for_each(|r| r.down_until = None);
         for i in 0..self.nodes.len() {

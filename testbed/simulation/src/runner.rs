@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 
 use crate::{Fault, Report, Script, Violation, play, run_twice};
 
-/// How to go about it.
+/// Options of a batch of runs.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Which seeds.
     pub seeds: Range<u64>,
-    /// How many at a time.
+    /// Runs in parallel.
     pub threads: usize,
     /// Each so-manieth seed is played twice and must be the same; 0 for none.
     pub twice: u64,
-    /// What is broken on purpose.
+    /// Injected fault.
     pub fault: Option<Fault>,
     /// After so many violations the rest is not run.
     pub most_violations: usize,
 }
 
-/// How far it is.
+/// Progress of a batch.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
     /// Seeds that were run.
@@ -43,11 +43,11 @@ pub struct Summary {
     pub packets: u64,
     /// Keys that were handed out.
     pub keys: u64,
-    /// What else happened in all runs together.
+    /// Other event counts over all runs.
     pub seen: BTreeMap<String, u64>,
     /// The seed that took longest in real time, and how long.
     pub slowest: (u64, Duration),
-    /// What was found.
+    /// Broken promises.
     pub violations: Vec<Violation>,
 }
 

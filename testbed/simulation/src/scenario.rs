@@ -215,7 +215,7 @@ fn receiver(rng: &mut SmallRng, channels: usize, duration: Duration, rough: f64)
     }
 }
 
-/// What the feeds bring: a steady drizzle, pauses and bursts, as much as the budget allows.
+/// Makes the feeds' updates: steady traffic, pauses and bursts, within the budget.
 fn traffic(
     rng: &mut SmallRng,
     channels: &[ChannelPlan],
@@ -257,7 +257,8 @@ fn traffic(
     acts
 }
 
-/// Relays, who can use them, and how they fail; by chance of their own, so that the rest of a scenario is the same without them.
+/// Makes relays, their users and failures, from a random stream of their own, so that the rest of a
+/// scenario is the same without them.
 fn relays(
     seed: u64,
     receivers: &mut [ReceiverPlan],

@@ -1,4 +1,4 @@
-//! A scenario: who takes part, on what network, and what happens to them when. Made from one seed, or by hand in a test.
+//! A scenario: participants, network, and timed acts. Made from one seed, or by hand in a test.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ pub struct Script {
     pub channels: Vec<ChannelPlan>,
     /// Two to two hundred.
     pub receivers: Vec<ReceiverPlan>,
-    /// What happens, in order of time.
+    /// Acts in order of time.
     pub acts: Vec<(Duration, Act)>,
-    /// How late the hosts' timers are.
+    /// Lateness of the hosts' timers.
     pub timer_slack: Duration,
     /// A unicast connection without an answer dies after this time at the source.
     pub source_patience: Duration,
@@ -52,7 +52,7 @@ pub struct ChannelPlan {
     pub copies: bool,
     /// Of the flow in bit/s.
     pub rate: Option<u64>,
-    /// How long members hold acknowledgements back.
+    /// Maximum acknowledgement delay of members.
     pub ack_delay: Duration,
     /// `D_fb`.
     pub fall_back: Duration,
@@ -93,7 +93,7 @@ pub struct ReceiverPlan {
     pub unicast: Quality,
     /// To the receiver on the unicast path, bit/s.
     pub bandwidth: u64,
-    /// How long an update takes from the application to the disk.
+    /// Delay from the application to the disk.
     pub confirms_after: Duration,
     /// The application reads so many updates a second at most.
     pub reads_per_second: Option<u32>,
@@ -106,28 +106,28 @@ pub enum Act {
     Publish {
         /// Where.
         channel: usize,
-        /// How long the encoded update is.
+        /// Length of the encoded update.
         len: usize,
     },
     /// A message to all on the flow, unreliable.
     Message {
         /// Where.
         channel: usize,
-        /// How long.
+        /// Length in bytes.
         len: usize,
     },
     /// The flow's path to a receiver changes.
     Weather {
-        /// Whose.
+        /// Index of the receiver.
         receiver: usize,
         /// Of multicast, otherwise of copies.
         multicast: bool,
-        /// How it is from now on.
+        /// Loss model from now on.
         loss: Loss,
     },
     /// A receiver's paths take longer, or shorter, from now on.
     Distance {
-        /// Whose.
+        /// Index of the receiver.
         receiver: usize,
         /// Of the flow's packets, one way.
         flow: Duration,
@@ -136,42 +136,42 @@ pub enum Act {
     },
     /// The flow does not reach a receiver.
     Cut {
-        /// Whom.
+        /// Index of the receiver.
         receiver: usize,
         /// Copies are cut, too.
         copies: bool,
-        /// How long.
+        /// Duration.
         span: Duration,
     },
     /// The flow does not reach anybody.
     CutAll {
-        /// How long.
+        /// Duration.
         span: Duration,
     },
     /// Nothing of a receiver's unicast path gets through: it recovers, or the connection dies.
     Partition {
-        /// Whose.
+        /// Index of the receiver.
         receiver: usize,
-        /// How long.
+        /// Duration.
         span: Duration,
     },
     /// The network forgets that a receiver joined the groups.
     ForgetJoin {
-        /// Whose joins.
+        /// Index of the receiver.
         receiver: usize,
     },
     /// The source's process dies and starts again with the same store.
     RestartSource {
-        /// How long it is away.
+        /// Downtime.
         down: Duration,
-        /// The store is one that was made anew: another incarnation, none of the updates.
+        /// Whether the store is replaced: another incarnation, none of the updates.
         new_store: bool,
     },
     /// A receiver's process dies and starts again from the last cursor that it wrote.
     RestartReceiver {
         /// Which.
         receiver: usize,
-        /// How long it is away.
+        /// Downtime.
         down: Duration,
         /// The source learns of it at once.
         politely: bool,
@@ -197,7 +197,7 @@ pub enum Act {
     Withdraw {
         /// Where.
         channel: usize,
-        /// How long there is none.
+        /// Duration of the absence.
         span: Duration,
     },
     /// The flow is replaced by another at once.
@@ -216,9 +216,9 @@ pub enum Act {
     },
     /// The store answers slowly, or not at all.
     Store {
-        /// How long that goes on.
+        /// Duration.
         span: Duration,
-        /// How long each answer takes.
+        /// Delay of each answer.
         delay: Duration,
         /// There are no answers but errors.
         fails: bool,
@@ -227,14 +227,14 @@ pub enum Act {
     Retain {
         /// Where.
         channel: usize,
-        /// How many remain.
+        /// Number of updates kept.
         keep: u64,
     },
     /// An application does not read.
     Stall {
-        /// Whose.
+        /// Index of the receiver.
         receiver: usize,
-        /// How long.
+        /// Duration.
         span: Duration,
     },
     /// The flow sends no more of the newest update.
@@ -244,26 +244,26 @@ pub enum Act {
     },
     /// All hosts stand still: every clock leaps.
     Leap {
-        /// How far.
+        /// Size of the jump.
         span: Duration,
     },
-    /// The source's host stands still: when it goes on, its clock has leapt.
+    /// Suspends the source's host: its clock has jumped when it resumes.
     SuspendSource {
-        /// How long.
+        /// Duration.
         span: Duration,
     },
-    /// A receiver's host stands still.
+    /// Suspends a receiver's host.
     Suspend {
         /// Which.
         receiver: usize,
-        /// How long.
+        /// Duration.
         span: Duration,
     },
     /// A receiver appears at another address.
     Moves {
         /// Which.
         receiver: usize,
-        /// How long it takes until that address is validated.
+        /// Delay until that address is validated.
         validated_after: Duration,
     },
     /// A receiver learns that its network changed.
@@ -275,16 +275,16 @@ pub enum Act {
     RelayFails {
         /// Which.
         relay: usize,
-        /// How long it is away.
+        /// Duration of the absence.
         span: Duration,
         /// Gateways learn of it at once.
         told: bool,
     },
     /// Nothing comes through to a receiver from its relay, which lives.
     CutRelay {
-        /// Whose.
+        /// Index of the receiver.
         receiver: usize,
-        /// How long.
+        /// Duration.
         span: Duration,
     },
     /// All native listeners get a packet with bytes that the source did not send, of an update
@@ -303,7 +303,7 @@ pub enum Act {
     },
     /// The next copy to a receiver cannot be sent.
     CopyFails {
-        /// To whom.
+        /// Index of the receiver.
         receiver: usize,
     },
 }

@@ -17,7 +17,7 @@ pub(crate) struct Store {
     /// Update `seq` is at `seq - 1`. All of them are kept, to compare with; the store itself has forgotten those before `first`.
     updates: Vec<Bytes>,
     pub(crate) first: u64,
-    /// The source was told of the updates up to this one.
+    /// Last update announced to the source.
     pub(crate) published: u64,
 }
 
@@ -80,7 +80,7 @@ impl Store {
         self.first = self.first.max((self.head() + 1).saturating_sub(keep));
     }
 
-    /// What a query for updates from `from` on returns.
+    /// Returns the updates from `from` on.
     pub(crate) fn query(&self, from: u64, limit: usize) -> Vec<(u64, Bytes)> {
         let from = from.max(self.first).max(1);
         let updates = self.updates.iter().skip(from as usize - 1).take(limit);

@@ -1,4 +1,4 @@
-//! What happened in a run, as one number: two runs of a seed have the same, or something in them came from outside.
+//! Digest of a run: two runs of a seed have the same, or an input came from outside.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Trace {
         }
     }
 
-    /// Notes an event: when, what, about whom, and with which bytes.
+    /// Adds an event: time, kind, subject, and bytes.
     pub(crate) fn note(&mut self, at: Duration, kind: Kind, about: u64, bytes: &[u8]) {
         self.events += 1;
         (at, kind, about, bytes).hash(&mut self.hash);

@@ -1,18 +1,18 @@
-//! What a run can find.
+//! Broken promises, as found by a run.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What flexicast promises; a run looks for a case in which it does not keep it.
+/// Promises of flexicast that runs try to break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Promise {
     /// Every receiver that stays ends with every update.
     Delivery,
     /// Each update once and in order of `seq`; gaps only where the retention says so.
     Order,
-    /// What arrives is what was published.
+    /// Delivered bytes are the published ones.
     Bytes,
-    /// Nobody can read a flow outside the time that it belongs to it.
+    /// A flow is readable only during membership.
     Secrecy,
     /// A flow's packet numbers and bytes go out once, and its keys protect no more packets than they may.
     Flow,
@@ -24,7 +24,7 @@ pub enum Promise {
     Timers,
     /// Two honest ends find nothing wrong with each other.
     Protocol,
-    /// Who can have a better rung gets it in the end.
+    /// Every receiver reaches the best rung available to it.
     Rung,
     /// The same seed gives the same run.
     Determinism,
@@ -64,7 +64,7 @@ pub struct Violation {
     pub at: Duration,
     /// Which promise.
     pub promise: Promise,
-    /// What was seen.
+    /// Observed violation.
     pub what: String,
 }
 

@@ -9,11 +9,11 @@ use crate::violation::{Broken, Promise, broken};
 const IDLE_PER_SECOND: u32 = 200;
 const IDLE_PER_PEER: u32 = 25;
 
-/// What came of handling a host's timer or input.
+/// Result of handling a host's timer or input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Moved {
     Nothing,
-    /// Somebody was looked after who had nothing to say.
+    /// A host was woken without any output.
     Looked,
     Something,
 }

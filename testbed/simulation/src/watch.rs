@@ -1,7 +1,9 @@
-//! An observer who sees every packet of every flow and every key that is handed out: who could read what, and whether the flow's numbers are right.
+//! An observer of every flow packet and every key handed out: checks readability and packet
+//! numbers.
 //!
-//! A spy that keeps listening can read exactly the packets whose secret it was ever given, so it is enough to know who was given which secret: each packet is
-//! opened here once, and whoever holds its secret must belong to the flow at that time.
+//! An eavesdropper can read exactly the packets whose secret it was ever given, so it is enough to
+//! track the holders of each secret: each packet is opened here once, and every holder of its
+//! secret must belong to the flow at that time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -94,7 +96,7 @@ impl Channel {
     }
 }
 
-/// What of a packet the others want to know.
+/// Properties of a packet for the other checks.
 pub(crate) struct Seen<'a> {
     pub(crate) pn: u64,
     /// STREAM frames: seq, offset, bytes, whether the update ends.
@@ -135,7 +137,7 @@ impl Watch {
         }
     }
 
-    /// A packet of a channel's flow as anybody can make it who has the key of the epoch in use.
+    /// Seals a packet of a channel's flow as any holder of the current epoch's key could.
     pub(crate) fn seal(
         &mut self,
         channel: usize,
@@ -206,7 +208,7 @@ impl Watch {
                     }
                     standing.sessions.insert(session);
                 }
-                // It goes on listening: for the flow's return, or by other paths.
+                // The receiver keeps listening: for the flow's return, or on other paths.
                 Action::Leave
                     if matches!(
                         state.cause,

@@ -31,7 +31,7 @@ pub(crate) enum Host {
     Receiver(usize),
 }
 
-/// What will happen.
+/// Future events.
 #[derive(Debug)]
 pub(crate) enum Event {
     Act(Act),
@@ -104,7 +104,7 @@ pub(crate) enum Event {
         receiver: usize,
         boot: u64,
     },
-    /// What an application handed over is on disk.
+    /// An application's update is on disk.
     Confirm {
         receiver: usize,
         boot: u64,
@@ -152,12 +152,12 @@ impl Ord for Scheduled {
     }
 }
 
-/// What a run was like.
+/// Summary of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// How many receivers took part.
+    /// Number of receivers.
     pub receivers: usize,
     /// Virtual time.
     pub time: Duration,
@@ -169,7 +169,7 @@ pub struct Report {
     pub packets: u64,
     /// Keys that were handed out.
     pub keys: u64,
-    /// What else happened, and how often: moves by their causes, gaps, messages, resyncs.
+    /// Other event counts: moves by cause, gaps, messages, resyncs.
     pub seen: BTreeMap<String, u64>,
     /// The hash of everything that happened, in order.
     pub trace: u64,
@@ -307,7 +307,7 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) -> Result<(), Broken> {
-        // Whatever reaches a host that stands still waits there.
+        // Events for a suspended host wait.
         if let Some(host) = self.host_of(&event)
             && let Some(until) = self.suspended(host)
         {
@@ -407,7 +407,7 @@ impl World {
     }
 
     fn hold(&mut self, until: Instant, event: Event) -> Result<(), Broken> {
-        /// What a socket's buffer holds, in packets.
+        /// Capacity of a socket buffer, in packets.
         const BUFFER: usize = 128;
         if let Event::Packet { receiver, .. } = &event {
             let node = &mut self.nodes[*receiver];

@@ -1,4 +1,4 @@
-//! What the owner of a receiver does with it, and what must hold whatever arrives.
+//! Model of a receiver's owner, with invariants that hold for any input.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -60,7 +60,7 @@ pub fn endpoints() -> Vec<Endpoint> {
 pub struct Model {
     pub receiver: Receiver,
     pub now: Instant,
-    /// How much longer the input may let time pass: one that does nothing else is not worth running.
+    /// Virtual time left to the input: one that only waits is not worth running.
     time_left: Duration,
     pub announce_sequence: u64,
     pub notice_sequence: u64,
@@ -299,7 +299,7 @@ impl Model {
             {
                 let c = NAMES.iter().position(|n| *n == channel).expect("a channel");
                 if resync || self.incarnations[c].is_none() {
-                    // What waited of the old incarnation does not leave any more.
+                    // Pending updates of the old incarnation are dropped.
                     self.expected[c] = first;
                     self.incarnations[c] = Some(incarnation);
                     self.lied[c] = true;
@@ -312,7 +312,7 @@ impl Model {
             match frame {
                 Control::State(state) => {
                     let last = self.state_sequences.insert(state.flow, state.sequence);
-                    // A flow that was withdrawn and announced again begins anew.
+                    // A flow that was withdrawn and announced again restarts its sequence.
                     assert!(last.is_none_or(|last| last < state.sequence) || state.sequence == 1);
                 }
                 Control::Need(need) => {

@@ -1,4 +1,4 @@
-//! What the owner of a source does with it, and what must hold whatever the receivers do.
+//! Model of a source's owner, with invariants that hold for any behaviour of receivers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub fn endpoints() -> Vec<Endpoint> {
     }]
 }
 
-/// What one session was told and given.
+/// Messages and data given to one session.
 #[derive(Default)]
 pub struct Peer {
     pub open: bool,
@@ -59,7 +59,7 @@ pub struct Peer {
     /// Flows that it asked to join, and the next packet number when it first did.
     asked: BTreeMap<FlowId, u64>,
     catch_up: BTreeMap<usize, StreamReader>,
-    /// What it has of each update, by either way.
+    /// Ranges received of each update, by either path.
     have: BTreeMap<(usize, u64), RangeSet>,
 }
 
@@ -69,7 +69,7 @@ type Carried = (u64, u64, u64);
 pub struct Model {
     pub source: Source,
     pub now: Instant,
-    /// How much longer the input may let time pass: one that does nothing else is not worth running.
+    /// Virtual time left to the input: one that only waits is not worth running.
     time_left: Duration,
     pub store: [Vec<Bytes>; CHANNELS],
     pub fetches_fail: bool,
@@ -79,7 +79,7 @@ pub struct Model {
     peers: BTreeMap<SessionId, Peer>,
     /// The oldest update that is stored.
     first: [u64; CHANNELS],
-    /// What each packet of each flow carried.
+    /// Contents of each packet of each flow.
     sent: BTreeMap<(FlowId, u64), Vec<Carried>>,
     secrets: u8,
     private: bool,
@@ -163,7 +163,7 @@ impl Model {
     }
 
     pub fn eject(&mut self, s: SessionId) {
-        // What was said to it already is its own.
+        // Messages already sent to it belong to it.
         self.pump_control(s);
         let peer = self.peer(s);
         peer.ejected |= peer.open;
@@ -397,7 +397,7 @@ impl Model {
                         !self.private || asked.is_some_and(|next| key.first_pn >= *next),
                         "a key of what went before"
                     );
-                    // Who left and joins again is given again what is in use.
+                    // A member that leaves and joins again is given the current key again.
                     let known = peer.keys.entry(key.flow).or_default();
                     *known = key.sequence.max(*known);
                 }
@@ -497,7 +497,8 @@ impl Model {
         }
     }
 
-    /// The receivers come to rest on their unicast paths: whoever stayed has everything from where its delivery began, by one way or the other.
+    /// Drains the unicast paths: every remaining receiver has everything from the start of its
+    /// delivery, by one path or the other.
     pub fn settle(&mut self) {
         (self.fetches_fail, self.gives_secrets) = (false, true);
         self.peers.values_mut().for_each(|p| p.blocked = false);

@@ -1,5 +1,5 @@
-//! The gateway's state machine, driven by relays that do anything at all, mostly things that make
-//! sense, and by others who send to it.
+//! The gateway's state machine, driven by arbitrary, mostly sensible relays, and by strangers that
+//! send to it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -72,9 +72,9 @@ enum Step<'a> {
     Stop,
 }
 
-/// Data comes out only if it came from a relay that was asked, for what is subscribed, as it was
-/// sent; what is sent are a gateway's messages, to candidates or what they advertised, and few;
-/// the timer never stands still.
+/// Data is delivered only from the chosen relay, for subscribed channels, and unchanged; only a
+/// gateway's messages are sent, to candidates or addresses that they advertised, at a bounded rate;
+/// the timer always advances.
 pub fn amt_gateway(data: &[u8]) {
     play_amt_gateway(data);
 }
@@ -105,9 +105,9 @@ struct Model {
     gateway: Gateway,
     now: Instant,
     subscriptions: Vec<(SubscriptionId, Subscription)>,
-    /// What was sent, the newest last.
+    /// Sent messages, the newest last.
     sent: Vec<(SocketAddr, Vec<u8>)>,
-    /// Whoever was sent a message: none other may be the relay.
+    /// Destinations of messages: only these may become the relay.
     asked: Vec<SocketAddr>,
     allowed: Vec<SocketAddr>,
     /// When something was subscribed last.
@@ -315,7 +315,7 @@ impl Model {
             } => (subscription, from, None),
             Input::Fragment | Input::Control | Input::Dropped(_) => return,
         };
-        // Only from whom a message was sent to, and as the packet says.
+        // Only from a destination of a message, and as the packet says.
         assert!(
             self.asked.contains(&from),
             "data of {from}, who was never asked"
@@ -363,7 +363,7 @@ impl Model {
         panic!("too many timeouts within {time:?}");
     }
 
-    /// What goes out, and what holds between any two calls.
+    /// Drains outputs and checks the invariants between two calls.
     fn settle(&mut self) {
         let mut out = Vec::new();
         let mut messages = 0;
@@ -399,7 +399,7 @@ impl Model {
         if !self.subscriptions.is_empty() {
             self.wanted = self.now;
         }
-        // A leave is told more than once.
+        // A leave is sent more than once.
         let idle = self.now - self.wanted > Duration::from_secs(20);
         assert!(!idle || status.relay.is_none(), "a relay for nothing");
     }

@@ -1,5 +1,5 @@
-//! The relay's state machine, driven by gateways that do anything at all, mostly things that make
-//! sense, and by those who only claim to be one.
+//! The relay's state machine, driven by arbitrary, mostly sensible gateways, and by strangers that
+//! impersonate one.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -58,7 +58,7 @@ struct Change {
     sources: [Option<u8>; 2],
 }
 
-/// What the inputs of the corpus have to reach.
+/// Coverage that the corpus has to reach.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Reached {
     /// Tunnels there were at once.
@@ -77,8 +77,8 @@ pub struct Reached {
     pub too_many: u64,
 }
 
-/// Nothing is kept of whoever has no MAC; one question has at most one answer, of bounded size; what
-/// is joined is what somebody gets; everything expires.
+/// No state is kept without a valid MAC; each request has at most one answer, of bounded size;
+/// exactly the joined channels are forwarded; everything expires.
 pub fn amt_relay(data: &[u8]) {
     play_amt_relay(data);
 }
@@ -94,7 +94,7 @@ pub fn play_amt_relay(data: &[u8]) -> Reached {
             break;
         }
     }
-    // Whatever was wanted is gone when nobody has repeated it for so long.
+    // All memberships are gone without a refresh for this long.
     model.pass(Duration::from_secs(3600));
     model.settle();
     assert_eq!(model.relay.tunnels(), 0, "tunnels that nobody keeps up");
@@ -314,7 +314,7 @@ impl Model {
                 valid.is_none_or(|valid| valid != of_mac),
                 "{handled:?}, valid: {valid:?}"
             );
-            // What one asks for last is what one gets.
+            // The last report decides.
             if handled == Handled::Taken
                 && let Some(last) = report::parse_report(&packet).unwrap().last()
             {
@@ -396,7 +396,7 @@ impl Model {
         panic!("too many timeouts within {time:?}");
     }
 
-    /// What holds between any two calls.
+    /// Checks the invariants between two calls.
     fn settle(&mut self) {
         while let Some(event) = self.relay.poll_event() {
             match event {
@@ -418,7 +418,7 @@ impl Model {
         for gateway in self.relay.gateways() {
             assert!(!gateway.groups.is_empty(), "a tunnel for nothing");
         }
-        // Whoever gets something gets it because it is joined.
+        // Data goes to members only.
         for group in GROUPS {
             let group: IpAddr = group.parse().unwrap();
             for source in SOURCES {
