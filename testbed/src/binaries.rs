@@ -92,10 +92,11 @@ impl Binaries {
         })
     }
 
-    /// Makes sure that the user whom services run as can start them, copying them into `run` where a folder on the way is closed to that user.
+    /// Makes the programs executable for the services' user; copies them into `run` where a folder
+    /// on the path is closed to that user.
     ///
     /// # Errors
-    /// When a copy cannot be made.
+    /// A copy cannot be made.
     pub fn reachable(&self, rootless: bool, run: &RunDir) -> Result<Binaries> {
         if rootless {
             return Ok(self.clone());

@@ -67,7 +67,8 @@ const CLAIMS: [Claim; 29] = [
         scenario: dual_stack,
         reasons: &["the fall-back of r2"],
     },
-    // What was sent as copies to where nobody is any more comes again by unicast, and again by copies.
+    // Replicated packets to a dead address are repeated by unicast, and as replicated packets
+    // again.
     Claim {
         fault: Fault::DedupeOff,
         name: "j: NAT rebinding",
@@ -86,14 +87,15 @@ const CLAIMS: [Claim; 29] = [
         scenario: away_for_thousands_of_updates,
         reasons: &["should report the gap"],
     },
-    // Who returns late asks for what follows its old number, and never hears of what has the numbers before it.
+    // A receiver that returns late asks for updates after its old number, and misses those below
+    // it.
     Claim {
         fault: Fault::RenewalOff,
         name: "m: restored from a backup",
         scenario: a_restored_backup_is_noticed,
         reasons: &["should have been"],
     },
-    // What passed through the feed between two polls is nowhere but in the archive.
+    // Entries that passed through the feed between two polls are in the archive only.
     Claim {
         fault: Fault::GapFillOff,
         name: "n: an hour of a busy archive",

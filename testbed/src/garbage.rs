@@ -14,11 +14,13 @@ const LARGEST: usize = 1400;
 
 /// Sends `count` datagrams of random length and content, about `per_second` of them.
 ///
-/// They take turns among: pure noise (also empty datagrams); what begins like a QUIC long header; and what begins like a packet of the flow, a short header with
-/// the flow's ID, if one is given. None is a valid packet, save by a chance of 2⁻¹²⁸.
+/// Three kinds alternate: noise (with empty datagrams); the start of a QUIC long header; and the
+/// start of a flow packet, a short header with the flow's ID, if one is given. None is a valid
+/// packet, except with probability 2⁻¹²⁸.
 ///
 /// # Errors
-/// When the socket cannot be made; single refused datagrams (a closed port answers with ICMP) are not an error.
+/// The socket cannot be made; single refused datagrams (a closed port answers with ICMP) are not an
+/// error.
 pub fn send_garbage(
     to: SocketAddr,
     count: u32,

@@ -26,7 +26,7 @@ pub struct Response {
 /// Sends a request without a body to `http://ADDRESS:PORT/path` and reads the whole response.
 ///
 /// # Errors
-/// When the URL is of another kind, nobody answers in time, or the answer is not HTTP/1.
+/// The URL is of another kind, no answer in time, or the answer is not HTTP/1.
 pub fn request(method: &str, url: &str) -> Result<Response> {
     send(method, url, &[], "")
 }

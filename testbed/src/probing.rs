@@ -9,9 +9,9 @@ use netio::{BindOptions, MulticastSender, RecvBatch};
 use crate::until::Until;
 use crate::waiting::pause;
 
-/// How often it is looked whether to end.
+/// Interval at which the end condition is checked.
 const SLICE: Duration = Duration::from_millis(20);
-/// What was on the way is still counted so long after the last that came.
+/// Time after the last packet for which late ones are counted.
 const AFTER: Duration = Duration::from_millis(500);
 
 /// Sends numbered datagrams of `size` bytes (4 at least) to a group, from an address or by the default multicast route; fewer if the end comes first.
@@ -120,7 +120,7 @@ async fn receive(
 ) -> Result<()> {
     let mut batch = RecvBatch::new();
     let mut enough = false;
-    // The last that came, or the moment of being told to end, whichever is later.
+    // Time of the last packet, or of the request to end, whichever is later.
     let mut told: Option<Instant> = None;
     while !enough {
         if told.is_none() && until.is_closed() {

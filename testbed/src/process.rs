@@ -13,12 +13,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::lab::{Node, child_of};
 use crate::waiting::wait_for;
 
-/// How much of a log's end a report shows.
+/// Bytes of a log's end that a report shows.
 const TAIL_BYTES: u64 = 6_000;
 
-/// One running (or ended) program in a node, with its output in a log file.
+/// A running (or ended) program in a node, with its output in a log file.
 ///
-/// It is killed when this value is dropped. All output of one service goes to one file, also over several starts.
+/// Killed on drop. All output of one service goes to one file, also over several starts.
 #[derive(Debug)]
 pub struct Service {
     name: String,
@@ -28,7 +28,7 @@ pub struct Service {
     ended: Option<ExitStatus>,
 }
 
-/// What to start: a program, its arguments and its environment.
+/// A program with its arguments and environment.
 #[derive(Debug, Clone)]
 pub struct Launch {
     /// The name in reports; the log is `NAME.log`.
@@ -70,7 +70,7 @@ impl Service {
             .append(true)
             .open(&log)
             .with_context(|| format!("opening the log {}", log.display()))?;
-        // Settings of whoever runs the tests must not reach the services.
+        // Settings in the environment of the tests must not reach the services.
         for (key, _) in std::env::vars_os() {
             if key.to_string_lossy().starts_with("FLEXFEED_") {
                 command.env_remove(key);
@@ -103,10 +103,10 @@ impl Service {
         &self.log
     }
 
-    /// How it ended, or `None` while it runs.
+    /// Returns the exit status, or `None` while the program runs.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// The status cannot be read.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait()?;
@@ -168,10 +168,10 @@ impl Service {
         wait_for(&what, bound, || self.ended())
     }
 
-    /// How much memory of the machine the program has now, in KiB.
+    /// Returns the program's resident memory, in KiB.
     ///
     /// # Errors
-    /// When it has ended, or the system does not tell.
+    /// The program has ended, or the value cannot be read.
     pub fn resident_kib(&mut self) -> Result<u64> {
         self.check_running()?;
         let pid = self.program_pid()?.as_raw_nonzero();
@@ -184,10 +184,10 @@ impl Service {
             .with_context(|| format!("no VmRSS of {}", self.name))
     }
 
-    /// How much CPU time all threads of the program that still run have used so far.
+    /// Returns the CPU time used by all running threads of the program.
     ///
     /// # Errors
-    /// When it has ended, or the system does not tell.
+    /// The program has ended, or the value cannot be read.
     pub fn cpu_time(&mut self) -> Result<Duration> {
         self.check_running()?;
         let pid = self.program_pid()?.as_raw_nonzero();

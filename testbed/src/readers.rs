@@ -41,7 +41,8 @@ if not found.version.startswith("atom"):
 json.dump([{"id": e.get("id", ""), "title": e.get("title", "")} for e in found.entries], sys.stdout)
 "#;
 
-/// Prints what Newsboat stored in its cache. Newsboat mends broken files, so that the file is first checked to be well-formed.
+/// Prints the entries in Newsboat's cache. Newsboat repairs broken files, so the file is first
+/// checked to be well-formed.
 const CACHE_SCRIPT: &str = r#"
 import json, sqlite3, sys, xml.etree.ElementTree
 xml.etree.ElementTree.parse(sys.argv[2])

@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 
 /// A folder that is removed after a success and kept after a failure.
 ///
-/// It is made in the system's temporary folder (`TMPDIR`), where services that run as another user can reach it. `FLEXFEED_KEEP_RUNS=1` keeps it always.
+/// Made in the system's temporary folder (`TMPDIR`), where services of another user can reach it.
+/// `FLEXFEED_KEEP_RUNS=1` keeps it always.
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,

@@ -17,7 +17,7 @@ pub struct ReceiverStatus {
     pub name: String,
     /// Whether its connection to the source is up.
     pub connected: bool,
-    /// What is wrong, in words for a person.
+    /// Problem, in words for people.
     pub error: Option<String>,
     /// Its channels.
     pub channels: Vec<ReceiverChannel>,
@@ -34,7 +34,7 @@ pub struct ReceiverChannel {
     pub cursor: u64,
     /// The source's last update, as far as known.
     pub head: u64,
-    /// How many updates this process delivered.
+    /// Number of updates delivered by this process.
     pub updates: u64,
     /// By which path.
     pub via: ViaCounts,
@@ -136,7 +136,7 @@ pub struct FlowStatus {
     pub id: String,
     /// `address:port`.
     pub group: String,
-    /// How many receivers owe acknowledgements.
+    /// Number of members that owe acknowledgements.
     pub members: u64,
     /// Packets sent.
     pub packets: u64,
@@ -153,7 +153,7 @@ pub struct SourceReceiver {
     pub addr: SocketAddr,
     /// `multicast`, `unicast`, …
     pub rung: String,
-    /// What it has confirmed.
+    /// Confirmed cursor.
     pub cursor: Option<u64>,
 }
 

@@ -1,4 +1,5 @@
-//! Programs that run until they have what they need, or until they are told to end: so that nobody has to guess how long that takes.
+//! Programs that run until they have what they need, or until asked to end, so that no test has to
+//! guess durations.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -55,7 +56,8 @@ impl Until {
     }
 }
 
-/// A program, started with `--until-closed`, that tells line by line what it does, and ends when its standard input is closed: by [`Talker::told`], or with this value.
+/// A program, started with `--until-closed`, that reports line by line, and ends when its standard
+/// input is closed: by [`Talker::told`], or on drop.
 #[derive(Debug)]
 pub struct Talker {
     child: Child,
@@ -98,7 +100,7 @@ impl Talker {
         Ok(())
     }
 
-    /// Tells it to end, and does not wait.
+    /// Asks it to end, without waiting.
     pub fn close(&mut self) {
         drop(self.child.stdin.take());
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How often a condition is looked at.
+/// Interval at which a condition is checked.
 const EVERY: Duration = Duration::from_millis(50);
 
 /// Stops this thread for a while.

@@ -60,7 +60,7 @@ impl Site {
         started(node.service_command(&self.bins.probe).unwrap(), args)
     }
 
-    /// The same, until it is told to end.
+    /// The same, until asked to end.
     fn talker(&self, node: &Node, args: &[&str]) -> Talker {
         let mut command = node.service_command(&self.bins.probe).unwrap();
         command.args(args);
@@ -74,7 +74,7 @@ impl Site {
         started(command, args)
     }
 
-    /// Sends numbered datagrams to the group from the source, until it is told to end.
+    /// Sends numbered datagrams to the group from the source, until asked to end.
     fn send(&self) -> Talker {
         let mut command = self.source.service_command(&self.bins.probe).unwrap();
         command.args(["send", "--group", V4, "--interval-ms", "5"]);
@@ -137,7 +137,7 @@ fn beyond_the_border_there_is_unicast_and_no_multicast() {
         let (mut here, mut there) = (count(&near), count(&far));
         here.joined().unwrap();
         there.joined().unwrap();
-        // The kernel tells of a join by a report a few milliseconds later.
+        // The kernel reports a join a few milliseconds later.
         pause(Duration::from_millis(500));
         let sent = site.probe(
             &site.source,
@@ -285,7 +285,7 @@ fn an_independent_relay_serves_and_refuses_as_it_should() {
     site.done();
 }
 
-/// What a gateway that is not ours, on a router, sends to the network behind it, a program there can join.
+/// A program on the network behind an independent gateway, on a router, can join its groups.
 #[test]
 fn an_independent_gateway_brings_the_group_beyond_the_border() {
     let Some(peer) = peer() else { return };

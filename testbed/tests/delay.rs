@@ -91,7 +91,8 @@ impl Drop for Answerer {
 
 #[test]
 fn a_slow_cable_delays_both_ways_and_loses_nothing() {
-    // A machine that stands still for a second loses datagrams by itself. A cable that loses them, or takes its time, does so each time.
+    // A stalled machine loses datagrams by itself. A cable that loses them, or is slow, does so
+    // each time.
     let wrong: Vec<anyhow::Error> = (0..3).map_while(|_| is_slow_and_whole().err()).collect();
     assert!(wrong.len() < 3, "{wrong:?}");
 }
@@ -171,7 +172,7 @@ fn multicast_passes_a_slow_cable_and_only_where_it_was_joined() {
     let mut stranger = counter(&other, "10.77.0.99");
     joined.joined().unwrap();
     stranger.joined().unwrap();
-    // The kernel tells of a join by a report a few milliseconds later.
+    // The kernel reports a join a few milliseconds later.
     pause(Duration::from_millis(500));
     let mut command = bench.source.service_command(&bench.bins.probe).unwrap();
     command.args(["send", "--group", GROUP]);

@@ -15,12 +15,12 @@ use testbed::waiting::{pause, wait_for};
 const V4: &str = "232.70.70.1:4434";
 const V6: &str = "[ff3e::4646:1]:4434";
 
-/// How a receiver listens to a group.
+/// Way in which a receiver joins a group.
 #[derive(Clone, Copy)]
 enum Join {
     /// To the node that sends.
     Source,
-    /// To an address that nobody has.
+    /// To an unused address.
     Other,
     /// To everybody.
     Any,
@@ -65,7 +65,7 @@ impl Bench {
         }
     }
 
-    /// Starts to count, until it is told to end.
+    /// Starts to count, until asked to end.
     fn counter(&self, node: &Node, group: &str, join: Join) -> Talker {
         let v6 = group == V6;
         let address = |node: &Node| -> IpAddr {
@@ -90,7 +90,7 @@ impl Bench {
         Talker::start(command).unwrap()
     }
 
-    /// What each receiver counts of 100 datagrams when it joins in the given way.
+    /// Returns each receiver's count of 100 datagrams with the given joins.
     fn count(&self, group: &str, joins: [Join; 3]) -> Vec<u32> {
         let mut counters: Vec<Talker> = self
             .receivers
@@ -121,7 +121,7 @@ fn joined(counters: &mut [Talker]) {
     for counter in counters {
         counter.joined().unwrap();
     }
-    // The kernel tells of a join by a report a few milliseconds later.
+    // The kernel reports a join a few milliseconds later.
     pause(Duration::from_millis(500));
 }
 
@@ -259,7 +259,7 @@ fn reaches(from: &Node, to: &Node) -> bool {
     received(to) > before
 }
 
-/// UDP datagrams that arrived at a node for a port where nobody listens, in both families.
+/// UDP datagrams that arrived at a node for a closed port, in both families.
 fn received(node: &Node) -> u64 {
     let v4 = read(node, "/proc/net/snmp")
         .lines()

@@ -1,4 +1,4 @@
-//! What flexfeed promises, end to end, in networks made for the purpose. See `testbed/README.md`.
+//! End-to-end promises of flexfeed, in networks made for the purpose. See `testbed/README.md`.
 
 use std::io::Write;
 

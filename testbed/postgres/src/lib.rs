@@ -35,8 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Ends the server when its standard input ends, which it does when whoever holds the other end
-/// dies. A word that it reads first says that nothing is left to do.
+/// Ends the server when its standard input ends, that is when the process at the other end dies. A
+/// line read first means that nothing is left to do.
 const KEEPER: &str = r#"trap '' INT HUP
 read -r word
 [ "$word" = done ] && exit
@@ -45,7 +45,7 @@ while kill -0 "$1" 2>/dev/null; do sleep 0.1; done
 rm -rf "$2"
 "#;
 
-/// How a server is made.
+/// Options of a server.
 #[derive(Debug, Default)]
 pub struct Options {
     /// Where its folder goes, instead of the folder for temporary files.
@@ -65,7 +65,7 @@ pub struct Postgres {
     running: Option<Running>,
 }
 
-/// A port that nobody else is given, also while the server does not run.
+/// A reserved port, kept also while the server does not run.
 #[derive(Debug)]
 struct Port {
     number: u16,
@@ -73,8 +73,8 @@ struct Port {
 }
 
 impl Port {
-    /// Takes one that nobody has. Its socket never listens, and so may another one that allows it, as
-    /// PostgreSQL's does, be bound there and listen; who asks for any port gets another.
+    /// Reserves a free port. Its socket never listens, so another one with address reuse, as
+    /// PostgreSQL's, may bind there and listen; a request for any port gets another.
     fn hold() -> Result<Self> {
         let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
         let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
@@ -88,7 +88,7 @@ impl Port {
     }
 }
 
-/// The server, and who ends it if we cannot.
+/// The server process, and its keeper.
 #[derive(Debug)]
 struct Running {
     server: Child,
@@ -209,43 +209,43 @@ impl Postgres {
         Ok(self.url_of(database))
     }
 
-    /// Gives a folder to the user that the server runs as, for a tablespace.
+    /// Gives a folder to the server's user, for a tablespace.
     ///
     /// # Errors
-    /// It cannot be given.
+    /// The folder cannot be given.
     pub fn give(&self, folder: &Path) -> Result<()> {
         self.programs.give(folder)
     }
 
-    /// Ends the server in an orderly way; connections are broken.
+    /// Shuts the server down in an orderly way; connections are broken.
     ///
     /// # Errors
-    /// It is not running, or does not end.
+    /// The server is not running, or does not end.
     pub fn stop(&mut self) -> Result<()> {
         self.end(Signal::INT)
     }
 
-    /// Ends the server as a loss of power would.
+    /// Kills the server, as a power failure would.
     ///
     /// # Errors
-    /// It is not running.
+    /// The server is not running.
     pub fn kill(&mut self) -> Result<()> {
         self.end(Signal::KILL)
     }
 
-    /// Stops the server's main process, or lets it go on: its port then accepts connections, and
-    /// nobody answers.
+    /// Suspends or resumes the server's main process: while suspended, its port accepts connections
+    /// without an answer.
     ///
     /// # Errors
-    /// It is not running.
+    /// The server is not running.
     pub fn freeze(&self, frozen: bool) -> Result<()> {
         self.signal(if frozen { Signal::STOP } else { Signal::CONT })
     }
 
-    /// Starts the server again on the same data and port.
+    /// Restarts the server on the same data and port.
     ///
     /// # Errors
-    /// It does not start.
+    /// The server does not start.
     pub fn restart(&mut self) -> Result<()> {
         if self.running.is_some() {
             self.stop()?;
@@ -261,7 +261,7 @@ impl Postgres {
         }
     }
 
-    /// What the server has written to its log.
+    /// Returns the server's log.
     pub fn log(&self) -> String {
         let log = std::fs::read(self.folder.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
@@ -333,14 +333,14 @@ impl Postgres {
     }
 
     fn end(&mut self, signal: Signal) -> Result<()> {
-        // It may have ended by itself, and it is waited for below.
+        // The server may have ended by itself; it is waited for below.
         let _ = self.signal(signal);
         let mut running = self.running.take().context("PostgreSQL is not running")?;
         let ended = wait("PostgreSQL to end", || {
             Ok(running.server.try_wait()?.is_some())
         });
         if ended.is_ok() {
-            // It may be gone already.
+            // The keeper may be gone already.
             let _ = running.input.write_all(b"done\n");
         }
         drop(running.input);
@@ -405,7 +405,7 @@ mod tests {
         postgres.create("other").unwrap();
         postgres.stop().unwrap();
         assert!(ask(&postgres, "SELECT 1").is_err());
-        // Nobody answers, and nobody else gets the port.
+        // No answer, and the port stays reserved.
         let stranger = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, postgres.port());
         let refused = rustix::net::bind(&stranger, &address);
@@ -422,7 +422,7 @@ mod tests {
         assert!(std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
     }
 
-    /// Tells the victim of the test below to be one.
+    /// Marks the child process of the test below.
     const VICTIM: &str = "FLEXFEED_TEST_POSTGRES_VICTIM";
 
     #[test]

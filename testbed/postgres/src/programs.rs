@@ -1,4 +1,4 @@
-//! Where PostgreSQL's programs are, and as whom they may run.
+//! PostgreSQL's programs, and the user to run them as.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ impl Programs {
     }
 }
 
-/// Runs a command to its end, and tells what it said if it failed.
+/// Runs a command to its end; an error quotes its output.
 pub(crate) fn run(command: &mut Command) -> Result<Output> {
     let program = command.get_program().to_owned();
     let output = command

@@ -23,10 +23,10 @@ enum What {
         /// The two interfaces
         #[arg(num_args = 2, required = true)]
         interfaces: Vec<String>,
-        /// What a frame takes, each way
+        /// Delay of a frame, each way
         #[arg(long, default_value_t = 10)]
         delay_ms: u64,
-        /// How many bytes may be under way, each way
+        /// Number of bytes that may be under way, each way
         #[arg(long, default_value_t = 16 << 20)]
         limit: usize,
     },
@@ -36,12 +36,12 @@ enum What {
         #[arg(long)]
         listen: SocketAddr,
     },
-    /// Send datagrams to one who answers them; print what came back and how long it took, as JSON
+    /// Send datagrams to an echo server; print answers and round-trip times as JSON
     Ask {
-        /// Who answers
+        /// Address of the echo server
         #[arg(long)]
         to: SocketAddr,
-        /// How many
+        /// Number.
         #[arg(long, default_value_t = 100)]
         count: u32,
         /// Bytes of payload

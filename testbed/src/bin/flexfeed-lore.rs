@@ -50,13 +50,13 @@ struct Server {
     /// Entries added each second
     #[arg(long, default_value_t = 0.0)]
     rate: f64,
-    /// How many entries the rate adds at once
+    /// Number of entries the rate adds at once
     #[arg(long, default_value_t = 1)]
     burst: u32,
     /// Stop adding when there are this many in all
     #[arg(long)]
     count: Option<u64>,
-    /// What the made-up mails follow from
+    /// Seed of the generated mails
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Write each new or changed entry to this file, as a JSON line, before it is shown

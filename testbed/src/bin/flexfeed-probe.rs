@@ -29,7 +29,7 @@ enum What {
         /// The address to send from [default: by the route to the group]
         #[arg(long)]
         from: Option<IpAddr>,
-        /// How many
+        /// Number.
         #[arg(long, default_value_t = 100)]
         count: u32,
         /// Bytes in each
@@ -56,7 +56,7 @@ enum What {
         /// End when so many have come
         #[arg(long)]
         enough: Option<u64>,
-        /// How long, in milliseconds
+        /// Duration, in milliseconds
         #[arg(long, default_value_t = 1000)]
         for_ms: u64,
     },
@@ -71,7 +71,7 @@ enum What {
         /// The address of the interface to join on
         #[arg(long)]
         interface: IpAddr,
-        /// How long, in milliseconds
+        /// Duration, in milliseconds
         #[arg(long, default_value_t = 1000)]
         for_ms: u64,
     },
@@ -80,7 +80,7 @@ enum What {
         /// Where to listen
         #[arg(long)]
         listen: SocketAddr,
-        /// How long, in milliseconds
+        /// Duration, in milliseconds
         #[arg(long, default_value_t = 1000)]
         for_ms: u64,
     },
@@ -89,7 +89,7 @@ enum What {
         /// The place
         #[arg(long)]
         to: SocketAddr,
-        /// How long, in milliseconds
+        /// Duration, in milliseconds
         #[arg(long, default_value_t = 1000)]
         for_ms: u64,
     },
@@ -98,16 +98,16 @@ enum What {
         /// Where to, a group or a single address
         #[arg(long)]
         to: SocketAddr,
-        /// How many
+        /// Number.
         #[arg(long, default_value_t = 300)]
         count: u32,
-        /// How many a second
+        /// Rate per second
         #[arg(long, default_value_t = 300)]
         per_second: u32,
         /// A Flow ID (16 hexadecimal digits) to put into some of them
         #[arg(long, value_parser = garbage::flow_id)]
         flow: Option<[u8; 8]>,
-        /// What the randomness comes from
+        /// Seed of the random bytes
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -137,7 +137,7 @@ fn main() -> Result<()> {
             interval_ms,
         } => {
             let interval = Duration::from_millis(interval_ms);
-            // It ends by its count.
+            // The count ends it.
             let until = until(Duration::from_secs(24 * 3600));
             probing::send_numbered(group, from, count, size, interval, &until)
         }

@@ -21,13 +21,13 @@ struct Common {
     /// The group and port, or the first of the ports
     #[arg(long)]
     to: SocketAddr,
-    /// Who sends
+    /// Address of the sender
     #[arg(long)]
     from: IpAddr,
     /// Bytes in each packet
     #[arg(long, default_value_t = 1200)]
     size: usize,
-    /// How long, in milliseconds
+    /// Duration, in milliseconds
     #[arg(long, default_value_t = 3000)]
     for_ms: u64,
     /// In the real-time class, where that is allowed
@@ -55,7 +55,7 @@ enum What {
         /// Packets a second
         #[arg(long, default_value_t = 300)]
         rate: u32,
-        /// How many ports
+        /// Number of ports
         #[arg(long)]
         count: u16,
     },
@@ -66,7 +66,7 @@ enum What {
         /// Over tunnels of this relay; without it, by a join
         #[arg(long)]
         relay: Option<SocketAddr>,
-        /// How many tunnels, or how many ports
+        /// Number of tunnels, or of ports
         #[arg(long)]
         count: Option<u16>,
         /// Measure the time on the way
@@ -144,7 +144,7 @@ fn address(common: &Common) -> Address {
     }
 }
 
-/// What measures must not wait for what is measured.
+/// The measuring process must not wait for the measured one.
 fn urgent(common: &Common) -> Option<Urgent> {
     common
         .urgent

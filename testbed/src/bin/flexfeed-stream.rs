@@ -29,10 +29,10 @@ enum What {
         /// The address of the interface it leaves by
         #[arg(long)]
         interface: IpAddr,
-        /// How many receivers have to be members
+        /// Number of receivers that have to be members
         #[arg(long)]
         receivers: usize,
-        /// How many messages
+        /// Number of messages
         #[arg(long)]
         count: u64,
         /// Bytes of each message
@@ -41,10 +41,10 @@ enum What {
         /// Bits of messages per second
         #[arg(long, default_value_t = 5_000_000)]
         rate: u64,
-        /// How long flow data may stay unacknowledged
+        /// Time that flow data may stay unacknowledged, in ms
         #[arg(long, default_value_t = 150)]
         fall_back_ms: u64,
-        /// How long receivers may hold acknowledgements back
+        /// Maximum acknowledgement delay of receivers, in ms
         #[arg(long, default_value_t = 25)]
         ack_delay_ms: u64,
         /// Bits per second that the flow and each session may send

@@ -1,4 +1,5 @@
-//! Speaks AMT with a relay as an outsider: gateways that do as they are told, forgeries, floods. Prints what came of it as one line of JSON.
+//! Speaks AMT with a relay as an outsider: scripted gateways, forgeries, floods. Prints the result
+//! as one line of JSON.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -38,13 +39,13 @@ struct WantedArguments {
 enum What {
     /// Gateways that join and count what they get
     Join {
-        /// How many
+        /// Number.
         #[arg(long, default_value_t = 1)]
         count: u32,
         /// The address to send from [default: the kernel's choice]
         #[arg(long)]
         from: Option<IpAddr>,
-        /// How long, in milliseconds
+        /// Duration, in milliseconds
         #[arg(long, default_value_t = 2000)]
         for_ms: u64,
         /// End when each of them has got so many data messages
@@ -53,7 +54,7 @@ enum What {
         /// The first one leaves so many milliseconds after its first data message, and goes on listening
         #[arg(long)]
         first_leaves_after_ms: Option<u64>,
-        /// How they leave
+        /// Way of leaving
         #[arg(long, value_enum, default_value = "teardown")]
         leave: Leave,
         /// Milliseconds between two Requests of a gateway
@@ -62,31 +63,31 @@ enum What {
     },
     /// Reports and teardowns that a relay must not obey
     Attack {
-        /// How long each part takes, in milliseconds
+        /// Duration of each part, in milliseconds
         #[arg(long, default_value_t = 1000)]
         each_ms: u64,
     },
     /// Flow packets of the group that no relay sent
     Forge {
-        /// To whom, with the port; can be repeated
+        /// Destination with port; can be repeated
         #[arg(long, required = true)]
         to: Vec<SocketAddr>,
-        /// How long, in milliseconds
+        /// Duration, in milliseconds
         #[arg(long, default_value_t = 2000)]
         for_ms: u64,
     },
     /// Many messages from many addresses
     Flood {
-        /// What they are
+        /// Type of the messages
         #[arg(long, value_enum)]
         wave: Wave,
         /// The first address
         #[arg(long)]
         first: IpAddr,
-        /// How many addresses
+        /// Number of addresses
         #[arg(long, default_value_t = 1000)]
         addresses: u32,
-        /// How many messages from each
+        /// Number of messages from each
         #[arg(long, default_value_t = 1)]
         each: u32,
     },

@@ -9,22 +9,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::waiting::pause;
 
-/// What to send.
+/// Parameters of the sender.
 #[derive(Debug, Clone, Copy)]
 pub struct Trip {
     /// Where to.
     pub to: SocketAddr,
-    /// How many.
+    /// Number.
     pub count: u32,
     /// Bytes of payload each, at least 4.
     pub size: usize,
     /// Time between two.
     pub interval: Duration,
-    /// How long an answer is waited for after the one before.
+    /// Time limit for an answer after the previous one.
     pub patience: Duration,
 }
 
-/// What came back.
+/// Answers received.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Trips {
     /// Datagrams sent.
@@ -50,7 +50,7 @@ pub fn answer(listen: SocketAddr) -> Result<()> {
     let mut buffer = [0; 65_535];
     loop {
         let (length, from) = socket.recv_from(&mut buffer)?;
-        // Whoever asked may be gone.
+        // The client may be gone.
         let _ = socket.send_to(&buffer[..length], from);
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// What happened to the frames of one direction.
+/// Effect on the frames of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Frames that came out at the other end.
@@ -34,7 +34,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// How many buffers are kept for later frames.
+    /// Number of buffers that are kept for later frames.
     const SPARE: usize = 64;
 
     /// A line on which frames take `delay`, and on which at most `limit` bytes are under way.
@@ -70,7 +70,7 @@ impl Line {
         self.held.front().map(|held| held.due)
     }
 
-    /// Hands every frame whose time has come to `out`, which tells whether it took it.
+    /// Passes every frame that is due to `out`, which returns whether it was taken.
     pub fn release(&mut self, now: Instant, mut out: impl FnMut(&[u8]) -> bool) {
         while let Some(held) = self.held.pop_front_if(|held| held.due <= now) {
             self.bytes -= held.frame.len();
@@ -87,7 +87,7 @@ impl Line {
         }
     }
 
-    /// What happened so far.
+    /// Returns the counters so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }

@@ -21,7 +21,7 @@ use port::{MAX_FRAME, Port};
 
 use crate::urgent::Urgent;
 
-/// What a cable reports when it is taken away.
+/// Report of a removed cable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// From the first interface to the second.
@@ -30,7 +30,7 @@ pub struct Report {
     pub back: Counts,
 }
 
-/// How many frames of one direction are read before those of the other have their turn.
+/// Number of frames of one direction that are read before those of the other have their turn.
 const TURN: usize = 64;
 
 /// Carries frames between two interfaces of this network namespace, each taking `delay`, until `stop` ends or has something to read. At most `limit` bytes are under way
@@ -73,7 +73,7 @@ pub fn carry(
     })
 }
 
-/// Sleeps until a frame has come in or is due; tells whether to stop.
+/// Sleeps until a frame has arrived or is due; returns whether to stop.
 fn wait(ports: &[Port; 2], lines: &[Line; 2], stop: &impl AsFd) -> io::Result<bool> {
     let now = Instant::now();
     let due = lines.iter().filter_map(Line::next_due).min();

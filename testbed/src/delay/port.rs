@@ -10,13 +10,14 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 const VNET_HEADER: usize = 10;
 /// The largest frame: a segmented packet of 64 KiB with its headers.
 pub const MAX_FRAME: usize = VNET_HEADER + (64 << 10) + 64;
-/// What the kernel may keep for us while we do not run, in bytes.
+/// Kernel buffer for the time that this process does not run, in bytes.
 const SOCKET_BUFFER: usize = 8 << 20;
 
 /// A raw socket on one interface.
 ///
-/// What is read begins with a header that tells of checksums and segmentation left to do; writing the same bytes to another port hands that on, so that frames pass
-/// unchanged whatever the interfaces offload.
+/// Frames are read with a header that describes pending checksums and segmentation; writing the
+/// same bytes to another port passes it on, so that frames are unchanged whatever the interfaces
+/// offload.
 #[derive(Debug)]
 pub struct Port {
     socket: Socket,
@@ -61,7 +62,7 @@ impl Port {
         }
     }
 
-    /// Writes a frame as [`Port::read`] gave it, and tells whether it was taken.
+    /// Writes a frame as returned by [`Port::read`]; returns whether it was taken.
     pub fn write(&self, frame: &[u8]) -> bool {
         (&self.socket).write(frame).is_ok()
     }

@@ -29,7 +29,7 @@ impl FoundFeed {
     /// When it cannot be fetched, or is something else than a feed.
     pub fn find(url: &str) -> Result<FoundFeed> {
         let mut config = FetchConfig::new(url);
-        // Whoever starts the demo names the feed, also one of their own network.
+        // The demo's user chooses the feed, which may be on a private network.
         config.allow_private = true;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -95,7 +95,7 @@ pub struct LiveFeed {
 }
 
 impl LiveFeed {
-    /// What went wrong at the last poll, if something did.
+    /// Returns the failure of the last poll, if any.
     pub fn trouble(&self) -> Option<String> {
         self.trouble
             .lock()

@@ -32,13 +32,13 @@ const CUT_AT: Duration = Duration::from_secs(8);
 /// When the cut ends in each period.
 const RESTORED_AT: Duration = Duration::from_secs(16);
 
-/// How many updates a timed demo with the generated feed must bring.
+/// Minimum of updates that a timed demo with the generated feed has to bring.
 const LEAST_UPDATES: u32 = 100;
 
 /// Entries a second of the generated feed, unless a short run needs more.
 const RATE: f64 = 3.0;
 
-/// What the user asked for.
+/// Options of the demo.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Run for so long and judge what arrived; without it, run until Ctrl-C.
@@ -47,7 +47,7 @@ pub struct Options {
     pub feed: Option<String>,
 }
 
-/// How a demo ended.
+/// End of a demo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// The time was over and everything was as promised.

@@ -88,7 +88,7 @@ fn flow_share(stage: &Stage) -> Result<f64> {
     Ok(share(via.flow))
 }
 
-/// How often the third receiver fell back and returned.
+/// Counts the third receiver's fall-backs and returns.
 fn returns(stage: &mut Stage) -> Result<usize> {
     let count = stage
         .wait(

@@ -15,7 +15,7 @@ use crate::status::{Move, ReceiverChannel, SourceStatus};
 /// The time between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// How many changes of rung are shown.
+/// Number of changes of rung that are shown.
 const MOVES: usize = 6;
 
 const BOLD: &str = "\x1b[1m";
@@ -24,7 +24,7 @@ const YELLOW: &str = "\x1b[33m";
 const RED: &str = "\x1b[31m";
 const PLAIN: &str = "\x1b[0m";
 
-/// What is shown and where.
+/// Displayed state and its target.
 #[derive(Debug)]
 pub struct View {
     terminal: bool,

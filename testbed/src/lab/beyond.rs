@@ -54,10 +54,10 @@ impl Lab {
         Ok(Beyond { border, mtu: 1500 })
     }
 
-    /// Tells a node on the switch the way to the network beyond the border.
+    /// Gives a node on the switch a route to the network beyond the border.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn route_beyond(&self, node: &Node, beyond: &Beyond) -> Result<()> {
         let mut lines = String::new();
         if node.families.v4() {

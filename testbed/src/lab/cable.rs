@@ -84,10 +84,10 @@ impl Lab {
 }
 
 impl Cable {
-    /// Cuts the cable, and tells what it carried.
+    /// Cuts the cable and returns its report.
     ///
     /// # Errors
-    /// When its program failed.
+    /// The cable's program failed.
     pub fn end(mut self) -> Result<Report> {
         drop(self.input.take());
         let mut text = String::new();

@@ -65,8 +65,9 @@ impl Families {
         (self.v4() || !other.v4()) && (self.v6() || !other.v6())
     }
 
-    /// Lines of `ip -batch` that give an interface its addresses, ready at once: nobody else is on this network, so nothing is checked for duplicates (RFC 4862,
-    /// section 5.4), which would take a second or two.
+    /// Returns lines of `ip -batch` that give an interface its addresses, usable at once: without
+    /// duplicate address detection (RFC 4862, section 5.4), which takes a second or two and is
+    /// pointless on a private network.
     pub(super) fn address_lines(self, net: Net, interface: &str, host: u8) -> String {
         let mut lines = String::new();
         if self.v4() {

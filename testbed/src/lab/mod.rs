@@ -40,7 +40,8 @@ pub use tools::{Tools, on_path};
 /// The user and group that services run as when the lab was made by root.
 pub const ORDINARY_USER: u32 = 65534;
 
-/// How long the bridge floods all multicast after its querier starts, plus a margin. It is the query response interval set in [`Lab::new`].
+/// Time for which the bridge floods all multicast after its querier starts, plus a margin: the
+/// query response interval set in [`Lab::new`].
 const SNOOPING_STARTS: Duration = Duration::from_millis(200);
 
 /// The switch's own place on the network.
@@ -315,32 +316,33 @@ impl Node {
         Ok(command)
     }
 
-    /// A long-lived program in this node with the rights of the lab's owner over this network: raw sockets, and sending from addresses of others.
+    /// Returns a command for a long-lived program in this node with the rights of the lab's owner
+    /// over this network: raw sockets, and foreign source addresses.
     ///
     /// It dies with the lab, and is the only child of the process that the command starts.
     ///
     /// # Errors
-    /// When a tool is missing.
+    /// A tool is missing.
     pub fn owner_command(&self, program: impl AsRef<OsStr>) -> Result<Command> {
         let mut command = self.enter(true)?;
         command.arg(program);
         Ok(command)
     }
 
-    /// What the kernel says in a file of `/proc` about this node's network.
+    /// Returns a file of `/proc` about this node's network.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// The file cannot be read.
     pub fn read_kernel(&self, path: &str) -> Result<String> {
         let mut command = self.command(&Tools::find()?.cat)?;
         command.arg(path);
         output_of(command, &format!("reading {path} in {}", self.name), "")
     }
 
-    /// How many fragments of IP datagrams have arrived at this node, in both families.
+    /// Returns the number of IP fragments received by this node, in both families.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// The counter cannot be read.
     pub fn fragments(&self) -> Result<u64> {
         let v4 = self.read_kernel("/proc/net/snmp")?;
         let mut rows = v4.lines().filter_map(|line| line.strip_prefix("Ip:"));
@@ -414,7 +416,8 @@ fn port_name(node: &str) -> String {
     format!("p-{node}")
 }
 
-/// Makes the switch's namespaces, as root when that works, in a user namespace otherwise. Tells whether it was the latter.
+/// Makes the switch's namespaces, as root if possible, in a user namespace otherwise. Returns
+/// whether it was the latter.
 fn make_init(tools: &Tools) -> Result<(Holder, bool)> {
     let start = |rootless: bool| {
         let mut command = Command::new(&tools.unshare);

@@ -18,13 +18,13 @@ const FIRST_INSIDE: u8 = 2;
 /// Its MAC there.
 const ROUTER_MAC: &str = "02:77:00:00:00:01";
 
-/// What translates, without rules yet.
+/// Translation table, without rules yet.
 const TABLE: &str = "add table ip flexfeed\nadd chain ip flexfeed postrouting { type nat hook postrouting priority 100; policy accept; }\n";
 
 /// Each translation gets a port by chance, of these ranges in turn: one that is made again is never the same.
 const PORTS: [&str; 2] = ["1024-32767", "32768-65535"];
 
-/// What a router's translation changes to.
+/// New mapping of a router's translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rebinding {
     /// The same outside address, another port: as a router does after a restart or a long silence.
@@ -33,7 +33,7 @@ pub enum Rebinding {
     Address,
 }
 
-/// How a router is seen from outside.
+/// Outside address of a router.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outside {
     /// The network that it is on.
@@ -162,11 +162,11 @@ impl Nat {
         self.outside.net.address4(self.outside.current)
     }
 
-    /// Forgets all translations and loses everything in both directions for a time; whatever the nodes send afterwards has another outside port, or also another
-    /// address. What is sent to the old ones reaches nobody.
+    /// Forgets all translations and drops everything in both directions for a time; later packets
+    /// get another outside port, or also another address. Packets to the old ones are lost.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn rebind(&mut self, to: Rebinding, outage: Duration) -> Result<()> {
         // The kernel forgets the translations to an address of the interface when the address goes.
         self.router

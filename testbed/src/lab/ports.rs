@@ -1,9 +1,9 @@
-//! What each port of the switch does with the traffic towards its node.
+//! Treatment of traffic towards a node, per switch port.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// How a port treats multicast towards its node. Unicast is never touched by it.
+/// Treatment of multicast towards a port's node. Unicast is never affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Multicast {
     /// Forwards what the node has joined.
@@ -18,7 +18,7 @@ pub enum Multicast {
 /// The state of one port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Port {
-    /// What happens to multicast towards the node.
+    /// Effect on multicast towards the node.
     pub multicast: Multicast,
     /// Whether the cable is pulled: nothing passes in either direction.
     pub unplugged: bool,

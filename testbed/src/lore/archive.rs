@@ -28,7 +28,7 @@ struct Archived {
     xml: String,
 }
 
-/// What is asked for: which time of a mail has to be in which range.
+/// Search terms: ranges for the times of a mail.
 #[derive(Debug)]
 struct Question {
     by_arrival: bool,

@@ -1,4 +1,4 @@
-//! What the feed shows at the moment, and how it changes.
+//! Current content of the feed, and its changes.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub enum Origin {
     Followed(PathBuf),
 }
 
-/// What the feed's URL answers with.
+/// Response of the feed's URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -63,11 +63,11 @@ pub struct BookState {
     pub pending: u64,
     /// Additions and changes since the last poll that got the document.
     pub unseen: u64,
-    /// How often the document was given out.
+    /// Number of responses with the document.
     pub polls: u64,
-    /// What the feed's URL answers with.
+    /// Response of the feed's URL.
     pub mode: Mode,
-    /// What is still to happen of an hour that is played.
+    /// Remaining acts of the hour being played.
     pub left: u64,
 }
 
@@ -85,9 +85,9 @@ pub struct Book {
     max_unseen: u64,
     unseen: u64,
     polls: u64,
-    /// What the feed's URL answers with.
+    /// Response of the feed's URL.
     pub mode: Mode,
-    /// What is still to happen of an hour that is played.
+    /// Remaining acts of the hour being played.
     pub left: u64,
     /// Of an hour that is played: all its mails.
     archive: Archive,
@@ -245,10 +245,11 @@ impl Book {
         }
     }
 
-    /// Lets something happen, whoever has seen what was before: entries pass through the window unseen when polls are too seldom. `now` is the feed's own time.
+    /// Applies an act at once, seen by a poll or not: entries pass through the window unseen if
+    /// polls are too rare. `now` is the feed's own time.
     ///
     /// # Errors
-    /// When the ledger cannot be written.
+    /// The ledger cannot be written.
     pub fn happen(&mut self, act: Act, now: Timestamp) -> Result<()> {
         let Source::Generated {
             writer,
@@ -293,10 +294,10 @@ impl Book {
         Ok(())
     }
 
-    /// What the archive's search answers, as an Atom document.
+    /// Returns the archive's search result, as an Atom document.
     ///
     /// # Errors
-    /// When the query is not understood.
+    /// The query is not understood.
     pub fn search(&self, query: &str, offset: usize) -> Result<Vec<u8>> {
         let entries = self.archive.search(query, offset)?;
         let updated = document::rfc3339(Timestamp::now());
@@ -353,7 +354,7 @@ impl Book {
                     mail: None,
                 }
             }
-            // Whoever keeps the file decides when it grows.
+            // The owner of a followed file decides when it grows.
             Source::Followed { .. } => return Ok(()),
         };
         self.window.push_front(shown);

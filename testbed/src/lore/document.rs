@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use super::mails::Mail;
 
-/// How many entries the document shows.
+/// Number of entries the document shows.
 pub const WINDOW: usize = 25;
 
-/// What comes before the first entry of a made-up feed.
+/// Returns the document up to the first entry of a generated feed.
 pub fn head(updated: &str) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"us-ascii\"?>\n<feed\nxmlns=\"http://www.w3.org/2005/Atom\"\n\
@@ -17,7 +17,7 @@ pub fn head(updated: &str) -> String {
     )
 }
 
-/// What comes after the last entry.
+/// The document after the last entry.
 pub const TAIL: &str = "</feed>\n";
 
 /// Whether a mail's title is written as HTML, as lore does for titles that are not ASCII.

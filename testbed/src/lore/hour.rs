@@ -1,12 +1,13 @@
-//! An hour of a busy archive, made up from a seed: about 180 mails, most of them one by one, some as patch series that arrive together, one series longer than
-//! what the feed shows. Some mails are dated long before they arrive, a few are changed or dated anew afterwards.
+//! An hour of a busy archive, made from a seed: about 180 mails, most of them single, some in patch
+//! series that arrive together, one series longer than the feed's window. Some mails are dated long
+//! before they arrive, a few are changed or re-dated afterwards.
 
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// How long it lasts.
+/// Duration of the hour.
 const LENGTH: Duration = Duration::from_secs(3600);
 
 /// Mean time between mails that come alone.
@@ -27,7 +28,7 @@ const REDATED: u32 = 6;
 /// A changed mail has to be seen before it is pushed out: so long before and after a change no series arrives, in s.
 const QUIET: f64 = 60.0;
 
-/// What happens to the feed.
+/// Effect on the feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     /// A mail arrives, dated this much earlier.
@@ -41,7 +42,7 @@ pub enum Act {
     Redate,
 }
 
-/// What happens when, from the hour's beginning.
+/// Acts with their times, from the hour's beginning.
 #[derive(Debug, Clone)]
 pub struct Hour {
     acts: Vec<(Duration, Act)>,
@@ -106,12 +107,12 @@ impl Hour {
         }
     }
 
-    /// How long it lasts.
+    /// Returns its duration.
     pub fn length(&self) -> Duration {
         LENGTH
     }
 
-    /// What happens, in order, with the time from the beginning.
+    /// Returns the acts in order, with their times.
     pub fn acts(&self) -> &[(Duration, Act)] {
         &self.acts
     }

@@ -1,4 +1,4 @@
-//! What the generator has shown, written down before it shows it.
+//! Ledger of all entries that the generator has shown, written before they are shown.
 
 use std::fs::File;
 use std::io::Write;
@@ -43,7 +43,7 @@ impl Ledger {
         Ok(Ledger { file, count: 0 })
     }
 
-    /// How many lines there are.
+    /// Returns the number of lines there are.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// How many mails back an answer may refer.
+/// Number of previous mails that an answer may refer to.
 const THREAD_MEMORY: usize = 40;
 
 /// One mail.

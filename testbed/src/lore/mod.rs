@@ -1,13 +1,16 @@
-//! A feed like the one of lore.kernel.org, under the control of a test.
+//! A feed like that of lore.kernel.org, controlled by a test.
 //!
-//! The document has lore's shape: an Atom window of the 25 newest mails, newest first, declared as us-ascii with character references, xhtml content in `pre` with
-//! quotes in `span`, `thr:in-reply-to`, `urn:uuid` ids. Its text is made up from a seed. It grows on command or at a rate, and every new or changed entry is
-//! written to a *ledger* before anybody is shown it, so that a test knows what there was to see.
+//! The document has lore's shape: an Atom window of the 25 newest mails, newest first, declared as
+//! us-ascii with character references, xhtml content in `pre` with quotes in `span`,
+//! `thr:in-reply-to`, `urn:uuid` ids. Its text is made from a seed. It grows on command or at a
+//! rate, and every new or changed entry is written to a *ledger* before it is shown, so that a test
+//! knows what there was to see.
 //!
-//! It also plays an hour of a busy archive, faster than it would happen: then nothing waits for polls, and what passes through the window unseen can only be found
-//! by the archive's search.
+//! It also plays an hour of a busy archive, faster than real time: then nothing waits for polls,
+//! and entries that pass through the window unseen can be found only by the archive's search.
 //!
-//! Instead of made-up mails it can reveal those of a recorded document one after the other, or follow a file that somebody else keeps up to date.
+//! In place of generated mails it can reveal those of a recorded document one after the other, or
+//! follow a file that another program updates.
 
 mod archive;
 mod book;

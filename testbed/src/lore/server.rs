@@ -17,7 +17,7 @@ use super::book::{Book, Mode};
 use super::hour::Hour;
 use super::{FEED_PATH, SEARCH_PATH};
 
-/// How often waiting additions are looked at.
+/// Interval at which due additions are applied.
 const TICK: Duration = Duration::from_millis(50);
 
 /// A page such as archives show to clients that they take for robots; the scenario for bad input serves it instead of the feed.
@@ -43,18 +43,18 @@ struct Shared {
 pub struct Growth {
     /// Entries a second; 0 for none.
     pub per_second: f64,
-    /// How many appear at once.
+    /// Number of entries that appear at once.
     pub burst: u32,
-    /// How many entries in all, `u64::MAX` for no end.
+    /// Total number of entries; `u64::MAX` for no end.
     pub total: u64,
 }
 
 /// An hour to be played.
 #[derive(Debug, Clone)]
 pub struct Play {
-    /// What happens.
+    /// The acts.
     pub hour: Hour,
-    /// How many times faster than it happened.
+    /// Speed-up over real time.
     pub speed: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What is in a packet: its number, when it was sent, and bytes that follow from the number.
+//! Content of a packet: its number, its send time, and bytes derived from the number.
 
 use super::now_ns;
 
@@ -31,7 +31,7 @@ impl Cargo {
         }
     }
 
-    /// How many bytes a packet has.
+    /// Returns the number of bytes a packet has.
     pub fn size(&self) -> usize {
         self.pattern.len() + SMALLEST
     }

@@ -1,4 +1,4 @@
-//! What it costs to send the same packet to many, with nothing around it: one `sendmmsg` for all of them.
+//! Bare cost of sending a packet to many: one `sendmmsg` for all destinations.
 
 use std::mem::{size_of, zeroed};
 use std::net::{SocketAddr, UdpSocket};
@@ -10,18 +10,18 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{Address, Cargo, Sent, nanoseconds, thread_time};
 use crate::waiting::pause;
 
-/// What to send.
+/// Parameters of the sender.
 #[derive(Debug, Clone, Copy)]
 pub struct FloorPlan {
     /// The first port, and the address to send from.
     pub address: Address,
-    /// How many ports.
+    /// Number of ports.
     pub count: u16,
     /// Bytes in each packet.
     pub size: usize,
     /// Packets a second, to each.
     pub rate: u32,
-    /// How long.
+    /// Duration.
     pub time: Duration,
 }
 

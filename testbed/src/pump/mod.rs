@@ -1,4 +1,5 @@
-//! Many packets: who sends them at a steady rate, and who counts what arrives, as cheaply as this machine can, for measuring what is in between.
+//! Load for measurements: a sender at a steady rate and a counting receiver, both as cheap as
+//! possible, around the measured program.
 
 mod cargo;
 mod floor;
@@ -16,7 +17,7 @@ pub use floor::{FloorPlan, floor};
 pub use sender::{SendPlan, send};
 pub use sink::{How, SinkPlan, drain};
 
-/// What was sent.
+/// Packets sent.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Sent {
     /// Packets.
@@ -25,11 +26,11 @@ pub struct Sent {
     pub refused: u64,
     /// CPU time of the thread, in ns.
     pub cpu_ns: u64,
-    /// How long it took, in ms.
+    /// Time taken, in ms.
     pub ms: u64,
 }
 
-/// What arrived.
+/// Packets received.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Drained {
     /// Packets, socket by socket.
@@ -51,12 +52,12 @@ impl Drained {
     }
 }
 
-/// A group, or a place, and who may send to it.
+/// A group, or an address, and its permitted sender.
 #[derive(Debug, Clone, Copy)]
 pub struct Address {
     /// Where.
     pub to: SocketAddr,
-    /// From whom.
+    /// Permitted sender.
     pub from: IpAddr,
 }
 

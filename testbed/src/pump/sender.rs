@@ -9,7 +9,7 @@ use netio::{MulticastSender, UdpSocket};
 use super::{Address, Cargo, Sent, nanoseconds, thread_time};
 use crate::waiting::pause;
 
-/// What to send.
+/// Parameters of the sender.
 #[derive(Debug, Clone, Copy)]
 pub struct SendPlan {
     /// Where to, a group or a single address, and from which address.
@@ -20,7 +20,7 @@ pub struct SendPlan {
     pub rate: u32,
     /// Packets that go out at once.
     pub train: usize,
-    /// How long.
+    /// Duration.
     pub time: Duration,
 }
 

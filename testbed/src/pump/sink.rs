@@ -22,7 +22,7 @@ pub enum How {
     Tunnels {
         /// Where the relay is.
         relay: SocketAddr,
-        /// How many.
+        /// Number.
         count: u16,
     },
     /// Over a tunnel of the gateway that receivers have.
@@ -34,27 +34,27 @@ pub enum How {
     Direct,
     /// To so many ports, from the address's on.
     Ports {
-        /// How many.
+        /// Number.
         count: u16,
     },
 }
 
-/// What to receive.
+/// Parameters of the receiver.
 #[derive(Debug, Clone, Copy)]
 pub struct SinkPlan {
-    /// How.
+    /// Method of reception.
     pub how: How,
     /// The group and its source, or this machine's first port.
     pub address: Address,
     /// Bytes in each packet.
     pub size: usize,
-    /// How long.
+    /// Duration.
     pub time: Duration,
     /// Whether the time on the way is of interest.
     pub latency: bool,
 }
 
-/// What has arrived so far.
+/// Packets received so far.
 struct Tally {
     cargo: Cargo,
     packets: Vec<u64>,
@@ -254,7 +254,7 @@ async fn tunnels(plan: &SinkPlan, relay: SocketAddr, count: u16, end: Instant) -
         }
     })
     .await?;
-    // What comes next has to find a relay without these.
+    // The next measurement has to find a relay without these gateways.
     for (socket, answer) in open.iter().zip(answers.take()) {
         if let Some((mac, nonce)) = answer {
             let packet = &leave;

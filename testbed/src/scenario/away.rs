@@ -10,25 +10,26 @@ use super::{Fault, Plan, Stage};
 use crate::delivery::{Delivery, check_once_in_order};
 use crate::lore::Line;
 
-/// How many updates the source keeps.
+/// Number of updates the source keeps.
 const KEPT: u64 = 10_500;
 /// The same as an argument.
 const KEPT_TEXT: &str = "10500";
-/// How many appear while one receiver is away, which the source still has all, and then more, so that another has missed some for good.
+/// Entries that appear while one receiver is away, all still kept by the source; later ones push some out for another receiver.
 const AWAY: u32 = 10_000;
 const MORE: u32 = 1_500;
-/// How many entries an Atom file keeps.
+/// Number of entries an Atom file keeps.
 const IN_FILE: usize = 500;
 /// Thousands of entries pass the feed's window of 25 in hundreds of polls.
 const GROWING: Duration = Duration::from_secs(400);
 /// Thousands of updates are delivered in seconds.
 const CATCHING_UP: Duration = Duration::from_secs(120);
 
-/// l: a receiver that was away for 10,000 updates gets them all, once and in order; one that was away for longer than the source keeps updates is told exactly which it
-/// missed and gets everything after them; the third, which stayed, gets everything by the flow.
+/// l: a receiver that was away for 10,000 updates gets them all, once and in order; one that was
+/// away for longer than the source keeps updates is notified of the exact gap and gets everything
+/// after it; the third, which stayed, gets everything by the flow.
 ///
 /// # Errors
-/// When one of these does not hold.
+/// One of these does not hold.
 pub fn away_for_thousands_of_updates(fault: Option<Fault>) -> Result<()> {
     let mut plan = Plan::new("away", fault);
     plan.poll_interval = 0.05;

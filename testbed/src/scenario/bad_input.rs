@@ -10,10 +10,11 @@ use crate::lab::Node;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
-/// f: none of these disturbs those who do as they should, each is told in a clear message, and nothing panics.
+/// f: bad inputs do not disturb well-behaved peers, each is answered by a clear message, and
+/// nothing panics.
 ///
 /// # Errors
-/// When one of these does not hold.
+/// One of these does not hold.
 pub fn bad_input_disturbs_nothing(fault: Option<Fault>) -> Result<()> {
     Stage::play(Plan::new("bad-input", fault), |stage| {
         stage.wait_rung(&ALL, "multicast")?;

@@ -24,29 +24,29 @@ const SIZE: usize = 1_100;
 const RATE: u64 = 5_000_000;
 /// Less than half of what a `D_fb` of 50 ms leaves after a round trip: an acknowledgement that is a little late is no failure.
 const ACK_DELAY_MS: u32 = 10;
-/// How long starting, and delivering the rest after the last message, may take.
+/// Time limit for the start, and for deliveries after the last message.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What is played.
+/// Parameters of the experiment.
 #[derive(Debug, Clone, Copy)]
 pub struct CcrPlan {
-    /// How many receivers, at most 200.
+    /// Number of receivers, at most 200.
     pub receivers: u8,
-    /// How long messages are published.
+    /// Duration of publishing.
     pub time: Duration,
     /// Time between two failures, and before the first.
     pub every: Duration,
-    /// How long a link fails.
+    /// Duration of a link failure.
     pub cut: Duration,
     /// Time at the end in which no further link fails.
     pub rest: Duration,
-    /// How probable it is that the link that was picked fails.
+    /// Probability that the chosen link fails.
     pub chance: f64,
-    /// What the failures follow from.
+    /// Seed of the failures.
     pub seed: u64,
     /// `D_fb`, in ms.
     pub fall_back_ms: u32,
-    /// How long receivers may hold acknowledgements back, in ms.
+    /// Maximum acknowledgement delay, in ms.
     pub ack_delay_ms: u32,
     /// A promise to break.
     pub fault: Option<Fault>,
@@ -94,7 +94,7 @@ pub fn links_fail_in_turn(fault: Option<Fault>) -> Result<()> {
         time: Duration::from_secs(39),
         every: Duration::from_secs(3),
         cut: CUT,
-        // Who is cut off falls back before it is let back, also on a machine that stands still for seconds.
+        // A receiver that is cut off falls back before its link returns, also on a stalled machine.
         rest: CUT,
         chance: 0.7,
         fall_back_ms: FALL_BACK_MS,
@@ -105,7 +105,7 @@ pub fn links_fail_in_turn(fault: Option<Fault>) -> Result<()> {
     seen.require(&plan.failures(), SHORT_LIMIT_MS)
 }
 
-/// How long a link fails in the short version.
+/// Duration of a link failure in the short version.
 const CUT: Duration = Duration::from_secs(12);
 /// The longest extra delay allowed in it on a busy machine, in ms: what is lost until a link works again is delayed by more.
 const SHORT_LIMIT_MS: f64 = 10_500.0;

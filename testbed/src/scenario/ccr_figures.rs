@@ -1,4 +1,4 @@
-//! What the failure experiment showed: delays by receiver and by failure.
+//! Results of the failure experiment: delays by receiver and by failure.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use anyhow::{Context, Result, ensure};
 use crate::delay::Report;
 use crate::stream::{Arrival, StreamMove, StreamReport, Way};
 
-/// How long before a link came back, and after, its receiver's messages still count as touched by the failure, in ns: returning is part of failing.
+/// Time around a link's return for which its receiver's messages count as affected by the failure,
+/// in ns: the return is part of the failure.
 const AFTER_NS: u64 = 2_000_000_000;
 /// Whatever arrives later than this counts as delayed, in ms; less is the machine.
 const DELAYED_MS: f64 = 10.0;
@@ -56,7 +57,7 @@ impl Cut {
     }
 }
 
-/// What one failure did.
+/// Effects of one failure.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// The receiver.
@@ -73,13 +74,13 @@ pub struct Failure {
     pub worst_arrived_ms: f64,
     /// The longest extra delay of a message around the return.
     pub worst_at_return_ms: f64,
-    /// How many messages were delayed by more than 10 ms.
+    /// Number of messages that were delayed by more than 10 ms.
     pub delayed: usize,
     /// Moves beyond one down and one up.
     pub flaps: usize,
 }
 
-/// What a run showed.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Seen {
     names: Vec<String>,
@@ -90,7 +91,7 @@ pub struct Seen {
     cuts: Vec<Cut>,
     /// The source's report.
     pub report: StreamReport,
-    /// What the slow cable did.
+    /// Report of the slow cable.
     pub cable: Report,
 }
 
@@ -135,7 +136,7 @@ impl Seen {
         })
     }
 
-    /// How many links failed.
+    /// Returns the number of link failures.
     pub fn cuts(&self) -> usize {
         self.cuts.len()
     }
@@ -175,7 +176,7 @@ impl Seen {
         part
     }
 
-    /// What each failure did, in their order.
+    /// Returns the effects of each failure, in order.
     pub fn failures(&self) -> Vec<Failure> {
         self.cuts.iter().map(|cut| self.failure(cut)).collect()
     }

@@ -11,7 +11,7 @@ use crate::lore::Line;
 use crate::status::Move;
 use crate::waiting::wait_for;
 
-/// How many entries a receiver's Atom file keeps.
+/// Number of entries a receiver's Atom file keeps.
 const KEPT: usize = 500;
 
 /// Updates a second while something is waited for that may take minutes on a busy machine: slow enough that what comes meanwhile can be judged (see [`KEPT`]).
@@ -141,7 +141,7 @@ pub fn check_moves(name: &str, moves: &[&Move], expected: &[(&str, &[&str])]) ->
     bail!("{name}: moves were {told:?}; expected {expected:?}");
 }
 
-/// Fails if any log of a run tells of a panic.
+/// Fails if any log of a run contains a panic.
 ///
 /// # Errors
 /// Names the log and quotes the line.

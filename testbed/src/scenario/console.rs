@@ -1,4 +1,4 @@
-//! What the console shows in a real browser, against what the source does.
+//! The console in a real browser, compared with the source's state.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -27,17 +27,18 @@ const PASSWORD: &str = "only for this test, and long enough";
 const LATER: f64 = 2_000.0;
 /// A receiver that hears nothing any more is shown off multicast so soon after the cut, in ms, when nothing flows but heartbeats: three of them have to stay away first.
 const SINCE_CUT: f64 = 6_000.0;
-/// Both are promised on a machine that does nothing else: what comes later because other tests run beside this one may come in time at the next cut, what is slow by
-/// itself never does. The same holds for the cause: on a machine that stands still for seconds, more than one is right.
+/// Both limits are promised for an idle machine: a delay caused by tests that run at the same time
+/// may vanish at the next cut, a slow console stays slow. The same holds for the cause: on a
+/// stalled machine, more than one is right.
 const TRIES: u32 = 3;
 /// Longer than two heartbeats and than a probe for what was sent last: what comes now is a heartbeat.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// What the browser says, line by line.
+/// Output of the browser script, line by line.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Told {
-    /// It shows everybody on multicast.
+    /// The page shows all receivers on multicast.
     Ready,
     /// From now on it looks at source and page.
     Watching,
@@ -49,7 +50,7 @@ enum Told {
         cause: Option<String>,
         at_ms: f64,
     },
-    /// What it shows of the others then.
+    /// Rungs of the other receivers at that time.
     Others { rungs: Vec<String> },
     /// Pictures were taken of that.
     Seen,
@@ -58,11 +59,11 @@ enum Told {
 /// One way to be cut off.
 struct Cut {
     what: &'static str,
-    /// By which cause the source moves who is cut off.
+    /// Cause given by the source for moving the receiver.
     cause: &'static str,
     /// Whether updates flow.
     busy: bool,
-    /// What the pictures of it are called.
+    /// Names of the screenshots.
     shots: [&'static str; 2],
 }
 
@@ -81,12 +82,14 @@ const CUTS: [Cut; 2] = [
     },
 ];
 
-/// z: PostgreSQL, a source, a relay, a console and four receivers, one of them by the relay; multicast to one is cut, first while updates flow and then while none do: in a
-/// real browser, the console's page shows this one on unicast, with the cause, within two seconds of the source's own move (and within six of the cut when nothing flows),
-/// and the others where they were; when the cut is mended, it shows it back as soon. `Ok(false)` when there is no browser on this machine.
+/// z: PostgreSQL, a source, a relay, a console and four receivers, one of them by the relay;
+/// multicast to one is cut, first while updates flow and then while none do: in a real browser, the
+/// console's page shows it on unicast, with the cause, within two seconds of the source's own move
+/// (and within six of the cut when nothing flows), and the others unchanged; after the cut, it
+/// shows the return as soon. `Ok(false)` without a browser on this machine.
 ///
 /// # Errors
-/// When one of these does not hold.
+/// One of these does not hold.
 pub fn the_console_tells_the_truth(fault: Option<Fault>) -> Result<bool> {
     let Some((node, chromium)) = browser() else {
         ensure!(
@@ -131,7 +134,7 @@ pub fn the_console_tells_the_truth(fault: Option<Fault>) -> Result<bool> {
     Ok(true)
 }
 
-/// Cuts multicast to r1 and mends it, again if the page was late or something else was the cause.
+/// Cuts and restores multicast to r1; repeats if the page was late or another cause applied.
 fn shown_in_time(stage: &mut Stage, page: &mut Page, cut: &Cut) -> Result<()> {
     for left in (0..TRIES).rev() {
         let late = cut_and_mend(stage, page, cut)?;
@@ -147,7 +150,7 @@ fn shown_in_time(stage: &mut Stage, page: &mut Page, cut: &Cut) -> Result<()> {
     Ok(())
 }
 
-/// Cuts multicast to r1 and mends it. Returns what the page showed too late, and causes that should be others.
+/// Cuts and restores multicast to r1. Returns the page's late changes and wrong causes.
 fn cut_and_mend(stage: &mut Stage, page: &mut Page, cut: &Cut) -> Result<Vec<String>> {
     if cut.busy {
         let head = stage.source_status_now()?.head;
@@ -241,7 +244,7 @@ fn web() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../web")
 }
 
-/// Starts the console in the source's node, with somebody who can sign in.
+/// Starts the console in the source's node, with a user who can sign in.
 fn start_console(stage: &Stage, url: &str, fault: Option<Fault>) -> Result<Service> {
     let node = stage.source_node();
     let mut adding = node.service_command(&stage.bins().console)?;
@@ -289,12 +292,12 @@ fn start_console(stage: &Stage, url: &str, fault: Option<Fault>) -> Result<Servi
 /// A browser that looks at the console.
 struct Page {
     child: Child,
-    /// What it is asked to do.
+    /// Commands to the browser script.
     orders: Option<ChildStdin>,
     told: Receiver<Result<Told>>,
 }
 
-/// How a change came to the page.
+/// Arrival of a change on the page.
 struct Change {
     cause: Option<String>,
     others: Vec<String>,

@@ -11,7 +11,7 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
 /// Fewer packets in common would show nothing.
 const ENOUGH: usize = 20;
-/// How many packets the source sends while they are recorded, even if it counts them for each group.
+/// Packets sent during the recording, even if counted once per group.
 const RECORDED: u64 = 3 * ENOUGH as u64;
 
 /// i: one flow has an IPv4 and an IPv6 group. A receiver that speaks only IPv4, one that speaks only IPv6 and one that speaks both are members of it; the packets
@@ -99,7 +99,7 @@ fn one_number_space(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Records until it is told to end.
+/// Records until asked to end.
 fn record(stage: &Stage, name: &str, group: &str) -> Result<Talker> {
     let node = stage.seat(name)?.node();
     let source = stage.source_node();

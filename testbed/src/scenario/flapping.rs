@@ -10,12 +10,14 @@ use crate::status::Move;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
-/// What each return after the first waits at least, in ms, by the protocol's rules: the first back-off of a second, less a quarter of jitter.
+/// Minimum wait of each return after the first, in ms, by the protocol's rules: the first back-off
+/// of a second, less a quarter of jitter.
 const BACK_OFF_MS: f64 = 700.0;
 
 /// A fall so soon after a return, in ms, makes the next return wait: a second less than by the protocol's rules, for the way from the one clock to the other.
 const SOON_MS: f64 = 9_000.0;
-/// How often it is cut off again until that is soon enough and something came twice, which is so the first time unless the machine stands still for seconds.
+/// Number of cuts until one is soon enough and causes a duplicate, which is the first unless the
+/// machine stalls.
 const TRIES: u32 = 3;
 
 /// g: a receiver whose multicast is cut again soon after it returned is not let back at once. Until it is, it hears the flow and gets everything by unicast too;
@@ -91,7 +93,7 @@ fn cut_for_a_moment(stage: &mut Stage) -> Result<()> {
     stage.wait_rung(&["r1"], "multicast")
 }
 
-/// How long after a return the last fall-back was, and how long after that the last return, in ms.
+/// Returns the times from a return to the last fall-back, and from there to the last return, in ms.
 fn last_times(moves: &[&Move]) -> Result<(f64, f64)> {
     let [.., before, fall, back] = moves else {
         bail!("r1 did not fall back and return: {moves:?}")
@@ -99,7 +101,7 @@ fn last_times(moves: &[&Move]) -> Result<(f64, f64)> {
     Ok((fall.at_ms - before.at_ms, back.at_ms - fall.at_ms))
 }
 
-/// How often r1 fell back.
+/// Returns the number of r1's fall-backs.
 fn falls(stage: &mut Stage) -> Result<usize> {
     let status = stage.source_status();
     Ok(status.map_or(0, |status| {

@@ -14,17 +14,19 @@ use crate::waiting::pause;
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
 const SPEED: f64 = 60.0;
-/// What the source does by itself every 20 s of the hour, in s.
+/// Interval of the source's own polls, 20 s of the hour, in s.
 const POLLS: f64 = 20.0 / SPEED;
 /// The hour, and as much again for machines that are slow.
 const BOUND: Duration = Duration::from_secs(180);
 
-/// n: an hour of a busy archive: a window of 25 entries, a mail every 20 s on average, patch series, one of them larger than the window within one poll, changed mails,
-/// mails dated anew, mails dated hours before they arrive. Every mail that there ever was is in every receiver's Atom file, in its last version; every update was
-/// delivered once and in order; a new date alone was no update.
+/// n: an hour of a busy archive: a window of 25 entries, a mail every 20 s on average, patch
+/// series, one of them larger than the window within one poll, changed mails, re-dated mails, mails
+/// dated hours before they arrive. Every mail that there ever was is in every receiver's Atom file,
+/// in its last version; every update was delivered once and in order; a new date alone was no
+/// update.
 ///
 /// # Errors
-/// When one of these does not hold.
+/// One of these does not hold.
 pub fn an_hour_of_a_busy_archive(fault: Option<Fault>) -> Result<()> {
     let mut plan = Plan::new("hour", fault);
     plan.feed = FeedPlan::Hour {

@@ -10,10 +10,11 @@ use crate::status::SourceStatus;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
-/// c: with 10 % loss on all multicast links everything arrives, once, in order; what is lost is repaired, and nobody has to leave the flow for it.
+/// c: with 10 % loss on all multicast links everything arrives, once, in order; losses are
+/// repaired, and no receiver leaves the flow for them.
 ///
 /// # Errors
-/// When one of these does not hold.
+/// One of these does not hold.
 pub fn loss_is_repaired(fault: Option<Fault>) -> Result<()> {
     let mut plan = Plan::new("loss", fault);
     plan.ack_delay_ms = QUICK_ACK_MS;

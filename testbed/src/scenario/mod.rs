@@ -191,7 +191,7 @@ impl Fault {
     }
 }
 
-/// Whose promise it is.
+/// Program under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The source's.

@@ -7,7 +7,7 @@ use super::{Fault, FeedPlan, Plan, Stage, recorded_feed};
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
-/// What may be seen of a member that was promoted once and stayed.
+/// Moves that a member may show that was promoted once and stayed.
 const JOINED_ONCE: &[(&str, &[&str])] = &[("multicast", &["joined"])];
 
 /// a: three receivers on source-specific multicast get every entry of a feed that grows in steps, once, in order, by the flow.

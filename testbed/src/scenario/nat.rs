@@ -12,7 +12,8 @@ use crate::lab::Rebinding;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
-/// How long nothing passes a router that changes its translations: longer than flow data may stay unacknowledged, so that copies on the way are surely lost.
+/// Outage of a router that changes its translations: longer than flow data may stay unacknowledged,
+/// so that replicated packets in flight are surely lost.
 const OUTAGE: Duration = Duration::from_millis(FALL_BACK_MS as u64 + 500);
 
 /// j: one receiver behind a router gets everything by unicast and one by copies of the flow; each is seen from another port, then from another address, while

@@ -1,4 +1,4 @@
-//! How a scenario begins: its feed, its receivers, and the command lines that follow from these.
+//! Start of a scenario: its feed, its receivers, and the resulting command lines.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,14 @@ use crate::lab::{Families, Multicast, Node};
 use crate::lore::FEED_PATH;
 use crate::process::{Launch, Service};
 
-/// How long flow data may stay unacknowledged, in ms: ten times the default, because two cores that also build and run other tests delay acknowledgements now
-/// and then, and well below three heartbeats, which say something else.
+/// Time that flow data may stay unacknowledged, in ms: ten times the default, because two cores
+/// that also build and run other tests delay acknowledgements now and then, and well below three
+/// heartbeats, which mean something else.
 pub const FALL_BACK_MS: u32 = 1_500;
 
-/// How long receivers may hold acknowledgements back, in ms: ten times the default, too. What is not acknowledged after twice that is repaired, and so came not by the flow alone,
-/// although it may only lie unread at a receiver that gets no processor.
+/// Maximum acknowledgement delay, in ms: ten times the default, too. Packets unacknowledged after
+/// twice that are repaired, and so arrive not by the flow alone, although they may only lie unread
+/// at a receiver that gets no processor.
 pub const ACK_DELAY_MS: u32 = 250;
 
 /// The same as the source has it by itself, where repairs are what is looked at.
@@ -44,9 +46,9 @@ pub(super) const STATUS_PAGE: &str = "127.0.0.1:8090";
 pub enum FeedPlan {
     /// Made-up mails from a seed, with this many at the start.
     Generated {
-        /// What the mails follow from.
+        /// Seed of the mails.
         seed: u64,
-        /// How many there are at the start, at most 25.
+        /// Entries at the start, at most 25.
         initial: u32,
     },
     /// The entries of a recorded document, none at the start.
@@ -55,9 +57,9 @@ pub enum FeedPlan {
     Followed(PathBuf),
     /// An hour of a busy archive, which begins when the scenario says so.
     Hour {
-        /// What happens in it follows from this.
+        /// Seed of the hour.
         seed: u64,
-        /// How many times faster it is than it would be.
+        /// Speed-up over real time.
         speed: f64,
     },
 }
@@ -81,9 +83,9 @@ pub enum Place {
 pub struct SeatPlan {
     /// Its name and its node's.
     pub name: &'static str,
-    /// What its port does with multicast from the start.
+    /// Initial treatment of multicast by its port.
     pub multicast: Multicast,
-    /// What its node speaks; `None` for everything that the lab does.
+    /// Address families of its node; `None` for all of the lab's.
     pub families: Option<Families>,
     /// Where its node is.
     pub place: Place,
@@ -107,7 +109,7 @@ impl SeatPlan {
     }
 }
 
-/// How to begin.
+/// Parameters of the start.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Names the run folder.
@@ -116,15 +118,15 @@ pub struct Plan {
     pub seats: Vec<SeatPlan>,
     /// The feed.
     pub feed: FeedPlan,
-    /// How many new entries the feed shows at once, at most the 25 that it has room for; further ones wait for the next poll.
+    /// Bound on new entries shown at once, at most the 25 of its window; more wait for the next poll.
     pub new_at_once: u32,
-    /// What the network speaks; the flow goes to a group of each family.
+    /// Address families of the network; the flow goes to a group of each.
     pub families: Families,
     /// Whether the flow is announced for any source.
     pub asm: bool,
-    /// Whether the source offers copies of the flow to whom multicast does not reach.
+    /// Whether the source offers replication to receivers without multicast.
     ///
-    /// Most scenarios are about multicast and what there is without it, and do without.
+    /// Most scenarios are about multicast and its absence, and go without.
     pub replicate: bool,
     /// Relays between the two networks; the source announces them, the first as the best. That one runs from the start.
     pub relays: u8,
@@ -134,9 +136,9 @@ pub struct Plan {
     pub relay_args: Vec<&'static str>,
     /// Seconds between two polls of the feed.
     pub poll_interval: f64,
-    /// How long flow data may stay unacknowledged, in ms.
+    /// Time that flow data may stay unacknowledged, in ms.
     pub fall_back_ms: u32,
-    /// How long receivers may hold acknowledgements back, in ms.
+    /// Maximum acknowledgement delay, in ms.
     pub ack_delay_ms: u32,
     /// The source's program at first, if it is not the one of this build.
     pub source: Option<PathBuf>,

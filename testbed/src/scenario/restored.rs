@@ -12,12 +12,12 @@ use crate::lore::Line;
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 /// The files of an SQLite database in use.
 const DATABASE: [&str; 3] = ["flexfeed.db", "flexfeed.db-wal", "flexfeed.db-shm"];
-/// How many entries appear before the backup, between it and the crash, while the source is down, and after it is back.
+/// Entries that appear before the backup, between it and the crash, during the downtime, and after it.
 const BEFORE: u32 = 15;
 const LOST: u32 = 20;
 const DOWN: u64 = 10;
 const AFTER: u32 = 30;
-/// How many entries the feed shows. It shows no more than 10 at once that nobody has seen.
+/// Number of entries in the feed's window. At most 10 at once are new.
 const WINDOW: u64 = 25;
 
 /// m: the source's database is lost, and a backup taken while it ran is put back; by the time that receivers return, the source has given the lost updates' numbers to others, and
@@ -39,7 +39,8 @@ pub fn a_restored_backup_is_noticed(fault: Option<Fault>) -> Result<()> {
         }
         stage.kill_source()?;
         put_back(stage, &backup)?;
-        // They push some of what was lost out of the feed's window, where nobody can fetch it again; so what follows gets other numbers than before.
+        // They push some lost entries out of the feed's window, where they cannot be fetched again;
+        // so later entries get other numbers than before.
         stage.grow(u32::try_from(DOWN)?)?;
         let gone = old + DOWN - WINDOW;
         stage.restart_source()?;
@@ -67,7 +68,7 @@ pub fn a_restored_backup_is_noticed(fault: Option<Fault>) -> Result<()> {
             status.head
         );
         let ledger = stage.ledger()?;
-        // What the source has now: what the backup had, and what the feed showed since.
+        // Entries at the source: those of the backup, and those in the feed since.
         let has: Vec<&Line> = ledger
             .iter()
             .filter(|line| line.n <= kept || line.n > gone)

@@ -173,11 +173,11 @@ impl Seat {
         self.data.join("journal").join(CHANNEL)
     }
 
-    /// What an independent reader finds in its Atom file, once that is as far as the receiver is, or
-    /// should have been for long.
+    /// Returns an independent reader's view of the Atom file, once that has caught up with the
+    /// receiver, or should have.
     ///
     /// # Errors
-    /// When there is no reader or it finds the file faulty.
+    /// There is no reader, or it finds the file faulty.
     pub fn read_atom(&self) -> Result<Vec<Entry>> {
         if let Some(channel) = self.channel()?.filter(|channel| channel.cursor > 0) {
             // The cursor file follows the feed files.
@@ -202,7 +202,7 @@ impl Seat {
         delivery::read(&self.data.join("delivery.jsonl"))
     }
 
-    /// Everything that tells what went wrong.
+    /// Returns all diagnostics.
     pub fn describe(&mut self) -> String {
         let state = match self.service.as_mut().map(Service::ended) {
             None => "stopped on purpose".to_owned(),

@@ -1,4 +1,4 @@
-//! What every scenario begins with: a lab with a growing feed, a source and receivers.
+//! Common start of all scenarios: a lab with a growing feed, a source and receivers.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +20,7 @@ use crate::run_dir::RunDir;
 /// The places of the border and of the first relay on the switch.
 const BORDER: u8 = 3;
 const FIRST_RELAY: u8 = 5;
-/// How long a service may take to end.
+/// Time limit for a service to end.
 const END: Duration = Duration::from_secs(20);
 
 /// A running scenario.
@@ -34,7 +34,7 @@ pub struct Stage {
     pub(super) lab: Lab,
     nats: BTreeMap<String, Nat>,
     beyond: Option<Beyond>,
-    /// The router of all who are behind one.
+    /// Shared router of the receivers behind one.
     home: Option<Nat>,
     source_launch: Launch,
     pub(super) source_node: Node,
@@ -300,10 +300,10 @@ impl Stage {
         Ok(nat.outside().into())
     }
 
-    /// The same for the router of all who are behind one.
+    /// The same for the shared router.
     ///
     /// # Errors
-    /// When nobody is, or the kernel refuses.
+    /// There is no such router, or the kernel refuses.
     pub fn rebind_home(&mut self, to: Rebinding, outage: Duration) -> Result<IpAddr> {
         let home = self.home.as_mut().context("nobody is behind one router")?;
         home.rebind(to, outage)?;

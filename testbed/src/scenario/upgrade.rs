@@ -57,11 +57,12 @@ pub fn older_receivers_are_served(previous: &Path, fault: Option<Fault>) -> Resu
     })
 }
 
-/// up2: receivers of this version and of an earlier one at an earlier version's source; then the source is replaced by this version with the same data folder and database, while the feed goes on.
-/// None misses an update or gets one twice, and nobody enrols anew.
+/// up2: receivers of this version and of an earlier one at an earlier version's source; then the
+/// source is replaced by this version with the same data folder and database, while the feed goes
+/// on. No receiver misses an update, gets one twice, or enrols again.
 ///
 /// # Errors
-/// When one of these does not hold.
+/// One of these does not hold.
 pub fn an_older_source_is_replaced(
     previous: &Path,
     kept: Kept,

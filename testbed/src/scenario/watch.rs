@@ -1,4 +1,4 @@
-//! What a scenario sees of its services, and how it waits for them.
+//! A scenario's view of its services, and its ways to wait for them.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::process::Service;
 use crate::status::SourceStatus;
 use crate::waiting::wait_for;
 
-/// The longest wait for anything that normally takes a second or two; the machine may be busy, and who was turned away some times is let wait longer each time.
+/// The longest wait for anything that normally takes a second or two; the machine may be busy, and
+/// refused receivers wait longer each time.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Stage {
@@ -85,10 +86,10 @@ impl Stage {
         serde_json::from_slice(&body).context("reading the generator's state")
     }
 
-    /// What the feed has shown so far.
+    /// Returns the entries shown so far.
     ///
     /// # Errors
-    /// When the ledger cannot be read.
+    /// The ledger cannot be read.
     pub fn ledger(&self) -> Result<Vec<Line>> {
         read_ledger(&self.run.path().join("lore").join("ledger.jsonl"))
     }

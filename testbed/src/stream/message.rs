@@ -1,4 +1,4 @@
-//! The messages of a stream: each tells when it was sent, and the rest follows from its number.
+//! The messages of a stream: each carries its send time, and the rest is derived from its number.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -30,7 +30,7 @@ pub fn now_ns() -> u64 {
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// What a source writes down when all receivers are members, and again when all is delivered.
+/// Report of a source, written when all receivers are members, and again when all is delivered.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StreamReport {
     /// When the first message is published, by [`now_ns`].

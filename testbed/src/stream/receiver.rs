@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 use super::{Arrival, Messages, Records, STREAM, TOKEN, now_ns};
 
-/// How long the receiver writes nothing to the disk after a message, at least: the disk is not what is measured.
+/// Minimum time between a message and the next disk write: the disk is not measured.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// What a receiver of a stream needs.
+/// Options of a stream's receiver.
 #[derive(Debug, Clone)]
 pub struct ReceiverSettings {
     /// `host:port` of the source.
@@ -23,7 +23,7 @@ pub struct ReceiverSettings {
     pub name: String,
     /// The file of arrivals to make.
     pub records: PathBuf,
-    /// What arrives twice is delivered twice.
+    /// Fault: duplicates are delivered twice.
     pub dedupe_off: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a receiver writes down: 25 bytes for each message that its application got.
+//! A receiver's records: 25 bytes for each delivered message.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -9,7 +9,7 @@ use flexicast::Via;
 
 const LENGTH: usize = 25;
 
-/// How a message came.
+/// Path of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// Every byte by the flow.
@@ -29,7 +29,7 @@ pub struct Arrival {
     pub sent_ns: u64,
     /// When the application got it, by the same clock.
     pub received_ns: u64,
-    /// How it came.
+    /// Path of the arrival.
     pub way: Way,
 }
 

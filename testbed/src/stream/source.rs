@@ -17,12 +17,12 @@ use uuid::Uuid;
 
 use super::{Messages, STREAM, StreamMove, StreamReport, TOKEN, interval, now_ns};
 
-/// How long all receivers may take to become members, and to confirm the last message.
+/// Time limit for all receivers to become members, and to confirm the last message.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often the source is asked for its status.
+/// Interval of status requests to the source.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What a source of a stream needs.
+/// Options of a stream's source.
 #[derive(Debug, Clone)]
 pub struct SourceSettings {
     /// Where receivers connect to.
@@ -31,9 +31,9 @@ pub struct SourceSettings {
     pub group: SocketAddr,
     /// The address of the interface it leaves by.
     pub interface: IpAddr,
-    /// How many receivers have to be members before it begins.
+    /// Number of receivers that have to be members before it begins.
     pub receivers: usize,
-    /// How many messages.
+    /// Number of messages.
     pub count: u64,
     /// Bytes of each.
     pub size: usize,
@@ -41,9 +41,9 @@ pub struct SourceSettings {
     pub rate_bps: u64,
     /// `D_fb`.
     pub fall_back: Duration,
-    /// How long receivers may hold acknowledgements back.
+    /// Maximum acknowledgement delay.
     pub ack_delay: Duration,
-    /// What the transport may send per second, in bits: the flow, and each session.
+    /// The transport's rate, in bits per second: of the flow, and of each session.
     pub pace_bps: u64,
     /// Whether receivers that multicast does not reach get copies of the flow's packets.
     pub replicate: bool,
@@ -53,7 +53,7 @@ pub struct SourceSettings {
     pub report: PathBuf,
     /// Members stay on a flow that does not reach them.
     pub fall_back_off: bool,
-    /// What the flow lost is not repaired.
+    /// Fault: losses on the flow are not repaired.
     pub repair_off: bool,
 }
 
@@ -151,7 +151,7 @@ async fn drive(
         sleep(LOOK).await;
     }
     let step = interval(settings.size, settings.rate_bps);
-    // Time for the one who reads the report to be ready.
+    // Time for the report's reader to be ready.
     let lead = Duration::from_secs(1);
     let start = Instant::now() + lead;
     let mut report = StreamReport {
@@ -193,10 +193,11 @@ async fn drive(
     report.write(&settings.report)
 }
 
-/// How many messages may be published at once when the publisher was late: receivers that are well would lose what their sockets cannot hold.
+/// Number of messages that may be published at once when the publisher was late: receivers that are well would lose what their sockets cannot hold.
 const AT_ONCE: u32 = 4;
 
-/// Publishes each message when it is due; tells by how much the latest was late. What was late by more than a few messages makes all that follow later.
+/// Publishes each message when it is due; returns the maximum lateness. A delay of more than a few
+/// messages delays all that follow.
 async fn publish_all(
     handle: SourceHandle,
     messages: Arc<Messages>,
@@ -241,7 +242,7 @@ struct History {
 
 impl History {
     fn look(&mut self, status: &SourceStatus) {
-        // What the two clocks differ by.
+        // Offset of the two clocks.
         let unix_ns = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |age| age.as_nanos());
@@ -255,7 +256,8 @@ impl History {
                 to: one.to.clone(),
                 cause: one.cause.clone(),
             };
-            // The offset is read anew each time, so that the same move may seem to be a little earlier or later.
+            // The offset is measured each time, so that the same move may seem to be a little
+            // earlier or later.
             let again = |old: &StreamMove| {
                 old.at_ns.abs_diff(step.at_ns) < 2_000_000
                     && (&old.name, &old.to) == (&step.name, &step.to)
@@ -282,7 +284,7 @@ impl StreamReport {
         }
     }
 
-    /// Writes it in one step, so that nobody reads half of it.
+    /// Writes the report in one step, so that no partial file is read.
     fn write(&self, path: &Path) -> Result<()> {
         let half = path.with_extension("half");
         std::fs::write(&half, serde_json::to_vec(self)?)

@@ -1,4 +1,4 @@
-//! What somebody does who wants a relay to send to others, or to stop.
+//! Attacks that try to make a relay send to others, or to stop.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,19 +12,19 @@ use super::awake::Awake;
 use super::outsider::Outsider;
 use crate::waiting::pause;
 
-/// How many MACs are guessed.
+/// Number of MACs that are guessed.
 const GUESSES: u8 = 200;
 
-/// What each attempt brought: data messages.
+/// Data messages gained by each attempt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Attacked {
     /// To a gateway that did all right, before the attempts to end its tunnel.
     pub honest: u64,
-    /// To who sent reports under MACs that the relay had not given.
+    /// By reports under MACs that the relay had not issued.
     pub forged: u64,
-    /// To who sent the honest gateway's report, byte by byte, from another port.
+    /// By the honest gateway's report, byte by byte, from another port.
     pub replayed: u64,
-    /// To who sent it under another nonce.
+    /// By the same report under another nonce.
     pub renonced: u64,
     /// To the honest gateway after others tried to end its tunnel, by guessed MACs and from other ports.
     pub honest_after_teardowns: u64,
@@ -32,10 +32,11 @@ pub struct Attacked {
     pub after_own_teardown: u64,
 }
 
-/// Joins by the rules with one socket, and against them with others; needs somebody who sends to the group all the time.
+/// Joins honestly with one socket, and attacks with others; needs a sender to the group all the
+/// time.
 ///
 /// # Errors
-/// When the relay does not answer, or a socket cannot be opened.
+/// The relay does not answer, or a socket cannot be opened.
 pub fn attack(relay: SocketAddr, wanted: Wanted, each: Duration) -> Result<Attacked> {
     let open = || Outsider::open(relay, None, wanted);
     let patience = Duration::from_secs(30);
@@ -96,7 +97,7 @@ pub fn attack(relay: SocketAddr, wanted: Wanted, each: Duration) -> Result<Attac
         nonce: answer.nonce,
         gateway,
     });
-    // What was on the way.
+    // Packets in flight.
     listen(&mut honest, Duration::from_secs(1));
     let ended = honest.arrived.data;
     listen(&mut honest, each);

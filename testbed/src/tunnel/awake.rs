@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-/// The most that counts between two turns: whoever waits for a few milliseconds was not let run for the rest.
+/// The most that counts between two turns: a longer pause is time in which this process did not
+/// run.
 const STEP: Duration = Duration::from_millis(50);
 
-/// How long a program that looks at its sockets every few milliseconds has done so. While the machine, or this program, stands still, next to nothing is added: what
-/// should come meanwhile has its time all the same.
+/// Time during which a program that polls its sockets every few milliseconds has really run. A
+/// stall of the machine or the program adds next to nothing, so that packets due meanwhile still
+/// have their time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Awake {
     last: Instant,
@@ -28,7 +30,7 @@ impl Awake {
         self.last = now;
     }
 
-    /// How long it was, up to the last turn.
+    /// Returns the time up to the last turn.
     pub(super) fn time(self) -> Duration {
         self.time
     }

@@ -1,4 +1,4 @@
-//! Many who ask a relay at once, from addresses that need not be theirs.
+//! Floods of a relay from many, possibly spoofed, addresses.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::Wanted;
 use crate::waiting::pause;
 
-/// How many sockets are open at a time: ordinary users may have 1,024 files.
+/// Number of sockets that are open at a time: ordinary users may have 1,024 files.
 const OPEN: usize = 400;
 
-/// What the flood is made of.
+/// Messages of a flood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Wave {
     /// Relay Discovery.
@@ -30,19 +30,19 @@ pub enum Wave {
 pub struct Flood {
     /// Where the relay is.
     pub relay: SocketAddr,
-    /// What is sent.
+    /// Payload to send.
     pub wave: Wave,
     /// The first address to send from; the others follow it. All have to be this machine's.
     pub first: IpAddr,
-    /// How many addresses.
+    /// Number of addresses.
     pub addresses: u32,
-    /// How many messages from each.
+    /// Number of messages from each.
     pub each: u32,
-    /// What those who join join.
+    /// Join of valid reports.
     pub wanted: Wanted,
 }
 
-/// What came of a flood.
+/// Result of a flood.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Flooded {
     /// Messages sent, but for Updates.
@@ -61,7 +61,7 @@ pub struct Flooded {
     pub updates: u64,
     /// Data messages that came.
     pub data: u64,
-    /// How long it took, in ms.
+    /// Time taken, in ms.
     pub ms: u64,
 }
 
@@ -102,7 +102,7 @@ pub fn flood(flood: &Flood) -> Result<Flooded> {
             }
         }
     }
-    // What is still on the way.
+    // Packets in flight.
     let end = Instant::now() + Duration::from_millis(500);
     while Instant::now() < end {
         for socket in &open {

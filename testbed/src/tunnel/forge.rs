@@ -1,4 +1,4 @@
-//! Flow packets from somebody who is no relay.
+//! Flow packets from an address that is no relay's.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::waiting::pause;
 /// Between two rounds.
 const EVERY: Duration = Duration::from_millis(2);
 
-/// What was forged.
+/// Forged packets.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Forged {
     /// Datagrams that were sent to each address.

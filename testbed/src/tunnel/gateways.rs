@@ -1,4 +1,4 @@
-//! Gateways that join, count what they get, and leave as they are told.
+//! Scripted gateways that join, count their data, and leave.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use super::outsider::Outsider;
 use crate::until::Until;
 use crate::waiting::pause;
 
-/// How a gateway ends.
+/// Way of leaving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Leave {
-    /// It says nothing.
+    /// Silently.
     Vanish,
     /// A report that leaves the group.
     Update,
@@ -24,53 +24,55 @@ pub enum Leave {
     Teardown,
 }
 
-/// What was on the way still comes so long after a gateway has left.
+/// Time for packets in flight after a gateway has left.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
-/// Where one leaves before the others, all go on for so long at least after that: it is seen who gets something then.
+/// Where one leaves before the others, the others run for at least this long after that: it shows
+/// who still gets data.
 const AFTER_LEAVING: Duration = Duration::from_secs(2);
-/// How much later than it is told to it ends for that, at most.
+/// Bound on the extension of the run for that.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What gateways do.
+/// Script of the gateways.
 #[derive(Debug, Clone)]
 pub struct GatewaysPlan {
     /// Where the relay is.
     pub relay: SocketAddr,
     /// The address to send from; the kernel's choice if none is given.
     pub from: Option<IpAddr>,
-    /// How many; each has a port of its own.
+    /// Number; each has a port of its own.
     pub count: u32,
-    /// What they join.
+    /// Join of each.
     pub wanted: Wanted,
     /// When all of it ends; where the first leaves before the others, not before it has been gone for a while.
     pub until: Until,
-    /// It ends sooner when each of them has so many data messages.
+    /// Data messages per gateway after which it ends early.
     pub enough: Option<u64>,
-    /// How long after its first data message the first of them leaves, if it leaves before the others. It listens to the end.
+    /// Time after its first data message at which the first gateway leaves, if before the others.
+    /// It listens to the end.
     pub first_leaves_after: Option<Duration>,
-    /// How the first leaves, and the others at the end.
+    /// Way in which the first leaves, and the others at the end.
     pub leave: Leave,
     /// The time between two Requests of a gateway: as if each query had asked for that.
     pub again: Duration,
 }
 
-/// What the gateways saw.
+/// Observations of the gateways.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Seen {
     /// One by one.
     pub gateways: Vec<SeenGateway>,
 }
 
-/// What one gateway saw.
+/// Observations of one gateway.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SeenGateway {
     /// Its own address.
     pub local: SocketAddr,
-    /// As whom the relay saw it, where the relay said so.
+    /// Its address as seen by the relay, if reported.
     pub seen_as: Option<SocketAddr>,
     /// Membership Queries that came.
     pub queries: u64,
-    /// Those of them by which the relay said that it takes nobody new.
+    /// Those of them with the L flag: no new gateways accepted.
     pub limited: u64,
     /// Data messages with what was asked for.
     pub data: u64,
@@ -91,7 +93,7 @@ struct Member {
     requests: u32,
     next_request: Instant,
     served: Option<Instant>,
-    /// How long it has listened since it left.
+    /// Listening time since it left.
     left: Option<Awake>,
     after_leaving: u64,
 }
@@ -116,7 +118,7 @@ pub fn play(plan: &GatewaysPlan) -> Result<Seen> {
         .collect::<Result<Vec<_>>>()?;
     let mut over_since: Option<Instant> = None;
     loop {
-        // What has come before the end is read before it counts.
+        // Packets received before the end are read before it counts.
         let now = Instant::now();
         if over_since.is_none() && plan.until.is_over() {
             over_since = Some(now);
@@ -164,7 +166,7 @@ impl Member {
             self.served = Some(now);
         }
         if let Some(left) = &mut self.left {
-            // What is here now came at any time since the turn before.
+            // Packets read now arrived at any time since the previous turn.
             if left.time() > ON_THE_WAY {
                 self.after_leaving += self.outsider.arrived.data - before;
             }

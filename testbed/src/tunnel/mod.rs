@@ -1,4 +1,5 @@
-//! AMT as an outsider sees it (RFC 7450): gateways that do as they are told, what attackers do to relays, and a relay and gateway that are not ours.
+//! AMT as an outsider sees it (RFC 7450): scripted gateways, attacks on relays, and an independent
+//! relay and gateway.
 
 mod attack;
 mod awake;
@@ -19,7 +20,7 @@ pub use forge::{Forged, forge};
 pub use gateways::{GatewaysPlan, Leave, Seen, SeenGateway, play};
 pub use peer::Peer;
 
-/// What is asked of a relay.
+/// A join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// The only source, or any.

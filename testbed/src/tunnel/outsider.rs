@@ -11,17 +11,17 @@ use anyhow::{Context, Result};
 use super::Wanted;
 use crate::waiting::pause;
 
-/// What a relay said in its last Membership Query.
+/// Content of a relay's last Membership Query.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Answer {
     pub(super) mac: Mac,
     pub(super) nonce: u32,
     pub(super) limited: bool,
-    /// As whom the relay sees this socket, where it says so.
+    /// This socket's address as seen by the relay, if reported.
     pub(super) seen_as: Option<SocketAddr>,
 }
 
-/// What came over the tunnel.
+/// Packets received over the tunnel.
 #[derive(Debug, Default)]
 pub(super) struct Arrived {
     /// Data messages with what was asked for.
@@ -60,7 +60,7 @@ impl Outsider {
         };
         let from = SocketAddr::new(from.unwrap_or(any), 0);
         let socket = UdpSocket::bind(from).with_context(|| format!("a socket at {from}"))?;
-        // Tells the local address, and takes datagrams of the relay alone.
+        // Fixes the local address, and accepts datagrams of the relay alone.
         socket.connect(relay).with_context(|| format!("{relay}"))?;
         socket.set_nonblocking(true)?;
         Ok(Outsider {
@@ -96,7 +96,7 @@ impl Outsider {
         self.send(Message::Update { mac, nonce, packet });
     }
 
-    /// Reads what is there; tells whether there was a query among it.
+    /// Reads pending packets; returns whether there was a query among them.
     pub(super) fn read(&mut self) -> bool {
         let mut buffer = [0; 2048];
         let mut queried = false;
@@ -104,7 +104,7 @@ impl Outsider {
             match self.socket.recv(&mut buffer) {
                 Ok(length) => queried |= self.take(buffer.get(..length).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return queried,
-                // ICMP: nobody listens there now.
+                // ICMP: the port is closed now.
                 Err(_) => return queried,
             }
         }

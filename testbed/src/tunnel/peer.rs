@@ -39,7 +39,7 @@ impl Peer {
         std::env::var_os(REQUIRED).is_some()
     }
 
-    /// How to get it, in one line.
+    /// Returns how to install it, in one line.
     pub fn remedy() -> &'static str {
         "cargo install --locked --root target/tools quicast-amt@0.2.0, then FLEXFEED_PEERS=target/tools/bin"
     }

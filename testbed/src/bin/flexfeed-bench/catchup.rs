@@ -21,18 +21,18 @@ pub const NAMES: [&str; 3] = [
     "catchup_live_p99_ratio",
 ];
 
-/// How far behind the receiver is.
+/// Backlog of the receiver, in updates.
 const BEHIND: u64 = 100_000;
 /// Stored in one transaction.
 const CHUNK: usize = 5_000;
 /// Live updates per second, and how often the source looks for them, in seconds.
 const RATE: f64 = 40.0;
 const POLL_INTERVAL: f64 = 0.25;
-/// How long the idle latency is looked at.
+/// Measurement time of the idle latency.
 const IDLE: Duration = Duration::from_secs(10);
 /// Until everybody has everything.
 const BOUND: Duration = Duration::from_secs(300);
-/// Who is there all the time: by multicast and by unicast.
+/// Receivers present all the time: on multicast and on unicast.
 const OTHERS: [&str; 2] = ["r1", "r2"];
 const LATE: &str = "r3";
 
@@ -47,7 +47,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
     let mut plan = Plan::new("bench-catchup", None).with_port("r2", Multicast::Cut);
     plan.poll_interval = POLL_INTERVAL;
     plan.ack_delay_ms = QUICK_ACK_MS;
-    // What a link of one gigabit allows; the defaults are for those of others.
+    // Rates for a link of one gigabit; the defaults are meant for slower ones.
     plan.source_args = vec!["--rate", "1G", "--unicast-rate", "1G"];
     let mut seen = None;
     Stage::play(plan, |stage| {
@@ -167,7 +167,7 @@ fn p99(mut values: Vec<f64>) -> f64 {
     values.get(at).copied().unwrap_or(0.0)
 }
 
-/// Stores updates as if the feed had had them while nobody was there.
+/// Stores updates as if they had been published without any receiver.
 fn fill(stage: &Stage) -> Result<()> {
     let data = stage.run_folder().join("source");
     let runtime = tokio::runtime::Builder::new_multi_thread()

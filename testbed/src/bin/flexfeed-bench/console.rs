@@ -34,14 +34,15 @@ pub const NAMES: [&str; 5] = [
 
 const CHANNEL: &str = "lore";
 const RECEIVERS: usize = 5_000;
-/// How often the source writes how far receivers got, and how many rows at once: 1,000 in a second, the most that it does.
+/// Interval at which progress rows are written: with their number, 1,000 a second, the source's
+/// maximum.
 const EACH: Duration = Duration::from_millis(250);
 const ROWS: usize = 250;
 /// Of those rows, how many move to another rung.
 const MOVES: usize = 3;
-/// Who watches.
+/// Watching pages.
 const PAGES: usize = 200;
-/// How long each figure is measured.
+/// Measurement time of each figure.
 const FOR: Duration = Duration::from_secs(20);
 /// Callers of lists at the same time, and how long each rests after an answer.
 const CALLERS: usize = 2;
@@ -98,7 +99,7 @@ fn quantile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(at).copied().unwrap_or(0.0)
 }
 
-/// What the dashboard's own script says.
+/// Returns the size that the dashboard's own script reports.
 fn first_load_kb() -> Result<f64> {
     let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../web");
     ensure!(
@@ -263,7 +264,7 @@ struct Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        // It has ended already, or ends now.
+        // The process has ended already, or ends now.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -302,7 +303,7 @@ impl Console {
                 break rest.trim_end_matches('/').to_owned();
             }
         };
-        // It must not stop because nobody reads.
+        // A full pipe must not block the program.
         std::thread::spawn(move || lines.for_each(drop));
         let url = format!("http://{}/api/v1/session", console.address);
         let body = json!({"name": NAME, "password": PASSWORD}).to_string();
@@ -447,7 +448,7 @@ struct Watched {
     deltas_per_s: f64,
 }
 
-/// What is watched: pages of the dashboard on which people look for different things.
+/// Views of the watching pages: people look for different things.
 const WATCHED: [&str; 8] = [
     "",
     "?limit=100",
@@ -459,14 +460,14 @@ const WATCHED: [&str; 8] = [
     "?limit=200&sort=rtt&order=desc",
 ];
 
-/// What came to a page since it is counted.
+/// Events received by a page during the measurement.
 #[derive(Default)]
 struct Seen {
     deltas: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// What it costs the console that 200 pages watch.
+/// Measures the console's cost of 200 watching pages.
 async fn watch(console: &mut Console) -> Result<Watched> {
     let counting = Arc::new(AtomicBool::new(false));
     let mut pages = Vec::new();
@@ -518,7 +519,7 @@ async fn watch(console: &mut Console) -> Result<Watched> {
     })
 }
 
-/// Reads events until nobody wants them; their data has to be JSON.
+/// Reads events until the measurement ends; their data has to be JSON.
 async fn page(stream: TcpStream, counting: Arc<AtomicBool>, seen: Arc<Seen>) -> Result<()> {
     let mut lines = tokio::io::BufReader::new(stream).lines();
     let status = lines.next_line().await?.unwrap_or_default();

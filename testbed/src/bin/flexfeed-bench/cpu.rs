@@ -16,7 +16,7 @@ fn thread_time() -> Duration {
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch {
     total: Duration,
-    /// What the clock adds to each piece.
+    /// Time that the clock itself adds to each piece.
     overhead: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Stopwatch {
         out
     }
 
-    /// What was added up.
+    /// Returns the sum.
     pub fn total(self) -> Duration {
         self.total
     }

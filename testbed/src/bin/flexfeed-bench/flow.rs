@@ -23,7 +23,7 @@ const TRAIN_TIME: Duration = Duration::from_micros(10);
 /// The number of a flow's first key.
 const FIRST_KEY: u64 = 1;
 
-/// What opens the flow's packets and puts the updates together again.
+/// Opens the flow's packets and reassembles the updates.
 struct Opener {
     key: PacketKey,
     next_pn: u64,

@@ -1,4 +1,4 @@
-//! What the gateway inside a receiver costs: packets of a tunnel against packets of a join.
+//! Cost of the gateway inside a receiver: packets of a tunnel against packets of a join.
 
 use anyhow::{Context, Result, ensure};
 
@@ -15,7 +15,7 @@ pub const NAMES: [&str; 3] = [
 
 /// Each has both ways, one right after the other.
 const RUNS: usize = 15;
-/// How long a way is measured in one run, in ms.
+/// Measurement time of a path in one run, in ms.
 const TIME: u64 = 1000;
 
 /// Measures what is asked for.

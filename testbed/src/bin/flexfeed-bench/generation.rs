@@ -1,4 +1,5 @@
-//! What it costs the source to make the packets of a stream for n receivers: by a flow, against unicast quiche.
+//! The source's cost of making a stream's packets for n receivers: by a flow, against unicast
+//! quiche.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::{flow, unicast};
 /// The stream that everybody gets, in bytes.
 const STREAM: usize = 100_000_000;
 
-/// How many receivers, and how many runs the medians are taken of.
+/// Numbers of receivers, and of the runs per median.
 const SIZES: [(usize, usize); 3] = [(1, 9), (10, 5), (50, 3)];
 
 /// All figures of this file.
@@ -38,7 +39,7 @@ pub struct Cost {
     pub generate: Duration,
     /// To take in the receivers' acknowledgements.
     pub acks: Duration,
-    /// How many packets were made.
+    /// Number of packets that were made.
     pub packets: u64,
 }
 

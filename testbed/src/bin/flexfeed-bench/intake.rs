@@ -44,7 +44,7 @@ pub const NAMES: [&str; 6] = [
 
 const CHANNEL: &str = "lore";
 const FEED: &str = "http://bench.example/all/new.atom";
-/// How long each figure is measured.
+/// Measurement time of each figure.
 const FOR: Duration = Duration::from_secs(5);
 /// Updates in one transaction, where it is not one alone.
 const BATCH: usize = 100;

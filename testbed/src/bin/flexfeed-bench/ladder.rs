@@ -1,4 +1,5 @@
-//! How a receiver whose multicast is cut in mid-stream fares: scenario b of the testbed, with the services as they are and the default fall-back delay.
+//! Delays of a receiver whose multicast is cut in mid-stream: scenario b of the testbed, with the
+//! real services and the default fall-back delay.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,11 +26,12 @@ const RATE: f64 = 40.0;
 const POLL_INTERVAL: f64 = 0.05;
 /// `D_fb`, the default.
 const FALL_BACK_MS: u32 = 150;
-/// How long things are left alone before the cut, between cut and restoration, and after it. The middle one is longer than the back-off after a short membership.
+/// Quiet times before the cut, between cut and restoration, and after it. The middle one exceeds
+/// the back-off after a short membership.
 const QUIET: Duration = Duration::from_secs(2);
 const CUT: Duration = Duration::from_secs(3);
 
-/// What one run showed.
+/// Result of one run.
 #[derive(Debug)]
 struct Seen {
     fallback_ms: f64,

@@ -1,7 +1,8 @@
-//! `flexfeed-bench [PREFIX]` measures what flexfeed promises to be good at, as ratios taken side by side in one run, and prints `NAME VALUE UNIT` per figure.
+//! `flexfeed-bench [PREFIX]` measures flexfeed's performance claims, as ratios taken side by side
+//! in one run, and prints `NAME VALUE UNIT` per figure.
 //!
-//! What a figure includes and what not is in `docs/benchmarks.md`. Every value is reported, good or bad; the exit code is 1 only when what was measured did not do
-//! its work: both sides' output is decrypted and hashed.
+//! `docs/benchmarks.md` defines the figures. Every value is reported, good or bad; the exit code is
+//! 1 only if a measured program did not do its work: both sides' output is decrypted and hashed.
 
 mod catchup;
 mod ccr;

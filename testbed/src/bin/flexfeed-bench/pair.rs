@@ -119,8 +119,10 @@ impl Pair {
         Ok(())
     }
 
-    /// What protects the packets. quiche does not say, but the session that the client could resume names the cipher suite: a length of 8 bytes, then the DER of
-    /// an SSL_SESSION, which begins with two version numbers and the suite as an OCTET STRING of 2 bytes.
+    /// Returns the packet protection algorithm. quiche does not expose it, but the client's
+    /// resumable session names the cipher suite: a length of 8 bytes, then the DER of an
+    /// SSL_SESSION, which begins with two version numbers and the suite as an OCTET STRING of 2
+    /// bytes.
     fn algorithm(&self) -> Result<Algorithm> {
         let session = self.client.session().unwrap_or_default();
         let suite = session
@@ -140,7 +142,7 @@ impl Pair {
     }
 }
 
-/// How packets come to the client.
+/// Returns the addresses of packets to the client.
 pub fn to_client() -> RecvInfo {
     RecvInfo {
         from: SERVER,
@@ -148,7 +150,7 @@ pub fn to_client() -> RecvInfo {
     }
 }
 
-/// How packets come to the server.
+/// Returns the addresses of packets to the server.
 pub fn to_server() -> RecvInfo {
     RecvInfo {
         from: CLIENT,

@@ -1,4 +1,4 @@
-//! What both sides send, and the check that it arrived.
+//! The payload of both sides, and the check that it arrived.
 
 use bytes::Bytes;
 use rand::rngs::SmallRng;

@@ -2,10 +2,12 @@
 
 use std::io;
 
-/// This thread stays on one processor for as long as this value lives, and so does every process that it starts meanwhile, for good.
+/// Pins this thread to one processor for the lifetime of the value, and every process started
+/// meanwhile for good.
 ///
-/// Where a packet's reader is woken, beside who sent it or on another processor, is the scheduler's choice, and makes a difference of several microseconds: more than what is
-/// compared. Here both sides are beside it.
+/// Whether a packet's reader is woken on the sender's processor or on another is the scheduler's
+/// choice, and makes a difference of several microseconds: more than the compared times. Here both
+/// sides share the sender's.
 pub struct OneProcessor {
     before: libc::cpu_set_t,
 }
@@ -38,7 +40,7 @@ impl OneProcessor {
 
 impl Drop for OneProcessor {
     fn drop(&mut self) {
-        // What was allowed before is allowed again.
+        // Restores the previous affinity.
         let _ = keep_to(&self.before);
     }
 }

@@ -1,4 +1,5 @@
-//! What a relay can do and what it costs: `flexfeed-relay` as it is, on one machine with who sends and who receives.
+//! Capacity and cost of a relay: the real `flexfeed-relay`, on one machine with sender and
+//! receivers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -33,7 +34,7 @@ const SIZE: u32 = 1200;
 const AROUND: u32 = 20 + 8 + 2;
 const GATEWAYS: u32 = 100;
 const RUNS: usize = 3;
-/// What has time to join before packets come, and what is still on the way after them, in ms.
+/// Time to join before the packets, and for late packets after them, in ms.
 const BEFORE: u64 = 600;
 const AFTER: u64 = 400;
 
@@ -265,7 +266,7 @@ fn all_arrived(sent: &Sent, drained: &Drained) -> Result<()> {
     Ok(())
 }
 
-/// How much the relay's memory grows, in MiB, while ten times as much comes as it can send on.
+/// Measures the growth of the relay's memory, in MiB, under ten times the load that it can forward.
 fn measure_overload(machine: &mut Machine) -> Result<f64> {
     let relay = machine.relay_at().to_string();
     let count = GATEWAYS.to_string();

@@ -16,7 +16,7 @@ struct Client {
     pair: Pair,
     offered: usize,
     received: usize,
-    /// What the application has made and not handed over yet; the flag marks the last piece.
+    /// Pieces made by the application and not handed over yet; the flag marks the last.
     pieces: Vec<(Bytes, bool)>,
     hash: digest::Context,
 }

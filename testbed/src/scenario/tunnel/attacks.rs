@@ -1,4 +1,4 @@
-//! What others do to a relay and to its gateways.
+//! Attacks on a relay and its gateways.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::scenario::{Fault, SSM_GROUP};
 use crate::tunnel::{Attacked, Flooded, Forged, Seen, Wanted};
 use crate::waiting::pause;
 
-/// How much more memory a relay may have after everything, in KiB.
+/// Bound on the growth of a relay's memory, in KiB.
 const GROWTH: u64 = 32 * 1024;
 /// Addresses of each flood.
 const CROWD: &str = "2000";
@@ -20,17 +20,19 @@ const MOST: u64 = 500;
 /// The longest answers that RFC 7450 knows, in bytes: an Advertisement of an IPv6 address; a Query with an IGMPv3 query behind Router Alert, and the gateway's address.
 const ADVERTISEMENT: u64 = 24;
 const QUERY: u64 = 12 + 36 + 18;
-/// How long it is counted what a gateway passes on.
+/// Time for which a gateway's forwarded datagrams are counted.
 const COUNTED: Duration = Duration::from_secs(3);
-/// How many of the 600 datagrams that are sent meanwhile it may be, on a machine that stands still for a while; forged ones come on top, at more than twice their rate.
+/// Accepted count of the 600 datagrams sent meanwhile, on a machine that may stall; forged ones
+/// come in addition, at more than twice their rate.
 const AS_SENT: RangeInclusive<u64> = 60..=750;
 
-/// s: forged and replayed reports and Teardowns bring nothing to who sends them and take nothing from others; floods of Discovery, Request and valid reports from
-/// thousands of addresses, and garbage, leave a relay within its bounds, are not amplified, and do not disturb a gateway that was there before; a gateway takes
-/// nothing from anybody but its relay.
+/// s: forged and replayed reports and Teardowns gain nothing and take nothing from others; floods
+/// of Discovery, Request and valid reports from thousands of addresses, and garbage, leave a relay
+/// within its bounds, are not amplified, and do not disturb an earlier gateway; a gateway accepts
+/// data from its relay only.
 ///
 /// # Errors
-/// When one of these does not hold.
+/// One of these does not hold.
 pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
     let relay = ["--max-gateways", "500", "--query-interval", "5s"];
     Site::play("attacks", Families::V4, &relay, fault, |site| {
@@ -171,8 +173,9 @@ fn open_ports(home: &crate::lab::Node) -> Result<Vec<u16>> {
     Ok(ports)
 }
 
-/// How many datagrams a gateway passes on in [`COUNTED`]. One that lost its relay in a flood, on a machine that is too busy for both, is given the time to come
-/// back: one that has stopped passes nothing on in three times that time either.
+/// Returns the number of datagrams that a gateway forwards in [`COUNTED`]. A gateway that lost its
+/// relay in a flood, on a machine too busy for both, is given time to return: one that has stopped
+/// forwards nothing in three times that time either.
 fn passed_on(site: &mut Site, home: &crate::lab::Node, wanted: Wanted) -> Result<u64> {
     let lo = std::net::IpAddr::from([127, 0, 0, 1]);
     let mut count = 0;
@@ -185,7 +188,8 @@ fn passed_on(site: &mut Site, home: &crate::lab::Node, wanted: Wanted) -> Result
     Ok(count)
 }
 
-/// Sends packets of the very flow that a gateway has asked for, right in every byte, from somebody who is not its relay.
+/// Sends valid packets of the very flow that a gateway has joined, from an address that is not its
+/// relay's.
 fn forged_flow_to_the_gateway(
     site: &mut Site,
     home: &crate::lab::Node,

@@ -11,7 +11,7 @@ use crate::scenario::{ASM_GROUP, ASM_GROUP6, Fault, PATIENCE, SSM_GROUP, SSM_GRO
 use crate::tunnel::Seen;
 use crate::waiting::pause;
 
-/// How many datagrams everybody has to get.
+/// Datagrams that every gateway has to get.
 const ENOUGH: u64 = 101;
 
 /// q: gateways of one node get a group of each family over a relay of each family, for one source and for any: eight tunnels, of which all with one outer family

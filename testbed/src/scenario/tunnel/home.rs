@@ -32,7 +32,7 @@ fn plan(name: &'static str, relays: u8, fault: Option<Fault>) -> Plan {
     plan
 }
 
-/// How many tunnels a relay has.
+/// Returns the number of tunnels a relay has.
 fn tunnels(stage: &mut Stage, relay: usize) -> Result<u64> {
     Ok(stage.relay(relay)?.status()?.gateways.count)
 }
@@ -152,10 +152,11 @@ pub fn a_deaf_relay_is_left(fault: Option<Fault>) -> Result<()> {
     })
 }
 
-/// y: a relay is told to end, and lets its gateways go first: they are with the second before it is gone, and nobody has missed a packet or left the flow.
+/// y: a relay that is asked to end drains its gateways first: they are with the second before it is
+/// gone, without a missed packet or a receiver off the flow.
 ///
 /// # Errors
-/// When one of these does not hold.
+/// One of these does not hold.
 pub fn a_draining_relay_costs_nothing(fault: Option<Fault>) -> Result<()> {
     let mut plan = plan("draining", 2, fault);
     plan.relay_args = vec!["--drain-time", "60s", "--query-interval", "5s"];
@@ -220,7 +221,7 @@ pub fn relays_fail_to_copies(fault: Option<Fault>) -> Result<()> {
         stage.settle()?;
         let status = stage.source_status_now()?;
         for (name, begun) in ALL.into_iter().zip(begun) {
-            // What was before is how they climbed at the start, which may be by copies.
+            // Earlier moves are the climb at the start, which may include replication.
             let moves = status.moves_of(name);
             let since = moves.get(begun..).unwrap_or_default();
             check_moves(
@@ -237,7 +238,7 @@ pub fn relays_fail_to_copies(fault: Option<Fault>) -> Result<()> {
     })
 }
 
-/// How many moves each receiver has made.
+/// Returns the number of moves of each receiver.
 fn moves_so_far(stage: &mut Stage) -> Result<[usize; 3]> {
     let status = stage.source_status_now()?;
     Ok(ALL.map(|name| status.moves_of(name).len()))
@@ -250,7 +251,7 @@ fn moves_so_far(stage: &mut Stage) -> Result<[usize; 3]> {
 /// When one of these does not hold.
 pub fn translations_change(fault: Option<Fault>) -> Result<()> {
     let mut plan = plan("translations", 1, fault);
-    // Old tunnels expire only long after the end of this: they have to be ended by who had them.
+    // Old tunnels expire only long after the end of this: their owners have to end them.
     plan.relay_args = vec!["--gateway-address-in-query", "always"];
     Stage::play(plan, |stage| {
         stage.wait_rung(&ALL, "amt")?;

@@ -10,7 +10,7 @@ use crate::process::Service;
 use crate::scenario::{Fault, SSM_GROUP};
 use crate::tunnel::Peer;
 
-/// How many datagrams have to come each way.
+/// Number of datagrams that have to come each way.
 const ENOUGH: u64 = 101;
 
 /// v: an independent gateway gets a group from our relay and sends it on to the network behind it; `flexfeed-gateway` gets it from an independent relay.

@@ -1,4 +1,4 @@
-//! How tunnels end, and what happens when there are as many as there may be.
+//! End of tunnels, and the limit on their number.
 
 use anyhow::{Context, Result, ensure};
 
@@ -14,10 +14,11 @@ use crate::waiting::wait_for;
 /// # Errors
 /// When one of these does not hold.
 pub fn tunnels_end_and_are_limited(fault: Option<Fault>) -> Result<()> {
-    // Behind a translation a gateway can end its tunnel only if it is told how the relay sees it.
+    // Behind a translation a gateway can end its tunnel only if it knows its address as seen by the
+    // relay.
     let told = ["--gateway-address-in-query", "always"];
     let relay = [
-        // Who asks again each second keeps its place on a machine that stands still for some.
+        // A gateway that repeats its request each second keeps its slot on a stalling machine.
         &["--query-interval", "5s", "--max-gateways", "3"],
         &told[..],
     ]
@@ -39,7 +40,8 @@ pub fn tunnels_end_and_are_limited(fault: Option<Fault>) -> Result<()> {
                 anyhow::bail!("no gateways")
             };
             ensure!(first.data > 0, "the first gateway got nothing: {first:?}");
-            // Who vanishes is sent to until its tunnel expires; that it does is seen below.
+            // A vanished gateway is sent data until its tunnel expires; the expiry is checked
+            // below.
             ensure!(
                 leave == "vanish" || first.after_leaving == 0,
                 "after it left by {leave}, a gateway still got {} datagrams",
@@ -55,7 +57,7 @@ pub fn tunnels_end_and_are_limited(fault: Option<Fault>) -> Result<()> {
             none_left(site)?;
         }
 
-        // They stay until they are asked what they got.
+        // They stay until asked for their results.
         let stay = |count: &str| -> Result<Pending<Seen>> {
             let args = ["join", "--until-closed", "--for-ms", "600000"];
             let relay = site.relay.address(site.source.ip());

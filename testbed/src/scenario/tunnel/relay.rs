@@ -37,7 +37,7 @@ pub struct RelayStatus {
     pub lost: BTreeMap<String, u64>,
 }
 
-/// How many there are.
+/// Number.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub struct Count {
     /// Now.
@@ -139,10 +139,10 @@ impl RelaySeat {
         service.with_context(|| format!("{name} was stopped"))
     }
 
-    /// What its status page says.
+    /// Returns its status page.
     ///
     /// # Errors
-    /// When it is not there, or not as agreed.
+    /// The page is missing or malformed.
     pub fn status(&self) -> Result<RelayStatus> {
         let text = self.get("/status.json")?;
         serde_json::from_str(&text)
@@ -170,7 +170,7 @@ impl RelaySeat {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Everything that tells what went wrong.
+    /// Returns all diagnostics.
     pub fn describe(&self) -> String {
         let status = self
             .get("/status.json")

@@ -1,4 +1,5 @@
-//! A relay between two networks, somebody who sends to a group in the one, and those who want it in the other: without source and receivers of flexfeed.
+//! A relay between two networks, a sender in one and gateways in the other: without source and
+//! receivers of flexfeed.
 
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
@@ -41,10 +42,10 @@ pub struct Pending<T> {
 }
 
 impl<T: DeserializeOwned> Pending<T> {
-    /// Waits until it tells.
+    /// Waits for the program's report.
     ///
     /// # Errors
-    /// When it fails or tells something else.
+    /// The program fails or reports something else.
     pub fn told(self) -> Result<T> {
         let output = self.child.wait_with_output()?;
         let what = &self.what;
@@ -129,7 +130,7 @@ impl Site {
         self.beyond.add_node(&mut self.lab, name, host, families)
     }
 
-    /// What is wanted of the source, or of any, in the family of the group.
+    /// Returns the join for this source, or for any, in the family of the group.
     pub fn wanted(&self, group: &str, any_source: bool) -> Result<Wanted> {
         let group: SocketAddr = group.parse().with_context(|| format!("{group:?}"))?;
         let source: IpAddr = match group {
@@ -197,10 +198,10 @@ impl Site {
         self.count_with(node, group, interface, &["--for-ms", &time])
     }
 
-    /// The same until there are so many. If they do not come, it tells how many came within [`PATIENCE`].
+    /// The same until the count is reached; otherwise returns the count within [`PATIENCE`].
     ///
     /// # Errors
-    /// When the program cannot be started.
+    /// The program cannot be started.
     pub fn count_to(
         &self,
         node: &Node,
