@@ -9,6 +9,7 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 # Where a version stands: the file, and what it stands in.
 PLACES = (
+    ("Cargo.toml", r'path = "crates/[^"]+", version = "([^"]+)"'),
     ("deploy/docker/Dockerfile", r"^ARG VERSION=(\S+)$"),
     ("helm/flexfeed/Chart.yaml", r"^version: (\S+)$"),
     ("helm/flexfeed/Chart.yaml", r'^appVersion: "?([^"\s]+)"?$'),

@@ -25,6 +25,10 @@ mod sockets;
 #[cfg(test)]
 mod tests;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(any(test, feature = "fault-injection"))]
 pub use config::Faults;
 pub use config::{Config, Hint};

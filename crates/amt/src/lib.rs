@@ -26,6 +26,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub use mac::{Mac, Secrets};
 pub use wire::{GATEWAY_FIELDS, MAX_HEADER, Message, PFlag, WireError};
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// The UDP port on which relays listen (RFC 7450, section 7.2).
 pub const PORT: u16 = 2268;
 

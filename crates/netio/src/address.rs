@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-use crate::udp::context;
+use crate::error::context;
 
 /// Any port: connecting a UDP socket sends nothing.
 const UNUSED_PORT: u16 = 9;

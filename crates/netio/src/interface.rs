@@ -182,7 +182,7 @@ impl List {
         let mut first = std::ptr::null_mut();
         // SAFETY: `first` is a place for one pointer, which getifaddrs(3) sets when it answers 0.
         if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-            return Err(crate::udp::context(
+            return Err(crate::error::context(
                 io::Error::last_os_error(),
                 format_args!("cannot list this machine's addresses"),
             ));

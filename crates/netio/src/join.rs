@@ -7,8 +7,9 @@ use std::os::fd::AsRawFd;
 
 use socket2::{InterfaceIndexOrAddress, SockAddr, Socket};
 
+use crate::error::context;
 use crate::interface::index_of;
-use crate::udp::{UdpSocket, context, new_socket};
+use crate::udp::{UdpSocket, new_socket};
 
 /// Joins a multicast group and returns the socket that its datagrams arrive on: source-specific
 /// (RFC 4607; IGMPv3 for IPv4, MLDv2 for IPv6) if `source` is given, else from any source.

@@ -13,18 +13,33 @@
 //! counts as lost, as UDP allows, and [`UdpSocket::counters`] shows it.
 
 mod address;
+#[cfg(feature = "tokio")]
 mod batch;
 pub mod direct;
+mod error;
 mod interface;
+#[cfg(feature = "tokio")]
 mod join;
+#[cfg(feature = "tokio")]
 mod loss;
+#[cfg(feature = "tokio")]
 mod multicast;
+#[cfg(feature = "tokio")]
 mod udp;
 
 pub use address::{is_routable, route_source};
+#[cfg(feature = "tokio")]
 pub use batch::{Datagram, RecvBatch};
 pub use interface::{find_interface, interface_address};
+#[cfg(feature = "tokio")]
 pub use join::join;
+#[cfg(feature = "tokio")]
 pub use loss::Counters;
+#[cfg(feature = "tokio")]
 pub use multicast::MulticastSender;
+#[cfg(feature = "tokio")]
 pub use udp::{BindOptions, UdpSocket};
+
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

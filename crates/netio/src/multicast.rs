@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use socket2::Socket;
 
+use crate::error::context;
 use crate::interface::{index_of, no_such_address};
 use crate::loss::Counters;
-use crate::udp::{UdpSocket, context, new_socket};
+use crate::udp::{UdpSocket, new_socket};
 
 /// A group of the range that flows use (source-specific, RFC 4607), to ask the kernel for its way.
 const SOME_GROUP: Ipv6Addr = Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, 1);

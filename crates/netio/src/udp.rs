@@ -9,6 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::Interest;
 
 use crate::batch::{Datagram, RecvBatch};
+use crate::error::context;
 use crate::loss::{Counters, Losses, concerns_one_datagram, may_refuse_segmentation};
 
 /// Size asked for both kernel buffers. The kernel grants at most `net.core.rmem_max` and
@@ -380,9 +381,4 @@ pub(crate) fn new_socket(address: SocketAddr) -> io::Result<Socket> {
         socket.set_only_v6(false)?;
     }
     Ok(socket)
-}
-
-/// Puts what was attempted in front of an error's text; the kind stays.
-pub(crate) fn context(error: io::Error, what: std::fmt::Arguments<'_>) -> io::Error {
-    io::Error::new(error.kind(), format!("{what}: {error}"))
 }

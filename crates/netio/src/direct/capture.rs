@@ -15,7 +15,7 @@ use socket2::{Domain, Socket, Type};
 use super::filter;
 use super::port::{enlarge, raw};
 use super::sys::{check, set};
-use crate::udp::context;
+use crate::error::context;
 
 /// A slot: a packet of an Ethernet with what the kernel notes of it.
 const SLOT_BYTES: usize = 2048;

@@ -8,7 +8,7 @@ use socket2::Socket;
 
 use super::port::{exclusive, new_socket, set_up};
 use super::sys::{RawAddress, dropped, set};
-use crate::udp::context;
+use crate::error::context;
 
 /// A socket that is bound to one group and port and receives what its memberships ask for.
 ///

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::sys::set;
-use crate::udp::context;
+use crate::error::context;
 
 /// A raw socket for ICMP or ICMPv6 messages. Needs CAP_NET_RAW.
 #[derive(Debug)]

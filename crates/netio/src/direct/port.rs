@@ -8,7 +8,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::fanout::Patience;
 use super::sys::{set, switch_on};
-use crate::udp::context;
+use crate::error::context;
 
 /// Size asked for both kernel buffers; less works, with more loss in bursts.
 const KERNEL_BUFFER_BYTES: usize = 16 << 20;
@@ -56,10 +56,11 @@ impl UdpPort {
         Ok(Self { socket, local })
     }
 
-    /// Lets the outer packets be fragmented, against all that this is for; for tests.
+    /// Lets the network fragment packets, a fault for tests that must notice.
     ///
     /// # Errors
     /// The kernel refuses.
+    #[cfg(feature = "fault-injection")]
     pub fn allow_fragments(&self) -> io::Result<()> {
         let fd = self.socket.as_fd();
         if self.local.is_ipv4() {

@@ -7,7 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use socket2::Socket;
 
 use super::sys::check;
-use crate::udp::context;
+use crate::error::context;
 
 /// A `nlmsghdr`, in bytes.
 const HEADER: usize = 16;

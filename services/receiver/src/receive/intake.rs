@@ -32,11 +32,12 @@ impl Intake<'_> {
         if channel.is_some_and(|name| lanes.iter().any(|l| l.channel == *name && l.is_behind())) {
             return None;
         }
-        let is_reported = true;
+        let silenced = false;
         #[cfg(feature = "fault-injection")]
-        let is_reported = !(service::faults::Fault::GapsUntold.is_injected()
-            && matches!(event, Event::Gap { .. }));
-        if is_reported {
+        let silenced = silenced
+            || service::faults::Fault::GapsUntold.is_injected()
+                && matches!(event, Event::Gap { .. });
+        if !silenced {
             self.log.log(&event, self.board);
             self.board.apply(&event);
         }

@@ -84,7 +84,7 @@ impl Forwarder {
             let fits = inner <= usize::from(flow.recipients.room);
             // Nothing is too large for a network that fragments.
             #[cfg(feature = "fault-injection")]
-            let fits = fits || Fault::FragmentOuter.is_injected();
+            let fits = fits || service::faults::Fault::FragmentOuter.is_injected();
             if fits {
                 self.send_fitting(bytes, segment, train.datagrams(), flow, relay, now);
             } else {

@@ -101,7 +101,7 @@ impl Engine {
         let poller = Poller::new()?;
         for (number, port) in (0..).zip(&setup.ports) {
             #[cfg(feature = "fault-injection")]
-            if Fault::FragmentOuter.is_injected() {
+            if service::faults::Fault::FragmentOuter.is_injected() {
                 port.allow_fragments()?;
             }
             poller.add(port, number)?;
