@@ -1,5 +1,5 @@
-//! What a gateway knows of one relay: a cycle of Request, Query and Update for each address family
-//! inside (RFC 7450, section 4.2.1.2).
+//! Association with one relay: a cycle of Request, Query and Update for each inner address family
+//! (RFC 7450, section 4.2.1.2).
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -14,28 +14,28 @@ use crate::{Mac, PFlag};
 
 /// Unanswered Requests after which others are asked, while this relay may still answer.
 const DOUBT_AFTER: u32 = 2;
-/// The interval of a query that gives none (RFC 3376, section 8.2).
+/// Query interval if the query gives none (RFC 3376, section 8.2).
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(125);
-/// Robustness where a relay gives none (RFC 3376, section 8.1).
+/// Robustness variable if the relay gives none (RFC 3376, section 8.1).
 pub(super) const DEFAULT_ROBUSTNESS: u8 = 2;
-/// Changes are told again within this time (RFC 3376, section 8.11).
+/// Longest delay before a report is repeated (RFC 3376, section 8.11).
 const REPEAT_WITHIN: Duration = Duration::from_secs(1);
-/// A relay that answers at once is waited for no shorter than this.
+/// Shortest wait for an answer, however fast the relay is.
 const SHORTEST_WAIT: Duration = Duration::from_millis(200);
-/// A relay whose packets came within this time is not in doubt before it is to be given up.
+/// Age of the last packet below which a relay is not in doubt.
 const RECENTLY: Duration = Duration::from_millis(500);
-/// A relay whose packets come is there, though it does not answer.
+/// Age of the last packet below which a relay is alive although it does not answer.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Requests out of turn go out at most so often.
+/// Shortest pause between Requests out of turn.
 const ASK_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
-/// What a Query allows: Updates with its MAC and nonce, of both address families, for the MAC covers
-/// nothing but the gateway's address and port and the nonce (RFC 7450, section 5.3.5).
+/// Permission from a Query: Updates with its MAC and nonce, of both address families, since the MAC
+/// covers only the gateway's address and port and the nonce (RFC 7450, section 5.3.5).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     pub(super) mac: Mac,
     pub(super) nonce: u32,
-    /// When the Request was sent.
+    /// Send time of the Request.
     pub(super) asked: Instant,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Proof {
 }
 
 impl Proof {
-    /// The tunnel to this relay.
+    /// Returns the tunnel to this relay.
     pub(super) fn of(self, relay: SocketAddr) -> TunnelProof {
         TunnelProof {
             relay,
@@ -58,25 +58,25 @@ impl Proof {
     }
 }
 
-/// Requests, Queries and Updates for one address family inside.
+/// Requests, Queries and Updates for one inner address family.
 #[derive(Debug)]
 pub(super) struct Cycle {
-    /// The Request that has no answer yet.
+    /// Unanswered Request.
     pub(super) question: Option<Question>,
-    /// The one before, which it answered; answers to later repetitions may follow.
+    /// Previous Request, which was answered; answers to later repetitions may follow.
     answered: Option<Question>,
-    /// The relay has answered for this family.
+    /// Whether the relay has answered for this family.
     pub(super) granted: bool,
-    /// When the relay was told something last, and with which nonce.
+    /// Time and nonce of the last report to the relay.
     pub(super) told: Option<(Instant, u32)>,
-    /// When the relay is asked again.
+    /// Time of the next Request.
     requery: Instant,
     pub(super) robustness: u8,
-    /// How often the whole state is still told, because the relay is new to it.
+    /// Remaining repetitions of the whole state, for a relay that is new to it.
     pub(super) repeats: u8,
-    /// When the state or its changes are told again.
+    /// Time of the next repetition of the state or its changes.
     pub(super) repeat_at: Option<Instant>,
-    /// Whether [`super::Event::Unanswered`] was told.
+    /// Whether [`super::Event::Unanswered`] was reported.
     pub(super) complained: bool,
 }
 
@@ -95,7 +95,7 @@ impl Cycle {
         }
     }
 
-    /// Takes a valid Query.
+    /// Handles a valid Query.
     pub(super) fn granted(
         &mut self,
         query: &GeneralQuery,
@@ -120,11 +120,11 @@ impl Cycle {
             given => given.max(Duration::from_secs(1)),
         };
         let interval = interval.min(timing.longest_query_interval);
-        // Never later than the relay expects it, and not all gateways of one relay at once.
+        // Never later than the relay expects, and not all gateways of one relay at once.
         self.requery = now + entropy.around(interval, 0.9, 1.0);
     }
 
-    /// Something is told again soon.
+    /// Schedules a repetition of the report.
     pub(super) fn repeat_soon(&mut self, entropy: &mut Entropy, now: Instant) {
         let at = now + entropy.around(REPEAT_WITHIN, 0.1, 1.0);
         self.repeat_at = Some(self.repeat_at.map_or(at, |before| before.min(at)));
@@ -135,37 +135,37 @@ impl Cycle {
         Some(self.repeat_at.map_or(ask, |at| at.min(ask)))
     }
 
-    /// Whether the Request went unanswered so often, and the last wait for an answer is over.
+    /// Whether the Request went unanswered this often, and the last wait for an answer is over.
     fn unanswered(&self, times: u32, now: Instant) -> bool {
         let over = |q: &Question| q.sent > times || (q.sent == times && q.due <= now);
         self.question.as_ref().is_some_and(over)
     }
 }
 
-/// The relay in use, or the one before it.
+/// State of the relay in use, or of the previous one.
 #[derive(Debug)]
 pub(super) struct Association {
     pub(super) relay: SocketAddr,
     pub(super) candidate: Candidate,
     pub(super) since: Instant,
     pub(super) rtt: Duration,
-    /// When something came from it last.
+    /// Arrival of the last datagram.
     pub(super) heard: Instant,
     pub(super) limited: bool,
-    /// That of the newest Request: Linux keeps one nonce for each gateway, the last one.
+    /// Grant of the newest Request: Linux keeps only the last nonce of each gateway.
     pub(super) grant: Option<Grant>,
-    /// The last grant that came with an address.
+    /// Last grant that came with an address.
     pub(super) proof: Option<Proof>,
-    /// Which packets it brings.
+    /// Flows that the relay brings.
     pub(super) traffic: Traffic,
-    /// When it is looked at again whether it is in doubt.
+    /// Time of the next check for doubt.
     look_again: Option<Instant>,
     /// IGMP, then MLD.
     pub(super) cycles: [Option<Cycle>; 2],
 }
 
 impl Association {
-    /// With a relay that has just answered.
+    /// Creates the association with a relay that has just answered.
     pub(super) fn new(winner: &Winner, now: Instant) -> Self {
         Self {
             relay: winner.relay,
@@ -191,7 +191,7 @@ impl Association {
         self.cycles.iter().flatten()
     }
 
-    /// How long an answer is waited for at first.
+    /// Returns the first wait for an answer.
     pub(super) fn wait(&self, timing: &Timing) -> Duration {
         (self.rtt * 3).max(SHORTEST_WAIT).min(timing.first_wait)
     }
@@ -201,8 +201,8 @@ impl Association {
         cycles.chain(self.look_again).min()
     }
 
-    /// When the Request was sent that a Query for this family answers: one that has no answer yet,
-    /// or a later repetition of the one that was answered.
+    /// Returns the send time of the Request that a Query for this family answers: an unanswered
+    /// one, or a later repetition of the answered one.
     pub(super) fn asked(&self, mld: bool, nonce: u32) -> Option<Instant> {
         let cycle = self.cycles.get(usize::from(mld))?.as_ref()?;
         let sent_at = |question: &Question| question.sent_at(nonce);
@@ -211,7 +211,7 @@ impl Association {
         pending.or_else(|| cycle.answered.as_ref().and_then(sent_at).filter(later))
     }
 
-    /// Position of P in the Request that a Query of MLD with this nonce answers.
+    /// Returns the P flag's position in the Request that an MLD Query with this nonce answers.
     pub(super) fn p_of(&self, nonce: u32) -> Option<PFlag> {
         let [_, mld] = &self.cycles;
         let cycle = mld.as_ref()?;
@@ -220,7 +220,7 @@ impl Association {
         questions.find_map(|question| question.p_of(nonce))
     }
 
-    /// Asks when the time for it has come, for both families at once.
+    /// Starts a Request for both families, if one is due.
     pub(super) fn requery(&mut self, timing: &Timing, now: Instant) {
         let is_due = |cycle: &Cycle| cycle.question.is_none() && cycle.requery <= now;
         if !self.all().any(is_due) {
@@ -234,9 +234,9 @@ impl Association {
         }
     }
 
-    /// Takes the Requests that are due: gives their nonce, and which families they are for, each
-    /// with the position of P. Those that go out together have one nonce, since a relay may
-    /// remember only the last. `known` is where the relay reads P.
+    /// Takes the Requests that are due: returns their nonce and, for each family, the position of the
+    /// P flag. Requests that go out together share a nonce, since a relay may remember only the last.
+    /// `known` is the position that the relay reads.
     pub(super) fn due(
         &mut self,
         known: Option<PFlag>,
@@ -263,7 +263,7 @@ impl Association {
             *due = Some(p);
             question.send(nonce, p, timing, entropy, now);
             match first {
-                // They are repeated together, too.
+                // Both are repeated together, too.
                 Some((sent, at)) if sent == question.sent => question.due = at,
                 _ => first = Some((question.sent, question.due)),
             }
@@ -271,19 +271,19 @@ impl Association {
         Some((nonce, due))
     }
 
-    /// Asks out of turn, unless that was just done.
+    /// Asks out of turn, at a bounded rate.
     pub(super) fn ask(&mut self, timing: &Timing, now: Instant) {
         let wait = self.wait(timing);
         for cycle in self.cycles.iter_mut().flatten() {
             match &mut cycle.question {
-                // One that waits for long by now is repeated.
+                // A Request with a long wait is repeated.
                 Some(question) => question.hurry(ASK_AT_MOST_EVERY, now),
                 None => cycle.question = Some(Question::new(wait, now)),
             }
         }
     }
 
-    /// Asks anew at once: what was under way went out by another network.
+    /// Restarts the Requests at once: pending ones went out by another network.
     pub(super) fn ask_anew(&mut self, timing: &Timing, now: Instant) {
         for cycle in self.cycles.iter_mut().flatten() {
             cycle.question = Some(Question::new(timing.first_wait, now));
@@ -294,8 +294,8 @@ impl Association {
         self.all().next().is_some() && self.all().all(|c| c.unanswered(times, now))
     }
 
-    /// Several Requests of every family have no answer: others are looked at. While packets come,
-    /// it has more time, for it may just have much to do.
+    /// Whether several Requests of every family are unanswered, so that others are asked. A relay
+    /// whose packets still arrive has more time, since it may just be busy.
     pub(super) fn is_in_doubt(&mut self, timing: &Timing, now: Instant) -> bool {
         let in_doubt = self.none_answered(DOUBT_AFTER, now);
         let spared =
@@ -304,12 +304,12 @@ impl Association {
         in_doubt && !spared
     }
 
-    /// No Request of any family was answered, and nothing else comes: the relay is given up.
+    /// Whether no Request of any family is answered and no packets arrive: the relay is given up.
     pub(super) fn is_dead(&self, timing: &Timing, now: Instant) -> bool {
         self.heard + SILENCE <= now && self.none_answered(timing.attempts, now)
     }
 
-    /// Marks the family that is not answered while the rest of the relay works.
+    /// Returns, once, the family that is not answered while the rest of the relay works.
     pub(super) fn complaint(&mut self, timing: &Timing, now: Instant) -> Option<bool> {
         for (mld, cycle) in [false, true].into_iter().zip(&mut self.cycles) {
             if let Some(cycle) = cycle

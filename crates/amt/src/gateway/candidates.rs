@@ -1,4 +1,4 @@
-//! The relays that may be used, and which of them are held down.
+//! Candidates and their hold-downs.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -6,26 +6,26 @@ use std::time::Instant;
 use super::entropy::Entropy;
 use super::types::{Candidate, Lost, MAX_CANDIDATES, Timing};
 
-/// A doubling that happened so often is at its longest.
+/// Doublings after which a hold-down is at its longest.
 const MOST_DOUBLINGS: u32 = 16;
 
-/// One candidate with its past.
+/// A candidate with its history.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) candidate: Candidate,
-    /// It is not tried before this time.
+    /// End of its hold-down.
     pub(super) held: Option<Instant>,
     /// Failures in a row.
     failures: u32,
     pub(super) failed: Option<Lost>,
-    /// When it was left because it brought nothing, unless it has brought something since.
+    /// Time at which it was left for bringing nothing, unless it has brought something since.
     silent: Option<Instant>,
-    /// When it stopped answering while it was in use, unless it has answered since.
+    /// Time at which it stopped answering while in use, unless it has answered since.
     missed: Option<Instant>,
 }
 
 impl Known {
-    /// Whether it is likely to be back soon: programs that end are mostly started again.
+    /// Whether it is likely to be back soon: programs that end are mostly restarted.
     fn is_missed(&self, timing: &Timing, now: Instant) -> bool {
         let until = self.missed.map(|since| since + timing.probe_for);
         until.is_some_and(|until| now < until)
@@ -37,7 +37,7 @@ impl Known {
 pub(super) struct Candidates(Vec<Known>);
 
 impl Candidates {
-    /// Replaces the list. What is known of those that stay is kept.
+    /// Replaces the list; the history of candidates that stay is kept.
     pub(super) fn set(&mut self, list: impl IntoIterator<Item = Candidate>) {
         let mut new: Vec<Known> = Vec::new();
         for candidate in list {
@@ -68,7 +68,7 @@ impl Candidates {
         &self.0
     }
 
-    /// Those that may be tried now.
+    /// Returns the candidates that may be tried now.
     pub(super) fn ready(&self, now: Instant) -> impl Iterator<Item = Candidate> {
         let ready = self
             .0
@@ -77,8 +77,8 @@ impl Candidates {
         ready.map(|k| k.candidate)
     }
 
-    /// The same in the order in which they are tried: those that brought nothing come last, the one
-    /// that was left last at the very end.
+    /// Returns the same in the order of attempts: candidates that brought nothing come last, the
+    /// most recently left one at the very end.
     pub(super) fn in_turn(&self, now: Instant) -> Vec<Candidate> {
         let mut ready: Vec<(Option<Instant>, Candidate)> = self
             .ready(now)
@@ -93,19 +93,19 @@ impl Candidates {
         known.and_then(|k| k.silent)
     }
 
-    /// When the first of those that are held down may be tried.
+    /// Returns the end of the first hold-down.
     pub(super) fn next_release(&self) -> Option<Instant> {
         self.0.iter().filter_map(|k| k.held).min()
     }
 
-    /// It answers; what it is worth shows when it brings packets.
+    /// Notes an answer; only packets show that the relay works.
     pub(super) fn answers(&mut self, addr: SocketAddr) {
         if let Some(known) = self.find(addr) {
             (known.held, known.failed, known.missed) = (None, None, None);
         }
     }
 
-    /// It brings packets: when it fails next, that is the first time.
+    /// Notes that it brings packets: its next failure is the first in a row.
     pub(super) fn works(&mut self, addr: SocketAddr) {
         if let Some(known) = self.find(addr) {
             (known.held, known.failures, known.failed) = (None, 0, None);
@@ -113,8 +113,7 @@ impl Candidates {
         }
     }
 
-    /// Notes that the relay in use does not answer any more: for a while it is probed instead of
-    /// held down.
+    /// Notes that the relay in use stopped answering: for a while it is probed instead of held down.
     pub(super) fn missed(
         &mut self,
         addr: SocketAddr,
@@ -129,19 +128,19 @@ impl Candidates {
         self.failed(addr, why, timing, entropy, now);
     }
 
-    /// Whether it is probed now.
+    /// Whether it is being probed.
     pub(super) fn is_missed(&self, addr: SocketAddr, timing: &Timing, now: Instant) -> bool {
         let known = self.0.iter().find(|k| k.candidate.addr == addr);
         known.is_some_and(|known| known.is_missed(timing, now))
     }
 
-    /// When the next one that is missed is probed again.
+    /// Returns the time of the next probe.
     pub(super) fn next_probe(&self) -> Option<Instant> {
         let missed = self.0.iter().filter(|k| k.missed.is_some());
         missed.filter_map(|k| k.held).min()
     }
 
-    /// Those that are missed and due for a probe, which are held no longer.
+    /// Takes the missed relays that are due for a probe out of their hold-down.
     pub(super) fn probes(&mut self, now: Instant) -> Vec<Candidate> {
         let missed = self.0.iter_mut().filter(|k| k.missed.is_some());
         let due = missed.filter_map(|k| k.held.take_if(|at| *at <= now).map(|_| k.candidate));
@@ -162,8 +161,8 @@ impl Candidates {
         let unanswered = matches!(why, Lost::Timeout | Lost::Unreachable);
         if unanswered && known.is_missed(timing, now) {
             known.failed = Some(why);
-            // The last Request has waited for its answer already; one that could not even be sent
-            // has not.
+            // A Request that timed out has waited for its answer already; one that could not even be
+            // sent has not.
             let pause = match why {
                 Lost::Timeout => entropy.around(timing.probe, 0.02, 0.25),
                 _ => entropy.around(timing.probe, 0.75, 1.25),
@@ -183,7 +182,7 @@ impl Candidates {
         known.held = Some(now + hold);
     }
 
-    /// All may be tried again.
+    /// Ends all hold-downs.
     pub(super) fn release(&mut self) {
         for known in &mut self.0 {
             (known.held, known.failures) = (None, 0);

@@ -1,4 +1,4 @@
-//! What the gateway does by itself: looking for a relay, asking it again, telling it changes.
+//! The gateway's own actions: relay search, Requests and reports of changes.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use super::{Gateway, send};
 use crate::Message;
 
 impl Gateway {
-    /// Tells the relay what changed, begins and ends cycles, and looks for a relay where one is
+    /// Reports changes to the relay, starts and stops cycles, and looks for a relay where one is
     /// needed.
     pub(super) fn membership_changed(&mut self, now: Instant) {
         for mld in [false, true] {
@@ -29,7 +29,7 @@ impl Gateway {
         let Some(cycle) = association.cycle(mld) else {
             return;
         };
-        // Before its first query the answer to that tells everything.
+        // Before the first query, the answer to it reports everything.
         if !cycle.granted {
             self.membership.forget_changes(mld);
             return;
@@ -44,7 +44,7 @@ impl Gateway {
         self.tell_relay(mld, &records, now);
     }
 
-    /// A cycle for each family that is wanted, and none for the others once the relay was told.
+    /// Starts a cycle for each wanted family, and stops the others once the relay was notified.
     fn reconcile(&mut self, now: Instant) {
         let Some(association) = &mut self.current else {
             return;
@@ -70,7 +70,7 @@ impl Gateway {
         }
     }
 
-    /// The relay knows that nothing is wanted any more.
+    /// Leaves the relay, which has been notified that no group is wanted.
     fn become_idle(&mut self) {
         self.race = None;
         self.retry = None;
@@ -82,7 +82,7 @@ impl Gateway {
         }
     }
 
-    /// Begins a race if there is no relay and something is wanted.
+    /// Starts a race if groups are wanted and there is no relay.
     pub(super) fn look_for_relay(&mut self, now: Instant) {
         let wanted = [false, true].map(|mld| self.membership.wants(mld));
         if wanted == [false, false] {
@@ -102,7 +102,7 @@ impl Gateway {
         }
     }
 
-    /// Asks the candidates that are not held down, except the relay in use.
+    /// Asks all candidates that are not held down, except the relay in use.
     pub(super) fn begin_race(&mut self, why: Lost, now: Instant) {
         let ready = self.candidates.in_turn(now).into_iter();
         let ready: VecDeque<_> = ready.filter(|c| !self.is_in_use(c)).collect();
@@ -111,7 +111,7 @@ impl Gateway {
             return;
         }
         self.retry = None;
-        // Probes of a relay that is missed are one search, until another candidate is asked.
+        // Probes of a missed relay are one search, until another candidate is asked.
         let missed = |c: &Candidate| self.candidates.is_missed(c.addr, &self.timing, now);
         self.told_none &= ready.iter().all(missed);
         let mld = !self.membership.wants(false);
@@ -125,10 +125,10 @@ impl Gateway {
         })
     }
 
-    /// There is nobody to ask, or nobody answered.
+    /// Reports that there is no candidate to ask, or none answered.
     fn no_relay(&mut self) {
         if self.current.is_some() {
-            // The one in use is what there is.
+            // The relay in use is the best there is.
             return;
         }
         self.retry = self.candidates.next_release();
@@ -141,7 +141,7 @@ impl Gateway {
         }
     }
 
-    /// Asks a relay that is missed beside the candidates of a race.
+    /// Asks missed relays alongside the candidates of a race.
     pub(super) fn probe_missed(&mut self, now: Instant) {
         if self.current.is_none()
             && let Some(race) = &mut self.race
@@ -180,7 +180,7 @@ impl Gateway {
         }
     }
 
-    /// The winner of a race becomes the relay.
+    /// Makes the winner of a race the relay in use.
     pub(super) fn select(&mut self, winner: &Winner, now: Instant) {
         let why = self.race.take().map(|race| race.why);
         self.retry = None;
@@ -193,7 +193,7 @@ impl Gateway {
                 _ => Lost::Timeout,
             };
             self.lose(&before, why, now);
-            // Two moves in a row: the first relay has nothing to say any more, unless it is this.
+            // Two moves in a row: the first relay no longer counts, unless it is the winner.
             let again = |r: &Retiring| r.association.relay == winner.relay;
             if self.retiring.as_ref().is_some_and(again) {
                 self.retiring = None;
@@ -255,12 +255,12 @@ impl Gateway {
         if association.is_dead(&self.timing, now) {
             if self.retiring.is_some() {
                 self.take_back(Lost::Timeout, now);
-                // Its timers may have come due while it was retiring.
+                // Timers of the reinstated relay may have expired while it was retiring.
                 return self.drive_current(now);
             }
             if let Some(dead) = self.current.take() {
                 self.lose(&dead, Lost::Timeout, now);
-                // It may only be slow.
+                // The relay may only be slow: it should free the tunnel.
                 self.leave(&dead);
                 self.look_for_relay(now);
             }
@@ -271,7 +271,7 @@ impl Gateway {
             let relay = association.relay;
             self.tell(Event::Unanswered { relay, mld });
         }
-        // In this order: a relay may take Updates with the nonce of the last Request alone.
+        // In this order: a relay may accept Updates with the nonce of the last Request alone.
         self.repeat(now);
         self.ask(now);
         if doubt && self.race.is_none() {
@@ -298,7 +298,7 @@ impl Gateway {
         }
     }
 
-    /// Tells once more what a lost Update would have left untold.
+    /// Repeats reports, for the case that an Update was lost.
     fn repeat(&mut self, now: Instant) {
         for mld in [false, true] {
             let Some(association) = &mut self.current else {
@@ -328,7 +328,7 @@ impl Gateway {
         self.reconcile(now);
     }
 
-    /// The relay is full: others are asked, while it goes on.
+    /// Looks for another relay while a full one continues to serve.
     pub(super) fn limited(&mut self, now: Instant) {
         if self.race.is_none() {
             self.begin_race(Lost::Limited, now);

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use ring::hmac;
 
-/// A stream of numbers that nobody can foresee who does not know the seed: whoever guesses a nonce
-/// could answer in a relay's place.
+/// A stream of numbers that is unpredictable without the seed: with a guessed nonce, an attacker
+/// could answer in place of a relay.
 pub(super) struct Entropy {
     key: hmac::Key,
     blocks: u64,
-    /// What is left of the last block.
+    /// Rest of the last block.
     left: Vec<u8>,
 }
 
@@ -32,12 +32,12 @@ impl Entropy {
         self.left.pop().unwrap_or_default()
     }
 
-    /// A number of 32 bits.
+    /// Draws a number of 32 bits.
     pub(super) fn number(&mut self) -> u32 {
         u32::from_be_bytes(std::array::from_fn(|_| self.byte()))
     }
 
-    /// A duration between `low` and `high` times `of`.
+    /// Draws a duration between `low` and `high` times `of`.
     pub(super) fn around(&mut self, of: Duration, low: f64, high: f64) -> Duration {
         let place = f64::from(self.number()) / f64::from(u32::MAX);
         of.mul_f64(low + (high - low) * place)

@@ -1,4 +1,4 @@
-//! What comes from relays.
+//! Messages from relays.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::ip::{Fragment, IpError, addresses, parse_udp};
 use crate::report::{GeneralQuery, parse_query};
 use crate::{Mac, Message};
 
-/// A Query whose packet was checked.
+/// A Query whose inner packet is valid.
 struct Query {
     limited: bool,
     mac: Mac,
@@ -21,7 +21,7 @@ struct Query {
 }
 
 impl Gateway {
-    /// Takes the payload of a UDP datagram that came from `from`. Anything may be in it.
+    /// Handles the payload of a UDP datagram from `from`. Any bytes may be passed in.
     pub fn handle(&mut self, from: SocketAddr, payload: &[u8], now: Instant) -> Input {
         let taken = match Message::parse(payload) {
             Ok(Message::Data { packet }) => self.data(from, payload, packet, now),
@@ -107,8 +107,8 @@ impl Gateway {
         })
     }
 
-    /// A part of a packet that was too large for the way from the relay. Only those of groups that
-    /// somebody wants are kept until the others come.
+    /// Collects a fragment of a packet that was too large for the path from the relay. Fragments of
+    /// groups without a subscription are dropped.
     fn fragment(
         &mut self,
         packet: &[u8],
@@ -150,7 +150,7 @@ impl Gateway {
             return Err(Dropped::NotTheRelay);
         };
         let relay = race.advertised(from, nonce, relay, &self.timing, now)?;
-        // It leads to the relay that others are looked for in the place of.
+        // The advertised relay is the one in use, for which a replacement is sought.
         if let Some(current) = self.current.as_ref().filter(|a| a.relay == relay) {
             let why = match race.why {
                 Lost::NoTraffic => Lost::NoTraffic,
@@ -200,7 +200,7 @@ impl Gateway {
         };
         let Some(at) = association.asked(query.mld, query.nonce) else {
             return Err(match association.asked(!query.mld, query.nonce) {
-                // The relay answers with the other family's query.
+                // The relay answers with the query of the other family.
                 Some(_) => Dropped::BadQuery,
                 None => Dropped::UnknownNonce,
             });
@@ -214,7 +214,7 @@ impl Gateway {
             self.p_flags.set(association.relay, p);
         }
         self.counters.queries += 1;
-        // It is there after all; whether it brings packets is another question.
+        // The relay is alive after all; whether it brings packets is another question.
         if !query.limited {
             self.race.take_if(|race| race.why != Lost::NoTraffic);
         }
@@ -226,7 +226,7 @@ impl Gateway {
     }
 
     /// Answers a query of the relay in use with the whole state of its family, and of the other one
-    /// if the relay may not know that. `asked` is when the Request was sent.
+    /// if the relay may not know that. `asked` is the send time of the Request.
     fn granted(&mut self, query: &Query, asked: Instant, now: Instant) {
         let Some(association) = &mut self.current else {
             return;
@@ -268,13 +268,13 @@ impl Gateway {
                 continue;
             }
             if anew {
-                // For the relay this is another gateway, which it hears of for the first time.
+                // For the relay this is a new gateway, which reports for the first time.
                 cycle.repeats = cycle.robustness.saturating_sub(1);
                 self.membership.forget_changes(mld);
                 *whole = true;
             }
-            // What was told after this Request had gone out was told with a nonce that a relay
-            // which knows the last one alone does not take any more.
+            // Reports after this Request used a nonce that a relay which knows only the last one
+            // no longer accepts.
             let late = |(at, nonce)| at >= asked && nonce != grant.nonce;
             *again = newest && cycle.told.is_some_and(late);
             if cycle.repeats > 0 {

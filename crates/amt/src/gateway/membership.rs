@@ -1,5 +1,5 @@
-//! What is subscribed: by packet, to find whose it is, and by group, to report it (RFC 3376 and
-//! RFC 3810, the parts of a host).
+//! Subscriptions: by packet, to find the one it belongs to, and by group, to report them (host part
+//! of RFC 3376 and RFC 3810).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -9,25 +9,25 @@ use super::types::{
 };
 use crate::report::{Record, RecordKind};
 
-/// One subscription, and how many asked for it.
+/// A subscription and its number of uses.
 #[derive(Debug)]
 struct Entry {
     subscription: Subscription,
     uses: u32,
 }
 
-/// One group, over all ports, and what the relay still has to be told of it.
+/// A group, over all ports, and its changes that the relay was not yet notified of.
 #[derive(Debug, Default)]
 struct Group {
-    /// Subscriptions from any source.
+    /// Number of subscriptions from any source.
     any: u32,
-    /// Subscriptions from each source.
+    /// Number of subscriptions from each source.
     sources: BTreeMap<IpAddr, u32>,
-    /// How often a change between "any source" and "these sources" is still told.
+    /// Remaining reports of a change between "any source" and "these sources".
     mode: u8,
-    /// How often each new source is still told.
+    /// Remaining reports of each new source.
     allow: BTreeMap<IpAddr, u8>,
-    /// How often each source that left is still told.
+    /// Remaining reports of each source that left.
     block: BTreeMap<IpAddr, u8>,
 }
 
@@ -44,7 +44,7 @@ impl Group {
         self.any > 0 || !self.sources.is_empty()
     }
 
-    /// The filter mode changed: that tells everything, whatever was to be told before.
+    /// Notes a change of the filter mode, whose report replaces all pending ones.
     fn turn(&mut self, repeats: u8) {
         self.mode = repeats;
         self.allow.clear();
@@ -83,7 +83,7 @@ impl Group {
     }
 }
 
-/// The source that is wanted, or any, and whose it is.
+/// Wanted source, or any, and its subscription.
 type Wanted = (Option<IpAddr>, SubscriptionId);
 
 /// All subscriptions of a gateway.
@@ -91,11 +91,11 @@ type Wanted = (Option<IpAddr>, SubscriptionId);
 pub(super) struct Membership {
     entries: BTreeMap<SubscriptionId, Entry>,
     ids: HashMap<Subscription, SubscriptionId>,
-    /// Group and port, as packets are looked up: the sources, and whose each is.
+    /// Sources and their subscriptions by group and port, for the lookup of packets.
     flows: HashMap<(IpAddr, u16), Vec<Wanted>>,
     groups: BTreeMap<IpAddr, Group>,
     next: u64,
-    /// The last packet that was found: the next one is most likely of the same flow.
+    /// Last packet found: the next one is most likely of the same flow.
     last: Option<(IpAddr, SocketAddr, SubscriptionId)>,
 }
 
@@ -105,7 +105,7 @@ fn is_mld(group: &IpAddr) -> bool {
 }
 
 impl Membership {
-    /// Adds one use of a subscription. A new source or group is then told `repeats` times.
+    /// Adds one use of a subscription. A new source or group is then reported `repeats` times.
     pub(super) fn add(
         &mut self,
         subscription: Subscription,
@@ -124,7 +124,7 @@ impl Membership {
             port,
         } = subscription;
         let crowded = self.groups.get(&group).is_some_and(|known| {
-            // One that left counts until the relay was told often enough: it is in a record, too.
+            // A source that left counts until its last report: it takes room in a record, too.
             source.is_some() && known.sources.len() + known.block.len() >= MAX_SOURCES_PER_GROUP
         });
         if self.entries.len() >= MAX_SUBSCRIPTIONS || crowded {
@@ -140,7 +140,7 @@ impl Membership {
         self.entries.insert(id, entry);
         let flow = self.flows.entry((group, port)).or_default();
         flow.push((source, id));
-        // A source of its own goes before "any source".
+        // A single source goes before "any source".
         flow.sort_by_key(|(source, _)| source.is_none());
         self.last = None;
         let known = self.groups.entry(group).or_default();
@@ -163,7 +163,7 @@ impl Membership {
         Ok(id)
     }
 
-    /// Takes one use away; with the last one, the relay is told `repeats` times.
+    /// Removes one use; the removal of the last one is reported `repeats` times.
     pub(super) fn remove(&mut self, id: SubscriptionId, repeats: u8) {
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
@@ -210,7 +210,7 @@ impl Membership {
         }
     }
 
-    /// Whose packet it is.
+    /// Returns the subscription that a packet belongs to.
     pub(super) fn find(&mut self, from: IpAddr, to: SocketAddr) -> Option<SubscriptionId> {
         if let Some((last_from, last_to, id)) = self.last
             && last_from == from
@@ -226,7 +226,7 @@ impl Membership {
         Some(*id)
     }
 
-    /// Whether packets of this source to this group are wanted, on whatever port.
+    /// Whether packets of this source to this group are wanted, on any port.
     pub(super) fn wants_from(&self, source: IpAddr, group: IpAddr) -> bool {
         self.entries.values().any(|entry| {
             let wanted = &entry.subscription;
@@ -249,7 +249,7 @@ impl Membership {
         entry.is_some_and(|entry| is_mld(&entry.subscription.group))
     }
 
-    /// Forgets everything; ids are not given out again.
+    /// Removes all subscriptions; ids are not reused.
     pub(super) fn clear(&mut self) {
         let next = self.next;
         *self = Self {
@@ -258,14 +258,14 @@ impl Membership {
         };
     }
 
-    /// Whether anything of this family is subscribed.
+    /// Whether any group of this family is subscribed.
     pub(super) fn wants(&self, mld: bool) -> bool {
         self.groups
             .iter()
             .any(|(group, known)| is_mld(group) == mld && known.is_wanted())
     }
 
-    /// The state as it is, for the answer to a query.
+    /// Returns the current state, for the answer to a query.
     pub(super) fn current(&self, mld: bool) -> Vec<Record> {
         let of_family = self
             .groups
@@ -286,7 +286,7 @@ impl Membership {
             .collect()
     }
 
-    /// What makes a relay forget everything of this family.
+    /// Returns records that make a relay forget all groups of this family.
     pub(super) fn leave_all(&self, mld: bool) -> Vec<Record> {
         let of_family = self.groups.iter().filter(|(group, _)| is_mld(group) == mld);
         of_family
@@ -317,7 +317,7 @@ impl Membership {
             .any(|(group, known)| is_mld(group) == mld && known.has_changes())
     }
 
-    /// What changed, to be told once more.
+    /// Takes the pending changes, for one more report.
     pub(super) fn take_changes(&mut self, mld: bool) -> Vec<Record> {
         let mut records = Vec::new();
         for (group, known) in &mut self.groups {
@@ -330,7 +330,7 @@ impl Membership {
         records
     }
 
-    /// Another relay knows nothing of what was before.
+    /// Drops the pending changes: a new relay gets the whole state.
     pub(super) fn forget_changes(&mut self, mld: bool) {
         for (group, known) in &mut self.groups {
             if is_mld(group) == mld {
@@ -342,7 +342,7 @@ impl Membership {
     }
 }
 
-/// A subscription in its one spelling, if a relay could serve it.
+/// Returns the canonical form of a subscription, if a relay could serve it.
 fn check(subscription: Subscription) -> Result<Subscription, SubscribeError> {
     let group = subscription.group.to_canonical();
     let source = subscription.source.map(|ip| ip.to_canonical());

@@ -1,20 +1,22 @@
-//! The gateway: finds a relay, asks it for groups and takes what it sends (RFC 7450, section 5.2).
+//! The gateway: finds a relay, requests groups from it and receives their packets (RFC 7450,
+//! section 5.2).
 //!
-//! One [`Gateway`] serves one program: it needs no network interface of its own, for packets of a
-//! flow come out of [`Gateway::handle`] as what the application wants, the payload of a UDP
-//! datagram. Groups of both address families may be subscribed, through relays of either.
+//! One [`Gateway`] serves one program. It needs no network interface of its own: packets of a flow
+//! come out of [`Gateway::handle`] as the payload of a UDP datagram. Groups of both address
+//! families may be subscribed, through relays of either.
 //!
-//! - Candidates are asked one after the other without waiting for answers for long; the first that
-//!   answers with a valid query becomes the relay. Those that fail are held down; the relay that
-//!   was in use and stopped answering is probed about once a second for a while.
-//! - For IPv4 and IPv6 groups there is a separate cycle of Request, Query and Update (IGMPv3,
-//!   MLDv2) with that relay; it runs as often as the relay's query says.
-//! - What changes is told at once, and again as the relay's robustness says.
-//! - A relay that does not answer, or is full, is left when another one answered, or when nothing
-//!   comes from it any more; one that answers and brings no packets, when the application suspects
-//!   it and another one answered.
+//! - **Race**: candidates are asked one after the other, without waiting long for each answer. The
+//!   first that answers with a valid query becomes the relay. Candidates that fail are held down; a
+//!   relay in use that stops answering is probed about once a second for a while.
+//! - **Cycle**: IPv4 and IPv6 groups have separate cycles of Request, Query and Update (IGMPv3,
+//!   MLDv2) with that relay, at the interval that the relay's query gives.
+//! - **Changes** of the subscriptions are reported at once, and repeated as often as the relay's
+//!   robustness variable says.
+//! - **Failover**: a relay that does not answer, or is full, is left when another one has answered
+//!   or when its packets stop. A relay that answers but brings no packets is left when the
+//!   application suspects it and another one has answered.
 //!
-//! Everything here is bounded, and runs in the caller's time.
+//! All state is bounded, and all work is done in the caller's time.
 
 mod association;
 mod candidates;
@@ -47,12 +49,12 @@ use race::Race;
 use traffic::Retiring;
 pub use types::*;
 
-/// Messages that wait to be sent; a driver takes them after every call.
+/// Most messages waiting to be sent; a driver takes them after every call.
 const MAX_UNSENT: usize = 128;
-/// Events that wait to be taken; older ones go first.
+/// Most events waiting for the caller; older ones are dropped first.
 const MAX_EVENTS: usize = 64;
-/// Longest packet with a report, in bytes: with the headers of AMT, UDP and IPv6 it fits a path of
-/// 1,280 bytes.
+/// Longest packet with a report, in bytes: with the headers of AMT, UDP and IPv6 it fits a path
+/// MTU of 1,280 bytes.
 const MAX_REPORT: usize = 1200;
 
 /// The state machine.
@@ -65,30 +67,30 @@ pub struct Gateway {
     timing: Timing,
     entropy: Entropy,
     candidates: Candidates,
-    /// Where relays read P of a Request.
+    /// Position of the P flag that each relay reads in a Request.
     p_flags: PFlags,
     membership: Membership,
     race: Option<Race>,
     current: Option<Association>,
-    /// The tunnel of an earlier run from the same local port.
+    /// Tunnel of an earlier run from the same local port.
     past: Option<TunnelProof>,
     retiring: Option<Retiring>,
-    /// For how long the relay has to bring nothing before others are tried.
+    /// Time without packets after which other relays are tried.
     patience: Duration,
-    /// When the next race begins, while all candidates are held down.
+    /// Start of the next race, while all candidates are held down.
     retry: Option<Instant>,
-    /// Whether [`Event::NoRelay`] was told since the last race began.
+    /// Whether [`Event::NoRelay`] was reported since the last race began.
     told_none: bool,
     unsent: VecDeque<(SocketAddr, Vec<u8>)>,
     events: VecDeque<Event>,
     counters: Counters,
-    /// Of packets that were too large for the way from the relay.
+    /// Fragments of packets that were too large for the path from the relay.
     fragments: Reassembly,
 }
 
 impl Gateway {
-    /// A gateway without subscriptions and candidates. `seed` has to be random: whoever knows it
-    /// could answer in a relay's place.
+    /// Creates a gateway without subscriptions and candidates. `seed` must be random and secret: with
+    /// it, an attacker could answer in place of a relay.
     pub fn new(timing: Timing, seed: [u8; 32]) -> Self {
         Self {
             patience: timing.silence,
@@ -110,8 +112,8 @@ impl Gateway {
         }
     }
 
-    /// The relays that may be used, the preferred ones first; replaces those before. A relay that
-    /// is in use stays so while it works. Of more than [`MAX_CANDIDATES`], the first ones count.
+    /// Replaces the candidates, the preferred ones first. A relay in use stays in use while it works.
+    /// Candidates after the first [`MAX_CANDIDATES`] are ignored.
     pub fn set_candidates(
         &mut self,
         candidates: impl IntoIterator<Item = Candidate>,
@@ -131,20 +133,20 @@ impl Gateway {
         self.look_for_relay(now);
     }
 
-    /// Takes down a tunnel of an earlier run, which this run cannot go on with: its packets would go
-    /// to a closed port, and its place at the relay is lost to others.
+    /// Tears down a tunnel of an earlier run that this run cannot continue. Otherwise its packets
+    /// would go to a closed port, and it would occupy a place at the relay.
     pub fn take_down(&mut self, tunnel: TunnelProof) {
         self.teardown(tunnel);
     }
 
-    /// Goes on with the tunnel of an earlier run, from the same local port. Should its relay see
-    /// this gateway at another address now, or another relay be chosen, it is taken down.
+    /// Continues the tunnel of an earlier run, from the same local port. It is torn down if its relay
+    /// sees this gateway at another address now, or another relay is chosen.
     pub fn resume(&mut self, tunnel: TunnelProof) {
         self.past = Some(tunnel);
     }
 
-    /// The tunnel in use, if the relay says where it sees this gateway; before there is one, that
-    /// of [`resume`](Self::resume).
+    /// Returns the tunnel in use, if the relay reports the address at which it sees this gateway;
+    /// before there is one, the tunnel of [`resume`](Self::resume).
     pub fn tunnel(&self) -> Option<TunnelProof> {
         let Some(association) = &self.current else {
             return self.past;
@@ -152,7 +154,7 @@ impl Gateway {
         association.proof.map(|proof| proof.of(association.relay))
     }
 
-    /// Subscribes. An equal subscription gives the same id, and counts.
+    /// Adds a subscription. Equal subscriptions share an id and are counted.
     ///
     /// # Errors
     /// No relay could serve it, or there are too many; see [`SubscribeError`].
@@ -171,7 +173,7 @@ impl Gateway {
         Ok(id)
     }
 
-    /// Takes one subscription back.
+    /// Removes one use of a subscription.
     pub fn unsubscribe(&mut self, id: SubscriptionId, now: Instant) {
         let mld = self.membership.is_mld(id);
         let repeats = self.robustness(mld);
@@ -182,7 +184,7 @@ impl Gateway {
         self.membership_changed(now);
     }
 
-    /// Leaves everything at once: the messages to send are the last ones.
+    /// Leaves all groups and the relay at once. The messages then queued are the last ones.
     pub fn stop(&mut self) {
         self.race = None;
         self.retry = None;
@@ -194,15 +196,15 @@ impl Gateway {
         self.membership.clear();
     }
 
-    /// A subscription that was not taken back as often as it was made.
+    /// Returns a subscription that is still in use.
     pub fn subscription(&self, id: SubscriptionId) -> Option<Subscription> {
         self.membership.subscription(id)
     }
 
-    /// The application misses packets: the relay is asked whether it is there. If it has brought
-    /// nothing for [`Timing::silence`], others are asked as well, and the first that answers
-    /// becomes the relay, though this one may be there; with each time in a row that it comes to
-    /// that, it takes twice as long. May be called as often as one likes.
+    /// Reports that the application misses packets. The relay is asked whether it is alive. If it has
+    /// brought nothing for [`Timing::silence`], other candidates are asked as well, and the first that
+    /// answers becomes the relay even if the old one is alive; each time in a row, that period
+    /// doubles. May be called at any rate.
     pub fn suspect(&mut self, now: Instant) {
         if let Some(association) = &mut self.current {
             association.ask(&self.timing, now);
@@ -211,8 +213,8 @@ impl Gateway {
         self.handle_timeout(now);
     }
 
-    /// Packets leave by another network than before: what failed may work now, and the relay sees
-    /// another address.
+    /// Reports that packets leave by another network than before: failed candidates may work now, and
+    /// the relay sees another address.
     pub fn network_changed(&mut self, now: Instant) {
         self.candidates.release();
         self.retry = None;
@@ -224,7 +226,7 @@ impl Gateway {
         self.handle_timeout(now);
     }
 
-    /// A message to this address could not be sent, because there is no way there.
+    /// Reports that a message to this address could not be sent because there is no route.
     pub fn unreachable(&mut self, to: SocketAddr, now: Instant) {
         let Some(race) = &mut self.race else {
             return;
@@ -242,19 +244,19 @@ impl Gateway {
         self.handle_timeout(now);
     }
 
-    /// The next message to send: fills `out` and gives its destination.
+    /// Fills `out` with the next message to send and returns its destination.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<SocketAddr> {
         let (to, bytes) = self.unsent.pop_front()?;
         *out = bytes;
         Some(to)
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let race = self.race.as_ref().and_then(Race::poll_timeout);
         let current = self.current.as_ref().and_then(Association::poll_timeout);
@@ -267,7 +269,7 @@ impl Gateway {
             .min()
     }
 
-    /// Does what is due.
+    /// Handles all timers that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.retiring.as_ref().is_some_and(|r| r.until <= now) {
             self.end_overlap(now);
@@ -284,12 +286,12 @@ impl Gateway {
         }
     }
 
-    /// Whether something is subscribed, and there is no relay for it.
+    /// Whether there are subscriptions, but no relay for them.
     pub fn is_looking(&self) -> bool {
         self.current.is_none() && self.membership.len() > 0
     }
 
-    /// How things stand.
+    /// Returns a snapshot of relay, candidates and counters.
     pub fn status(&self) -> Status {
         let relay = self.current.as_ref().map(|association| {
             let [igmp, mld] = &association.cycles;
@@ -329,7 +331,7 @@ impl Gateway {
         }
     }
 
-    /// The numbers of [`status`](Self::status) alone.
+    /// Returns the counters of [`status`](Self::status) alone.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -355,7 +357,7 @@ impl Gateway {
         send(unsent, counters, to, message, PFlag::Rfc);
     }
 
-    /// Tells the relay in use, with its newest grant.
+    /// Reports records to the relay in use, with its newest grant.
     fn tell_relay(&mut self, mld: bool, records: &[Record], now: Instant) {
         let Some(association) = &mut self.current else {
             return;
@@ -371,11 +373,11 @@ impl Gateway {
         self.report(relay, grant, mld, records);
     }
 
-    /// Sends an Update, or several if it is long.
+    /// Queues an Update, or several if the report is long.
     fn report(&mut self, relay: SocketAddr, grant: Grant, mld: bool, records: &[Record]) {
         let Grant { mac, nonce, .. } = grant;
-        // GrumpyOldTroll's amtrelayd takes no MLD message that is shorter than an IPv6 header: one
-        // record without sources is told twice, which means the same.
+        // GrumpyOldTroll's amtrelayd rejects MLD messages that are shorter than an IPv6 header: a
+        // single record without sources is repeated, which means the same.
         let twice;
         let records = match records {
             [one] if mld && one.sources.is_empty() => {
@@ -391,7 +393,7 @@ impl Gateway {
         });
     }
 
-    /// Tells a relay that nothing is wanted of it, and that the tunnel is over.
+    /// Reports to a relay that no group is wanted, and tears the tunnel down.
     fn leave(&mut self, association: &Association) {
         let granted = [false, true].into_iter().zip(&association.cycles);
         let granted = granted.filter(|(_, cycle)| cycle.as_ref().is_some_and(|c| c.granted));
@@ -416,12 +418,12 @@ impl Gateway {
     }
 }
 
-/// An IPv4 address that was written as an IPv6 one, as people write it.
+/// Unmaps an IPv4-mapped IPv6 address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Puts a message into the queue, P of a Request at `p`, and counts it.
+/// Queues and counts a message, with the P flag of a Request at `p`.
 fn send(
     unsent: &mut VecDeque<(SocketAddr, Vec<u8>)>,
     counters: &mut Counters,

@@ -6,7 +6,7 @@ use super::entropy::Entropy;
 use super::types::Timing;
 use crate::PFlag;
 
-/// Nonces of so many repetitions are remembered: an answer may be slower than the wait for it.
+/// Repetitions whose nonces are remembered: an answer may be slower than the wait for it.
 const REMEMBERED: usize = 8;
 
 /// One repetition.
@@ -17,22 +17,22 @@ struct Sent {
     p: PFlag,
 }
 
-/// A Relay Discovery or Request under way. Each repetition has a fresh nonce, and each wait for the
+/// A pending Relay Discovery or Request. Each repetition has a fresh nonce, and each wait for the
 /// answer is about twice as long as the one before.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     nonces: [Option<Sent>; REMEMBERED],
-    /// How often it was sent.
+    /// Number of times that it was sent.
     pub(super) sent: u32,
     wait: Duration,
-    /// When it is sent again, or given up.
+    /// Time of the next repetition, or of giving up.
     pub(super) due: Instant,
-    /// When it was sent last.
+    /// Last send time.
     last: Instant,
 }
 
 impl Question {
-    /// A question that is sent first at `now`.
+    /// Creates a question that is first sent at `now`.
     pub(super) fn new(wait: Duration, now: Instant) -> Self {
         Self {
             nonces: [None; REMEMBERED],
@@ -43,7 +43,7 @@ impl Question {
         }
     }
 
-    /// A nonce for the next repetition.
+    /// Draws a nonce for the next repetition.
     pub(super) fn nonce(&self, entropy: &mut Entropy) -> u32 {
         let mut nonce = entropy.number();
         while nonce == 0 || self.sent_at(nonce).is_some() {
@@ -52,9 +52,9 @@ impl Question {
         nonce
     }
 
-    /// Position of P in the next repetition of a Request for MLD: relays of some makes read one
-    /// of the two alone, so the positions take turns. The one that the relay is `known` to read
-    /// goes first, and once more, as the first may have been lost.
+    /// Returns the P flag's position in the next repetition of a Request for MLD. Some relays read
+    /// only one of the two positions, so they alternate. The position that the relay is `known` to
+    /// read goes first, and once more, as the first Request may have been lost.
     pub(super) fn p(&self, known: Option<PFlag>) -> PFlag {
         let first = known.unwrap_or_default();
         match self.sent.checked_sub(u32::from(known.is_some())) {
@@ -63,7 +63,7 @@ impl Question {
         }
     }
 
-    /// Notes that the message is sent now, with this nonce and P of a Request at `p`.
+    /// Notes that the message is sent now, with this nonce and the P flag of a Request at `p`.
     pub(super) fn send(
         &mut self,
         nonce: u32,
@@ -81,17 +81,17 @@ impl Question {
         self.wait = (self.wait * 2).min(timing.longest_wait);
     }
 
-    /// The next repetition comes within `pause` after the last one.
+    /// Moves the next repetition to within `pause` after the last one.
     pub(super) fn hurry(&mut self, pause: Duration, now: Instant) {
         self.due = self.due.min((self.last + pause).max(now));
     }
 
-    /// When the question with this nonce was sent, if it was.
+    /// Returns the time at which the question was sent with this nonce.
     pub(super) fn sent_at(&self, nonce: u32) -> Option<Instant> {
         self.sent_with(nonce).map(|sent| sent.at)
     }
 
-    /// Position of P in the Request with this nonce.
+    /// Returns the P flag's position in the Request with this nonce.
     pub(super) fn p_of(&self, nonce: u32) -> Option<PFlag> {
         self.sent_with(nonce).map(|sent| sent.p)
     }

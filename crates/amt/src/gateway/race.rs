@@ -1,4 +1,4 @@
-//! Several candidates asked side by side; the first that answers is taken.
+//! Race of several candidates; the first that answers wins.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,25 +9,25 @@ use super::question::Question;
 use super::types::{Candidate, Dropped, Lost, Timing};
 use crate::{Message, PFlag};
 
-/// One candidate that was asked.
+/// A candidate that was asked.
 #[derive(Debug)]
 struct Attempt {
     candidate: Candidate,
-    /// Where the Request goes; not known yet while a relay is discovered.
+    /// Destination of the Request; unknown during Relay Discovery.
     relay: Option<SocketAddr>,
     question: Question,
 }
 
-/// The one that answered first.
+/// The candidate that answered first.
 #[derive(Debug)]
 pub(super) struct Winner {
     pub(super) candidate: Candidate,
     pub(super) relay: SocketAddr,
-    /// The family that it was asked for.
+    /// Whether IPv6 (MLD) was requested.
     pub(super) mld: bool,
-    /// All Requests to it.
+    /// All Requests sent to it.
     pub(super) question: Question,
-    /// When the one that it answered was sent.
+    /// Send time of the answered Request.
     pub(super) asked: Instant,
     pub(super) rtt: Duration,
 }
@@ -35,9 +35,9 @@ pub(super) struct Winner {
 /// An attempt to find a relay.
 #[derive(Debug)]
 pub(super) struct Race {
-    /// The family that is asked for: IPv6 (MLD) or IPv4 (IGMP).
+    /// Whether IPv6 (MLD) is requested, else IPv4 (IGMP).
     pub(super) mld: bool,
-    /// Why the relay in use, if there is one, is not enough.
+    /// Deficiency of the relay in use, if there is one.
     pub(super) why: Lost,
     waiting: VecDeque<Candidate>,
     attempts: Vec<Attempt>,
@@ -55,14 +55,14 @@ impl Race {
         }
     }
 
-    /// Candidates that became known meanwhile are asked after the others.
+    /// Appends a candidate that became known during the race.
     pub(super) fn add(&mut self, candidate: Candidate) {
         if !self.has(candidate.addr) {
             self.waiting.push_back(candidate);
         }
     }
 
-    /// A relay that is missed is asked before the candidates that wait.
+    /// Asks a missed relay before the waiting candidates.
     pub(super) fn probe(&mut self, candidate: Candidate, now: Instant) {
         if !self.has(candidate.addr) {
             self.waiting.push_front(candidate);
@@ -70,7 +70,7 @@ impl Race {
         }
     }
 
-    /// Candidates that are not known any more are not begun with.
+    /// Drops waiting candidates that are no longer known.
     pub(super) fn keep(&mut self, known: impl Fn(SocketAddr) -> bool) {
         self.waiting.retain(|candidate| known(candidate.addr));
     }
@@ -84,7 +84,7 @@ impl Race {
         self.attempts.iter().any(|a| a.candidate.addr == addr)
     }
 
-    /// Nobody is left who could win.
+    /// Whether no candidate is left that could win.
     pub(super) fn is_over(&self) -> bool {
         self.attempts.is_empty() && self.waiting.is_empty()
     }
@@ -95,8 +95,8 @@ impl Race {
         due.chain(begin).min()
     }
 
-    /// Sends what is due; gives the candidates that have failed. `known` has where a relay reads P,
-    /// and `missed` which candidates are probed.
+    /// Sends due messages and returns the candidates that have failed. `known` returns the position of
+    /// the P flag that a relay reads, and `missed` whether a candidate is being probed.
     pub(super) fn handle_timeout(
         &mut self,
         timing: &Timing,
@@ -114,7 +114,7 @@ impl Race {
             }
             !over
         });
-        // With nobody left to wait for, there is no reason to wait.
+        // Without pending candidates, there is nothing to wait for.
         if self.next <= now || self.attempts.is_empty() {
             if let Some(candidate) = self.waiting.pop_front() {
                 self.attempts.push(Attempt {
@@ -151,7 +151,7 @@ impl Race {
         failed
     }
 
-    /// An advertisement of a relay, which is asked next: gives its address.
+    /// Handles an Advertisement and returns the address of the relay, which is asked next.
     pub(super) fn advertised(
         &mut self,
         from: SocketAddr,
@@ -175,14 +175,14 @@ impl Race {
         if nobody || relay.is_multicast() {
             return Err(Dropped::BadAddress);
         }
-        // An advertisement has no port: it is the one that was asked.
+        // An Advertisement has no port: the relay's is that of the discovery address.
         let relay = SocketAddr::new(relay, attempt.candidate.addr.port());
         attempt.relay = Some(relay);
         attempt.question = Question::new(timing.first_wait, now);
         Ok(relay)
     }
 
-    /// Whether a query answers one of the Requests.
+    /// Returns the winner if a query answers one of the Requests.
     pub(super) fn answered(
         &mut self,
         from: SocketAddr,
@@ -211,13 +211,13 @@ impl Race {
         Err(unknown)
     }
 
-    /// This candidate is out; the next one is begun with at once.
+    /// Removes this candidate; the next one is asked at once.
     pub(super) fn give_up(&mut self, addr: SocketAddr, now: Instant) {
         self.attempts.retain(|a| a.candidate.addr != addr);
         self.next = now;
     }
 
-    /// The candidates that messages to this address are for.
+    /// Returns the candidates that messages to this address are for.
     pub(super) fn asked_at(&self, to: SocketAddr) -> Vec<SocketAddr> {
         let there = |a: &&Attempt| a.relay.unwrap_or(a.candidate.addr) == to;
         let asked = self.attempts.iter().filter(there);

@@ -1,5 +1,5 @@
-//! Which packets a relay brings: one that answers and brings none is no use (RFC 8777, section
-//! 2.5.4), and one that is left goes on to be heard until the next one brings what it brought.
+//! Traffic of relays: a relay that answers and brings no packets is useless (RFC 8777, section
+//! 2.5.4), and a relay that was left is heard until the next one brings its flows.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use super::Gateway;
 use super::association::Association;
 use super::types::{Dropped, Event, Lost, SubscriptionId};
 
-/// What one relay brought.
+/// Flows that one relay brought.
 #[derive(Debug)]
 pub(super) struct Traffic {
-    /// When the last packet came; before the first one, since when some are expected.
+    /// Arrival of the last packet; before the first one, start of expecting some.
     since: Instant,
-    /// The last packet's.
+    /// Subscription of the last packet.
     newest: Option<SubscriptionId>,
-    /// Whatever of it is still wanted.
+    /// Subscriptions with packets, of those that still exist.
     brought: BTreeSet<SubscriptionId>,
 }
 
@@ -28,7 +28,7 @@ impl Traffic {
         }
     }
 
-    /// A packet came; true if it is the first one of its subscription.
+    /// Notes a packet; returns whether it is the first one of its subscription.
     fn came(&mut self, id: SubscriptionId, now: Instant) -> bool {
         self.since = now;
         if self.newest == Some(id) {
@@ -44,15 +44,15 @@ impl Traffic {
     }
 }
 
-/// The relay before.
+/// The previous relay.
 #[derive(Debug)]
 pub(super) struct Retiring {
     pub(super) association: Association,
     why: Lost,
     pub(super) until: Instant,
-    /// What it brought and the new one has not brought yet.
+    /// Subscriptions that it brought and the new relay has not brought yet.
     missing: BTreeSet<SubscriptionId>,
-    /// What it still brings, and the new one does not.
+    /// Subscriptions that it still brings and the new relay does not.
     alone: BTreeSet<SubscriptionId>,
 }
 
@@ -69,10 +69,10 @@ impl Retiring {
 }
 
 impl Gateway {
-    /// A packet of a flow came, from the relay in use or from the one before it.
+    /// Notes a packet of a flow, from the relay in use or the previous one.
     ///
     /// # Errors
-    /// It came from the one before, and the one in use brings this flow by now.
+    /// The packet is from the previous relay, and the one in use brings this flow.
     pub(super) fn brought(
         &mut self,
         of_current: bool,
@@ -100,7 +100,7 @@ impl Gateway {
             .as_ref()
             .is_some_and(|race| race.why == Lost::NoTraffic)
         {
-            // It does bring packets.
+            // The relay does bring packets.
             self.race = None;
         }
         if first {
@@ -109,7 +109,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// The relay in use brings a flow for the first time.
+    /// Notes that the relay in use brings a flow for the first time.
     fn takes_over(&mut self, id: SubscriptionId) {
         if let Some(retiring) = &mut self.retiring {
             retiring.missing.remove(&id);
@@ -124,14 +124,14 @@ impl Gateway {
         }
     }
 
-    /// A new subscription: its packets take a while.
+    /// Allows time for the first packets of a new subscription.
     pub(super) fn expects_more(&mut self, now: Instant) {
         if let Some(current) = &mut self.current {
             current.traffic.since = now;
         }
     }
 
-    /// A subscription is over.
+    /// Forgets a subscription that ended.
     pub(super) fn expects_no_more(&mut self, id: SubscriptionId) {
         if let Some(current) = &mut self.current {
             current.traffic.forget(id);
@@ -142,9 +142,8 @@ impl Gateway {
         }
     }
 
-    /// Looks for another relay if this one has brought nothing for so long that it may be its
-    /// fault. Each time that it does, it takes twice as long until the next: the source may be at
-    /// rest.
+    /// Looks for another relay if this one has brought nothing for long enough that it may be at
+    /// fault. The period doubles each time, since the source may be idle.
     pub(super) fn distrust(&mut self, now: Instant) {
         let Some(current) = &self.current else {
             return;
@@ -163,7 +162,7 @@ impl Gateway {
         }
     }
 
-    /// How long the relay before is still heard after it was left.
+    /// Returns the time for which the previous relay is still heard.
     pub(super) fn overlap(&self, why: Lost) -> Duration {
         match why {
             Lost::Limited | Lost::NoTraffic => self.timing.longest_overlap,
@@ -171,8 +170,8 @@ impl Gateway {
         }
     }
 
-    /// The time of the relay before is over. If it works, and brings what the new one does not, it
-    /// is used again.
+    /// Ends the time of the previous relay. If it answers and brings flows that the new one does not,
+    /// it is used again.
     pub(super) fn end_overlap(&mut self, now: Instant) {
         let works =
             |r: &Retiring| !r.alone.is_empty() && matches!(r.why, Lost::Limited | Lost::NoTraffic);
@@ -183,7 +182,7 @@ impl Gateway {
         }
     }
 
-    /// The relay before is used again, if there is one; `why` is what is wrong with the new one.
+    /// Reinstates the previous relay, if there is one; `why` is the failure of the new one.
     pub(super) fn take_back(&mut self, why: Lost, now: Instant) {
         let Some(retiring) = self.retiring.take() else {
             return;
@@ -195,7 +194,7 @@ impl Gateway {
         self.race = None;
         let mut association = retiring.association;
         self.candidates.answers(association.candidate.addr);
-        // What has changed meanwhile was told to the other one.
+        // Changes since the move were reported to the other relay.
         association.ask_anew(&self.timing, now);
         association.traffic.since = now;
         association.heard = now;

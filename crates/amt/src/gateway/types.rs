@@ -1,4 +1,4 @@
-//! What goes into the gateway and what comes out of it.
+//! Inputs and outputs of the gateway.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -8,44 +8,42 @@ use std::time::{Duration, Instant};
 use crate::ip::IpError;
 use crate::{Mac, WireError};
 
-/// Most candidates that a gateway keeps; further ones are ignored.
+/// Most candidates that a gateway keeps; the rest is ignored.
 pub const MAX_CANDIDATES: usize = 32;
-/// Most different subscriptions.
+/// Most distinct subscriptions.
 pub const MAX_SUBSCRIPTIONS: usize = 1024;
-/// Most sources of one group: what one IGMPv3 or MLDv2 record in a 1,280-byte packet can name.
+/// Most sources of one group: as many as one IGMPv3 or MLDv2 record in a 1,280-byte packet holds.
 pub const MAX_SOURCES_PER_GROUP: usize = 64;
 
-/// The durations that the gateway goes by. The defaults suit the Internet.
+/// Durations and counts of the gateway. The defaults suit the Internet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Pause before the next candidate is tried beside the ones that have not answered yet.
+    /// Pause before the next candidate is asked alongside the unanswered ones.
     pub stagger: Duration,
-    /// First wait for the answer to a message to a relay whose round-trip time is not known; it
-    /// doubles with each repetition.
+    /// First wait for an answer from a relay of unknown round-trip time; doubles with each repetition.
     pub first_wait: Duration,
     /// Longest wait between two repetitions.
     pub longest_wait: Duration,
-    /// Messages without an answer after which a candidate has failed.
+    /// Unanswered messages after which a candidate has failed.
     pub attempts: u32,
-    /// First hold-down of a relay that failed; it doubles with each failure in a row.
+    /// First hold-down of a failed relay; doubles with each failure in a row.
     pub hold_down: Duration,
     /// Longest hold-down.
     pub longest_hold_down: Duration,
-    /// Pause between two Requests to a relay that was in use and stopped answering, about.
+    /// Approximate pause between two Requests to a relay in use that stopped answering.
     pub probe: Duration,
     /// Time for which such a relay is probed before it is held down like others.
     pub probe_for: Duration,
-    /// Longest pause between two queries, whatever the relay's interval: address translators
-    /// forget a mapping that nothing is sent over.
+    /// Longest pause between two queries, whatever the relay's interval: NATs forget idle mappings.
     pub longest_query_interval: Duration,
-    /// How long packets of a relay that did not answer are still taken after the move to another
-    /// one, unless that one brings all that it brought.
+    /// Time for which packets of an unresponsive relay are still accepted after the move to another
+    /// one, unless the new one brings all its flows earlier.
     pub overlap: Duration,
-    /// The same for a relay that was left although it answers. If it then still brings packets
-    /// that the other one does not, it is used again.
+    /// The same for a relay that was left although it answers. If it then still brings packets that
+    /// the new one does not, it is used again.
     pub longest_overlap: Duration,
-    /// A relay that is suspected and has brought nothing for this time is left for another one.
-    /// Each time in a row, it takes twice as long (RFC 8777, section 2.5.4.1).
+    /// Time without packets after which a suspected relay is left for another one; doubles each time
+    /// in a row (RFC 8777, section 2.5.4.1).
     pub silence: Duration,
     /// Longest such time.
     pub longest_silence: Duration,
@@ -71,14 +69,14 @@ impl Default for Timing {
     }
 }
 
-/// How a relay became known.
+/// Source of knowledge of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
-    /// It was configured.
+    /// The configuration.
     Configured,
-    /// The source announced it.
+    /// An announcement of the flow's source.
     Hint,
-    /// An AMTRELAY record of the source (RFC 8777).
+    /// An AMTRELAY record of the flow's source (RFC 8777).
     Dns,
     /// The anycast discovery address (RFC 7450, section 7.1).
     Anycast,
@@ -98,20 +96,20 @@ impl fmt::Display for Origin {
 /// A relay that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Where it is asked.
+    /// Address and port for Requests, or for Relay Discovery.
     pub addr: SocketAddr,
-    /// Whether it is asked for a relay's address first (Relay Discovery), as anycast addresses are.
+    /// Whether Relay Discovery goes first to learn the relay's address, as with anycast addresses.
     pub discover: bool,
-    /// How it became known.
+    /// Source of knowledge of this relay.
     pub origin: Origin,
 }
 
-/// A tunnel as its gateway can take it down (RFC 7450, section 5.1.7), also in a later run.
+/// Proof by which a gateway can tear its tunnel down (RFC 7450, section 5.1.7), even in a later run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunnelProof {
-    /// Where the relay is.
+    /// Address of the relay.
     pub relay: SocketAddr,
-    /// Nonce of the Query that named the gateway's address.
+    /// Nonce of the Query that carried the gateway's address.
     pub nonce: u32,
     /// MAC of that Query.
     pub mac: Mac,
@@ -119,14 +117,14 @@ pub struct TunnelProof {
     pub gateway: SocketAddr,
 }
 
-/// What one wants to receive: UDP datagrams to `port` of `group`, from `source` alone or from any.
+/// A flow to receive: UDP datagrams to `port` of `group`, from `source` alone or from any source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subscription {
     /// S of (S,G); `None` for any source.
     pub source: Option<IpAddr>,
     /// The group.
     pub group: IpAddr,
-    /// The UDP port that the datagrams are sent to.
+    /// UDP destination port of the datagrams.
     pub port: u16,
 }
 
@@ -139,11 +137,11 @@ impl fmt::Display for Subscription {
     }
 }
 
-/// Names a subscription of one gateway.
+/// Identifier of a subscription within its gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionId(pub(super) u64);
 
-/// Why a subscription is not possible.
+/// Reason for rejecting a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubscribeError {
     /// The group is not a multicast address.
@@ -154,82 +152,82 @@ pub enum SubscribeError {
         "{0} is a group of a single link or host, which no relay forwards; choose another group"
     )]
     LinkLocal(IpAddr),
-    /// The source cannot be one.
+    /// The source is not a unicast address.
     #[error("{0} cannot be the source of a flow; give the address that the sender sends from")]
     BadSource(IpAddr),
-    /// The group is one of a single source (RFC 4607), and none was given.
+    /// The group is source-specific (RFC 4607), and no source was given.
     #[error("{0} is a group of a single source (232.0.0.0/8, ff3x::/32): name its source")]
     NeedsSource(IpAddr),
-    /// One is IPv4, the other IPv6.
+    /// Source and group are of different address families.
     #[error("source {sender} and group {group} are of different address families")]
     MixedFamilies {
-        /// The source.
+        /// Source address.
         sender: IpAddr,
-        /// The group.
+        /// Group address.
         group: IpAddr,
     },
-    /// UDP has no port 0.
+    /// The port is 0.
     #[error("the port of a flow cannot be 0")]
     NoPort,
-    /// There are as many as a gateway takes.
+    /// The bound on subscriptions, or on sources of one group, is reached.
     #[error(
         "a gateway takes {MAX_SUBSCRIPTIONS} subscriptions, and {MAX_SOURCES_PER_GROUP} sources of one group"
     )]
     TooMany,
 }
 
-/// What became of a datagram.
+/// Result of handling a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A packet of a flow.
     Data {
-        /// Whose it is.
+        /// Subscription that the packet belongs to.
         subscription: SubscriptionId,
-        /// The sender, as the packet inside says.
+        /// Sender, from the inner packet.
         from: SocketAddr,
-        /// Where the payload of the UDP datagram inside is in what came in.
+        /// Range of the inner UDP payload within the datagram.
         payload: Range<usize>,
     },
-    /// The last fragment of a packet of a flow.
+    /// A packet of a flow, completed by its last fragment.
     Assembled {
-        /// Whose it is.
+        /// Subscription that the packet belongs to.
         subscription: SubscriptionId,
-        /// The sender, as the packet inside says.
+        /// Sender, from the inner packet.
         from: SocketAddr,
-        /// The payload of the UDP datagram inside.
+        /// Payload of the inner UDP datagram.
         payload: Vec<u8>,
     },
-    /// A fragment whose packet is not whole yet.
+    /// A fragment of an incomplete packet.
     Fragment,
-    /// An answer of a relay, which the gateway goes on with.
+    /// An answer of a relay.
     Control,
-    /// Nothing that it wants.
+    /// A datagram that was ignored.
     Dropped(Dropped),
 }
 
-/// Why a datagram was dropped.
+/// Reason for dropping a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
     /// Not an AMT message.
     Malformed(WireError),
-    /// A message that only gateways send.
+    /// A message type that only gateways send.
     WrongDirection,
-    /// It does not come from the address and port of the relay.
+    /// The sender is not the relay's address and port.
     NotTheRelay,
-    /// An answer to no question of ours: another nonce, or too late.
+    /// An answer with an unknown nonce, or too late.
     UnknownNonce,
-    /// The query inside is none, or of the other address family.
+    /// The inner query is damaged, or of the other address family.
     BadQuery,
-    /// The relay's address in an advertisement cannot be one.
+    /// The relay address in an Advertisement is not a unicast address.
     BadAddress,
-    /// The packet inside is damaged, or not UDP over IP.
+    /// The inner packet is damaged, or not UDP over IP.
     BadPacket(IpError),
-    /// A group, source or port that nobody subscribed to.
+    /// A group, source or port without a subscription.
     NotSubscribed,
 }
 
 impl Dropped {
-    /// All names of [`reason`](Self::reason), in the order of the counters.
+    /// Names returned by [`reason`](Self::reason), in the order of the counters.
     pub const REASONS: [&'static str; 8] = [
         "malformed",
         "wrong-direction",
@@ -241,7 +239,7 @@ impl Dropped {
         "not-subscribed",
     ];
 
-    /// A short name for counters.
+    /// Returns a short name for counters.
     pub fn reason(self) -> &'static str {
         Self::REASONS[self.index()]
     }
@@ -260,16 +258,16 @@ impl Dropped {
     }
 }
 
-/// Why a relay is not used (any more).
+/// Reason for not using a relay (any more).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lost {
-    /// It does not answer.
+    /// The relay does not answer.
     Timeout,
-    /// It takes no further gateways (L flag, RFC 7450 section 5.1.4.4).
+    /// The relay accepts no further gateways (L flag, RFC 7450 section 5.1.4.4).
     Limited,
-    /// Nothing can be sent there.
+    /// There is no route to the relay.
     Unreachable,
-    /// It answers, and brings no packets.
+    /// The relay answers, but brings no packets.
     NoTraffic,
 }
 
@@ -284,50 +282,50 @@ impl fmt::Display for Lost {
     }
 }
 
-/// What happened.
+/// A change of the gateway's relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A relay was selected, and has been told the subscriptions.
+    /// A relay was selected, and the subscriptions were reported to it.
     Connected {
-        /// Where it is.
+        /// Address of the relay.
         relay: SocketAddr,
-        /// How it became known.
+        /// Source of knowledge of this relay.
         origin: Origin,
-        /// From the Request to its answer.
+        /// Time from the Request to its Query.
         rtt: Duration,
     },
-    /// The relay is not used any more; the next is looked for, or [`Event::Connected`] follows.
+    /// The relay is not used any more; a search, or [`Event::Connected`], follows.
     Lost {
-        /// Where it was.
+        /// Address of the relay.
         relay: SocketAddr,
-        /// Why.
+        /// Reason of the loss.
         why: Lost,
     },
-    /// All candidates failed (or there is none). The first of them is tried again at `retry`; who
-    /// knows how to find others does so now.
+    /// All candidates failed, or there are none. The first is tried again at `retry`; a caller that
+    /// can find other candidates should do so now.
     NoRelay {
-        /// How many there are.
+        /// Number of candidates.
         candidates: usize,
-        /// When the next attempt is due, if there are candidates.
+        /// Time of the next attempt, if there are candidates.
         retry: Option<Instant>,
     },
-    /// The relay sees this gateway at another address than before; it was told.
+    /// The relay sees this gateway at another address than before, and was notified.
     AddressChanged {
-        /// The address before.
+        /// Previous address.
         from: SocketAddr,
-        /// The address now.
+        /// Current address.
         to: SocketAddr,
     },
-    /// The relay does not answer for one of the two address families inside.
+    /// The relay does not answer for one of the two inner address families.
     Unanswered {
-        /// Where it is.
+        /// Address of the relay.
         relay: SocketAddr,
-        /// IPv6 (MLD), else IPv4 (IGMP).
+        /// Whether the family is IPv6 (MLD), else IPv4 (IGMP).
         mld: bool,
     },
-    /// Nothing is subscribed any more; the relay was left.
+    /// No subscription is left; the relay was left.
     Idle {
-        /// Where it was.
+        /// Address of the relay.
         relay: SocketAddr,
     },
 }
@@ -360,10 +358,10 @@ impl fmt::Display for Event {
     }
 }
 
-/// Numbers that only grow.
+/// Counters of a gateway; they never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets of flows that were handed out.
+    /// Packets of flows handed to the caller.
     pub data: u64,
     /// Bytes of their payload.
     pub data_bytes: u64,
@@ -371,7 +369,7 @@ pub struct Counters {
     pub discoveries: u64,
     /// Requests sent.
     pub requests: u64,
-    /// Queries taken.
+    /// Valid Queries received.
     pub queries: u64,
     /// Membership Updates sent.
     pub updates: u64,
@@ -379,76 +377,76 @@ pub struct Counters {
     pub teardowns: u64,
     /// Messages not sent because too many were waiting.
     pub unsent: u64,
-    /// Datagrams dropped, by reason: the order is that of [`Dropped::REASONS`].
+    /// Datagrams dropped, by reason in the order of [`Dropped::REASONS`].
     pub dropped: [u64; Dropped::REASONS.len()],
 }
 
 impl Counters {
-    /// Datagrams dropped for one of [`Dropped::REASONS`].
+    /// Returns the dropped datagrams of each of [`Dropped::REASONS`].
     pub fn dropped(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Dropped::REASONS.into_iter().zip(self.dropped)
     }
 }
 
-/// How things stand, for a status page.
+/// Snapshot of a gateway, for a status page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
-    /// The relay in use.
+    /// Relay in use.
     pub relay: Option<RelayStatus>,
     /// All known candidates, in the order of preference.
     pub candidates: Vec<CandidateStatus>,
-    /// Different subscriptions.
+    /// Number of distinct subscriptions.
     pub subscriptions: usize,
-    /// All counters.
+    /// Counters.
     pub counters: Counters,
 }
 
-/// The relay in use.
+/// Status of the relay in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayStatus {
-    /// Where it is.
+    /// Address of the relay.
     pub addr: SocketAddr,
-    /// How it became known.
+    /// Source of knowledge of this relay.
     pub origin: Origin,
-    /// Since when it is used.
+    /// Start of its use.
     pub since: Instant,
-    /// Of the last handshake.
+    /// Round-trip time of the last handshake.
     pub rtt: Duration,
-    /// Where the relay sees this gateway, if it says so.
+    /// Address at which the relay sees this gateway, if it reports that.
     pub gateway: Option<SocketAddr>,
-    /// It takes no further gateways, but goes on to serve this one.
+    /// Whether the relay accepts no further gateways; it continues to serve this one.
     pub limited: bool,
-    /// It answered for IPv4 groups.
+    /// Whether the relay answered for IPv4 groups.
     pub igmp: bool,
-    /// It answered for IPv6 groups.
+    /// Whether the relay answered for IPv6 groups.
     pub mld: bool,
-    /// When something came from it last.
+    /// Arrival of the last datagram from it.
     pub heard: Instant,
 }
 
-/// One candidate.
+/// Status of one candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CandidateStatus {
     /// The candidate.
     pub candidate: Candidate,
-    /// What is known of it.
+    /// Current state.
     pub state: CandidateState,
-    /// Why it failed last, if it did since it was selected last.
+    /// Reason of the last failure since it was last selected.
     pub failed: Option<Lost>,
 }
 
-/// What is known of a candidate.
+/// State of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CandidateState {
     /// Not needed, or not tried yet.
     Waiting,
-    /// It was asked and has not answered yet.
+    /// Asked, and no answer yet.
     Asked,
     /// In use.
     Selected,
-    /// It failed, and is not tried again before this time.
+    /// Failed, and not tried again before the end of its hold-down.
     HeldDown {
-        /// The end of it.
+        /// End of the hold-down.
         until: Instant,
     },
 }
