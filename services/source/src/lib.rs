@@ -1,9 +1,9 @@
 //! The flexfeed source: reads feeds and pushes every new entry to all receivers at once.
 //!
-//! `ingest` brings the feeds' news into the store, and `publish` takes them from there to the
-//! transport (`flexicast-tokio`), which carries them to the receivers and asks the store for what
-//! they missed. `run` decides what is read and published here, among several sources on one
-//! database. `record` writes down for the console what happens. `data` holds what survives a restart beside the store, `http` shows how it all goes.
+//! `ingest` brings new entries into the store, and `publish` takes them from there to the transport
+//! (`flexicast-tokio`), which carries them to the receivers and reads missed updates from the
+//! store. `run` decides what is polled and published here, among several sources on one database.
+//! `record` writes the console's records. `data` is the data folder, `http` the status pages.
 
 mod commands;
 mod config;
@@ -31,7 +31,7 @@ use service::health::{self, Whom};
 use tokio::runtime::Runtime;
 use tracing::{error, warn};
 
-/// Whom `health` asks.
+/// The program that `health` asks.
 const WHOM: Whom = Whom {
     program: "flexfeed-source",
     flag: "--http",
@@ -40,7 +40,7 @@ const WHOM: Whom = Whom {
 /// Wrong usage: the command line or the environment has to be changed.
 const USAGE: u8 = 2;
 
-/// What still computes at the end (a feed being parsed) is not waited for longer than this.
+/// Time limit for computations that are running at the end, such as a feed being parsed.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// The program: does what the command line says, to its end.
@@ -69,7 +69,7 @@ fn carry_out(command: commands::Command) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let mut err = std::io::stderr().lock();
-            // Nobody reads it: the exit code says it, too.
+            // A closed standard error is harmless: the exit code tells the same.
             let _ = writeln!(err, "error: {failure}");
             ExitCode::from(failure.code())
         }

@@ -21,7 +21,7 @@ pub fn start(format: LogFormat, level: Option<&str>) -> Option<String> {
             _ => (EnvFilter::new(DEFAULT), None),
         },
     };
-    // It is the first and only one.
+    // Called once per process.
     let started = logging::start(format, filter);
     warning.or(started.err())
 }

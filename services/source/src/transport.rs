@@ -18,23 +18,24 @@ use crate::data::enrolment::token_hash;
 use crate::metrics::Admissions;
 use crate::publish::Tenure;
 
-/// So many who ask to be let in are judged at the same time. Anybody may ask, and the database has
-/// leases to renew and updates to store meanwhile.
+/// Admission requests judged in parallel. Anyone may ask, and the database has leases to renew and
+/// updates to store meanwhile.
 const JUDGED_AT_ONCE: usize = 8;
 
-/// So many wait for that; the others are told to come again. A receiver tries for minutes.
+/// Admission requests waiting for that; further ones are told to come back. A receiver tries for
+/// minutes.
 const WAITING: usize = 1024;
 
-/// What the service needs of the running transport; the tests put a recorder in its place.
+/// The service's interface to the running transport; tests substitute a recorder.
 #[async_trait]
 pub trait Transport: Send + Sync + 'static {
     /// Sends a stored update to all receivers of its channel. Seqs are dense. Waits for room.
     async fn publish(&self, channel: &str, seq: u64, encoded: Bytes);
     /// Updates of a channel before `first` are no longer kept.
     async fn set_first(&self, channel: &str, first: u64);
-    /// What the transport sees; `None` once it has stopped.
+    /// Returns the transport's status; `None` once it has stopped.
     async fn status(&self) -> Option<SourceStatus>;
-    /// What has happened to receivers behind the number `after`; `None` once it has stopped.
+    /// Returns the events of receivers after number `after`; `None` once it has stopped.
     async fn history(&self, after: u64) -> Option<History>;
 }
 
@@ -85,7 +86,7 @@ impl Open {
         channels.insert(name.to_owned(), published);
     }
 
-    /// It is not ours any more.
+    /// Stops serving a channel of another source.
     pub fn shut(&self, name: &str) {
         let mut channels = self
             .channels
@@ -100,15 +101,15 @@ impl Open {
     }
 }
 
-/// The transport's view of the store: the channels' updates, and who may have them.
+/// The transport's view of the store: the channels' updates, and admission.
 ///
-/// It shows nothing beyond a channel's head mark, for what is stored and not marked yet might be
-/// given another number after a backup is restored.
+/// Nothing beyond a channel's head checkpoint is shown: an update that is stored and not yet
+/// covered by it might be given another number after a backup is restored.
 pub struct StoreBacklog {
     store: Arc<dyn Store>,
     open: Open,
     admissions: Admissions,
-    /// To be had for a question about who may be let in.
+    /// Permits of admission requests.
     turns: Semaphore,
     /// To be had for waiting for that.
     queue: Semaphore,
@@ -126,7 +127,7 @@ impl StoreBacklog {
         }
     }
 
-    /// The same, with those who ask to be let in counted here.
+    /// The same, with admissions counted.
     pub fn counting(self, admissions: Admissions) -> Self {
         Self { admissions, ..self }
     }
@@ -162,7 +163,7 @@ impl Backlog for StoreBacklog {
             .collect())
     }
 
-    // Only hashes are compared, so the time that it takes tells nothing about a token.
+    // Only hashes are compared, so timing reveals nothing about a token.
     async fn authorise(&self, request: &Admission) -> Result<(), Denied> {
         let (token, secret) = match &request.credential {
             Credential::Enrol { token, secret, .. } => (token, secret),
@@ -190,7 +191,7 @@ impl Backlog for StoreBacklog {
                     .into(),
             ));
         };
-        // It is never closed.
+        // Never closed.
         let _turn = self.turns.acquire().await;
         drop(place);
         if let Some(channel) = self.lapsed(&request.channels) {
@@ -228,7 +229,7 @@ impl Backlog for StoreBacklog {
     }
 }
 
-/// What a verdict means for the receiver, in words that say what to do.
+/// Returns a verdict for the receiver, with the remedy.
 fn judged(verdict: Verdict, request: &Admission, shows_token: bool) -> Result<(), Denied> {
     let denied = |text: &str| Err(Denied::Token(text.to_owned()));
     match verdict {
@@ -312,7 +313,7 @@ mod tests {
         }
     }
 
-    /// What the link shows of a token.
+    /// Returns the bytes of a token as in a link.
     fn presented(token: &Token) -> Vec<u8> {
         let link = token.link("host:1", &[[7; 32]], &["lore"]);
         let rest = link.strip_prefix("flexfeed://").unwrap();
@@ -334,7 +335,7 @@ mod tests {
         }
     }
 
-    /// For a tenure that nobody renews, on a machine that stands still now and then.
+    /// For a lease without renewal, on a machine that stalls now and then.
     fn long() -> Terms {
         Terms {
             ttl: Duration::from_secs(300),
@@ -491,7 +492,7 @@ mod tests {
         let turns = backlog.turns.acquire_many(all).await.unwrap();
         let early = tokio::time::timeout(Duration::from_millis(500), backlog.authorise(&request));
         assert!(early.await.is_err(), "it was judged out of turn");
-        // Beyond a bound, nobody even waits.
+        // Beyond the bound, requests do not even wait.
         let places = backlog.queue.acquire_many(WAITING as u32).await.unwrap();
         match backlog.authorise(&request).await {
             Err(Denied::Unavailable(text)) => assert!(text.contains("too many"), "{text}"),

@@ -1,4 +1,4 @@
-//! What the commands look like on the command line.
+//! Command line of the commands.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const FOR_LINKS: [&str; 5] = ["public-address", "listen", "cert", "key", "next-p
 /// Everything but `run`.
 #[derive(Debug, Subcommand)]
 pub enum Action {
-    /// Enrolment tokens: who may become a receiver
+    /// Enrolment tokens: credentials for new receivers
     #[command(subcommand)]
     Token(Token),
     /// Channels: what is published, each on a flow of its own
@@ -67,7 +67,7 @@ pub enum Token {
     Create(NewToken),
     /// Lists the tokens; the tokens themselves are stored nowhere
     List,
-    /// Has a token admit nobody any more; who has enrolled with it stays
+    /// Revoke an enrolment token; receivers enrolled with it stay
     Revoke {
         /// Its number, from the list
         id: i64,
@@ -77,7 +77,7 @@ pub enum Token {
 /// `token create`.
 #[derive(Debug, Args)]
 pub struct NewToken {
-    /// What people know it by
+    /// Label for people
     #[arg(
         long,
         value_name = "TEXT",
@@ -85,7 +85,7 @@ pub struct NewToken {
         hide_default_value = true
     )]
     pub label: String,
-    /// How many receivers it admits [default: any number]
+    /// Number of receivers it admits [default: any number]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
     /// Until when it admits somebody: a time from now such as 7d, a date such as 2027-01-31 (to its
@@ -135,7 +135,7 @@ pub enum Channel {
     },
 }
 
-/// What is set about a channel.
+/// Settings of a channel.
 #[derive(Debug, Args)]
 pub struct ChannelArguments {
     /// Multicast groups, as those of --group; '' for no multicast [default: the next free ones]
@@ -144,12 +144,12 @@ pub struct ChannelArguments {
     /// The flow's highest rate in bit/s: 500k, 10M, 1G [default: the source's --rate]
     #[arg(id = "flow-rate", long = "rate", value_name = "RATE", value_parser = parse::rate)]
     pub rate: Option<u64>,
-    /// Whether who joins cannot decrypt what was sent before
+    /// Whether new members are kept from decrypting earlier packets
     #[arg(id = "is-private", long = "private", value_name = "true|false", num_args = 0..=1,
           require_equals = true, default_missing_value = "true")]
     pub private: Option<bool>,
-    /// What is kept: a number of updates, an age, or both: 100000, 30d, 100000,30d; or all, or
-    /// default for the source's --retention and --retention-age
+    /// Updates to keep: a number, an age, or both: 100000, 30d, 100000,30d; or all, or default for
+    /// the source's --retention and --retention-age
     #[arg(long, value_name = "WHAT", value_parser = parse::keep)]
     pub keep: Option<Keep>,
 }
@@ -188,7 +188,7 @@ pub enum Feed {
     Check {
         /// The feed's address
         url: String,
-        /// It may lead to a private network
+        /// Allow an address in a private network
         #[arg(long)]
         local: bool,
     },
@@ -199,7 +199,7 @@ pub enum Feed {
         /// Puts them all into this channel
         #[arg(long, value_name = "NAME", id = "into", value_parser = parse::channel)]
         into: Option<String>,
-        /// They may lead to private networks
+        /// Allow addresses in private networks
         #[arg(long)]
         local: bool,
         /// Only says what would be done
@@ -214,10 +214,10 @@ pub enum Feed {
     },
 }
 
-/// What is set about a feed.
+/// Settings of a feed.
 #[derive(Debug, Args)]
 pub struct FeedArguments {
-    /// It may lead to a private network
+    /// Allow an address in a private network
     #[arg(long)]
     pub local: bool,
     /// Polls it this often, neither more nor less: 20, 500ms, 5m
@@ -230,7 +230,7 @@ pub struct FeedArguments {
     /// Polls it at least this often [default: the source's --max-poll-interval]
     #[arg(long, value_name = "TIME", value_parser = parse::interval)]
     pub max_interval: Option<Duration>,
-    /// What people call it
+    /// Title for people
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
 }
@@ -245,7 +245,7 @@ pub enum Receiver {
         /// Its id, the beginning of its id, or its name
         who: String,
     },
-    /// Forgets a receiver: it may enrol anew, even if it was revoked
+    /// Forget a receiver: it may enrol again, even if it was revoked
     Forget {
         /// Its id, the beginning of its id, or its name
         who: String,

@@ -9,10 +9,10 @@ use super::outlines::hidden;
 use super::{Answer, Failure, when};
 use crate::config::FeedAddress;
 
-/// How commands reach the database, as the log has it.
+/// Access path to the database, in the audit log.
 const VIA: &str = "command line";
 
-/// What the log says of a command: the same words as of the console's calls, where it has the same.
+/// Audit entry of a command, in the words of the console's calls where these exist.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Note {
     action: &'static str,
@@ -29,8 +29,8 @@ impl Note {
         }
     }
 
-    /// Writes it down with what came of the command. What was done stays done where that fails, and
-    /// its answer is shown: a link that nobody has seen is of no use.
+    /// Writes the entry with the command's result. A failure undoes nothing, and the answer is
+    /// shown: a link that was never shown is useless.
     pub(super) async fn write(self, accounts: &dyn Accounts, done: &Result<Answer, Failure>) {
         let (outcome, target) = match done {
             Ok(answer) if answer.changes_nothing => return,
@@ -53,7 +53,7 @@ impl Note {
 }
 
 impl Token {
-    /// What the log says of it; `None` if it only looks.
+    /// Returns the audit entry; `None` for a command that only reads.
     pub(super) fn note(&self) -> Option<Note> {
         match self {
             Token::Create(new) => {
@@ -74,7 +74,7 @@ impl Token {
 }
 
 impl Channel {
-    /// What the log says of it; `None` if it only looks.
+    /// Returns the audit entry; `None` for a command that only reads.
     pub(super) fn note(&self) -> Option<Note> {
         let set = |settings: &ChannelArguments| {
             json!({
@@ -97,7 +97,7 @@ impl Channel {
 }
 
 impl Feed {
-    /// What the log says of it; `None` if it only looks.
+    /// Returns the audit entry; `None` for a command that only reads.
     pub(super) fn note(&self) -> Option<Note> {
         match self {
             Feed::Add { to, url, settings } => {
@@ -130,7 +130,7 @@ impl Feed {
 }
 
 impl Receiver {
-    /// What the log says of it; `None` if it only looks.
+    /// Returns the audit entry; `None` for a command that only reads.
     pub(super) fn note(&self) -> Option<Note> {
         let (who, forget) = match self {
             Receiver::List => return None,

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 
 use super::Failure;
 
-/// Makes sure that it is meant: by `--yes`, or by the answer of whoever sits there.
+/// Requires confirmation: by `--yes`, or by the answer at the terminal.
 pub(super) fn confirm(what: &str, yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());

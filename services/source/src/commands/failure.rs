@@ -7,19 +7,19 @@ use store::StoreError;
 /// Why a command was not done.
 #[derive(Debug)]
 pub enum Failure {
-    /// What was asked for is not possible; asking differently is.
+    /// The request is invalid; another one may work.
     Usage(String),
-    /// It could not be done.
+    /// The operation failed.
     Other(String),
 }
 
 impl Failure {
-    /// It could not be done.
+    /// Returns the failure of an operation.
     pub(super) fn other(why: impl fmt::Display) -> Self {
         Self::Other(why.to_string())
     }
 
-    /// It has to be asked differently.
+    /// Returns the failure of an invalid request.
     pub(super) fn usage(why: impl fmt::Display) -> Self {
         Self::Usage(why.to_string())
     }

@@ -24,7 +24,7 @@ const COLUMNS: [Column; 5] = [
     words("LAST POLL (UTC)", 16),
 ];
 
-/// Who asks, in the log of the feed's server.
+/// User-Agent in the log of the feed's server.
 const USER_AGENT: &str = concat!("flexfeed-source/", env!("CARGO_PKG_VERSION"));
 
 /// Titles of so many entries are shown.
@@ -109,7 +109,7 @@ async fn add(
     Ok(Answer::new(text, json!({"feed": rows::Feed::of(&row)})))
 }
 
-/// That the source would fetch it at all.
+/// Checks that the source would fetch the address at all.
 fn usable(config: &Config, address: &FeedAddress, local: bool) -> Result<(), Failure> {
     fetcher(config, address, local).map(|_| ())
 }

@@ -53,8 +53,8 @@ pub(super) fn kept(file: &Path) -> Result<Option<(String, String)>, Failure> {
     Ok(Some((token, link.to_owned())))
 }
 
-/// Puts a link into a file that only its owner can read; whoever reads it finds all of it, or what
-/// was there before.
+/// Writes a link to a file that only its owner can read; readers find all of it, or the previous
+/// content.
 pub(super) fn keep(file: &Path, link: &str) -> Result<(), Failure> {
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");
@@ -72,7 +72,7 @@ pub(super) fn keep(file: &Path, link: &str) -> Result<(), Failure> {
         })
         .and_then(|()| fs::rename(beside, file));
     written.map_err(|error| {
-        // What there is of it is of no use, and holds a secret.
+        // A partial file is useless, and holds a secret.
         let _ = fs::remove_file(beside);
         let shown = file.display();
         Failure::other(format_args!(
@@ -86,7 +86,7 @@ pub(super) fn keep(file: &Path, link: &str) -> Result<(), Failure> {
 pub(super) struct Whereabouts {
     pub address: String,
     pub pins: Vec<[u8; 32]>,
-    /// What to say beside the link.
+    /// Warning shown with the link.
     pub doubt: Option<String>,
 }
 
@@ -115,7 +115,7 @@ pub(super) fn whereabouts(config: &Config) -> Result<Whereabouts, Failure> {
     })
 }
 
-/// What the source's own first link says.
+/// Returns the address in the source's own first link.
 fn saved_address(data: &Path) -> Option<String> {
     let text = fs::read_to_string(data.join(SAVED)).ok()?;
     let link = Url::parse(text.trim()).ok()?;

@@ -41,7 +41,7 @@ pub use arguments::Action;
 use database::with_database;
 pub use failure::Failure;
 
-/// What the command line asks for.
+/// Parsed command line.
 #[derive(Debug)]
 pub enum Invocation {
     /// To be a source.
@@ -50,7 +50,7 @@ pub enum Invocation {
     Health {
         /// Where it answers, or what is wrong with the settings.
         http: Result<SocketAddr, String>,
-        /// What is wanted to be known.
+        /// Question of the health check.
         wish: health::Wish,
     },
     /// Something else.
@@ -65,16 +65,16 @@ pub struct Command {
     resolved: Resolved,
 }
 
-/// What a command has to say.
+/// Output of a command.
 #[derive(Debug)]
 struct Answer {
     /// For people.
     text: String,
     /// For programs: an object.
     json: Value,
-    /// What it was done to, for the audit log, where the command line does not say that exactly.
+    /// Target for the audit log, where the command line does not name it exactly.
     target: Option<String>,
-    /// What was asked for was so already: the audit log says nothing of it.
+    /// Whether the requested state was in place already: no audit entry.
     changes_nothing: bool,
 }
 
@@ -104,7 +104,7 @@ impl Invocation {
     /// Reads the process's command line, environment and configuration file.
     ///
     /// # Errors
-    /// What clap prints: help and version as well as wrong usage, with all mistakes at once.
+    /// Clap's output: help and version as well as wrong usage, with all mistakes at once.
     pub fn from_command_line() -> Result<Self, clap::Error> {
         let mut definition = arguments::command();
         let matches = definition.try_get_matches_from_mut(std::env::args_os())?;
@@ -143,7 +143,7 @@ impl Invocation {
 }
 
 impl Command {
-    /// How log lines look, and what is logged: only trouble, unless more is asked for.
+    /// Returns the log format and filter: warnings only, unless more is requested.
     pub fn logging(&self) -> (config::LogFormat, String) {
         match &self.resolved.config {
             Ok(config) => {
@@ -154,10 +154,10 @@ impl Command {
         }
     }
 
-    /// Does it and prints the answer.
+    /// Runs the command and prints the answer.
     ///
     /// # Errors
-    /// It cannot be done, or what is asked for is not possible.
+    /// The operation failed, or the request is invalid.
     pub async fn run(self) -> Result<(), Failure> {
         let json = self.json;
         let (answer, ended) = match self.resolved.config {
@@ -195,16 +195,16 @@ impl Action {
                 with_database(config, None, async |s| archive::backup(s, file).await).await
             }
             Action::Restore { file } => archive::restore(config, file).await,
-            // It is answered from the settings alone.
+            // Answered from the settings alone.
             Action::Config(_) => Err(Failure::other("this needs no database")),
         }
     }
 }
 
-/// What is logged while a command works.
+/// Log filter of commands.
 const QUIET: &str = "warn";
 
-/// Prints an answer. That nobody reads it is no failure: what was asked for is done.
+/// Prints an answer. A closed pipe is no failure: the operation is done.
 fn print(answer: &Answer, json: bool) {
     let mut out = std::io::stdout().lock();
     let text = match json {

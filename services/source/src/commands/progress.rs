@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// What takes less says nothing.
+/// Time before progress is shown.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two signs on a terminal, and where each is a line of its own.

@@ -60,7 +60,7 @@ async fn list(store: &dyn Store) -> Result<Answer, Failure> {
     Ok(Answer::new(text, json!({"receivers": receivers})))
 }
 
-/// What operators call it, and what it calls itself.
+/// Returns the operators' label and the receiver's own name.
 fn labelled(row: &ReceiverRow) -> String {
     match &row.label {
         Some(label) if !row.name.is_empty() => format!("{label} ({})", row.name),

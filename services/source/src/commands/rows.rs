@@ -1,5 +1,5 @@
-//! What the database holds, in the form that `--json` shows. The names are documented in
-//! docs/operations.md and stay.
+//! Database rows in the form of `--json`. The names are documented in docs/operations.md and
+//! stable.
 
 use serde::Serialize;
 use store::{ChannelRow, FeedRow, GapRecord, ReceiverRow, TokenRow};
@@ -7,14 +7,14 @@ use store::{ChannelRow, FeedRow, GapRecord, ReceiverRow, TokenRow};
 use super::when;
 use crate::config;
 
-/// What is kept; `null` for no limit.
+/// Retention; `null` for no limit.
 #[derive(Debug, Serialize)]
 pub(super) struct Keep {
     pub count: Option<u64>,
     pub age_ms: Option<i64>,
 }
 
-/// Who publishes a channel.
+/// Holder of a channel's lease.
 #[derive(Debug, Serialize)]
 pub(super) struct Lease {
     pub holder: String,
@@ -73,7 +73,7 @@ impl Channel {
     }
 }
 
-/// How the last poll went.
+/// Result of the last poll.
 #[derive(Debug, Serialize)]
 pub(super) struct Poll {
     pub at_ms: i64,

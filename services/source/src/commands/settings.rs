@@ -92,7 +92,7 @@ fn channel(channel: &ChannelSettings) -> Value {
     })
 }
 
-/// What `run` would do.
+/// Returns a summary of `run` with these settings.
 fn plan(config: &Config) -> String {
     let mut text = String::from("\n`run` would serve receivers on UDP ");
     let database = match &config.database_url {

@@ -14,7 +14,7 @@ pub(super) struct Column {
     pub title: &'static str,
     /// Numbers stand at the right.
     pub right: bool,
-    /// It may be cut to this, if the table is too wide; 0 for never.
+    /// Minimum width when the table is too wide; 0 never to cut.
     pub least: usize,
 }
 

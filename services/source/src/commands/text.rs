@@ -11,7 +11,7 @@ pub(super) fn plain(text: &str) -> String {
         .collect()
 }
 
-/// How many of what: "1 feed", "2 feeds".
+/// Returns a count with its noun: "1 feed", "2 feeds".
 pub(super) fn count(number: impl TryInto<u64>, what: &str) -> String {
     match number.try_into().unwrap_or(u64::MAX) {
         1 => format!("1 {what}"),

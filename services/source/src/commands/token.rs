@@ -150,7 +150,7 @@ async fn still_good(
     Ok(good.then_some((token, link)))
 }
 
-/// Whom it admits, in words.
+/// Returns the token's conditions, in words.
 fn terms(row: &store::TokenRow) -> String {
     let many = match (row.public, row.limit) {
         (true, _) => "is public, for any number of receivers".to_owned(),

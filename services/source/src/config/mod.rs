@@ -129,7 +129,7 @@ pub struct Config {
     pub fall_back: Duration,
     /// Of an idle flow.
     pub heartbeat: Duration,
-    /// How long the farewell may take.
+    /// Time limit for the farewell.
     pub drain_time: Duration,
     /// What this source is called among several on one database.
     pub holder_name: String,

@@ -16,7 +16,7 @@ pub struct Relay {
     pub public: RelayName,
     /// Where this machine asks whether it lives.
     pub asked: RelayName,
-    /// How many are preferred to it; receivers share those for which it is the same.
+    /// Number of relays preferred to it; receivers share those with the same number.
     pub preference: u8,
 }
 

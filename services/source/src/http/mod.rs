@@ -25,29 +25,29 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The transport is asked this often by itself, so that no move between rungs goes uncounted.
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// What the pages show.
+/// State behind the pages.
 pub struct Pages {
-    /// What everybody does.
+    /// State of all parts of the process.
     pub board: Arc<Board>,
     /// Everything that is counted.
     pub metrics: Arc<Metrics>,
-    /// What the transport sees.
+    /// Latest sample of the transport.
     pub view: View,
 }
 
-/// What the transport sees, now or a little earlier.
+/// A sample of the transport's status.
 pub struct View {
     transport: Arc<dyn Transport>,
     last: Mutex<Last>,
     samples: watch::Sender<Sample>,
 }
 
-/// What the transport says once a second, for all who want to know; each is a new one.
+/// Samples of the transport, one a second, for all followers.
 #[derive(Clone, Default)]
 pub struct Sample {
     /// `None` where it did not answer in time.
     pub status: Option<Arc<SourceStatus>>,
-    /// What happened up to this number of the transport's history is in it.
+    /// Number of the last history event included.
     pub upto: u64,
 }
 
@@ -77,7 +77,7 @@ impl View {
         self.samples.subscribe()
     }
 
-    /// Has what happened since the last time counted. What is not told in time is told the next time.
+    /// Counts new history events. Events that come too late are counted next time.
     async fn count(&self, metrics: &Metrics) {
         let counting = async {
             while let Some(history) = self.transport.history(metrics.counted()).await {
@@ -116,8 +116,8 @@ impl View {
     }
 }
 
-/// Keeps the counters that are taken from the transport's status complete, and all who follow the
-/// samples up to date, until `stop`.
+/// Keeps the counters derived from the transport's status complete, and publishes the samples,
+/// until `stop`.
 pub async fn sample(pages: Arc<Pages>, stop: CancellationToken) {
     stop.run_until_cancelled(async {
         loop {

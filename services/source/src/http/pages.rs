@@ -1,4 +1,4 @@
-//! What each page says.
+//! Contents of the pages.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::run::relays::RelayView;
 /// The version of the form of `/status.json`.
 const STATUS_VERSION: u32 = 1;
 
-/// What runs.
+/// Name and version of the program.
 const SOFTWARE: &str = concat!("flexfeed-source ", env!("CARGO_PKG_VERSION"));
 
 /// All pages. They only show things: every method but GET and HEAD is refused.
@@ -53,7 +53,7 @@ async fn nothing(uri: Uri) -> (StatusCode, String) {
     )
 }
 
-/// What `/readyz` says.
+/// Body of `/readyz`.
 #[derive(Serialize)]
 struct ReadyPage {
     #[serde(flatten)]
@@ -105,7 +105,7 @@ async fn ready(State(pages): State<Arc<Pages>>, uri: Uri, headers: HeaderMap) ->
     (code, Json(page)).into_response()
 }
 
-/// Whether who asks would rather read than parse: it names text and not JSON.
+/// Whether the client prefers text: its Accept names text and not JSON.
 fn wants_text(headers: &HeaderMap) -> bool {
     let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     accepted.is_some_and(|kinds| kinds.contains("text/plain") && !kinds.contains("json"))
@@ -130,8 +130,8 @@ async fn metrics_text(State(pages): State<Arc<Pages>>, headers: HeaderMap) -> Re
     exposition::answer(&headers, text)
 }
 
-/// What `/status.json` says. What is not in a list of channels is of the first channel, as it was
-/// when there was only one.
+/// Body of `/status.json`. Fields outside of the channel list are of the first channel, for clients
+/// from before there were several.
 #[derive(Serialize)]
 struct StatusPage {
     version: u32,
@@ -252,7 +252,7 @@ struct Receiver {
 impl Receiver {
     fn of(mut receiver: ReceiverStatus, first: Option<&str>) -> Self {
         for channel in &mut receiver.channels {
-            // Seqs begin at 1: who has confirmed nothing stands before that.
+            // Seqs begin at 1: 0 means nothing confirmed.
             channel.cursor.get_or_insert(0);
         }
         let in_first = receiver

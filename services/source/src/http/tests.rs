@@ -211,7 +211,7 @@ impl Site {
         self.ask_as("localhost", method, path, header).await
     }
 
-    /// The same as somebody who takes the site for another.
+    /// The same with another Host.
     async fn ask_as(&self, host: &str, method: &str, path: &str, header: &str) -> (u16, String) {
         let talk = async {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
@@ -343,7 +343,7 @@ async fn the_status_page_is_as_agreed() {
             {"channel": "lore", "rung": "multicast", "since_ms": 1, "cause": null, "cursor": 6, "backlog": 3, "key_sequence": 2},
         ])
     );
-    // Who does not receive the first channel is shown in its own.
+    // A receiver without the first channel is shown in its own.
     let other = &page["receivers"][1];
     assert_eq!(
         (&other["rung"], &other["cursor"]),
@@ -442,7 +442,7 @@ async fn readiness_needs_a_poll_the_store_and_the_transport() {
     site.board.set_database(None);
     assert_eq!(site.json("/readyz").await.0, 200);
 
-    // Who stands by is not ready, unless that is good enough for who asks.
+    // A standby is not ready, unless the request accepts one.
     for name in ["lore", "net"] {
         site.board.standby(name, Some("other".into()));
     }

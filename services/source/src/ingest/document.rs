@@ -132,7 +132,7 @@ impl Pending {
         self.documents.is_empty()
     }
 
-    /// How many entries are held.
+    /// Returns the number of entries that are held.
     pub(super) fn entries(&self) -> usize {
         self.documents.iter().map(Document::held).sum()
     }

@@ -29,7 +29,7 @@ pub(super) struct News {
 }
 
 impl News {
-    /// How many entries are new, and how many have changed.
+    /// Returns the number of entries that are new, and how many have changed.
     pub(super) fn count(&self) -> (usize, usize) {
         let new = |draft: &&Draft| draft.kind == Kind::Created;
         let created = self.drafts.iter().filter(new).count();

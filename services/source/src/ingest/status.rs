@@ -67,7 +67,7 @@ pub struct GapStatus {
     pub state: &'static str,
     /// The same in a sentence.
     pub detail: String,
-    /// How many entries were found in it.
+    /// Number of entries that were found in it.
     pub entries: u64,
 }
 

@@ -137,7 +137,7 @@ impl ChannelMetrics {
         self.polls.get_or_create(&self.poll_labels(result)).inc();
     }
 
-    /// How many polls ended so.
+    /// Number of polls ended so.
     #[cfg(test)]
     pub fn polls(&self, result: FeedState) -> u64 {
         self.polls.get_or_create(&self.poll_labels(result)).get()

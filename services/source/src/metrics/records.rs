@@ -125,13 +125,13 @@ impl RecordMetrics {
         self.0.commands.get_or_create(&labels).inc();
     }
 
-    /// How many writes have failed.
+    /// Number of writes that have failed.
     #[cfg(test)]
     pub fn failures(&self) -> u64 {
         self.0.failures.get()
     }
 
-    /// How many rows of a kind were dropped, and how many written.
+    /// Number of rows of a kind that were dropped, and how many written.
     #[cfg(test)]
     pub fn counted(&self, kind: &'static str) -> (u64, u64) {
         let labels = KindLabels { kind };

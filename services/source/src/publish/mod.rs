@@ -28,7 +28,7 @@ pub use tenure::{Lost, Taken, Tenure, Terms};
 const READ_UPDATES: usize = 256;
 const READ_BYTES: usize = 4 << 20;
 
-/// The store is looked at this often even if nobody says that there is something new.
+/// Interval at which the store is checked without a notification.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Before further attempts to read a store that fails.
@@ -37,7 +37,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Updates that are too old are looked for this often; by number they are counted at once.
 const TIDY: Duration = Duration::from_secs(60);
 
-/// What a publisher works with.
+/// Dependencies of a publisher.
 pub struct Works {
     /// Where updates come from.
     pub store: Arc<dyn Store>,
@@ -45,11 +45,11 @@ pub struct Works {
     pub transport: Arc<dyn Transport>,
     /// The right to do so.
     pub tenure: Tenure,
-    /// Told when something was stored.
+    /// Notified when an update was stored.
     pub wake: Arc<Notify>,
-    /// How much is kept.
+    /// Retention of the channel.
     pub keep: watch::Receiver<Retention>,
-    /// What is counted.
+    /// Metrics of the channel.
     pub metrics: ChannelMetrics,
 }
 
@@ -60,11 +60,11 @@ pub struct Publisher {
     mark: HeadMark,
     /// The last seq that was handed to the transport, or was stored when this began.
     published: u64,
-    /// What the store had at that seq.
+    /// Bytes stored at that seq.
     last: Option<Bytes>,
     status: watch::Sender<PublishStatus>,
     tidied: Option<Instant>,
-    /// It was begun to delete old updates, and is not known how far that went.
+    /// Whether a deletion of old updates began with unknown result.
     is_tidying: bool,
 }
 
@@ -84,15 +84,15 @@ pub struct PublishStatus {
 /// Why a publisher ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to, and everything that was stored is published.
+    /// Stopped on request, with everything stored published.
     Stopped,
     /// The channel is not ours any more.
     Lost(Lost),
     /// The database is not the one that was published from: it was set back under our feet. The
     /// channel has to have a new incarnation.
     SetBack,
-    /// The next update in the store is not the one that follows: the channel has to begin anew at
-    /// what is there.
+    /// The next update in the store does not follow the last: the channel has to restart at the
+    /// store's state.
     Hole,
 }
 
@@ -110,7 +110,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// What keeps the publisher from going on.
+/// Reason why the publisher cannot continue.
 enum Obstacle {
     Store(StoreError),
     Ended(Ended),
@@ -149,8 +149,8 @@ impl Publisher {
         self.status.subscribe()
     }
 
-    /// The channel as the transport has to be told of it, before the publisher runs or while it is
-    /// interrupted.
+    /// Returns the channel for an announcement to the transport, before the publisher runs or while
+    /// it is interrupted.
     pub fn channel(&self) -> Channel {
         Channel {
             head: self.published,
@@ -208,8 +208,8 @@ impl Publisher {
                 .updates(name, from, READ_UPDATES, READ_BYTES)
                 .await?;
             if !self.works.tenure.holds() {
-                // It took so long that somebody else may have the channel, and do with it as they
-                // like: what was read says nothing about our own work.
+                // The read took so long that another source may have the channel and may have
+                // changed it: the result says nothing about this publisher's work.
                 continue;
             }
             self.compare(&mut updates).map_err(Obstacle::Ended)?;
@@ -231,7 +231,7 @@ impl Publisher {
                     return Err(Ended::SetBack);
                 }
             }
-            // What retention has let go of cannot be compared.
+            // Updates removed by retention cannot be compared.
             _ if self.published > 0 && is_kept => return Err(Ended::SetBack),
             _ => {}
         }
@@ -269,7 +269,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Lets go of updates that are not to be kept.
+    /// Deletes updates beyond the retention.
     async fn forget_old(&mut self) {
         let keep = *self.works.keep.borrow_and_update();
         let oldest = self.status.borrow().first;
@@ -284,10 +284,11 @@ impl Publisher {
         }
         let (name, transport) = (&self.channel.name, &self.works.transport);
         if counted > oldest {
-            // The transport asks for nothing before it from now on, so nobody misses what is deleted.
+            // The transport reads nothing before it from now on, so the deleted updates are not
+            // missed.
             transport.set_first(name, counted).await;
         }
-        // By age, the last one may go as well; whether it did, only an answer tells.
+        // Retention by age may delete the last one; only an answer tells.
         self.is_tidying |= aged;
         let retained = self.works.store.retain(name, &keep, self.published).await;
         if aged {
@@ -300,7 +301,7 @@ impl Publisher {
                 self.is_tidying = false;
                 transport.set_first(name, first).await;
             }
-            // They take room, and are deleted with the next ones.
+            // The updates stay and are deleted with the next ones.
             Err(error) => {
                 self.works.metrics.store_failures.inc();
                 warn!("old updates of channel {name:?} stay for now: {error}");

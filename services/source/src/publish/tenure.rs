@@ -1,9 +1,9 @@
-//! The right to publish a channel, and until when this process may rely on it.
+//! The lease to publish a channel, and the time for which this process may rely on it.
 //!
-//! The database says who has a channel's lease, by its own clock. A holder that was stopped for a
-//! while, or that cannot reach the database, must not go on as if nothing had happened: so it also
-//! counts by its own clocks from the moment *before* it asked, and allows itself less time than the
-//! database gave. The database's answer may be late, the end of the time never is.
+//! The database decides who has a channel's lease, by its own clock. A holder that was suspended
+//! for a while, or that cannot reach the database, must not continue: so it also counts by its own
+//! clocks from the moment *before* it asked, and allows itself less time than the database gave.
+//! The database's answer may be late, the end of the time never is.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tracing::debug;
 #[cfg(feature = "fault-injection")]
 use crate::faults::Fault;
 
-/// How long leases last and when they are renewed.
+/// Duration and renewal of leases.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// For so long the database gives a lease.
@@ -44,13 +44,13 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// What a holder allows itself of the time that it got, so that clocks may differ a little.
+    /// Returns the part of the granted time that a holder uses, so that clocks may differ a little.
     fn own(&self) -> Duration {
         self.ttl / 5 * 4
     }
 }
 
-/// A lease that was got, and how far it reaches. Cheap to clone; all clones are the same tenure.
+/// A granted lease with its validity. Cheap to clone; all clones share one state.
 #[derive(Clone)]
 pub struct Tenure {
     shared: Arc<Shared>,
@@ -63,7 +63,7 @@ struct Shared {
     standing: watch::Sender<Standing>,
 }
 
-/// How a tenure stands.
+/// State of a lease.
 #[derive(Debug, Clone)]
 struct Standing {
     /// When the last question was asked that the database answered with yes.
@@ -95,19 +95,19 @@ impl Moment {
     }
 }
 
-/// The answer to who asks for a channel.
+/// Result of acquiring a channel.
 #[derive(Debug)]
 pub enum Taken {
-    /// It is ours.
+    /// Acquired.
     Held(Tenure),
     /// Another source publishes it.
     Other {
-        /// What people know that source by.
+        /// Name of that source, for people.
         name: String,
     },
 }
 
-/// Why a tenure ended.
+/// Reason for the loss of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lost {
     /// Another source has taken the channel.
@@ -219,7 +219,7 @@ impl Tenure {
     pub async fn held(&self) {
         let mut standing = self.shared.standing.subscribe();
         while !self.holds() {
-            // The sender lives in the tenure itself.
+            // The sender lives in the lease itself.
             if standing.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -274,7 +274,7 @@ impl Tenure {
     /// The store fails; the lease then ends by itself.
     pub async fn release(&self, store: &dyn Store) -> Result<(), StoreError> {
         self.shared.standing.send_modify(|standing| {
-            // It is over for all clones, whatever the store answers.
+            // The lease ends for all clones, whatever the store answers.
             if let Some(past) = Instant::now().checked_sub(self.shared.terms.ttl) {
                 standing.asked.steady = past;
             }

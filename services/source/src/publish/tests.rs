@@ -109,7 +109,7 @@ fn short() -> Terms {
     }
 }
 
-/// For a tenure that nobody renews: a busy machine may stand still for some seconds.
+/// For a lease without renewal: a busy machine may stall for some seconds.
 fn long() -> Terms {
     Terms {
         ttl: Duration::from_secs(300),
@@ -183,7 +183,7 @@ async fn open(folder: &Path) -> Arc<dyn Store> {
     store::open_file(&folder.join("flexfeed.db")).await.unwrap()
 }
 
-/// Runs a publisher until it ends by itself, or is told to.
+/// Runs a publisher until it ends by itself, or is stopped.
 fn run(
     mut publisher: Publisher,
 ) -> (
@@ -304,7 +304,7 @@ async fn without_the_lease_nothing_is_published_and_nothing_appended() {
     let new = timeout(SOON, waited).await.unwrap();
     assert!(new.fence() > old.fence());
 
-    // It wakes up, with something to publish and something to store.
+    // The publisher resumes, with updates to publish and to store.
     let publisher = site.publisher(old.clone()).await;
     site.grow(5, Some(new.fence())).await.unwrap();
     let refused = site.grow(1, Some(old.fence())).await.unwrap_err();
@@ -462,7 +462,7 @@ async fn an_interrupted_retention_is_no_database_that_was_set_back() {
 async fn what_is_read_after_the_lease_was_over_is_not_judged() {
     let mut site = Site::start().await;
     let a = holder("a");
-    // It has to last until the first updates are published, on a busy machine too.
+    // The lease has to last until the first updates are published, on a busy machine too.
     let terms = Terms {
         ttl: Duration::from_secs(5),
         ..short()
@@ -483,7 +483,7 @@ async fn what_is_read_after_the_lease_was_over_is_not_judged() {
     while old.holds() {
         sleep(Duration::from_millis(20)).await;
     }
-    // The next holder lets go of what the old one published last.
+    // The next holder deletes the old one's last update.
     let next = site.store.retain(
         "lore",
         &Retention {
@@ -494,7 +494,7 @@ async fn what_is_read_after_the_lease_was_over_is_not_judged() {
     );
     next.await.unwrap();
     late.go_on.notify_one();
-    // It waits for a lease that it does not get any more.
+    // Waiting for a lease that does not come any more.
     let waits = timeout(Duration::from_millis(500), reading).await;
     assert!(waits.is_err(), "it took the other's doing for its own");
 }

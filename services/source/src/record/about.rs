@@ -1,12 +1,11 @@
-//! What the source says about itself, and what an operator should change about it.
+//! The source's self-description, and warnings for its operator.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::config::PublicAddress;
 
-/// What is wrong with the address that enrolment links tell receivers to connect to, in sentences;
-/// nothing if it can be routed to. Names are not looked up: what they mean here need not be what
-/// they mean where receivers are.
+/// Returns warnings about the address in enrolment links; none if it can be routed to. Names are
+/// not resolved: the result here need not be that at the receivers.
 pub fn address_warnings(address: Option<&PublicAddress>) -> Vec<String> {
     let Some(address) = address else {
         return vec![
@@ -62,8 +61,8 @@ fn is_documentation(ip: Ipv6Addr) -> bool {
     (a == 0x2001 && b == 0xdb8) || (a == 0x3fff && b < 0x1000)
 }
 
-/// What names end with that mean something in one network only: RFC 6762 with its appendix G, RFC 8375,
-/// what ICANN keeps free for this, and what resolvers make up.
+/// Suffixes of names that are valid in one network only: RFC 6762 with its appendix G, RFC 8375,
+/// ICANN's reservation, and resolvers' inventions.
 const ONE_NETWORK: [&str; 10] = [
     "local",
     "internal",

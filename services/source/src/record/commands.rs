@@ -15,7 +15,7 @@ use crate::ingest::{FeedState, IngestStatus, NotAsked, Refreshes};
 use crate::metrics::RecordMetrics;
 use crate::run::board::Board;
 
-/// How often it is looked for commands, whether or not the database says that there are any.
+/// Interval at which commands are read without a notification.
 const LOOK: Duration = Duration::from_secs(1);
 /// One question to the database is not waited for longer than this.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -23,10 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 16;
 /// A key epoch is in use, or a feed was asked, within this time.
 const WITHIN: Duration = Duration::from_secs(40);
-/// How often it is looked whether it is so.
+/// Interval at which completion is checked.
 const CHECK: Duration = Duration::from_millis(100);
 
-/// What carries commands out.
+/// Executor of operators' commands.
 pub struct Orders {
     pub(crate) records: Arc<dyn Records>,
     pub(crate) board: Arc<Board>,
@@ -183,7 +183,7 @@ impl Orders {
     }
 }
 
-/// Why nobody asks a feed, and what helps.
+/// Returns why a feed is not polled, with the remedy.
 fn not_polled(shown: &IngestStatus) -> String {
     let (state, detail) = shown.feed();
     match state {

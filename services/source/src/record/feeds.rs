@@ -1,4 +1,4 @@
-//! How feeds are: polls by the hour, and each change of a feed's state with what was seen.
+//! Feed records: polls by the hour, and each change of a feed's state.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub struct Feeds {
     states: BTreeMap<(String, String), String>,
 }
 
-/// What a state is to people who look at the past: nothing new is as good as something new.
+/// Returns the word for a state in the history: without and with new entries are the same.
 fn word(state: FeedState) -> &'static str {
     match state {
         FeedState::NotModified => FeedState::Ok.word(),

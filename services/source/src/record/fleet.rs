@@ -9,17 +9,17 @@ use store::{SessionRow, StateRow};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// The word for who is not connected, beside those of the rungs.
+/// Rung name of a receiver without a connection.
 pub const OFFLINE: &str = "offline";
 
-/// How far one is may be written this often for each receiver and channel.
+/// Minimum interval of progress rows per receiver and channel.
 const PROGRESS: Duration = Duration::from_secs(5);
 
 /// A round-trip time is another one if it differs by a fifth, and by so many microseconds.
 const RTT_US: u64 = 2_000;
 
-/// Times that a receiver was away are remembered so many at a time: who comes and goes more often is
-/// not counted on for what was published in between.
+/// Bound on remembered absences of a receiver: one that comes and goes more often is not counted
+/// for updates published in between.
 const SPANS: usize = 8;
 
 /// All receivers.
@@ -54,11 +54,11 @@ pub struct Place {
 pub struct Advance {
     /// In which channel.
     pub channel: String,
-    /// What they hold now, of what was published while it was connected: first and last seq each.
+    /// Updates held of those published while it was connected: first and last seq each.
     pub spans: Vec<(u64, u64)>,
 }
 
-/// How the receivers of a channel stand.
+/// Receivers of a channel by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// All that it knows.
@@ -139,7 +139,7 @@ impl Place {
         }
     }
 
-    /// It is served from now on, and to get what follows `head`.
+    /// Marks the channel as served, from `head` on.
     fn connect(&mut self, session: &SessionRow, head: u64) {
         self.left = false;
         let row = &mut self.row;
@@ -215,7 +215,7 @@ impl Place {
         let Some((written, at)) = &self.written else {
             return true;
         };
-        // Whoever looks at a receiver that has just come wants to know how far away it is.
+        // The first RTT of a receiver is of interest at once.
         let is_first = written.rtt_us.is_none() && self.row.rtt_us.is_some();
         is_first || now.saturating_duration_since(*at) >= PROGRESS
     }
@@ -242,8 +242,8 @@ impl Fleet {
         }
     }
 
-    /// Only these were known to the database at `since_ms`, with the channels that they asked for last;
-    /// who is connected, or was later than that, is all the same.
+    /// Keeps only receivers known to the database at `since_ms`, with their requested channels, and
+    /// those connected or added later.
     pub fn retain(&mut self, known: &BTreeMap<Uuid, Vec<String>>, since_ms: i64) {
         self.receivers.retain(|id, receiver| {
             let mut places = receiver.places.values();
@@ -251,7 +251,7 @@ impl Fleet {
             receiver.live.is_some() || known.contains_key(id) || is_new()
         });
         for (id, receiver) in &mut self.receivers {
-            // An empty list says nothing: nobody is let in with it.
+            // An empty list carries no information: no receiver is admitted with it.
             let asked = known.get(id).filter(|asked| !asked.is_empty());
             if let (Some(asked), None) = (asked, &receiver.live) {
                 for (channel, place) in &mut receiver.places {
@@ -319,7 +319,7 @@ impl Fleet {
         Some(row)
     }
 
-    /// All who are connected, with the transport's numbers of their connections.
+    /// Returns all connected receivers, with the transport's connection numbers.
     pub fn live(&self) -> Vec<(Uuid, u64)> {
         let live = self.receivers.iter();
         live.filter_map(|(id, r)| Some((*id, r.live.as_ref()?.0)))
@@ -345,8 +345,8 @@ impl Fleet {
         receiver.places.get_mut(channel)
     }
 
-    /// What the transport saw of a receiver whose connection is known, when its history was at `upto`.
-    /// Returns how its outputs have come on.
+    /// Takes a sample of a connected receiver, made when the transport's history was at `upto`.
+    /// Returns the progress of its outputs.
     pub fn seen(&mut self, status: &ReceiverStatus, upto: u64, at_ms: i64) -> Vec<Advance> {
         let mut advances = Vec::new();
         let Ok(id) = status.id.parse::<Uuid>() else {
@@ -364,7 +364,7 @@ impl Fleet {
                 continue;
             };
             let row = &mut place.row;
-            // It has moved since: where it stands is known better.
+            // The receiver has moved since; its rung is known better.
             if place.moved <= upto {
                 row.rung.clone_from(&seen.rung);
                 row.since_ms = ms(seen.since_ms);
@@ -401,8 +401,8 @@ impl Fleet {
         }
     }
 
-    /// Has how far receivers are written: at most `budget` rows, of each every few seconds; those who
-    /// are behind first, and then whose row is the oldest.
+    /// Emits progress rows: at most `budget`, every few seconds per receiver; first those that are
+    /// behind, then those with the oldest row.
     pub fn progress(&mut self, now: Instant, budget: usize, mut add: impl FnMut(StateRow) -> bool) {
         let places = self
             .receivers
@@ -422,7 +422,7 @@ impl Fleet {
         }
     }
 
-    /// How the receivers of a channel stand whose last published seq is `head`.
+    /// Counts the receivers of a channel by state; `head` is its last published seq.
     pub fn tally(&self, channel: &str, head: u64) -> Tally {
         let mut tally = Tally::default();
         for receiver in self.receivers.values() {
@@ -446,7 +446,7 @@ impl Fleet {
         tally
     }
 
-    /// How all receivers stand: each by its worst rung, and behind if it is so in any of the channels.
+    /// Counts all receivers: each by its worst rung, and behind if so in any channel.
     pub fn tally_all(&self, heads: &BTreeMap<String, u64>) -> Tally {
         let mut tally = Tally::default();
         for receiver in self.receivers.values() {
@@ -471,7 +471,7 @@ impl Fleet {
         tally
     }
 
-    /// How many are connected to a channel.
+    /// Returns the number of connections to a channel.
     pub fn connected_to(&self, channel: &str) -> u64 {
         let places = self
             .receivers

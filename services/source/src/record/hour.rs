@@ -1,10 +1,10 @@
-//! How many updates of a channel were published within the last hour.
+//! Count of a channel's updates within the last hour.
 
 use std::collections::BTreeMap;
 
 use store::{Records, SampleRow, StoreError};
 
-/// They are counted in these steps, which is how they are recorded, too.
+/// Step of the counts, which is also that of the records.
 const STEP_MS: i64 = SampleRow::STEPS[0];
 const HOUR_MS: i64 = 3_600_000;
 
@@ -13,7 +13,7 @@ const HOUR_MS: i64 = 3_600_000;
 pub struct LastHour(BTreeMap<i64, u64>);
 
 impl LastHour {
-    /// What is recorded of a channel: also what another source published, or an earlier run of this one.
+    /// Reads a channel's records, including those of another source or an earlier run of this one.
     ///
     /// # Errors
     /// The database fails.
@@ -49,7 +49,7 @@ impl LastHour {
         }
     }
 
-    /// How many there are in the hour before `now_ms`.
+    /// Returns the number in the hour before `now_ms`.
     pub fn count(&self, now_ms: i64) -> u64 {
         let now = now_ms.div_euclid(STEP_MS);
         let steps = self.0.range(Self::first(now)..=now);

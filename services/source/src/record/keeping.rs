@@ -12,14 +12,14 @@ use tracing::{debug, warn};
 use super::clock;
 use crate::run::board::{Board, Role};
 
-/// How often steps are made.
+/// Interval of roll-ups.
 const ROLL_UP: Duration = Duration::from_secs(60);
-/// How often what is old goes.
+/// Interval of deletions.
 const TRIM: Duration = Duration::from_secs(3600);
 /// One pass may take this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Whether this source publishes anything: who does keeps the records.
+/// Whether this source publishes anything: the publishing source maintains the records.
 pub(super) fn leads(board: &Board) -> bool {
     let channels = board.snapshot().channels;
     let is_ours = |role: &Role| matches!(role, Role::Active { .. });

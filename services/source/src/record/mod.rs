@@ -1,9 +1,9 @@
-//! What the console shows of this source: it writes down, while it publishes, where receivers stand,
-//! what happened to them, how far updates got, how relays and feeds are, and what it is itself.
+//! The console's records: while it publishes, the source writes the state of receivers, their
+//! moves, the progress of updates, the state of relays and feeds, and its self-description.
 //!
-//! **Invariant:** nothing of it is in the packets' way. [`Recorder`] follows the transport's history
-//! and takes the samples that are there for the metrics anyway, and never waits for the store; the
-//! [`writer`] does, with bounds on time and memory, and counts what finds no room.
+//! **Invariant:** records never delay packets. [`Recorder`] follows the transport's history, uses
+//! the samples taken for the metrics anyway, and never waits for the store; the [`writer`] does,
+//! with bounds on time and memory, and counts rows that find no room.
 
 mod about;
 mod clock;
@@ -43,25 +43,25 @@ use writer::Writer;
 /// At the end, what waits to be written may take this long.
 pub const LAST_WORDS: Duration = Duration::from_secs(4);
 
-/// What is needed to write down what happens.
+/// Dependencies of recording.
 pub struct Parts {
     /// Where to.
     pub records: Arc<dyn Records>,
-    /// What is asked about what happened.
+    /// Source of the events.
     pub transport: Arc<dyn Transport>,
     /// Where everybody stands, once a second.
     pub samples: watch::Receiver<Sample>,
     /// Changes when something has happened to a receiver.
     pub latest: watch::Receiver<u64>,
-    /// What this process does.
+    /// State of this process.
     pub board: Arc<Board>,
-    /// What counts it.
+    /// Metrics of recording.
     pub metrics: RecordMetrics,
     /// Polls of feeds.
     pub polls: mpsc::Receiver<PollReport>,
-    /// What the source says about itself.
+    /// The source's self-description.
     pub info: watch::Receiver<SourceInfo>,
-    /// How long what waits to be written may take at the end, such as [`LAST_WORDS`].
+    /// Time limit for pending rows at the end, such as [`LAST_WORDS`].
     pub last_words: Duration,
 }
 
@@ -76,7 +76,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         lost,
         parts.last_words,
     );
-    // It ends behind the recorder, which has last words.
+    // The writer ends after the recorder, which has final rows.
     let last = CancellationToken::new();
     let keeping = keeping::keep(
         Arc::clone(&parts.records),
@@ -87,13 +87,14 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
     let writing = tokio::spawn(writer.run(last.clone()));
     Recorder::new(parts, outbox, losses).run(stop).await;
     last.cancel();
-    // A panic of either is told by the panic hook. Both have a bound, so that a store that hangs does not
-    // hold up the end; and neither is left behind, where it would keep the store from being closed.
+    // A panic of either is logged by the panic hook. Both have a time limit, so that a store that
+    // hangs does not hold up the end; and neither is left running, where it would keep the store
+    // from being closed.
     let _ = tokio::join!(writing, keeping);
 }
 
-/// The leases that this process has, or had last and nobody else took, as far as it knows: whether
-/// that is so the database decides with each write.
+/// Returns the fences of the leases that this process has, or had last; the database checks them
+/// with each write.
 fn fences(board: &Board) -> Vec<Fence> {
     let channels = board.snapshot().channels.into_iter();
     let held = channels.filter_map(|channel| match channel.role {

@@ -1,6 +1,6 @@
-//! What waits to be written: bounded, so that a store that is away costs memory up to a limit and
-//! nobody any time. What finds no room is dropped and counted, but for rows that say where
-//! something stands: those only wait.
+//! Rows that wait to be written: bounded, so that an unavailable store costs memory up to a limit
+//! and delays nothing. Rows without room are dropped and counted, except for state rows: those are
+//! replaced in place.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ pub const KINDS: [&str; 6] = [
     "states", "moves", "sessions", "progress", "samples", "feeds",
 ];
 
-/// What waits to be written.
+/// Pending rows.
 #[derive(Debug)]
 pub struct Outbox {
     rows: Mutex<Rows>,
@@ -73,7 +73,7 @@ impl Rows {
     }
 }
 
-/// How many rows of each of [`KINDS`] a batch has.
+/// Returns a batch's number of rows by [`KINDS`].
 pub fn counts(batch: &Batch) -> [usize; 6] {
     [
         batch.states.len(),
@@ -96,7 +96,7 @@ impl Outbox {
     }
 
     fn rows(&self) -> MutexGuard<'_, Rows> {
-        // Whoever panicked in between left every map whole.
+        // A panic under the lock left every map whole.
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,7 +108,7 @@ impl Outbox {
         rows.fences = fences;
     }
 
-    /// Wakes who writes.
+    /// Wakes the writer.
     pub fn ring(&self) {
         let waiting = self.rows().counts();
         self.metrics.waiting(waiting);

@@ -1,5 +1,6 @@
-//! What is read of many receivers, part by part: a look has its time, and where one ended the next
-//! one goes on, so that it comes to an end however many there are and however slow the database is.
+//! Reads over many receivers, part by part: each read has a time limit, and the next one continues
+//! where it ended, so that the whole completes however many receivers there are and however slow
+//! the database is.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub enum Missed {
     /// The database says why.
     #[error("{0}")]
     Failed(#[from] StoreError),
-    /// It says nothing.
+    /// No answer in time.
     #[error("the database did not answer within {} s, for {rows} rows", PATIENCE.as_secs())]
     Late {
         /// So many were asked for.
@@ -35,7 +36,7 @@ pub enum Missed {
     },
 }
 
-/// How large parts are.
+/// Size of the parts.
 #[derive(Debug)]
 struct Size(usize);
 
@@ -192,8 +193,8 @@ impl Knowing {
         }
     }
 
-    /// Who is known, with the channels that it asked for last; and when the looking began, for who has
-    /// come since may not be among them.
+    /// Returns the known receivers with their requested channels, and the start of the read: later
+    /// receivers may be missing.
     pub fn known(self) -> (BTreeMap<Uuid, Vec<String>>, i64) {
         (self.admitted, self.since_ms)
     }

@@ -1,6 +1,5 @@
-//! How long updates take to be with everybody: for each, when half of those who were connected when
-//! it was published hold it, when 99 of 100, and when all. Times are those of the looks at the
-//! receivers, a second apart.
+//! Delivery times of updates: for each, the times until half, 99 of 100, and all receivers
+//! connected at its publication hold it. Receivers are sampled once a second.
 
 use std::collections::VecDeque;
 
@@ -25,7 +24,7 @@ pub struct Progress {
 #[derive(Debug)]
 struct Open {
     row: ProgressRow,
-    /// It was not told yet that it changed.
+    /// Whether the change is not written yet.
     is_news: bool,
 }
 
@@ -176,7 +175,7 @@ mod tests {
         );
         hold(&mut progress, 2, &[(11, 11)], 9_000);
         assert_eq!(rows(&mut progress)[0].all_ms, Some(8_000));
-        // What was never expected changes nothing.
+        // Unexpected updates change nothing.
         hold(&mut progress, 5, &[(11, 11)], 20_000);
         let last = rows(&mut progress).remove(0);
         assert_eq!((last.delivered, last.all_ms), (200, Some(8_000)));

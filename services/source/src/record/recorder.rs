@@ -24,7 +24,7 @@ use crate::http::Sample;
 use crate::run::board::Phase;
 use crate::run::relays::RelayView;
 
-/// What happens within this time is taken together.
+/// Window in which events are grouped.
 const TOGETHER: Duration = Duration::from_millis(80);
 /// The transport is not waited for longer than this.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,9 +32,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(2);
 /// Rows about how far receivers are, in one look.
 const BUDGET: usize = 1_000;
-/// How often it is looked which receivers the database knows.
+/// Interval at which the database's receivers are read.
 const KNOWN: Duration = Duration::from_secs(60);
-/// After a failure: nobody waits for it, and who does not answer is left alone for a while.
+/// Interval after a failure: nothing waits for it, and a database that does not answer is left
+/// alone for a while.
 const UNKNOWN: Duration = Duration::from_secs(10);
 /// The source says so often that it is there: a console takes one that says nothing for 15 s for gone.
 const ALIVE: Duration = Duration::from_secs(5);
@@ -50,7 +51,7 @@ pub struct Recorder {
     losses: watch::Receiver<u64>,
     /// The leases by which is written at present.
     held: Vec<Fence>,
-    /// What another source wrote, as far as it is taken up.
+    /// Progress of taking over another source's rows.
     taking: Option<TakingUp>,
     /// When to try again to go on with that.
     again: Option<Instant>,
@@ -58,7 +59,7 @@ pub struct Recorder {
     /// Connections that last, by the transport's numbers.
     sessions: BTreeMap<u64, SessionRow>,
     progress: BTreeMap<String, Progress>,
-    /// How many updates were published, by channel.
+    /// Updates published, by channel.
     hours: BTreeMap<String, LastHour>,
     tallies: Tallies,
     feeds: Feeds,
@@ -101,7 +102,7 @@ impl Recorder {
         }
     }
 
-    /// Looks until `stop`, and then says that nobody is connected any more.
+    /// Records until `stop`, then marks all receivers as disconnected.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let mut samples = self.parts.samples.clone();
         let mut latest = self.parts.latest.clone();
@@ -115,7 +116,7 @@ impl Recorder {
                 Ok(()) = latest.changed() => {
                     sleep(TOGETHER).await;
                     latest.borrow_and_update();
-                    // It asks the store, which may hang; what follows does not.
+                    // Asks the store, which may hang; the steps below do not.
                     stop.run_until_cancelled(self.lead()).await;
                     self.follow().await;
                 }
@@ -134,7 +135,7 @@ impl Recorder {
         self.end();
     }
 
-    /// What was written counts for nothing any more.
+    /// Discards the written state.
     fn lose(&mut self, why: &str) {
         info!("records for the console are not written here any more: {why}");
         self.outbox.clear();
@@ -172,9 +173,9 @@ impl Recorder {
         self.say_info();
     }
 
-    /// Nobody is connected in these channels but here: what another source, or an earlier run of this
-    /// one, could not say when it ended. Returns whether all of it is taken up; what is goes on from
-    /// there the next time.
+    /// Marks receivers of these channels that are not connected here as disconnected: another
+    /// source, or an earlier run of this one, could not do so at its end. Returns whether all rows
+    /// are taken over; otherwise the next call continues.
     async fn take_up(&mut self, new: Vec<Fence>) -> bool {
         let mut taking = match self.taking.take() {
             Some(taking) if taking.fences() == new => taking,
@@ -282,11 +283,11 @@ impl Recorder {
                 self.tallies.moved(&step.channel);
                 self.tell(happening.number, at_ms, step);
             }
-            // No move, but as good as one to who asks why there was none.
+            // Not a move, but it explains why there was none.
             What::Tried(step) => self.tell(happening.number, at_ms, step),
             What::Explained { moved, cause } => {
                 if leads && !self.outbox.explain(*moved, cause) {
-                    // What is written stays: what is known now stands beside it.
+                    // The written row stays; the explanation follows it.
                     let known = self.told.iter().find(|(number, _)| number == moved);
                     if let Some((_, row)) = known {
                         let now = MoveRow {
@@ -383,7 +384,7 @@ impl Recorder {
         }
     }
 
-    /// How far receivers are.
+    /// Takes the progress of receivers from a sample.
     fn see(&mut self, status: &SourceStatus, upto: u64, now_ms: i64) {
         for receiver in &status.receivers {
             for advance in self.fleet.seen(receiver, upto, now_ms) {
@@ -460,7 +461,7 @@ impl Recorder {
         }
     }
 
-    /// Who was forgotten in the database is not counted any more.
+    /// Drops receivers that the database does not know any more.
     async fn know_receivers(&mut self) {
         if self.know_at.is_some_and(|at| at > Instant::now()) {
             return;
@@ -492,8 +493,8 @@ impl Recorder {
         }
     }
 
-    /// Whether there is nothing to publish, by whomever: who has no lease because there is none to have
-    /// is no standby.
+    /// Whether there is no channel to publish at all: without a lease to acquire, a source is no
+    /// standby.
     fn has_no_channel(&self) -> bool {
         let seen = self.parts.board.snapshot();
         seen.channels.is_empty() && seen.phase == Phase::Running
@@ -523,7 +524,7 @@ impl Recorder {
     }
 }
 
-/// What tells connections of one millisecond apart.
+/// Returns a number that tells connections of one millisecond apart.
 fn salt(session: u64) -> u32 {
     (session & 0x000f_ffff) as u32
 }

@@ -10,7 +10,7 @@ use super::fleet::Tally;
 /// The step that is written; the store makes the larger ones.
 const STEP_MS: i64 = SampleRow::STEPS[0];
 
-/// What was counted of a channel, or of all together.
+/// Counters of a channel, or of all together.
 #[derive(Debug, Default)]
 struct Counting {
     row: SampleRow,
@@ -29,13 +29,13 @@ pub struct Tallies {
 /// One look at a channel.
 #[derive(Debug, Clone, Default)]
 pub struct Look {
-    /// How its receivers stand.
+    /// Receivers by state.
     pub tally: Tally,
-    /// How many updates the last connected one is behind, and for how long in milliseconds.
+    /// Lag of the last connected receiver: in updates, and in milliseconds.
     pub lag: (u64, u64),
     /// The last published seq.
     pub head: u64,
-    /// What it has cost since it was added.
+    /// Bytes sent since it was added.
     pub bytes: ChannelBytes,
 }
 
@@ -174,7 +174,7 @@ impl Counting {
         one.moves = moves;
         let head = self.head.replace(look.head);
         one.updates = head.map_or(0, |head| look.head.saturating_sub(head));
-        // A channel that was added anew begins at 0.
+        // A channel that was removed and added again begins at 0.
         let bytes = look.bytes;
         let known = self.bytes.replace(bytes).unwrap_or(bytes);
         let grown = |is: u64, was: u64| if is < was { is } else { is - was };
@@ -228,7 +228,7 @@ mod tests {
         };
         tell(&[("a", look(10, 2, 500)), ("b", look(3, 1, 70))], 20_100);
         tell(&[("a", look(12, 4, 900)), ("b", look(3, 1, 80))], 21_100);
-        // The flow was made anew, and with it its count.
+        // The flow was replaced, and its count restarted.
         tell(&[("a", look(12, 4, 30)), ("b", look(3, 1, 80))], 29_999);
         tell(&[("b", look(3, 1, 80))], 30_000);
         let of = |name: &str| done.iter().find(|row| row.channel == name).unwrap();

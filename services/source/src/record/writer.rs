@@ -15,7 +15,7 @@ use crate::metrics::RecordMetrics;
 
 /// One write is not waited for longer than this.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What happens within this time is written together.
+/// Window in which rows are written together.
 const TOGETHER: Duration = Duration::from_millis(150);
 /// Before a write that failed is tried again; twice as long each time.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -99,7 +99,7 @@ impl Writer {
     /// Writes a batch, however long that takes, once.
     async fn write(&mut self, mut batch: Batch, stop: &CancellationToken) {
         self.number += 1;
-        // By it, a batch that was written although nobody heard of it is not written again.
+        // The stamp keeps a batch that was written without an answer from being written again.
         batch.stamp = Some(Stamp {
             run: self.run,
             number: self.number,
@@ -156,7 +156,7 @@ impl Writer {
     }
 }
 
-/// What to say of a store that hangs.
+/// Returns the error of a store that hangs.
 fn late() -> StoreError {
     StoreError::Unavailable {
         url: "the database".to_owned(),

@@ -1,4 +1,4 @@
-//! What can be seen of the source from outside: the pages, the metrics and systemd read it here.
+//! Observable state of the source, for pages, metrics and systemd.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::relays::RelayView;
 use crate::ingest::IngestStatus;
 use crate::publish::{PublishStatus, Tenure};
 
-/// The present state of everything, kept up by those who do it.
+/// Current state of all parts, updated by their owners.
 #[derive(Debug)]
 pub struct Board {
     inner: Mutex<Inner>,
@@ -26,22 +26,22 @@ struct Inner {
     channels: BTreeMap<String, Entry>,
 }
 
-/// How far the process is.
+/// Phase of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// It does not serve yet.
+    /// Not serving yet.
     Starting,
-    /// It serves, or stands by.
+    /// Serving, or standing by.
     Running,
-    /// It is on its way out.
+    /// Shutting down.
     Stopping,
 }
 
 /// Whether the database answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DatabaseState {
-    /// It does.
+    /// Whether the database answers.
     pub up: bool,
     /// Since when that is so, in Unix milliseconds.
     pub since_ms: u64,
@@ -49,18 +49,18 @@ pub struct DatabaseState {
     pub error: Option<String>,
 }
 
-/// What this process is to a channel.
+/// Role of this process for a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "role", rename_all = "kebab-case")]
 pub enum Role {
-    /// Nobody has looked yet.
+    /// Not determined yet.
     Starting,
-    /// It publishes it.
+    /// Publishing.
     Active {
         /// The number of its lease.
         fence: u64,
     },
-    /// It published it last, and cannot renew its lease.
+    /// Published last, and unable to renew the lease.
     Lapsed {
         /// The number of its lease.
         fence: u64,
@@ -69,17 +69,17 @@ pub enum Role {
     },
     /// Another source publishes it.
     Standby {
-        /// What that one is called; nothing if nobody publishes it at the moment.
+        /// Name of that source; `None` if no source publishes it at the moment.
         holder: Option<String>,
     },
-    /// It cannot be published.
+    /// Publishing failed.
     Failed {
         /// Why.
         reason: String,
     },
 }
 
-/// What is shown of one channel, as those who work on it know it.
+/// State of one channel, as set by its owners.
 #[derive(Debug)]
 struct Entry {
     shown: Shown,
@@ -87,12 +87,12 @@ struct Entry {
     feeds: BTreeMap<String, FeedEntry>,
 }
 
-/// What is set about a channel, for people.
+/// Settings of a channel, for display.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shown {
     /// Its place among the channels; those with the same are sorted by name.
     pub place: usize,
-    /// Whether who joins cannot read what went before.
+    /// Whether new members cannot decrypt earlier packets.
     pub private: bool,
     /// Its groups, as they are written.
     pub groups: String,
@@ -124,13 +124,13 @@ struct FeedEntry {
 /// Everything at one moment.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// How far the process is.
+    /// Phase of the process.
     pub phase: Phase,
     /// Whether the database answers.
     pub database: DatabaseState,
     /// The channels that are to be published, by name.
     pub channels: Vec<ChannelView>,
-    /// The AMT relays that receivers are told of, while they live.
+    /// AMT relays announced to receivers while they answer.
     pub relays: Vec<RelayView>,
 }
 
@@ -141,11 +141,11 @@ pub struct ChannelView {
     pub name: String,
     /// Its incarnation, once it is known.
     pub incarnation: Option<Uuid>,
-    /// Whether who joins cannot read what went before.
+    /// Whether new members cannot decrypt earlier packets.
     pub private: bool,
     /// Its groups, as they are written.
     pub groups: String,
-    /// What this process is to it.
+    /// Role of this process.
     pub role: Role,
     /// The last stored seq.
     pub head: u64,
@@ -164,9 +164,9 @@ pub struct ChannelView {
 pub struct FeedView {
     /// Its address without credentials.
     pub url: String,
-    /// What people call it.
+    /// Title for people.
     pub title: Option<String>,
-    /// What is done with it; `None` where it is not polled here.
+    /// State of its ingest; `None` where it is not polled here.
     pub ingest: Option<IngestStatus>,
 }
 
@@ -189,7 +189,7 @@ impl Default for Board {
 
 impl Board {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // Whoever panicked in between left every field whole.
+        // A panic under the lock left every field whole.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -197,7 +197,7 @@ impl Board {
     pub fn snapshot(&self) -> Snapshot {
         let inner = self.inner();
         let mut channels: Vec<_> = inner.channels.iter().collect();
-        // What is sorted by name already stays so.
+        // The sort is stable, so the order by name stays.
         channels.sort_by_key(|(_, entry)| entry.shown.place);
         Snapshot {
             phase: inner.phase,
@@ -210,7 +210,7 @@ impl Board {
         }
     }
 
-    /// How the AMT relays are now.
+    /// Replaces the state of the AMT relays.
     pub fn set_relays(&self, relays: Vec<RelayView>) {
         self.inner().relays = relays;
     }
@@ -220,8 +220,8 @@ impl Board {
         self.inner().phase = phase;
     }
 
-    /// The database answers, or why it does not. Returns whether that is news, and since when it was
-    /// otherwise.
+    /// Sets whether the database answers, or why not. Returns the time of the previous change if
+    /// this is one.
     pub fn set_database(&self, error: Option<String>) -> Option<u64> {
         let mut inner = self.inner();
         let up = error.is_none();
@@ -240,7 +240,7 @@ impl Board {
         self.inner().channels.contains_key(name)
     }
 
-    /// What is set about a channel, and that there is one.
+    /// Sets a channel's settings; adds the channel if it is new.
     pub fn show(&self, name: &str, shown: Shown) {
         let mut inner = self.inner();
         match inner.channels.get_mut(name) {

@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 /// The files are looked at this often.
 pub(super) const LOOK: Duration = Duration::from_secs(30);
 
-/// Who shows the certificate to receivers.
+/// Owner of the certificate shown to receivers.
 #[async_trait::async_trait]
 pub(super) trait Shows: Send + Sync {
     /// Shows this one from now on. With an error, it goes on with the one before.

@@ -25,7 +25,7 @@ const LAST_UPDATES: Duration = Duration::from_secs(2);
 /// The database is not waited for longer than this when a lease is given back.
 const GIVE_BACK: Duration = Duration::from_secs(2);
 
-/// What is to be published.
+/// A channel to publish.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wanted {
     pub(super) settings: ChannelSettings,
@@ -42,18 +42,18 @@ impl Wanted {
     }
 }
 
-/// How the publishing of a channel ended.
+/// End of a channel's publishing.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// It was stopped, and the lease given back.
+    /// Stopped, with the lease released.
     Stopped,
     /// Another source has it.
     Lost(Lost),
     /// The database is older than what was published. The lease is given back.
     SetBack,
-    /// Publishing has to begin anew. The lease is given back.
+    /// Publishing has to restart. The lease is released.
     Anew,
-    /// It could not be begun. The lease is given back.
+    /// The start failed. The lease is released.
     Failed(Error),
 }
 
@@ -152,7 +152,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Tells the transport of the channel as it is.
+    /// Announces the channel to the transport.
     async fn announce(&self) -> Result<()> {
         let channel = self.publisher.channel();
         let announced = self.context.handle.add_channel(ChannelConfig {
@@ -248,7 +248,7 @@ impl Channel {
         let last = tokio::time::timeout(LAST_UPDATES, self.publisher.run(&stop));
         match last.await {
             Ok(publish::Ended::Lost(lost)) => Ended::Lost(lost),
-            // What is left is published by whoever comes next.
+            // The next holder publishes the rest.
             _ => Ended::Stopped,
         }
     }
@@ -284,7 +284,7 @@ impl Channel {
                 );
                 Ended::Anew
             }
-            // Who has it by now has judged the database for themselves.
+            // The new holder has checked the database itself.
             Err(failure) if failure.is_fenced() => Ended::Lost(Lost::Taken),
             Err(failure) => {
                 warn!("channel {:?} cannot be renewed yet: {failure}", self.name);
@@ -304,7 +304,7 @@ pub(super) async fn give_back(context: &Context, tenure: &Tenure) {
     }
 }
 
-/// What comes next.
+/// Next step of the loop.
 enum Step {
     Anew(Sending),
     Stop,

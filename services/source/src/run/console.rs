@@ -12,10 +12,10 @@ use tracing::warn;
 use super::context::Context;
 use crate::config::Console;
 
-/// Opens its address.
+/// Opens the console's address.
 ///
 /// # Errors
-/// It is taken, or not one of this machine.
+/// The address is taken, or not one of this machine.
 pub(super) async fn listen(console: Option<&Console>) -> Result<Option<TcpListener>> {
     let Some(Console { listen, .. }) = console else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What everybody here works with.
+//! Dependencies shared by all parts.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,13 +18,13 @@ use crate::metrics::Metrics;
 use crate::publish::Terms;
 use crate::transport::Open;
 
-/// Who asks, in the log of the feed's server.
+/// User-Agent in the log of the feed's server.
 const USER_AGENT: &str = concat!("flexfeed-source/", env!("CARGO_PKG_VERSION"));
 
 /// Between the first polls of feeds, which may all be on one server.
 const FIRST_POLLS: Duration = Duration::from_millis(250);
 
-/// What everybody here works with. One per process.
+/// Dependencies shared by all parts. One per process.
 pub(super) struct Context {
     pub(super) config: Config,
     pub(super) folder: DataFolder,
@@ -38,11 +38,11 @@ pub(super) struct Context {
     /// Of all requests to feeds' servers.
     pub(super) limits: Arc<Limits>,
     pub(super) first_polls: Spread,
-    /// What feeds may keep; their memory is one for all.
+    /// Memory bounds of all feeds together.
     pub(super) bounds: Bounds,
     /// The feeds that can be asked at once.
     pub(super) refreshes: Refreshes,
-    /// Where polls are told.
+    /// Destination of poll reports.
     pub(super) reports: Reports,
 }
 
@@ -52,7 +52,7 @@ impl Context {
         self.folder.file(&format!("{channel}.head"))
     }
 
-    /// How feeds are fetched, but for their addresses.
+    /// Returns the settings for fetching feeds, without their addresses.
     pub(super) fn fetch(&self) -> FetchConfig {
         FetchConfig {
             user_agent: USER_AGENT.to_owned(),

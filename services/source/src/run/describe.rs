@@ -1,4 +1,4 @@
-//! What the source says about itself to whoever makes enrolment links from it.
+//! The source's self-description, for the programs that make enrolment links from it.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use crate::record::address_warnings;
 /// Begins warnings about the address that links name: the console shows those beside each link.
 const ADDRESS: &str = "public-address";
 
-/// What it says at its start.
+/// Returns the description at the start.
 pub(super) fn describe(
     config: &Config,
     address: &str,
@@ -23,7 +23,7 @@ pub(super) fn describe(
     let doubts = address_warnings(config.public_address.as_ref());
     let doubts = doubts.iter().map(|doubt| format!("{ADDRESS}: {doubt}"));
     let mut warnings: Vec<String> = doubts.collect();
-    // What the settings say of the same address is said better above.
+    // A warning about the same address is already above.
     let others = config.warnings.iter();
     let others = others.filter(|warning| !warning.contains("--public-address"));
     warnings.extend(others.cloned());

@@ -12,7 +12,7 @@ use super::supervisor::answer;
 /// A receiver is looked for in so many ticks: its admission may have been under way.
 const EJECTIONS: u8 = 3;
 
-/// Who is still to be looked for.
+/// Receivers still to be disconnected.
 #[derive(Debug, Default)]
 pub(super) struct Ejecting {
     /// Revoked receivers, and in how many ticks they still have to be looked for.
@@ -30,7 +30,7 @@ impl Ejecting {
     ) -> Result<(), StoreError> {
         let ids = answer(store.revoked()).await?;
         let before = std::mem::take(&mut self.revoked);
-        // At the start nobody is connected.
+        // At the start no receiver is connected.
         let fresh = if is_first { 0 } else { EJECTIONS };
         let ids = ids.into_iter();
         let ids = ids.map(|id| (id, before.get(&id).copied().unwrap_or(fresh)));
@@ -59,7 +59,7 @@ impl Ejecting {
         self.eject_forgotten(store, handle).await
     }
 
-    /// Nothing in the database tells of those who were forgotten, but that they are missing.
+    /// Forgotten receivers leave no trace in the database but their absence.
     async fn eject_forgotten(
         &mut self,
         store: &dyn Store,
@@ -68,7 +68,7 @@ impl Ejecting {
         if self.forgotten == 0 {
             return Ok(());
         }
-        // In this order: who is connected was written down before.
+        // In this order: a connected receiver was stored before.
         let connected = handle.status().await.map(|status| status.receivers);
         let connected = connected.unwrap_or_default();
         let mut missing: BTreeSet<Uuid> = connected

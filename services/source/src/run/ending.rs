@@ -1,4 +1,4 @@
-//! What runs at the same time, and how it is taken apart again in good order.
+//! Concurrent parts of the process, and their orderly shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::http::{self, Pages};
 /// then is left: the store is durable at every moment, and receivers notice a closed port.
 const SHUTDOWN: Duration = Duration::from_secs(12);
 
-/// What runs.
+/// Running parts.
 pub(super) struct Parts {
     context: Arc<Context>,
     transport: JoinHandle<Result<(), flexicast_tokio::Error>>,
     supervisor: JoinHandle<Result<()>>,
     pages: JoinHandle<()>,
     sampler: JoinHandle<()>,
-    /// What need not be watched.
+    /// Tasks without supervision.
     others: JoinSet<()>,
     /// Of what publishes.
     no_more: CancellationToken,
@@ -114,9 +114,9 @@ impl Parts {
         }
     }
 
-    /// First nothing new comes in, what is stored goes out, and the leases are given back: another
-    /// source may go on. Then receivers get what they have not got yet, and are told goodbye. Then
-    /// the store is closed.
+    /// First no new entries are taken in, stored updates are published, and the leases are
+    /// released: another source may continue. Then receivers get the rest, and a goodbye. Then the
+    /// store is closed.
     async fn take_apart(mut self) {
         let context = &self.context;
         context.board.set_phase(Phase::Stopping);

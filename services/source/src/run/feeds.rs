@@ -1,5 +1,5 @@
-//! The feeds of one channel, for as long as it is published here. The ingest of one that breaks
-//! down is begun anew, ever more rarely: the others, and what it knew, are not touched by that.
+//! The feeds of one channel, while it is published here. An ingest that fails is restarted, at
+//! growing intervals; the others, and its own memory, are not affected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::metrics::ChannelMetrics;
 /// Before the first further attempt to store what could not be stored.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
-/// What is under way when an ingest is stopped may take this long.
+/// Time limit for work in progress when an ingest is stopped.
 const LAST_WORK: Duration = Duration::from_secs(2);
 
-/// Before a feed is begun anew whose ingest broke down; twice as long each time that it does so again.
+/// First delay before a failed ingest is restarted; doubles with each failure.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(300);
 
@@ -51,12 +51,12 @@ struct Known {
     row: FeedRow,
     stop: CancellationToken,
     number: u64,
-    /// It ended because the feed is gone for good.
+    /// Whether it ended because the feed is gone for good.
     gone: bool,
     began: Instant,
-    /// How often it broke down in a row.
+    /// Consecutive failures.
     breakdowns: u32,
-    /// When it is begun anew after that.
+    /// Time of the next restart.
     again: Option<Instant>,
 }
 
@@ -65,7 +65,7 @@ fn is_paused(row: &FeedRow) -> bool {
     row.active && row.paused
 }
 
-/// What is shown of such a feed.
+/// Returns the status shown of such a feed.
 fn paused() -> IngestStatus {
     IngestStatus {
         state: FeedState::Paused,
@@ -192,7 +192,7 @@ impl Feeds {
         self.running.insert(task.id(), (url, number));
     }
 
-    /// Waits for a feed that ends by itself, or is to be begun anew, and for ever if none is.
+    /// Waits for an ingest to end, or for a restart to be due; for ever if there is none.
     pub(super) async fn ended(&mut self) {
         let again = self.known.values().filter_map(|known| known.again).min();
         let again = async {
@@ -226,11 +226,11 @@ impl Feeds {
                         self.channel
                     );
                     known.gone = true;
-                    // Nobody is there any more who could be asked.
+                    // There is no ingest left to ask.
                     self.context.refreshes.set(&self.channel, &url, None);
                 }
             }
-            // The lease tells the rest.
+            // The lease's own end explains it.
             Ok((_, ended)) => debug!("the ingest of {url} ended: {ended:?}"),
             Err(failure) if failure.is_cancelled() => {}
             Err(failure) => {
@@ -254,7 +254,7 @@ impl Feeds {
                     detail,
                     ..IngestStatus::default()
                 };
-                // It shows the last value although nobody changes it any more.
+                // The receiver keeps the last value without a sender.
                 let (_, shown) = watch::channel(shown);
                 let board = &self.context.board;
                 board.set_ingest(&self.channel, &url, Some(shown));
@@ -262,7 +262,7 @@ impl Feeds {
         }
     }
 
-    /// Begins feeds anew whose time has come.
+    /// Restarts the feeds that are due.
     fn begin_anew(&mut self) {
         let now = Instant::now();
         let is_due = |known: &&Known| known.again.is_some_and(|at| at <= now);
@@ -417,7 +417,7 @@ mod tests {
         let (state, detail) = shown();
         assert_eq!((state, metrics.breakdowns.get()), (FeedState::Error, 1));
         assert!(detail.contains("begun anew in 1 s"), "{detail}");
-        // It is begun anew, and breaks down again.
+        // Restarted, it fails again.
         next(&mut feeds).await;
         next(&mut feeds).await;
         assert_eq!(metrics.breakdowns.get(), 2);

@@ -8,7 +8,7 @@ use store::{ChannelSettings, Retention};
 
 use crate::config::{Config, Groups};
 
-/// How a channel is sent; another one means another flow.
+/// Sending parameters of a channel; a change makes another flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sending {
     pub(super) groups: Groups,
@@ -17,7 +17,7 @@ pub(super) struct Sending {
 }
 
 impl Sending {
-    /// What the database says, and for the rest the settings of this process.
+    /// Returns the database's values, and this process's settings for the rest.
     pub(super) fn of(config: &Config, settings: &ChannelSettings) -> Result<Self> {
         let groups = match &settings.groups {
             Some(groups) => Groups::parse(groups).map_err(|why| {
@@ -66,7 +66,7 @@ impl Sending {
     }
 }
 
-/// What is kept of a channel.
+/// Returns the retention of a channel.
 pub(super) fn keep(config: &Config, settings: &ChannelSettings) -> Retention {
     match settings.keep {
         Retention {
@@ -77,7 +77,7 @@ pub(super) fn keep(config: &Config, settings: &ChannelSettings) -> Retention {
     }
 }
 
-/// What is kept of channels that say nothing of it.
+/// Returns the retention of channels without their own.
 pub(super) fn general(config: &Config) -> Retention {
     let age = config.keep.age;
     Retention {

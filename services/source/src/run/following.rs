@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::context::Context;
 use super::supervisor::answer;
 
-/// How far the marks were brought.
+/// Progress of the head checkpoints.
 #[derive(Debug, Default)]
 pub(super) struct Following(BTreeMap<String, (Uuid, u64)>);
 
@@ -37,7 +37,7 @@ impl Following {
         }
     }
 
-    /// It is published here, or by nobody.
+    /// Drops a channel that is published here, or by no source.
     pub(super) fn forget(&mut self, channel: &str) {
         self.0.remove(channel);
     }

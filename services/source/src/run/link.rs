@@ -12,7 +12,7 @@ use crate::data::enrolment::{self, Saved, Token};
 /// The longest enrolment link that receivers read, in bytes.
 const MAX_LINK: usize = 4096;
 
-/// What people know the link's token by.
+/// Label of the link's token.
 const LABEL: &str = "first enrolment link";
 
 /// The link, but for what may change.
@@ -22,7 +22,7 @@ pub(super) struct Link {
     address: String,
     /// Of the key that comes next.
     next_pin: Option<[u8; 32]>,
-    /// The store admits nobody with it any more.
+    /// Whether the token is revoked.
     is_revoked: bool,
 }
 
@@ -57,7 +57,7 @@ impl Link {
                 .await?;
             is_revoked = row.revoked_ms.is_some();
             if given_out && !is_revoked {
-                // A database that was made anew is told of the link that was given out already.
+                // A replaced database gets the token of the link that was handed out already.
                 let channels = store.channels().await?;
                 if channels.iter().all(|row| row.channel.head == 0) {
                     warn!(

@@ -68,7 +68,7 @@ impl From<Error> for Failure {
 /// Runs the source until a signal ends it.
 ///
 /// # Errors
-/// It cannot start, or a part of it failed for good.
+/// The start failed, or a part of it failed for good.
 pub async fn run(config: Config) -> Result<(), Failure> {
     #[cfg(feature = "fault-injection")]
     crate::faults::inject_from_environment().map_err(Error::from)?;
@@ -206,7 +206,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     Ok(parts)
 }
 
-/// What is needed to write down what happens.
+/// Returns the dependencies of recording.
 fn record_parts(
     context: &Context,
     samples: watch::Receiver<Sample>,
@@ -226,7 +226,7 @@ fn record_parts(
     }
 }
 
-/// That the feeds of the command line can be fetched at all.
+/// Checks that the feeds of the command line can be fetched at all.
 fn check_feeds(config: &Config) -> Result<(), Failure> {
     for channel in &config.channels {
         for feed in &channel.feeds {
@@ -243,7 +243,8 @@ fn check_feeds(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A database in a file is lost to everybody or to nobody; a server may be out of our reach alone.
+/// Returns the lease terms. A database file is lost to all sources or to none; a server may be
+/// unreachable for one alone.
 fn terms(config: &Config) -> Terms {
     let url = config.database_url.as_deref().unwrap_or_default();
     let default = Terms::default();

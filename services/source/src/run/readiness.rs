@@ -10,12 +10,12 @@ use crate::ingest::FeedState;
 /// A transport that has not answered for this long counts as stuck.
 const STUCK: Duration = Duration::from_secs(10);
 
-/// What is known of the transport.
+/// State of the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// It has ended.
+    /// Ended.
     Ended,
-    /// It answered so long ago.
+    /// Time since its last answer.
     Answered(Duration),
 }
 
@@ -28,7 +28,7 @@ pub struct Readiness {
     pub standby: bool,
     /// Why it is not ready.
     pub reasons: Vec<String>,
-    /// What an operator should know although it is ready.
+    /// Notes for operators although the source is ready.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,5 @@
-//! The watch of the AMT relays that receivers are told of: each is asked every few seconds whether it lives, and only those that do are announced.
+//! Health checks of the AMT relays: each is asked every few seconds, and only those that answer are
+//! announced to receivers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,11 +35,11 @@ pub struct RelayView {
     pub address: String,
     /// Where it is asked.
     pub asked: String,
-    /// It answers, so receivers are told of it.
+    /// Whether it answers and is announced to receivers.
     pub healthy: bool,
     /// Since when that is so, in Unix milliseconds; nothing before the first answer is known.
     pub since_ms: Option<u64>,
-    /// How long its last answer took, in milliseconds.
+    /// Time of its last answer, in milliseconds.
     pub answer_ms: Option<f64>,
     /// Why it is not announced.
     pub error: Option<String>,
@@ -51,7 +52,7 @@ struct Watched {
     misses: u32,
     /// Not there while it asks.
     prober: Option<Prober>,
-    /// It asks by MLD.
+    /// Whether the check uses MLD.
     mld: bool,
     /// When it stopped to be healthy, while it is not.
     lost: Option<Instant>,

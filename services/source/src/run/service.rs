@@ -1,4 +1,4 @@
-//! What systemd is told; nothing where nobody listens.
+//! Notifications for systemd, if it listens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use super::board::{Board, Role, Snapshot};
 /// The words about the present state are looked at this often.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Keeps systemd up with how it goes until `stop`: in words, and with signs of life for as long as
-/// the transport answers.
+/// Reports the status to systemd until `stop`: in words, and by the watchdog for as long as the
+/// transport answers.
 pub(super) async fn keep_telling(board: Arc<Board>, handle: SourceHandle, stop: CancellationToken) {
     let words = async {
         let mut last = String::new();

@@ -1,4 +1,4 @@
-//! What happens before anything is served: the database is there, and knows what was asked for.
+//! Steps before anything is served: the database is available, and has the settings.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,13 +23,13 @@ const WAIT: Duration = Duration::from_secs(120);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// It is said so often that it is waited for.
+/// Interval of log lines while waiting.
 const SAY: Duration = Duration::from_secs(10);
 
-/// Opens the database, and waits until it can be opened.
+/// Opens the database, waiting for it if necessary.
 ///
 /// # Errors
-/// It cannot be used, or is not there after a while.
+/// The database cannot be used, or is not available after a while.
 pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<Opened> {
     let began = Instant::now();
     let mut said: Option<Instant> = None;
@@ -79,7 +79,7 @@ fn unused(config: &Config, folder: &DataFolder) -> Option<PathBuf> {
     (used != Some(there)).then_some(path)
 }
 
-/// For so long nobody else can take a channel that is being changed.
+/// Lease time that protects a channel while it is being changed.
 const GUARD: Duration = Duration::from_secs(2);
 
 fn micros(time: Duration) -> u32 {
@@ -91,16 +91,16 @@ fn micros(time: Duration) -> u32 {
 pub(super) enum Moment {
     /// The process starts.
     Start,
-    /// It publishes from now on, and did not when it started.
+    /// A standby starts publishing.
     TakeOver,
 }
 
-/// Puts the channels and feeds of the command line, the environment and the configuration file into
-/// the database, and takes out those that were given so once and are not any more.
+/// Stores the channels and feeds of the command line, the environment and the configuration file,
+/// and removes those that were given so before and are not any more.
 ///
-/// What another source publishes stays as it is: the settings of who publishes count. Returns
-/// whether something had to stay that is set otherwise here. Nothing is taken out that another source
-/// published last, for it may only be between two starts; nor at a take-over.
+/// Channels of another publishing source stay unchanged: the publisher's settings count. Returns
+/// whether different settings had to stay. Nothing is removed that another source published last,
+/// for it may only be restarting; nor at a take-over.
 ///
 /// # Errors
 /// The store fails.
@@ -136,7 +136,7 @@ pub(super) async fn put_settings(
         }
     }
     if config.channels.is_empty() || moment == Moment::TakeOver {
-        // A source that is told nothing takes the database as it is: it may be the second one.
+        // A source without settings takes the database as it is: it may be the second one.
         return Ok(had_to_stay);
     }
     for row in &rows {
@@ -166,13 +166,13 @@ pub(super) async fn put_settings(
     Ok(had_to_stay)
 }
 
-/// Whether nobody else has published a channel since we did.
+/// Whether no other source has published a channel since this one did.
 fn is_ours(row: &ChannelRow, holder: &Holder) -> bool {
     row.last_holder.is_none_or(|last| last == holder.id)
 }
 
-/// Does something to a channel while nobody else can begin to publish it. Returns who publishes it
-/// already, if it was not done.
+/// Changes a channel while no source can begin to publish it. Returns the current publisher, if
+/// there is one, without a change.
 async fn alone(
     store: &dyn Store,
     holder: &Holder,
@@ -194,7 +194,7 @@ async fn alone(
     }
 }
 
-/// What has to be changed about a channel that is given.
+/// Changes to make to a channel.
 struct Changes {
     channel: Option<ChannelSettings>,
     feeds: Vec<FeedSettings>,
@@ -237,7 +237,7 @@ impl Changes {
                 origin: Origin::Flags,
             };
             let same = row.is_some_and(|row| row.active && row.settings == wanted);
-            // Who gives a feed that was gone wants it to be tried again.
+            // Giving a gone feed again means to try it again.
             let gone = row.is_some_and(|row| row.gone_ms.is_some()) && moment == Moment::Start;
             if !same || gone {
                 changes.feeds.push(wanted);
@@ -305,7 +305,7 @@ fn millis(time: Duration) -> i64 {
 /// Makes the folder for qlog files.
 ///
 /// # Errors
-/// It cannot be made.
+/// The folder cannot be made.
 pub(super) fn make_qlog_folder(config: &Config) -> Result<()> {
     let Some(folder) = &config.qlog else {
         return Ok(());

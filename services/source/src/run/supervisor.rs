@@ -1,8 +1,8 @@
-//! What is published here, and what by another source on the same database.
+//! Assignment of channels among the sources on one database.
 //!
 //! Receivers get all their channels on one connection, so one source at a time publishes all
-//! channels of a database. The first channel by name decides who: its holder takes the others, too,
-//! and who does not get it gives up the others.
+//! channels of a database. The first channel by name decides: its holder takes the others, too, and
+//! a source without it gives up the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use super::link::Link;
 use super::startup::{Moment, put_settings};
 use crate::publish::{Lost, Taken, Tenure};
 
-/// How often the database is looked at.
+/// Interval at which the database is checked.
 const TICK: Duration = Duration::from_secs(1);
 
 /// One question to the database is not waited for longer than this.
@@ -57,7 +57,8 @@ pub(super) struct Supervisor {
     set_back: BTreeSet<String>,
     following: Following,
     ejecting: Ejecting,
-    /// Settings of this process wait until it publishes: who did when it started had others.
+    /// Whether this process's settings wait until it publishes: the publisher at its start had
+    /// others.
     is_withheld: bool,
 }
 
@@ -306,7 +307,7 @@ impl Supervisor {
             return Ok(());
         };
         if self.failed.contains_key(&first) {
-            // Who could publish it is to have the others, too.
+            // The source that could publish it is to have the others, too.
             let lease = self.rows.get(&first).and_then(|row| row.lease.as_ref());
             if let Some(other) = lease.map(|lease| lease.name.clone()) {
                 return self.stand_by(other).await;
@@ -344,7 +345,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A channel that nobody has belongs to who has the others.
+    /// A free channel belongs to the holder of the others.
     fn is_about_to_be_taken(&self, first: &str) -> bool {
         let free = |row: &ChannelRow| row.lease.is_none();
         let mut others = self.rows.iter().filter(|(name, _)| *name != first);
@@ -370,7 +371,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Asks for a channel and begins to publish it. Returns who has it otherwise.
+    /// Acquires a channel and starts to publish it. Returns the name of another holder.
     async fn take(&mut self, name: &str) -> Result<Option<String>, StoreError> {
         let context = Arc::clone(&self.context);
         let asked = Tenure::take(&*context.store, name, &self.holder, context.terms);
@@ -424,7 +425,7 @@ impl Supervisor {
                 Err(error) => {
                     give_back(&context, &tenure).await;
                     match begin.send(Err(error)) {
-                        // Nobody waits for it any more.
+                        // The task was dropped.
                         Err(Err(error)) => Ended::Failed(error),
                         _ => Ended::Failed(Error::msg("it could not be begun")),
                     }

@@ -1,4 +1,4 @@
-//! AMT relays that receivers are told of: only while they live.
+//! AMT relays announced to receivers: only while they answer.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use flexicast_tokio::receiver::{Event, Relays};
 use crate::receiving::{Listening, configuration};
 use crate::running::{Feed, Running, program};
 
-/// A relay that answers Requests while it is told to live, for as long as the test runs.
+/// A relay that answers Requests while it is up, for as long as the test runs.
 struct Answering {
     address: String,
     lives: Arc<AtomicBool>,

@@ -98,7 +98,7 @@ async fn a_certificate_is_replaced_while_receivers_stay() {
             _ => None,
         })
         .await;
-    // Who is connected stays so.
+    // Existing connections stay.
     feed.grow(1);
     let last = early
         .until("an update, and no new connection", |event| match event {

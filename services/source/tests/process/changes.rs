@@ -138,7 +138,7 @@ async fn channels_and_feeds_come_change_and_go() {
     other.grow(1);
     has(&mut both, "net", 4).await;
 
-    // A channel that is removed is told of.
+    // The removal of a channel is announced.
     assert!(store.set_channel_active("net", false).await.unwrap());
     both.until("the refusal", |event| match event {
         Event::Refused { reason, .. } => {
@@ -246,7 +246,7 @@ async fn a_revoked_receiver_gets_nothing_more(fault: Option<&str>) {
     let (mut good, mut kept) = (Listening::start(good), bad.clone());
     let mut bad = Listening::start(bad);
     if fault.is_some() {
-        // It stays connected: there are no pauses between attempts to wait for.
+        // The receiver stays connected: there are no pauses between attempts to wait for.
         bad.patience = SOON;
     }
     good.update(2).await;

@@ -86,7 +86,7 @@ async fn each_channel_has_its_own_feed_and_numbers() {
         .collect();
     incarnations.dedup();
     assert_eq!(incarnations.len(), 3);
-    // What was published is counted behind it.
+    // Published updates are counted with a delay.
     running.until("it is counted", |running| {
         let line = "flexfeed_source_updates_total{channel=\"net\"} 7\n";
         running.page("/metrics").1.contains(line)

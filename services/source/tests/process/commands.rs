@@ -316,7 +316,7 @@ fn channels(site: &Site) {
 
     let text = site.text(&["channel", "list"]);
     assert!(text.contains("NAME") && text.contains("7,30d"), "{text}");
-    // Nobody sits there who could be asked.
+    // No terminal to ask at.
     assert!(
         site.fails(2, &["channel", "remove", "more"])
             .contains("--yes")

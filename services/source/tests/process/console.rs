@@ -18,7 +18,7 @@ pub struct Browser {
     csrf: String,
 }
 
-/// What came.
+/// A response.
 pub struct Answer {
     pub code: u16,
     pub headers: String,
@@ -110,7 +110,7 @@ async fn everything(database: Option<String>) {
     let feed = Feed::with(3);
     let with_console = || {
         let mut program = source(folder.path(), &feed);
-        // Receivers need none of the time; what the end waits for in vain, it waits for to the test's own limit.
+        // Receivers need none of the time; a hung shutdown would last to the test's own limit.
         program.args(["--console=127.0.0.1:0", "--drain-time", "60s"]);
         if let Some(url) = &database {
             program.env("DATABASE_URL", url);
@@ -139,7 +139,7 @@ async fn everything(database: Option<String>) {
         (&json!("r1"), &json!(true))
     );
 
-    // What is asked there, this source does.
+    // This source executes commands given there.
     let ask = format!("/api/v1/receivers/{id}/disconnect");
     let asked = browser.ask("POST", &ask, Some(json!({})));
     assert_eq!(asked.code, 202, "{}", asked.body);
@@ -159,7 +159,7 @@ async fn everything(database: Option<String>) {
     assert!(!log.contains(&token), "{log}");
     assert_eq!(printed.matches("/setup#").count(), 1, "{printed}");
 
-    // It knows the people again, and those who were signed in are so still.
+    // Users and sessions survive.
     let mut running = Running::start(with_console());
     running.until("where it is", |running| {
         running.log().contains("the console is at")

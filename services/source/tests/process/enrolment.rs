@@ -83,7 +83,7 @@ async fn everything(site: &Site) {
 
     // Its own credential is enough from now on: another token's end is not its own.
     site.json(&["token", "revoke", &number.to_string()]);
-    // It has said goodbye before it comes again.
+    // The receiver said goodbye before it returns.
     receiver.handle.shutdown().await;
     let mut receiver = Listening::start(first.clone());
     feed.grow(1);
@@ -129,14 +129,14 @@ async fn everything(site: &Site) {
     receiver.update(2).await;
     counted(&mut running, "enrolled");
 
-    // Who is forgotten while connected goes, too.
+    // A forgotten receiver is disconnected, too.
     site.json(&["receiver", "forget", &id, "--yes"]);
     receiver.until("the end of the forgotten one", ended).await;
     let (status, log, _) = running.terminate();
     assert_eq!(status.code(), Some(0), "{log}");
 }
 
-/// What a receiver is told that is turned away.
+/// Returns the refusal of a receiver.
 async fn refusal(config: ReceiverConfig) -> String {
     let mut receiver = Listening::start(config);
     let refused = |event: &Event| match event {
@@ -147,7 +147,7 @@ async fn refusal(config: ReceiverConfig) -> String {
     receiver.until("the refusal", refused).await
 }
 
-/// It is counted as that.
+/// Counted as such.
 fn counted(running: &mut Running, result: &str) {
     let name = format!("flexfeed_source_admissions_total{{result=\"{result}\"}} ");
     running.until(result, |running| {

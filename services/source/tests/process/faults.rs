@@ -90,7 +90,8 @@ async fn a_database_that_hangs_pauses_and_recovers() {
     assert!(url.contains(&behind), "{url}");
     let url = url.replace(&behind, &format!(":{}/", pipe.address.port()));
     let mut command = source(folder.path(), &feed);
-    // A long time for receivers, which need none of it: what the end waits for in vain, it waits for to the test's own limit.
+    // A long time for receivers, which need none of it: a hung shutdown would last to the test's
+    // own limit.
     command.args(["--database-url", &url, "--drain-time", "60s"]);
     let mut running = Running::start(command);
     let mut receiver = Listening::start(configuration(folder.path()));
@@ -220,7 +221,7 @@ async fn the_first_signal_lets_receivers_finish_and_the_second_does_not() {
     let feed = Feed::with(1);
     let slow = |rate: &str| {
         let mut command = source(folder.path(), &feed);
-        // What is published takes a while to be sent.
+        // Sending takes a while.
         command.args(["--rate", rate, "--drain-time", "60s"]);
         command
     };

@@ -68,7 +68,7 @@ impl Site {
         Running::start(self.command(which))
     }
 
-    /// What a receiver in front of the relay is given.
+    /// Returns the settings of a receiver behind the relay.
     fn receiver(&self) -> ReceiverConfig {
         ReceiverConfig {
             server: self.relay.address.to_string(),
@@ -108,7 +108,7 @@ async fn set_up(site: &Site) -> (Vec<String>, Option<u64>) {
     (feeds, rate)
 }
 
-/// Two sources that are told different things: what the one that publishes was told counts.
+/// Two sources with different settings: those of the publisher count.
 async fn settings_of_who_publishes_count(site: Site) {
     let (second, third) = (Feed::with(2), Feed::with(2));
     let mut first = site.command(0);
@@ -200,7 +200,7 @@ async fn one_publishes_and_the_other_takes_over(site: Site) {
     receiver.update(12).await;
     b.until("it publishes", publishes);
 
-    // It comes back, and is the one that stands by.
+    // It returns as the standby.
     let mut a = site.start(0);
     a.until("one publishes and the other stands by", |a| {
         (stands_by(a) && publishes(&b)) || (publishes(a) && stands_by(&b))
@@ -223,7 +223,7 @@ async fn one_publishes_and_the_other_takes_over(site: Site) {
         b.log()
             .contains("is not published here any more: another source has taken it over")
     });
-    // And lets nobody in.
+    // No receiver is admitted.
     let mut stranger = Listening::start(ReceiverConfig {
         server: site.listen[second].to_string(),
         ..configuration(&site.data(0))
@@ -271,7 +271,7 @@ async fn two_sources_on_one_file() {
     one_publishes_and_the_other_takes_over(Site::new(None, None)).await;
 }
 
-/// With leases that mean nothing, who wakes up goes on as if it had never slept.
+/// With meaningless leases, a resumed source continues as if it had never been suspended.
 #[cfg(feature = "fault-injection")]
 #[tokio::test(flavor = "multi_thread")]
 #[should_panic(expected = "not in time: who wakes up stands by")]
@@ -345,7 +345,7 @@ fn a_source_without_settings_takes_the_database_as_it_is() {
     let mut b = Running::start(bare);
     b.until("it publishes", publishes);
     site.feed.grow(1);
-    // It was told nothing, so the feed is polled at its own rate: the first poll has been done.
+    // Without a setting, the feed is polled at its own rate: the first poll has been done.
     assert_eq!(status(&b)["channel"], "lore");
     assert_eq!(status(&b)["feed"]["url"], site.feed.url);
     let id: Uuid = status(&b)["incarnation"].as_str().unwrap().parse().unwrap();

@@ -148,7 +148,7 @@ fn a_new_database_in_an_old_folder_is_warned_about() {
     assert!(log.contains(WARNING), "{log}");
 }
 
-/// Whoever runs a command without being told of the other one finds that, and gets answers.
+/// A command finds the running source without being told of it.
 #[test]
 fn a_database_that_lies_unused_is_warned_about() {
     const WARNING: &str = "flexfeed.db is not used";

@@ -17,12 +17,12 @@ use crate::running::{Feed, Running, SOON, free, source, source_at};
 /// connect, and attempts that hang: 45 + 10 + 30 + 10 + 30 s.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What the link in a data folder says to a receiver.
+/// Returns a receiver's settings from the link in a data folder.
 pub fn configuration(data: &Path) -> ReceiverConfig {
     configuration_of(&fs::read_to_string(data.join("enrolment-link")).unwrap())
 }
 
-/// What a link says to a receiver.
+/// Returns a receiver's settings from a link.
 pub fn configuration_of(link: &str) -> ReceiverConfig {
     let rest = link.trim().strip_prefix("flexfeed://").unwrap();
     let (token, rest) = rest.split_once('@').unwrap();
@@ -223,6 +223,6 @@ async fn a_receiver_that_does_not_read_does_not_hold_up_the_end() {
     });
     let (status, log, _) = running.terminate();
     assert_eq!(status.code(), Some(0), "{log}");
-    // That is what says that the end was held up.
+    // This line would show a held-up shutdown.
     assert!(!log.contains("not everything was closed"), "{log}");
 }

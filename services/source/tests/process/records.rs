@@ -1,4 +1,4 @@
-//! What the program writes down for the console, and what operators ask of it by the database.
+//! Records for the console, and operators' commands by the database.
 
 use std::time::{Duration, Instant};
 
@@ -88,7 +88,7 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     assert_eq!(state, CommandState::Done, "{result}");
     until("another connection", async || {
         let sessions = records.sessions(receiver, None, 10).await.unwrap();
-        // A machine that stands still may lose one more.
+        // A stalled machine may lose one more.
         let is_back = sessions.len() >= 2 && sessions[0].ended_ms.is_none();
         is_back.then_some(())
     })
@@ -174,7 +174,7 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     let fourth = |event: &Event| matches!(event, Event::Update { seq: 4, .. }).then_some(());
     listening.until("the fourth", fourth).await;
 
-    // This one has no flow, and what nobody knows is not done.
+    // This channel has no flow, and commands for unknown targets fail.
     let mut rekey = command("rekey");
     rekey.channel = Some("lore".into());
     let (state, result) = ask(&database, rekey).await;

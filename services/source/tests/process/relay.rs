@@ -39,8 +39,8 @@ impl Relay {
     }
 }
 
-/// A socket towards a source; what comes back goes to the client. Where nobody listens any more,
-/// the client's next datagram goes to the next source.
+/// Returns a socket towards a source; its answers go to the client. With a closed port, the
+/// client's next datagram goes to the next source.
 fn stand_for(
     client: SocketAddr,
     source: SocketAddr,

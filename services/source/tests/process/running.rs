@@ -64,7 +64,7 @@ fn answer(stream: &mut TcpStream, count: usize) {
 
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flexfeed-source"));
-    // What a developer has set must not decide.
+    // A developer's environment must not decide.
     for (name, _) in std::env::vars() {
         if name.starts_with("FLEXFEED_") || name == "RUST_LOG" {
             command.env_remove(name);
@@ -98,8 +98,8 @@ pub fn source_at(listen: &str, data: &Path, feed: &Feed) -> Command {
     command
 }
 
-/// An address for UDP that nobody uses, for lives that follow one another. None is given twice, and
-/// nobody gets it who asks for any port: those are above 32,767.
+/// Returns a free UDP address for consecutive processes. None is given twice, and requests for any
+/// port do not get it: those are above 32,767.
 pub fn free() -> SocketAddr {
     static NEXT: LazyLock<AtomicU16> =
         LazyLock::new(|| AtomicU16::new(Uuid::new_v4().as_u128() as u16));
@@ -150,7 +150,7 @@ impl Running {
         self.log.lock().unwrap().clone()
     }
 
-    /// What it wrote to standard output.
+    /// Returns its standard output.
     pub fn printed(&self) -> String {
         self.printed.lock().unwrap().clone()
     }
@@ -229,7 +229,7 @@ fn kept(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, thread::JoinHa
     (all, reading)
 }
 
-// Nothing of a failed test goes on running, and what it said is told.
+// A failed test leaves no process behind, and prints its output.
 impl Drop for Running {
     fn drop(&mut self) {
         if thread::panicking() {

@@ -1,4 +1,4 @@
-//! What systemd is told.
+//! Notifications to systemd.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::thread;
 
 use crate::running::{Feed, Running, soon, source};
 
-/// What was told at a place, read on a thread of its own as systemd does: without a pause.
+/// Notifications at a socket, read continuously on a thread of its own as systemd does.
 fn told(socket: UnixDatagram) -> Arc<Mutex<String>> {
     let all = Arc::new(Mutex::new(String::new()));
     let keep = Arc::clone(&all);
@@ -22,7 +22,7 @@ fn told(socket: UnixDatagram) -> Arc<Mutex<String>> {
     all
 }
 
-/// A source that tells, and often that it lives.
+/// A source with a short watchdog interval.
 fn telling(folder: &Path, place: &Path) -> Command {
     let mut command = source(&folder.join("data"), &Feed::with(1));
     command
@@ -48,7 +48,7 @@ fn systemd_is_told_how_it_goes() {
     until(&mut running, "MONOTONIC_USEC=");
     let (code, log, _) = running.terminate();
     assert_eq!(code.code(), Some(0), "{log}");
-    // It was sent before the end; the thread reads it soon.
+    // Sent before the end; the thread reads it soon.
     soon("STOPPING=1", || told.lock().unwrap().contains("STOPPING=1"));
 }
 

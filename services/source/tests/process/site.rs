@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::running::{Feed, Running, program, source};
 
-/// Who gives the commands.
+/// User of the commands.
 pub const PERSON: &str = "operator";
 
 /// A data folder and a database, which a source has made.
@@ -92,7 +92,7 @@ impl Site {
         text
     }
 
-    /// It cannot be done; returns why.
+    /// Requires failure; returns the reason.
     pub fn fails(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let said = String::from_utf8(output.stderr).unwrap();

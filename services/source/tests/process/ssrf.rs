@@ -19,7 +19,7 @@ use crate::running::{Running, pause, program};
 /// Set inside the namespaces.
 const INSIDE: &str = "FLEXFEED_TEST_SSRF";
 
-/// The public host's HTTP server, and what nobody may reach: on the same port, so that only the address
+/// The public host's HTTP server, and forbidden ones: on the same port, so that only the address
 /// differs.
 const PUBLIC: &str = "9.9.9.9:8080";
 const TRAP: &str = "[::]:8080";
@@ -46,7 +46,7 @@ fn answer(mut stream: TcpStream) {
         .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
     {}
     let path = first.split(' ').nth(1).unwrap_or_default();
-    // Whoever asked may be gone.
+    // The client may be gone.
     let _ = match path.strip_prefix("/to/") {
         Some(to) => write!(
             stream,
@@ -116,7 +116,7 @@ fn run(line: &str) {
 
 impl Beyond {
     fn begin() -> Self {
-        // It ends when its input does, and that is with this process.
+        // Ends with its input, that is with this process.
         let place = Command::new("unshare")
             .args(["--net", "cat"])
             .stdin(Stdio::piped())

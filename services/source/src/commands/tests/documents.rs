@@ -1,4 +1,4 @@
-//! What the documents say to type can be typed.
+//! Commands in the documentation parse.
 
 use std::path::Path;
 

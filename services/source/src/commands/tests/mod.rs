@@ -105,7 +105,7 @@ fn commands_have_the_settings_that_they_need() {
         "a",
     ]);
     assert!(made.resolved.config.unwrap().public_address.is_some());
-    // What has the name of a setting and is none does not become one.
+    // A value that looks like a setting does not become one.
     let added = command(&[
         "channel",
         "add",

@@ -15,10 +15,10 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// How many entries the feed shows.
+/// Number of entries the feed shows.
 pub(super) const WINDOW: usize = 25;
 
-/// How many entries an archive document has.
+/// Number of entries an archive document has.
 pub(super) const ARCHIVE: usize = 10;
 
 /// The number of the one that may be on top of all archive documents.

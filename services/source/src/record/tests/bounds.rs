@@ -1,4 +1,4 @@
-//! What waits to be written is bounded.
+//! Bounds of pending rows.
 
 use store::{Fence, MoveRow};
 use uuid::Uuid;
@@ -39,7 +39,7 @@ fn what_finds_no_room_is_counted_and_the_oldest_goes() {
     assert!(batch.moves.len() < 10_000, "written in parts");
 }
 
-/// It is there, and whoever looks at the console asks what it does.
+/// The receiver is connected, and the console shows its state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_without_channels_says_that_it_is_there() {
     let site = Site::new().await;

@@ -12,17 +12,17 @@ use store::{
 };
 use uuid::Uuid;
 
-/// What is wrong with writing.
+/// Fault of the store's writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// It fails.
+    /// Every write fails.
     Down,
-    /// It never answers.
+    /// No answer, ever.
     Hang,
-    /// It writes and says that it has failed, once.
+    /// Writes succeed and are reported as failed, once.
     Unheard,
-    /// It takes long for each row that is read of many, and fails at every third try.
+    /// Slow for each row read, and failing at every third attempt.
     Slow,
 }
 
@@ -32,7 +32,7 @@ pub struct Faulty {
     pub writes: AtomicUsize,
     /// The most states that a single write brought.
     pub largest: AtomicUsize,
-    /// After whom it was taken over, and how many rows.
+    /// Take-overs: after which receiver, and with how many rows.
     pub taken: Mutex<Vec<(Option<Uuid>, usize)>>,
     tries: AtomicUsize,
 }

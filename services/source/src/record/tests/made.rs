@@ -22,7 +22,7 @@ pub struct Made {
     pub latest: watch::Sender<u64>,
 }
 
-/// What there is to see.
+/// State shown by the fake transport.
 #[derive(Default)]
 pub struct Seen {
     pub head: u64,

@@ -47,7 +47,7 @@ async fn a_mass_fall_back_is_recorded_whole() {
     );
 }
 
-/// What happens while the database is away is written when it is back, once; nobody waits for it.
+/// Moves during an outage of the database are written once it is back; nothing waits for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_fails_or_hangs_loses_nothing() {
     let site = Site::new().await;
@@ -82,7 +82,7 @@ async fn a_database_that_fails_or_hangs_loses_nothing() {
     assert_eq!(metrics.counted("moves"), (0, 101));
 }
 
-/// A database that writes and cannot say so is not told twice.
+/// A database that writes and cannot answer is not sent a row twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_written_unheard_is_not_written_again() {
     let site = Site::new().await;
@@ -120,7 +120,7 @@ async fn a_restart_and_another_source_go_on_with_the_history() {
         Some("the source has stopped")
     );
 
-    // Started anew: nothing is told twice.
+    // After a restart no row is written twice.
     let second = site.source(1).await;
     second.made.connect(0);
     site.until("it is back", async |site| {

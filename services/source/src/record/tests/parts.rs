@@ -27,7 +27,7 @@ fn state(n: usize) -> StateRow {
     }
 }
 
-/// What took too long is asked for in smaller parts, and what is there is not asked for again.
+/// A part that took too long is split, and parts already read are not read again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_database_is_taken_over_part_by_part() {
     const MANY: usize = 1_100;

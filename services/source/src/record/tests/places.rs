@@ -32,7 +32,7 @@ fn connect(fleet: &mut Fleet, n: usize, number: u64, channels: &[&str]) {
     fleet.connected(id(n), (number, session), &channels, |_| 0);
 }
 
-/// What the transport sees of it.
+/// Returns the transport's status of it.
 fn status(n: usize, cursor: u64, rtt_ms: f64) -> ReceiverStatus {
     ReceiverStatus {
         id: id(n).to_string(),
@@ -111,7 +111,7 @@ fn how_far_receivers_are_is_written_within_a_budget() {
     assert_eq!(rows.len(), 1_000);
 }
 
-/// Nobody waits for it in front of a page; what changes later has time.
+/// First rows are urgent; later changes are not.
 #[test]
 fn the_first_round_trip_time_is_written_at_once() {
     let mut fleet = Fleet::default();
@@ -129,7 +129,7 @@ fn the_first_round_trip_time_is_written_at_once() {
     assert_eq!(progress(&mut fleet, later)[0].rtt_us, Some(99_000));
 }
 
-/// A sample that was taken before a move, and comes after it, takes nobody back.
+/// A sample taken before a move, and received after it, does not undo the move.
 #[test]
 fn a_move_is_not_undone_by_what_was_seen_before_it() {
     let mut fleet = Fleet::default();
@@ -160,7 +160,7 @@ fn a_move_is_not_undone_by_what_was_seen_before_it() {
     assert_eq!(moves(&mut fleet, later)[0].rung, "unicast");
 }
 
-/// Who is away gets everything when it is back: until then it is away, and not behind.
+/// An absent receiver is away, not behind: it catches up after its return.
 #[test]
 fn only_who_is_connected_is_behind_or_holds_everything() {
     let mut fleet = Fleet::default();
@@ -185,7 +185,7 @@ fn only_who_is_connected_is_behind_or_holds_everything() {
     }
 }
 
-/// It does not get what was published long before it came.
+/// Updates from long before it connected are not expected of it.
 #[test]
 fn who_has_just_come_is_behind_by_what_it_is_to_get() {
     let mut fleet = Fleet::default();
@@ -203,7 +203,7 @@ fn a_channel_that_is_not_asked_for_any_more_counts_no_longer() {
     connect(&mut fleet, 0, 1, &[CHANNEL, "news"]);
     moves(&mut fleet, start);
     assert_eq!(fleet.tally("news", 0).receivers, 1);
-    // It replaces its connection: nobody has said that it was gone.
+    // The new connection replaces the old one, whose end was not reported.
     connect(&mut fleet, 0, 2, &[CHANNEL]);
     let rows = moves(&mut fleet, start);
     let news = rows.iter().find(|row| row.channel == "news").unwrap();

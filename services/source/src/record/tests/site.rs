@@ -24,7 +24,7 @@ use crate::transport::Transport;
 pub struct Site {
     pub opened: Opened,
     pub records: Arc<Faulty>,
-    /// What waits to be written may take this long at the end of a source.
+    /// Time limit for pending rows at the end of a source.
     pub last_words: Duration,
     _folder: tempfile::TempDir,
 }
@@ -155,7 +155,7 @@ impl Site {
 }
 
 impl Source {
-    /// Tells it to stop, and waits until it has.
+    /// Stops it, and waits for its end.
     pub async fn end(self) -> RecordMetrics {
         self.stop.cancel();
         tokio::time::timeout(SOON, self.task)

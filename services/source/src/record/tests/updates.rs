@@ -1,4 +1,4 @@
-//! Updates, and who has them.
+//! Updates and their holders.
 
 use store::{Batch, SampleRow};
 
@@ -7,7 +7,7 @@ use super::made::id;
 use super::site::Site;
 use crate::record::clock;
 
-/// What was published before this source began is of the last hour, too.
+/// Updates published before this source started count in the last hour, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_hour_goes_on_with_the_next_source() {
     let site = Site::new().await;
