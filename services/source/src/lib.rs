@@ -47,7 +47,7 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 pub fn main() -> ExitCode {
     service::core_dumps::forbid();
     match Invocation::from_command_line() {
-        Ok(Invocation::Run(config)) => be_a_source(*config),
+        Ok(Invocation::Run(config)) => run_source_process(*config),
         Ok(Invocation::Command(command)) => carry_out(*command),
         Ok(Invocation::Health { http, wish }) => health::run(WHOM, http.map(Some), wish),
         // Prints help and version to standard output, mistakes to standard error with code 2.
@@ -76,7 +76,7 @@ fn carry_out(command: commands::Command) -> ExitCode {
     }
 }
 
-fn be_a_source(config: Config) -> ExitCode {
+fn run_source_process(config: Config) -> ExitCode {
     let warning = logging::start(config.log_format, config.log_level.as_deref());
     for warning in warning.iter().chain(&config.warnings) {
         warn!("{warning}");

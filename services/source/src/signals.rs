@@ -35,7 +35,7 @@ pub fn hangups() -> Result<Arc<Notify>> {
     let tell = Arc::clone(&told);
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            info!("SIGHUP: the certificate is read again");
+            info!("SIGHUP: reloading the certificate");
             tell.notify_one();
         }
     });

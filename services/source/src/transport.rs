@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::data::enrolment::token_hash;
 use crate::metrics::Admissions;
-use crate::publish::Tenure;
+use crate::publish::LeaseGuard;
 
 /// Admission requests judged in parallel. Anyone may ask, and the database has leases to renew and
 /// updates to store meanwhile.
@@ -60,7 +60,7 @@ impl Transport for SourceHandle {
 
 /// The channels that this process publishes at the moment, by name.
 #[derive(Clone, Default)]
-pub struct Open {
+pub struct OpenChannels {
     channels: Arc<RwLock<HashMap<String, Published>>>,
 }
 
@@ -68,12 +68,12 @@ pub struct Open {
 struct Published {
     incarnation: Uuid,
     mark: HeadMark,
-    tenure: Tenure,
+    lease: LeaseGuard,
 }
 
-impl Open {
+impl OpenChannels {
     /// A channel may be asked for from now on, as far as its mark allows.
-    pub fn open(&self, name: &str, incarnation: Uuid, mark: HeadMark, tenure: Tenure) {
+    pub fn open(&self, name: &str, incarnation: Uuid, mark: HeadMark, lease: LeaseGuard) {
         let mut channels = self
             .channels
             .write()
@@ -81,7 +81,7 @@ impl Open {
         let published = Published {
             incarnation,
             mark,
-            tenure,
+            lease,
         };
         channels.insert(name.to_owned(), published);
     }
@@ -107,7 +107,7 @@ impl Open {
 /// covered by it might be given another number after a backup is restored.
 pub struct StoreBacklog {
     store: Arc<dyn Store>,
-    open: Open,
+    open: OpenChannels,
     admissions: Admissions,
     /// Permits of admission requests.
     turns: Semaphore,
@@ -117,7 +117,7 @@ pub struct StoreBacklog {
 
 impl StoreBacklog {
     /// For these channels of the store.
-    pub fn new(store: Arc<dyn Store>, open: Open) -> Self {
+    pub fn new(store: Arc<dyn Store>, open: OpenChannels) -> Self {
         Self {
             store,
             open,
@@ -134,7 +134,7 @@ impl StoreBacklog {
 
     /// A channel among these whose lease has lapsed: another source may publish it already.
     fn lapsed<'a>(&self, channels: &'a [String]) -> Option<&'a str> {
-        let lapsed = |name: &&String| self.open.get(name).is_some_and(|c| !c.tenure.holds());
+        let lapsed = |name: &&String| self.open.get(name).is_some_and(|c| !c.lease.holds());
         channels.iter().find(lapsed).map(String::as_str)
     }
 }
@@ -219,7 +219,7 @@ impl Backlog for StoreBacklog {
                 self.admissions.unavailable();
                 // The receiver needs no details of our disk.
                 let from = request.from;
-                error!(%from, "cannot check the credential of a receiver: {failure}");
+                error!(%from, error = %failure, "credential check failed");
                 Err(Denied::Unavailable(
                     "the source cannot check credentials at the moment; it will be tried again"
                         .into(),
@@ -282,7 +282,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
     use crate::data::enrolment::Token;
-    use crate::publish::{Taken, Terms};
+    use crate::publish::{Acquisition, LeaseTerms};
     use std::path::Path;
     use std::time::Duration;
     use store::{Draft, Holder, Kind, NewToken};
@@ -291,14 +291,17 @@ mod tests {
         store::open_file(&folder.join("flexfeed.db")).await.unwrap()
     }
 
-    async fn tenure(store: &dyn Store, terms: Terms) -> Tenure {
+    async fn lease(store: &dyn Store, terms: LeaseTerms) -> LeaseGuard {
         let holder = Holder {
             id: Uuid::new_v4(),
             name: "test".into(),
         };
-        match Tenure::take(store, "lore", &holder, terms).await.unwrap() {
-            Taken::Held(tenure) => tenure,
-            Taken::Other { name } => panic!("held by {name}"),
+        match LeaseGuard::take(store, "lore", &holder, terms)
+            .await
+            .unwrap()
+        {
+            Acquisition::Held(lease) => lease,
+            Acquisition::Other { name } => panic!("held by {name}"),
         }
     }
 
@@ -336,10 +339,10 @@ mod tests {
     }
 
     /// For a lease without renewal, on a machine that stalls now and then.
-    fn long() -> Terms {
-        Terms {
+    fn long() -> LeaseTerms {
+        LeaseTerms {
             ttl: Duration::from_secs(300),
-            ..Terms::default()
+            ..LeaseTerms::default()
         }
     }
 
@@ -364,11 +367,11 @@ mod tests {
             .append("lore", "http://f/", None, &drafts, None, &encode)
             .await
             .unwrap();
-        let open = Open::default();
+        let open = OpenChannels::default();
         let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
         assert!(backlog.updates("lore", 1, 9, 999).await.is_err());
-        let tenure = tenure(&*store, long()).await;
-        open.open("lore", incarnation, mark.clone(), tenure);
+        let lease = lease(&*store, long()).await;
+        open.open("lore", incarnation, mark.clone(), lease);
 
         // Stored and not marked yet: not to be seen.
         assert_eq!(backlog.updates("lore", 1, 9, 999).await.unwrap(), []);
@@ -392,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_may_receive_and_why_others_may_not() {
+    async fn admission_and_reasons_for_refusal() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path()).await;
         store.open_channel("lore").await.unwrap();
@@ -406,7 +409,7 @@ mod tests {
             rows.push(store.add_token(&token).await.unwrap());
         }
         let [good, single] = tokens.map(|token| presented(&token));
-        let backlog = StoreBacklog::new(Arc::clone(&store), Open::default());
+        let backlog = StoreBacklog::new(Arc::clone(&store), OpenChannels::default());
         let ask = async |token: &[u8], receiver: Uuid, secret: [u8; 32]| {
             backlog.authorise(&admission(token, receiver, secret)).await
         };
@@ -452,7 +455,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_is_taken_in_while_the_lease_is_in_doubt() {
+    async fn no_receiver_is_admitted_while_the_lease_is_in_doubt() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path()).await;
         store.open_channel("lore").await.unwrap();
@@ -461,32 +464,32 @@ mod tests {
         let (mark, incarnation) = (adopted.mark, adopted.channel.incarnation);
         let token = Token::make().unwrap();
         store.add_token(&new_token(&token)).await.unwrap();
-        let open = Open::default();
+        let open = OpenChannels::default();
         let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
-        let over = Terms {
+        let over = LeaseTerms {
             ttl: Duration::ZERO,
-            ..Terms::default()
+            ..LeaseTerms::default()
         };
         open.open(
             "lore",
             incarnation,
             mark.clone(),
-            tenure(&*store, over).await,
+            lease(&*store, over).await,
         );
         let request = admission(&presented(&token), Uuid::new_v4(), [1; 32]);
         match backlog.authorise(&request).await {
             Err(Denied::Unavailable(text)) => assert!(text.contains("\"lore\""), "{text}"),
             other => panic!("{other:?}"),
         }
-        open.open("lore", incarnation, mark, tenure(&*store, long()).await);
+        open.open("lore", incarnation, mark, lease(&*store, long()).await);
         assert_eq!(backlog.authorise(&request).await, Ok(()));
     }
 
     #[tokio::test]
-    async fn many_who_ask_wait_for_their_turn() {
+    async fn admission_requests_wait_for_their_turn() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path()).await;
-        let backlog = StoreBacklog::new(Arc::clone(&store), Open::default());
+        let backlog = StoreBacklog::new(Arc::clone(&store), OpenChannels::default());
         let request = admission(b"wrong", Uuid::new_v4(), [1; 32]);
         let all = u32::try_from(JUDGED_AT_ONCE).unwrap();
         let turns = backlog.turns.acquire_many(all).await.unwrap();

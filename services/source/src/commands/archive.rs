@@ -10,14 +10,14 @@ use store::{Contents, Progress, RestoreReport, Store, StoreError};
 
 use super::progress::with_progress;
 use super::text::count;
-use super::{Answer, Failure, when};
+use super::{CommandOutput, Failure, when};
 use crate::config::Config;
 use crate::data::DATABASE;
 
 /// The folder's files hold secrets.
 const FOLDER_MODE: u32 = 0o700;
 
-pub(super) async fn backup(store: &dyn Store, file: &Path) -> Result<Answer, Failure> {
+pub(super) async fn backup(store: &dyn Store, file: &Path) -> Result<CommandOutput, Failure> {
     let saving = store.backup(file);
     let report = with_progress("saving", || None, saving).await?;
     let shown = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
@@ -31,10 +31,10 @@ pub(super) async fn backup(store: &dyn Store, file: &Path) -> Result<Answer, Fai
     let mut json = numbers(&report.contents);
     json["file"] = shown.display().to_string().into();
     json["bytes"] = report.bytes.into();
-    Ok(Answer::new(text, json))
+    Ok(CommandOutput::new(text, json))
 }
 
-pub(super) async fn restore(config: &Config, file: &Path) -> Result<Answer, Failure> {
+pub(super) async fn restore(config: &Config, file: &Path) -> Result<CommandOutput, Failure> {
     if !file.is_file() {
         return Err(Failure::other(format_args!(
             "there is no backup {}",
@@ -63,7 +63,7 @@ pub(super) async fn restore(config: &Config, file: &Path) -> Result<Answer, Fail
     );
     let mut json = numbers(&report.contents);
     json["made_ms"] = report.made_ms.into();
-    Ok(Answer::new(text, json))
+    Ok(CommandOutput::new(text, json))
 }
 
 async fn fill(

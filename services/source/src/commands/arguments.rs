@@ -91,7 +91,7 @@ pub struct NewToken {
     /// Until when it admits somebody: a time from now such as 7d, a date such as 2027-01-31 (to its
     /// end, UTC), or an RFC 3339 time [default: for ever]
     #[arg(long, value_name = "WHEN", value_parser = when::later)]
-    pub expires: Option<when::Later>,
+    pub expires: Option<when::FutureTime>,
     /// Everybody may know it: it is not used up
     #[arg(long, conflicts_with = "limit")]
     pub public: bool,

@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::arguments::{Channel, ChannelArguments, Feed, Receiver, Token};
 use super::outlines::hidden;
-use super::{Answer, Failure, when};
+use super::{CommandOutput, Failure, when};
 use crate::config::FeedAddress;
 
 /// Access path to the database, in the audit log.
@@ -14,13 +14,13 @@ const VIA: &str = "command line";
 
 /// Audit entry of a command, in the words of the console's calls where these exist.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Note {
+pub(super) struct AuditEntry {
     action: &'static str,
     target: String,
     detail: Value,
 }
 
-impl Note {
+impl AuditEntry {
     fn new(action: &'static str, target: impl Into<String>, detail: Value) -> Self {
         Self {
             action,
@@ -31,7 +31,11 @@ impl Note {
 
     /// Writes the entry with the command's result. A failure undoes nothing, and the answer is
     /// shown: a link that was never shown is useless.
-    pub(super) async fn write(self, accounts: &dyn Accounts, done: &Result<Answer, Failure>) {
+    pub(super) async fn write(
+        self,
+        accounts: &dyn Accounts,
+        done: &Result<CommandOutput, Failure>,
+    ) {
         let (outcome, target) = match done {
             Ok(answer) if answer.changes_nothing => return,
             Ok(answer) => ("ok".to_owned(), answer.target.clone()),
@@ -47,14 +51,14 @@ impl Note {
             address: String::new(),
         };
         if let Err(error) = accounts.record_audit(&audit).await {
-            warn!("the audit log could not be written: {error}");
+            warn!(%error, "audit entry not written");
         }
     }
 }
 
 impl Token {
     /// Returns the audit entry; `None` for a command that only reads.
-    pub(super) fn note(&self) -> Option<Note> {
+    pub(super) fn note(&self) -> Option<AuditEntry> {
         match self {
             Token::Create(new) => {
                 let expires = new.expires.map(|later| later.from(when::now_ms()));
@@ -65,17 +69,21 @@ impl Token {
                     "expires_ms": expires,
                     "public": new.public,
                 });
-                Some(Note::new("enrolment.create", "", detail))
+                Some(AuditEntry::new("enrolment.create", "", detail))
             }
             Token::List => None,
-            Token::Revoke { id } => Some(Note::new("enrolment.revoke", id.to_string(), json!({}))),
+            Token::Revoke { id } => Some(AuditEntry::new(
+                "enrolment.revoke",
+                id.to_string(),
+                json!({}),
+            )),
         }
     }
 }
 
 impl Channel {
     /// Returns the audit entry; `None` for a command that only reads.
-    pub(super) fn note(&self) -> Option<Note> {
+    pub(super) fn note(&self) -> Option<AuditEntry> {
         let set = |settings: &ChannelArguments| {
             json!({
                 "groups": settings.groups.as_ref().map(ToString::to_string),
@@ -87,18 +95,22 @@ impl Channel {
         };
         match self {
             Channel::Add { name, settings } => {
-                Some(Note::new("channel.create", name, set(settings)))
+                Some(AuditEntry::new("channel.create", name, set(settings)))
             }
             Channel::List => None,
-            Channel::Set { name, settings } => Some(Note::new("channel.edit", name, set(settings))),
-            Channel::Remove { name, .. } => Some(Note::new("channel.remove", name, json!({}))),
+            Channel::Set { name, settings } => {
+                Some(AuditEntry::new("channel.edit", name, set(settings)))
+            }
+            Channel::Remove { name, .. } => {
+                Some(AuditEntry::new("channel.remove", name, json!({})))
+            }
         }
     }
 }
 
 impl Feed {
     /// Returns the audit entry; `None` for a command that only reads.
-    pub(super) fn note(&self) -> Option<Note> {
+    pub(super) fn note(&self) -> Option<AuditEntry> {
         match self {
             Feed::Add { to, url, settings } => {
                 let detail = json!({
@@ -106,11 +118,11 @@ impl Feed {
                     "title": settings.title,
                     "local": settings.local,
                 });
-                Some(Note::new("feed.add", shown(url), detail))
+                Some(AuditEntry::new("feed.add", shown(url), detail))
             }
             Feed::Remove { from, url } => {
                 let detail = json!({"channel": from});
-                Some(Note::new("feed.remove", shown(url), detail))
+                Some(AuditEntry::new("feed.remove", shown(url), detail))
             }
             Feed::Import {
                 file,
@@ -120,7 +132,7 @@ impl Feed {
             } => {
                 let detail = json!({"channel": into, "local": local});
                 let target = file.display().to_string();
-                Some(Note::new("feed.import", target, detail))
+                Some(AuditEntry::new("feed.import", target, detail))
             }
             Feed::Import { .. } | Feed::List { .. } | Feed::Check { .. } | Feed::Export { .. } => {
                 None
@@ -131,14 +143,14 @@ impl Feed {
 
 impl Receiver {
     /// Returns the audit entry; `None` for a command that only reads.
-    pub(super) fn note(&self) -> Option<Note> {
+    pub(super) fn note(&self) -> Option<AuditEntry> {
         let (who, forget) = match self {
             Receiver::List => return None,
             Receiver::Revoke { who } => (who, false),
             Receiver::Forget { who, .. } => (who, true),
         };
         let detail = json!({"forget": forget});
-        Some(Note::new("receiver.remove", who, detail))
+        Some(AuditEntry::new("receiver.remove", who, detail))
     }
 }
 

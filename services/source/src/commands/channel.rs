@@ -11,7 +11,7 @@ use super::confirm::confirm;
 use super::progress::with_progress;
 use super::table::{Column, number, table, whole, words};
 use super::text::count;
-use super::{Answer, Failure, rows, when};
+use super::{CommandOutput, Failure, rows, when};
 use crate::config::{self, Config, Groups, Keep, MAX_CHANNELS};
 
 const COLUMNS: [Column; 7] = [
@@ -28,7 +28,7 @@ pub(super) async fn answer(
     config: &Config,
     store: &dyn Store,
     action: &Channel,
-) -> Result<Answer, Failure> {
+) -> Result<CommandOutput, Failure> {
     match action {
         Channel::Add { name, settings } => add(config, store, name, settings).await,
         Channel::List => list(store).await,
@@ -152,7 +152,7 @@ async fn add(
     store: &dyn Store,
     name: &str,
     arguments: &ChannelArguments,
-) -> Result<Answer, Failure> {
+) -> Result<CommandOutput, Failure> {
     if find(store, name).await?.is_some_and(|row| row.active) {
         return Err(Failure::other(format_args!(
             "there is a channel {name:?} already: change it with `flexfeed-source channel set {name}`"
@@ -167,13 +167,13 @@ async fn add(
         }
     );
     let feeds = store.feeds(None).await?;
-    Ok(Answer::new(
+    Ok(CommandOutput::new(
         text,
         json!({"channel": rows::Channel::of(&row, &feeds)}),
     ))
 }
 
-async fn list(store: &dyn Store) -> Result<Answer, Failure> {
+async fn list(store: &dyn Store) -> Result<CommandOutput, Failure> {
     let (channels, feeds) = (store.channels().await?, store.feeds(None).await?);
     let lines: Vec<Vec<String>> = channels
         .iter()
@@ -216,7 +216,7 @@ async fn list(store: &dyn Store) -> Result<Answer, Failure> {
         .iter()
         .map(|row| rows::Channel::of(row, &feeds))
         .collect();
-    Ok(Answer::new(text, json!({"channels": channels})))
+    Ok(CommandOutput::new(text, json!({"channels": channels})))
 }
 
 /// Those of flags, variables and the file are changed there: the source would undo it at its start.
@@ -235,7 +235,7 @@ async fn set(
     store: &dyn Store,
     name: &str,
     arguments: &ChannelArguments,
-) -> Result<Answer, Failure> {
+) -> Result<CommandOutput, Failure> {
     let row = existing(store, name).await?;
     managed(&row)?;
     if let Some(groups) = &arguments.groups {
@@ -261,10 +261,13 @@ async fn set(
     let row = store.put_channel(name, &settings).await?;
     let feeds = store.feeds(None).await?;
     let json = json!({"channel": rows::Channel::of(&row, &feeds)});
-    Ok(Answer::new(format!("Channel {name} is changed."), json))
+    Ok(CommandOutput::new(
+        format!("Channel {name} is changed."),
+        json,
+    ))
 }
 
-async fn remove(store: &dyn Store, name: &str, yes: bool) -> Result<Answer, Failure> {
+async fn remove(store: &dyn Store, name: &str, yes: bool) -> Result<CommandOutput, Failure> {
     let Some(row) = find(store, name).await? else {
         return Err(Failure::other(format_args!(
             "there is no channel {name:?}: `flexfeed-source channel list` shows them"
@@ -284,5 +287,8 @@ async fn remove(store: &dyn Store, name: &str, yes: bool) -> Result<Answer, Fail
         true => format!("Channel {name} is removed."),
         false => format!("Channel {name} was removed by somebody else."),
     };
-    Ok(Answer::new(text, json!({"removed": name, "updates": kept})))
+    Ok(CommandOutput::new(
+        text,
+        json!({"removed": name, "updates": kept}),
+    ))
 }

@@ -2,20 +2,20 @@
 
 use store::{Opened, Store};
 
-use super::audit::Note;
+use super::audit::AuditEntry;
 use super::progress::with_progress;
-use super::{Answer, Failure};
+use super::{CommandOutput, Failure};
 use crate::config::Config;
 use crate::data::DATABASE;
 
 /// Opens the database, does something, notes what came of it if there is a `note`, and closes it.
 pub(super) async fn with_database<F>(
     config: &Config,
-    note: Option<Note>,
+    note: Option<AuditEntry>,
     work: F,
-) -> Result<Answer, Failure>
+) -> Result<CommandOutput, Failure>
 where
-    F: AsyncFnOnce(&dyn Store) -> Result<Answer, Failure>,
+    F: AsyncFnOnce(&dyn Store) -> Result<CommandOutput, Failure>,
 {
     let Opened {
         store, accounts, ..

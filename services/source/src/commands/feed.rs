@@ -13,7 +13,7 @@ use super::database::with_database;
 use super::progress::with_progress;
 use super::table::{Column, WIDTH, table, whole, words};
 use super::text::{count, cut, plain, wrap};
-use super::{Answer, Failure, outlines, rows, when};
+use super::{CommandOutput, Failure, outlines, rows, when};
 use crate::config::{Config, FeedAddress};
 
 const COLUMNS: [Column; 5] = [
@@ -30,7 +30,7 @@ const USER_AGENT: &str = concat!("flexfeed-source/", env!("CARGO_PKG_VERSION"));
 /// Titles of so many entries are shown.
 const SHOWN: usize = 5;
 
-pub(super) async fn answer(config: &Config, action: &Feed) -> Result<Answer, Failure> {
+pub(super) async fn answer(config: &Config, action: &Feed) -> Result<CommandOutput, Failure> {
     match action {
         Feed::Check { url, local } => check(config, url, *local).await,
         Feed::Import { .. } | Feed::Export { .. } => outlines::answer(config, action).await,
@@ -72,7 +72,7 @@ async fn add(
     to: &str,
     url: &str,
     arguments: &FeedArguments,
-) -> Result<Answer, Failure> {
+) -> Result<CommandOutput, Failure> {
     let address = FeedAddress::parse(url).map_err(Failure::Usage)?;
     if let (Some(min), Some(max)) = (arguments.min_interval, arguments.max_interval)
         && min > max
@@ -106,7 +106,10 @@ async fn add(
     };
     let shown = plain(&address.shown);
     let text = format!("The feed {shown} {what} channel {channel}.");
-    Ok(Answer::new(text, json!({"feed": rows::Feed::of(&row)})))
+    Ok(CommandOutput::new(
+        text,
+        json!({"feed": rows::Feed::of(&row)}),
+    ))
 }
 
 /// Checks that the source would fetch the address at all.
@@ -143,7 +146,7 @@ fn managed(row: &FeedRow) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn list(store: &dyn Store, of: Option<&str>, all: bool) -> Result<Answer, Failure> {
+async fn list(store: &dyn Store, of: Option<&str>, all: bool) -> Result<CommandOutput, Failure> {
     if let Some(name) = of {
         existing(store, name).await?;
     }
@@ -175,10 +178,10 @@ async fn list(store: &dyn Store, of: Option<&str>, all: bool) -> Result<Answer, 
         false => table(&COLUMNS, &lines),
     };
     let feeds: Vec<_> = feeds.iter().map(rows::Feed::of).collect();
-    Ok(Answer::new(text, json!({"feeds": feeds})))
+    Ok(CommandOutput::new(text, json!({"feeds": feeds})))
 }
 
-async fn remove(store: &dyn Store, from: &str, url: &str) -> Result<Answer, Failure> {
+async fn remove(store: &dyn Store, from: &str, url: &str) -> Result<CommandOutput, Failure> {
     existing(store, from).await?;
     // As it is typed, or as it is shown: without a password.
     let shown = FeedAddress::parse(url).map_or(url.to_owned(), |address| address.shown);
@@ -196,11 +199,11 @@ async fn remove(store: &dyn Store, from: &str, url: &str) -> Result<Answer, Fail
         plain(&shown)
     );
     let json = json!({"removed": {"channel": from, "url": shown}});
-    Ok(Answer::new(text, json))
+    Ok(CommandOutput::new(text, json))
 }
 
 /// Fetches and reads it as the source would.
-async fn check(config: &Config, url: &str, local: bool) -> Result<Answer, Failure> {
+async fn check(config: &Config, url: &str, local: bool) -> Result<CommandOutput, Failure> {
     let address = FeedAddress::parse(url).map_err(Failure::Usage)?;
     let fetcher = fetcher(config, &address, local)?;
     let fetching = async { fetcher.poll(&Validators::default()).await };
@@ -283,5 +286,5 @@ async fn check(config: &Config, url: &str, local: bool) -> Result<Answer, Failur
     for remark in remarks.iter().take(SHOWN) {
         text.push_str(&format!("Passed over: {}\n", cut(&plain(remark), 66)));
     }
-    Ok(Answer::new(text, json))
+    Ok(CommandOutput::new(text, json))
 }

@@ -6,7 +6,7 @@ use store::{GapRecord, Store};
 use super::arguments::Gap;
 use super::channel::existing;
 use super::table::{Column, number, table, whole, words};
-use super::{Answer, Failure, rows, when};
+use super::{CommandOutput, Failure, rows, when};
 
 const COLUMNS: [Column; 5] = [
     whole("NOTICED (UTC)"),
@@ -16,7 +16,7 @@ const COLUMNS: [Column; 5] = [
     words("WHAT", 20),
 ];
 
-pub(super) async fn answer(store: &dyn Store, action: &Gap) -> Result<Answer, Failure> {
+pub(super) async fn answer(store: &dyn Store, action: &Gap) -> Result<CommandOutput, Failure> {
     let Gap::List { of, last } = action;
     let names = match of {
         Some(name) => vec![existing(store, name).await?.channel.name],
@@ -52,5 +52,5 @@ pub(super) async fn answer(store: &dyn Store, action: &Gap) -> Result<Answer, Fa
         .iter()
         .map(|(channel, gap)| rows::Gap::of(channel, gap))
         .collect();
-    Ok(Answer::new(text, json!({"gaps": gaps})))
+    Ok(CommandOutput::new(text, json!({"gaps": gaps})))
 }

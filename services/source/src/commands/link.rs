@@ -83,7 +83,7 @@ pub(super) fn keep(file: &Path, link: &str) -> Result<(), Failure> {
 
 /// Where receivers find the source, and how they recognise it.
 #[derive(Debug)]
-pub(super) struct Whereabouts {
+pub(super) struct SourceAddress {
     pub address: String,
     pub pins: Vec<[u8; 32]>,
     /// Warning shown with the link.
@@ -91,7 +91,7 @@ pub(super) struct Whereabouts {
 }
 
 /// From the settings, and from what the source has left in its data folder.
-pub(super) fn whereabouts(config: &Config) -> Result<Whereabouts, Failure> {
+pub(super) fn whereabouts(config: &Config) -> Result<SourceAddress, Failure> {
     let (address, doubt) = match (&config.public_address, saved_address(&config.data)) {
         (Some(address), _) => (address.with_port(config.listen.port()), None),
         (None, Some(saved)) => (saved, None),
@@ -108,7 +108,7 @@ pub(super) fn whereabouts(config: &Config) -> Result<Whereabouts, Failure> {
     {
         pins.push(next);
     }
-    Ok(Whereabouts {
+    Ok(SourceAddress {
         address,
         pins,
         doubt,

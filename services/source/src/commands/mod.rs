@@ -1,7 +1,7 @@
 //! The commands beside `run`: tokens, channels, feeds, receivers, backup. They work on the database,
 //! also while the source runs, which takes changes over within two seconds.
 //!
-//! Each makes an [`Answer`], which is shown as text or, with `--json`, as one JSON object. The exit
+//! Each makes an [`CommandOutput`], which is shown as text or, with `--json`, as one JSON object. The exit
 //! code is 0, 1 if it could not be done, and 2 if it was not understood.
 
 mod archive;
@@ -67,7 +67,7 @@ pub struct Command {
 
 /// Output of a command.
 #[derive(Debug)]
-struct Answer {
+struct CommandOutput {
     /// For people.
     text: String,
     /// For programs: an object.
@@ -78,7 +78,7 @@ struct Answer {
     changes_nothing: bool,
 }
 
-impl Answer {
+impl CommandOutput {
     fn new(text: impl Into<String>, json: Value) -> Self {
         let mut text = text.into();
         if !text.is_empty() && !text.ends_with('\n') {
@@ -173,7 +173,7 @@ impl Command {
 }
 
 impl Action {
-    async fn answer(&self, config: &Config) -> Result<Answer, Failure> {
+    async fn answer(&self, config: &Config) -> Result<CommandOutput, Failure> {
         match self {
             Action::Token(action) => {
                 let work = async |s: &dyn Store| token::answer(config, s, action).await;
@@ -205,7 +205,7 @@ impl Action {
 const QUIET: &str = "warn";
 
 /// Prints an answer. A closed pipe is no failure: the operation is done.
-fn print(answer: &Answer, json: bool) {
+fn print(answer: &CommandOutput, json: bool) {
     let mut out = std::io::stdout().lock();
     let text = match json {
         true => format!("{:#}\n", answer.json),

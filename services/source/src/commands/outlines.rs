@@ -16,13 +16,13 @@ use super::channel::{existing, make};
 use super::database::with_database;
 use super::progress::with_progress;
 use super::text::{count, cut, plain};
-use super::{Answer, Failure, feed as feeds};
+use super::{CommandOutput, Failure, feed as feeds};
 use crate::config::{Config, FeedAddress, parse};
 
 /// So many refused feeds are shown.
 const SHOWN: usize = 10;
 
-pub(super) async fn answer(config: &Config, action: &Feed) -> Result<Answer, Failure> {
+pub(super) async fn answer(config: &Config, action: &Feed) -> Result<CommandOutput, Failure> {
     match action {
         Feed::Import {
             file,
@@ -70,7 +70,11 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    async fn run(&self, store: &dyn Store, outlines: Vec<Outline>) -> Result<Answer, Failure> {
+    async fn run(
+        &self,
+        store: &dyn Store,
+        outlines: Vec<Outline>,
+    ) -> Result<CommandOutput, Failure> {
         let rows = store.channels().await?;
         let mut channels: HashSet<String> = rows
             .into_iter()
@@ -138,7 +142,7 @@ impl Import<'_> {
             "new_channels": made,
             "dry_run": self.dry_run,
         });
-        Ok(Answer::new(text, json))
+        Ok(CommandOutput::new(text, json))
     }
 
     /// Where a feed goes.
@@ -185,7 +189,7 @@ pub(super) fn channel_name(folder: &str) -> Result<String, String> {
     })
 }
 
-async fn export(store: &dyn Store, of: Option<&str>) -> Result<Answer, Failure> {
+async fn export(store: &dyn Store, of: Option<&str>) -> Result<CommandOutput, Failure> {
     if let Some(name) = of {
         existing(store, name).await?;
     }
@@ -204,7 +208,7 @@ async fn export(store: &dyn Store, of: Option<&str>) -> Result<Answer, Failure> 
         .iter()
         .map(|one| json!({"channel": one.channel, "url": one.url, "title": one.title}))
         .collect();
-    Ok(Answer::new(
+    Ok(CommandOutput::new(
         text.clone(),
         json!({"feeds": feeds, "opml": text}),
     ))

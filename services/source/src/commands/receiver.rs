@@ -7,7 +7,7 @@ use super::arguments::Receiver;
 use super::confirm::confirm;
 use super::table::{Column, table, whole, words};
 use super::text::plain;
-use super::{Answer, Failure, rows, when};
+use super::{CommandOutput, Failure, rows, when};
 
 const COLUMNS: [Column; 7] = [
     whole("ID"),
@@ -23,7 +23,7 @@ const COLUMNS: [Column; 7] = [
 const SHOWN: usize = 8;
 const TYPED: usize = 4;
 
-pub(super) async fn answer(store: &dyn Store, action: &Receiver) -> Result<Answer, Failure> {
+pub(super) async fn answer(store: &dyn Store, action: &Receiver) -> Result<CommandOutput, Failure> {
     match action {
         Receiver::List => list(store).await,
         Receiver::Revoke { who } => revoke(store, who).await,
@@ -31,7 +31,7 @@ pub(super) async fn answer(store: &dyn Store, action: &Receiver) -> Result<Answe
     }
 }
 
-async fn list(store: &dyn Store) -> Result<Answer, Failure> {
+async fn list(store: &dyn Store) -> Result<CommandOutput, Failure> {
     let receivers = store.receivers().await?;
     let lines: Vec<Vec<String>> = receivers
         .iter()
@@ -57,7 +57,7 @@ async fn list(store: &dyn Store) -> Result<Answer, Failure> {
         false => table(&COLUMNS, &lines),
     };
     let receivers: Vec<_> = receivers.iter().map(rows::Receiver::of).collect();
-    Ok(Answer::new(text, json!({"receivers": receivers})))
+    Ok(CommandOutput::new(text, json!({"receivers": receivers})))
 }
 
 /// Returns the operators' label and the receiver's own name.
@@ -100,7 +100,7 @@ fn called(row: &ReceiverRow) -> String {
     }
 }
 
-async fn revoke(store: &dyn Store, who: &str) -> Result<Answer, Failure> {
+async fn revoke(store: &dyn Store, who: &str) -> Result<CommandOutput, Failure> {
     let receivers = store.receivers().await?;
     let row = meant(&receivers, who)?;
     let called = called(row);
@@ -117,10 +117,10 @@ async fn revoke(store: &dyn Store, who: &str) -> Result<Answer, Failure> {
         row.id
     );
     let json = json!({"receiver": shown.map(rows::Receiver::of)});
-    Ok(Answer::new(text, json).about(row.id))
+    Ok(CommandOutput::new(text, json).about(row.id))
 }
 
-async fn forget(store: &dyn Store, who: &str, yes: bool) -> Result<Answer, Failure> {
+async fn forget(store: &dyn Store, who: &str, yes: bool) -> Result<CommandOutput, Failure> {
     let receivers = store.receivers().await?;
     let row = meant(&receivers, who)?;
     let called = called(row);
@@ -132,5 +132,5 @@ async fn forget(store: &dyn Store, who: &str, yes: bool) -> Result<Answer, Failu
     store.forget_receiver(row.id).await?;
     let json = json!({"forgotten": row.id.to_string()});
     let text = format!("Receiver {called} is forgotten.");
-    Ok(Answer::new(text, json).about(row.id))
+    Ok(CommandOutput::new(text, json).about(row.id))
 }

@@ -9,7 +9,7 @@ use crate::config;
 
 /// Retention; `null` for no limit.
 #[derive(Debug, Serialize)]
-pub(super) struct Keep {
+pub(super) struct RetentionRow {
     pub count: Option<u64>,
     pub age_ms: Option<i64>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Channel {
     pub rate_bps: Option<u64>,
     pub private: bool,
     /// `null` for what holds for all channels.
-    pub keep: Option<Keep>,
+    pub keep: Option<RetentionRow>,
     pub feeds: usize,
     pub created_ms: i64,
     pub lease: Option<Lease>,
@@ -54,7 +54,7 @@ impl Channel {
             groups: row.settings.groups.clone(),
             rate_bps: row.settings.rate_bps,
             private: row.settings.private,
-            keep: (row.settings.keep != store::Retention::default()).then(|| Keep {
+            keep: (row.settings.keep != store::Retention::default()).then(|| RetentionRow {
                 count: row
                     .settings
                     .keep
@@ -75,7 +75,7 @@ impl Channel {
 
 /// Result of the last poll.
 #[derive(Debug, Serialize)]
-pub(super) struct Poll {
+pub(super) struct PollRow {
     pub at_ms: i64,
     pub state: String,
     pub detail: String,
@@ -96,7 +96,7 @@ pub(super) struct Feed {
     pub moved_to: Option<String>,
     pub gone_ms: Option<i64>,
     pub paused: bool,
-    pub last_poll: Option<Poll>,
+    pub last_poll: Option<PollRow>,
 }
 
 impl Feed {
@@ -114,7 +114,7 @@ impl Feed {
             moved_to: row.moved_to.clone(),
             gone_ms: row.gone_ms,
             paused: row.paused,
-            last_poll: row.last_poll.as_ref().map(|poll| Poll {
+            last_poll: row.last_poll.as_ref().map(|poll| PollRow {
                 at_ms: poll.at_ms,
                 state: poll.state.clone(),
                 detail: poll.detail.clone(),

@@ -6,13 +6,13 @@ use super::arguments::{Action, Settings};
 use super::table::{Column, WIDTH, table, words};
 use super::text::wrap;
 use super::when;
-use super::{Answer, Failure};
+use super::{CommandOutput, Failure};
 use crate::config::{ChannelSettings, Config, Intervals, Place, Resolved, Shown};
 use crate::data::DATABASE;
 
 const COLUMNS: [Column; 3] = [words("SETTING", 12), words("VALUE", 20), words("FROM", 20)];
 
-pub(super) fn answer(action: &Action, resolved: &Resolved) -> (Answer, Result<(), Failure>) {
+pub(super) fn answer(action: &Action, resolved: &Resolved) -> (CommandOutput, Result<(), Failure>) {
     let all = matches!(action, Action::Config(Settings::Show));
     let ended = match &resolved.config {
         Ok(_) => Ok(()),
@@ -65,7 +65,7 @@ pub(super) fn answer(action: &Action, resolved: &Resolved) -> (Answer, Result<()
             text.push_str(&format!("{}\n", lines.join("\n  ")));
         }
     }
-    (Answer::new(text, json), ended)
+    (CommandOutput::new(text, json), ended)
 }
 
 fn setting(shown: &Shown) -> Value {

@@ -10,7 +10,7 @@ use store::Store;
 use super::arguments::{NewToken, Token};
 use super::link::{self, MAX_LINK};
 use super::table::{Column, number, table, whole, words};
-use super::{Answer, Failure, rows, when};
+use super::{CommandOutput, Failure, rows, when};
 use crate::config::Config;
 use crate::data;
 use crate::data::enrolment::token_hash;
@@ -28,7 +28,7 @@ pub(super) async fn answer(
     config: &Config,
     store: &dyn Store,
     action: &Token,
-) -> Result<Answer, Failure> {
+) -> Result<CommandOutput, Failure> {
     match action {
         Token::Create(new) => create(config, store, new).await,
         Token::List => list(store).await,
@@ -36,7 +36,11 @@ pub(super) async fn answer(
     }
 }
 
-async fn create(config: &Config, store: &dyn Store, new: &NewToken) -> Result<Answer, Failure> {
+async fn create(
+    config: &Config,
+    store: &dyn Store,
+    new: &NewToken,
+) -> Result<CommandOutput, Failure> {
     let now = when::now_ms();
     let expires_ms = new.expires.map(|later| later.from(now));
     if expires_ms.is_some_and(|then| then <= now) {
@@ -82,9 +86,9 @@ async fn create(config: &Config, store: &dyn Store, new: &NewToken) -> Result<An
             )
         };
         let json = json!({"token": null, "link": link, "run": run_line(&link), "file": file});
-        return Ok(Answer {
+        return Ok(CommandOutput {
             changes_nothing: true,
-            ..Answer::new(text, json)
+            ..CommandOutput::new(text, json)
         });
     }
     let token = BASE64URL_NOPAD.encode(&data::random()?);
@@ -101,7 +105,9 @@ async fn create(config: &Config, store: &dyn Store, new: &NewToken) -> Result<An
         })
         .await?;
     let run = run_line(&link);
-    let doubt = whereabouts.doubt.map(|doubt| format!("Note: {doubt}.\n\n"));
+    let doubt = whereabouts
+        .doubt
+        .map(|doubt| format!("AuditEntry: {doubt}.\n\n"));
     let doubt = doubt.unwrap_or_default();
     let terms = format!("Token {} {}", row.id, terms(&row));
     let text = match &new.link_file {
@@ -117,7 +123,7 @@ async fn create(config: &Config, store: &dyn Store, new: &NewToken) -> Result<An
     };
     let token = rows::Token::of(&row);
     let json = json!({"token": token, "link": link, "run": run, "file": new.link_file});
-    Ok(Answer::new(text, json).about(row.id))
+    Ok(CommandOutput::new(text, json).about(row.id))
 }
 
 fn run_line(link: &str) -> String {
@@ -171,7 +177,7 @@ fn none_or(names: &[String]) -> String {
     }
 }
 
-async fn list(store: &dyn Store) -> Result<Answer, Failure> {
+async fn list(store: &dyn Store) -> Result<CommandOutput, Failure> {
     let tokens = store.tokens().await?;
     let lines: Vec<Vec<String>> = tokens
         .iter()
@@ -200,10 +206,10 @@ async fn list(store: &dyn Store) -> Result<Answer, Failure> {
         false => table(&COLUMNS, &lines),
     };
     let tokens: Vec<_> = tokens.iter().map(rows::Token::of).collect();
-    Ok(Answer::new(text, json!({"tokens": tokens})))
+    Ok(CommandOutput::new(text, json!({"tokens": tokens})))
 }
 
-async fn revoke(store: &dyn Store, id: i64) -> Result<Answer, Failure> {
+async fn revoke(store: &dyn Store, id: i64) -> Result<CommandOutput, Failure> {
     if !store.revoke_token(id).await? {
         return Err(Failure::other(format_args!(
             "there is no token {id}: `flexfeed-source token list` shows them"
@@ -215,5 +221,5 @@ async fn revoke(store: &dyn Store, id: i64) -> Result<Answer, Failure> {
         "Token {id} admits nobody any more. Receivers that enrolled with it stay; \
          `flexfeed-source receiver revoke` is for those."
     );
-    Ok(Answer::new(text, json!({"token": token})))
+    Ok(CommandOutput::new(text, json!({"token": token})))
 }

@@ -10,27 +10,27 @@ use crate::config::parse;
 
 /// A point in time that may depend on now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Later {
+pub enum FutureTime {
     /// So long from now.
     In(Duration),
     /// Then.
     At(Timestamp),
 }
 
-impl Later {
+impl FutureTime {
     /// In Unix milliseconds.
     pub(super) fn from(self, now_ms: i64) -> i64 {
         match self {
-            Later::In(time) => {
+            FutureTime::In(time) => {
                 now_ms.saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
             }
-            Later::At(then) => then.as_millisecond(),
+            FutureTime::At(then) => then.as_millisecond(),
         }
     }
 }
 
 /// Reads a time from now, a date or a time.
-pub(super) fn later(text: &str) -> Result<Later, String> {
+pub(super) fn later(text: &str) -> Result<FutureTime, String> {
     let wrong = || {
         "write a time from now such as 12h, 7d or 8w, a date such as 2027-01-31, or a time such as \
          2027-01-31T12:00:00Z"
@@ -42,12 +42,12 @@ pub(super) fn later(text: &str) -> Result<Later, String> {
         // To the end of that day.
         let next = date.checked_add(1.day()).map_err(|_| wrong())?;
         let end = next.to_zoned(TimeZone::UTC).map_err(|_| wrong())?;
-        return Ok(Later::At(end.timestamp()));
+        return Ok(FutureTime::At(end.timestamp()));
     }
     if let Ok(then) = text.parse::<Timestamp>() {
-        return Ok(Later::At(then));
+        return Ok(FutureTime::At(then));
     }
-    parse::age(text).map(Later::In).map_err(|_| wrong())
+    parse::age(text).map(FutureTime::In).map_err(|_| wrong())
 }
 
 /// Now, in Unix milliseconds.

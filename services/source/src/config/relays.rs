@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_receiver_can_use_is_refused_or_doubted() {
+    fn unusable_addresses_are_refused_or_warned_about() {
         for text in [
             "",
             "a b",

@@ -48,7 +48,7 @@ fn a_folder_is_for_one_process_at_a_time() {
 }
 
 #[test]
-fn a_place_that_cannot_be_a_folder_is_named() {
+fn an_unusable_folder_is_named() {
     let outer = tempfile::tempdir().unwrap();
     let file = outer.path().join("file");
     fs::write(&file, "").unwrap();
@@ -61,7 +61,7 @@ fn a_place_that_cannot_be_a_folder_is_named() {
 
 /// As the receiver does: `ownership` has the words, for each owner.
 #[test]
-fn what_cannot_be_written_is_told_with_its_owner_and_what_to_do() {
+fn an_unwritable_file_is_reported_with_owner_and_remedy() {
     let outer = tempfile::tempdir().unwrap();
     let own = (
         rustix::process::geteuid().as_raw(),
@@ -98,7 +98,7 @@ fn what_cannot_be_written_is_told_with_its_owner_and_what_to_do() {
 }
 
 #[test]
-fn the_first_start_makes_what_the_second_uses() {
+fn the_second_start_reuses_the_files_of_the_first() {
     let (_outer, folder) = folder();
     let first = Identity::load_or_make(&folder, "feeds.example.org", None).unwrap();
     for (name, expected) in [
@@ -182,7 +182,7 @@ fn an_interrupted_first_start_is_finished() {
 }
 
 #[test]
-fn damaged_files_are_named_with_what_to_do() {
+fn damaged_files_are_named_with_a_remedy() {
     let (_outer, folder) = folder();
     Identity::load_or_make(&folder, "feeds.example.org", None).unwrap();
     let good = |name: &str| fs::read(folder.file(name)).unwrap();

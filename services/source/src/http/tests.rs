@@ -15,8 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::ingest::{FeedState, GapStatus, IngestStatus};
-use crate::publish::{PublishStatus, Tenure};
-use crate::run::board::{Phase, Shown};
+use crate::publish::{LeaseGuard, PublishStatus};
+use crate::run::board::{ChannelInfo, Phase};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -163,9 +163,9 @@ impl Site {
         for (name, number, stored, ingest) in
             [("lore", 7, (7, 3), &ingest), ("net", 8, (2, 1), &second)]
         {
-            let shown = Shown {
+            let shown = ChannelInfo {
                 private: name == "net",
-                ..Shown::default()
+                ..ChannelInfo::default()
             };
             board.show(name, shown);
             let (head, first) = stored;
@@ -175,9 +175,9 @@ impl Site {
                 first,
                 store_failure: None,
             });
-            let tenure = Tenure::made_up(name, number, Duration::from_secs(3600));
+            let lease = LeaseGuard::made_up(name, number, Duration::from_secs(3600));
             let incarnation = Uuid::from_u128(number.into());
-            board.active(name, incarnation, tenure, publisher.subscribe());
+            board.active(name, incarnation, lease, publisher.subscribe());
             let url = format!("https://example.org/{number}");
             board.set_feeds(name, [(url.clone(), None)]);
             board.set_ingest(name, &url, Some(ingest.subscribe()));
@@ -492,7 +492,7 @@ async fn metrics_are_shown_in_the_form_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn only_what_is_there_can_be_read_and_nothing_written() {
+async fn only_existing_pages_answer_and_none_accepts_writes() {
     let site = Site::start().await;
     for path in ["/healthz", "/readyz", "/metrics", "/status.json"] {
         for method in ["POST", "PUT", "DELETE"] {
@@ -517,7 +517,7 @@ async fn a_page_of_another_site_reads_nothing() {
 }
 
 #[tokio::test]
-async fn clients_that_misbehave_disturb_nobody() {
+async fn misbehaving_clients_do_not_disturb_others() {
     let site = Site::start().await;
     // More silent connections than there are places; they make room for those that ask.
     let mut silent = Vec::new();
@@ -537,7 +537,7 @@ async fn clients_that_misbehave_disturb_nobody() {
 }
 
 #[tokio::test]
-async fn the_pages_end_when_told_to() {
+async fn the_pages_end_on_request() {
     let site = Site::start().await;
     let mut open = TcpStream::connect(site.address).await.unwrap();
     open.write_all(b"GET /healthz HTTP/1.1\r\n").await.unwrap();

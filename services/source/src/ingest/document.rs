@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_held_once() {
+    fn held_documents_are_shared() {
         let mut pending = failing(document(vec![entry("b", "1"), entry("a", "1")], "1"));
         let next = vec![entry("c", "1"), entry("b", "2"), entry("a", "1")];
         pending.push(document(next.clone(), "2"));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_feeds_hold_together_is_bounded() {
+    fn the_memory_of_all_feeds_is_bounded() {
         let memory = Arc::new(Memory::of(10_000));
         let mut one = Pending::new(Arc::clone(&memory));
         let mut other = Pending::new(Arc::clone(&memory));

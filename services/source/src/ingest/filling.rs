@@ -216,7 +216,7 @@ impl Ingest {
         let is_time = hole.due().is_some_and(|due| due <= Instant::now());
         if !self.pending.is_empty() || !(is_time || hole.unstored.is_some()) {
             self.hole = Some(hole);
-            return self.look_whether_the_store_works().await;
+            return self.probe_store().await;
         }
         if let Err(error) = self.find_and_store(&mut hole).await {
             self.hole = Some(hole);
@@ -235,7 +235,7 @@ impl Ingest {
     }
 
     /// Where nothing waits to be stored, nothing else would show that the store works again.
-    async fn look_whether_the_store_works(&mut self) -> Result<(), Ended> {
+    async fn probe_store(&mut self) -> Result<(), Ended> {
         if !self.pending.is_empty() || !self.storing.fails() {
             return Ok(());
         }

@@ -449,7 +449,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_of_a_page_is_told_by_its_dates() {
+    fn the_order_of_a_page_follows_from_its_dates() {
         let page = |seconds: &[i64]| -> Vec<Entry> {
             let entry = |s: &i64| Entry {
                 updated: Some(Timestamp::from_second(*s).unwrap()),

@@ -73,7 +73,7 @@ impl Ingest {
             self.fill_again().await?;
             self.tidy().await;
         } else {
-            self.name_trouble(state, &detail, pause);
+            self.describe_failure(state, &detail, pause);
         }
         let gone = state == FeedState::Gone;
         let back = !state.is_good() && self.leave_move(gone);
@@ -299,7 +299,7 @@ impl Ingest {
     }
 
     /// Logs why a poll brought nothing, once for as long as it stays the same.
-    fn name_trouble(&mut self, state: FeedState, detail: &str, pause: Duration) {
+    fn describe_failure(&mut self, state: FeedState, detail: &str, pause: Duration) {
         let trouble = (state, detail.to_owned());
         if self.trouble.as_ref() == Some(&trouble) {
             return;

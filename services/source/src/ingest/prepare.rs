@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_set_aside() {
+    fn entries_too_large_are_skipped() {
         let entries = vec![
             entry("huge", noise(MAX_UPDATE * 2)),
             entry("large", noise(MAX_UPDATE / 4)),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_measured_fits_at_its_worst() {
+    fn unmeasured_rows_fit_in_the_worst_case() {
         // Control characters are the longest in JSON: \u0001.
         let text = "\u{1}".repeat(SURELY_FITS / 2);
         let mut worst = entry("worst", text.clone());

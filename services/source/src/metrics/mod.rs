@@ -4,8 +4,8 @@
 mod admissions;
 mod counters;
 mod labels;
-mod places;
 mod records;
+mod state_gauges;
 
 #[cfg(test)]
 mod tests;
@@ -30,8 +30,8 @@ use crate::run::board::Snapshot;
 pub use admissions::Admissions;
 use counters::TransportCounters;
 use labels::{ChannelLabels, MoveLabels, PollLabels, RungLabels, of};
-use places::Places;
 pub use records::RecordMetrics;
+use state_gauges::StateGauges;
 
 const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Unicast];
 
@@ -41,16 +41,16 @@ type Real = Gauge<f64, AtomicU64>;
 /// A number for each channel.
 type Gauges = Family<ChannelLabels, Gauge>;
 type Counters = Family<ChannelLabels, Counter>;
-type Moments = Family<ChannelLabels, Moment>;
+type Moments = Family<ChannelLabels, TimeGauge>;
 
 /// A point in time that is absent until it is known: 1970 would look like an outage.
 #[derive(Debug, Clone, Default)]
-struct Moment {
+struct TimeGauge {
     seconds: Real,
     known: Arc<AtomicBool>,
 }
 
-impl Moment {
+impl TimeGauge {
     fn set(&self, unix_ms: Option<u64>) {
         if let Some(ms) = unix_ms {
             self.seconds.set(ms as f64 / 1e3);
@@ -59,7 +59,7 @@ impl Moment {
     }
 }
 
-impl EncodeMetric for Moment {
+impl EncodeMetric for TimeGauge {
     fn encode(&self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
         if self.known.load(Ordering::Acquire) {
             self.seconds.encode(encoder)
@@ -73,7 +73,7 @@ impl EncodeMetric for Moment {
     }
 }
 
-impl TypedMetric for Moment {
+impl TypedMetric for TimeGauge {
     const TYPE: MetricType = MetricType::Gauge;
 }
 
@@ -92,8 +92,8 @@ pub struct Metrics {
     open_gaps: Counters,
     store_failures: Counters,
     breakdowns: Counters,
-    certificate_end: Moment,
-    places: Places,
+    certificate_end: TimeGauge,
+    places: StateGauges,
     admissions: Admissions,
     records: RecordMetrics,
     flows: Flows,
@@ -182,8 +182,8 @@ impl Default for Metrics {
             open_gaps: Family::default(),
             store_failures: Family::default(),
             breakdowns: Family::default(),
-            certificate_end: Moment::default(),
-            places: Places::default(),
+            certificate_end: TimeGauge::default(),
+            places: StateGauges::default(),
             admissions: Admissions::default(),
             records: RecordMetrics::default(),
             flows: Flows::default(),

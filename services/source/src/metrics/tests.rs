@@ -145,7 +145,7 @@ fn value(text: &str, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn what_the_transport_saw_is_shown() {
+fn the_transport_status_is_shown() {
     let metrics = Metrics::default();
     let status = everything();
     metrics.observe(&status);
@@ -254,7 +254,7 @@ fn times_are_absent_until_they_are_known() {
 }
 
 #[test]
-fn what_is_gone_is_shown_no_more() {
+fn removed_objects_disappear() {
     let metrics = Metrics::default();
     metrics.observe(&everything());
     metrics.count(&history(&[(1, "multicast")]));
@@ -314,7 +314,7 @@ fn what_is_gone_is_shown_no_more() {
 }
 
 #[test]
-fn every_answer_to_who_asks_in_is_counted() {
+fn every_admission_result_is_counted() {
     let admissions = Metrics::default().admissions();
     for verdict in [
         store::Verdict::Admitted { enrolled: true },

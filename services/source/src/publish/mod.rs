@@ -4,7 +4,7 @@
 //! everything stored is published once, in the order of its seqs, by the holder of the channel's
 //! lease. What a crash leaves stored and unpublished, receivers fetch as backlog.
 
-mod tenure;
+mod lease_guard;
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 
 use crate::metrics::ChannelMetrics;
 use crate::transport::Transport;
-pub use tenure::{Lost, Taken, Tenure, Terms};
+pub use lease_guard::{Acquisition, LeaseGuard, LeaseLoss, LeaseTerms};
 
 /// Updates and bytes of one read of the store.
 const READ_UPDATES: usize = 256;
@@ -38,13 +38,13 @@ const RETRY: Duration = Duration::from_secs(1);
 const TIDY: Duration = Duration::from_secs(60);
 
 /// Dependencies of a publisher.
-pub struct Works {
+pub struct PublisherParts {
     /// Where updates come from.
     pub store: Arc<dyn Store>,
     /// Where they go.
     pub transport: Arc<dyn Transport>,
     /// The right to do so.
-    pub tenure: Tenure,
+    pub lease: LeaseGuard,
     /// Notified when an update was stored.
     pub wake: Arc<Notify>,
     /// Retention of the channel.
@@ -55,7 +55,7 @@ pub struct Works {
 
 /// Publishes one channel.
 pub struct Publisher {
-    works: Works,
+    works: PublisherParts,
     channel: Channel,
     mark: HeadMark,
     /// The last seq that was handed to the transport, or was stored when this began.
@@ -83,11 +83,11 @@ pub struct PublishStatus {
 
 /// Why a publisher ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum PublisherEnd {
     /// Stopped on request, with everything stored published.
     Stopped,
     /// The channel is not ours any more.
-    Lost(Lost),
+    Lost(LeaseLoss),
     /// The database is not the one that was published from: it was set back under our feet. The
     /// channel has to have a new incarnation.
     SetBack,
@@ -96,35 +96,35 @@ pub enum Ended {
     Hole,
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for PublisherEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ended::Stopped => f.write_str("it was stopped"),
-            Ended::Lost(lost) => lost.fmt(f),
-            Ended::SetBack => f.write_str(
-                "the database is older than what was published from it: it was restored, or it is \
-                 a copy that was behind",
+            PublisherEnd::Stopped => f.write_str("stopped"),
+            PublisherEnd::Lost(lost) => lost.fmt(f),
+            PublisherEnd::SetBack => f.write_str(
+                "the database is older than the updates published from it: it was restored, or it is \
+                 a replica that lagged",
             ),
-            Ended::Hole => f.write_str("updates are missing in the database"),
+            PublisherEnd::Hole => f.write_str("updates are missing in the database"),
         }
     }
 }
 
 /// Reason why the publisher cannot continue.
-enum Obstacle {
+enum Interruption {
     Store(StoreError),
-    Ended(Ended),
+    PublisherEnd(PublisherEnd),
 }
 
-impl From<StoreError> for Obstacle {
+impl From<StoreError> for Interruption {
     fn from(error: StoreError) -> Self {
-        Obstacle::Store(error)
+        Interruption::Store(error)
     }
 }
 
 impl Publisher {
     /// Goes on after the last update that is stored in an adopted channel.
-    pub fn new(adopted: Adopted, works: Works) -> Self {
+    pub fn new(adopted: Adopted, works: PublisherParts) -> Self {
         let Adopted { channel, mark, .. } = adopted;
         let status = PublishStatus {
             head: channel.head,
@@ -161,16 +161,16 @@ impl Publisher {
 
     /// Publishes until the lease is lost, or `stop` and everything that is stored is published. May
     /// be dropped at any point, and run again.
-    pub async fn run(&mut self, stop: &CancellationToken) -> Ended {
-        let tenure = self.works.tenure.clone();
+    pub async fn run(&mut self, stop: &CancellationToken) -> PublisherEnd {
+        let lease = self.works.lease.clone();
         let store = Arc::clone(&self.works.store);
         tokio::select! {
-            lost = tenure.keep(&*store) => Ended::Lost(lost),
+            lost = lease.keep(&*store) => PublisherEnd::Lost(lost),
             ended = self.publish_all(stop) => ended,
         }
     }
 
-    async fn publish_all(&mut self, stop: &CancellationToken) -> Ended {
+    async fn publish_all(&mut self, stop: &CancellationToken) -> PublisherEnd {
         loop {
             let wait = match self.publish_stored().await {
                 Ok(()) => {
@@ -178,14 +178,14 @@ impl Publisher {
                     self.forget_old().await;
                     LOOK
                 }
-                Err(Obstacle::Ended(ended)) => return ended,
-                Err(Obstacle::Store(failure)) => {
+                Err(Interruption::PublisherEnd(ended)) => return ended,
+                Err(Interruption::Store(failure)) => {
                     self.failed(&failure);
                     RETRY
                 }
             };
             if stop.is_cancelled() {
-                return Ended::Stopped;
+                return PublisherEnd::Stopped;
             }
             tokio::select! {
                 () = self.works.wake.notified() => {}
@@ -196,9 +196,9 @@ impl Publisher {
     }
 
     /// Publishes everything in the store that is not published yet.
-    async fn publish_stored(&mut self) -> Result<(), Obstacle> {
+    async fn publish_stored(&mut self) -> Result<(), Interruption> {
         loop {
-            self.works.tenure.held().await;
+            self.works.lease.held().await;
             // From the last published one: it has to be there still, as it was.
             let from = self.published.max(1);
             let name = &self.channel.name;
@@ -207,12 +207,13 @@ impl Publisher {
                 .store
                 .updates(name, from, READ_UPDATES, READ_BYTES)
                 .await?;
-            if !self.works.tenure.holds() {
+            if !self.works.lease.holds() {
                 // The read took so long that another source may have the channel and may have
                 // changed it: the result says nothing about this publisher's work.
                 continue;
             }
-            self.compare(&mut updates).map_err(Obstacle::Ended)?;
+            self.compare(&mut updates)
+                .map_err(Interruption::PublisherEnd)?;
             if updates.is_empty() {
                 return Ok(());
             }
@@ -221,23 +222,23 @@ impl Publisher {
     }
 
     /// Makes sure that what was read goes on after what was published, and leaves only that.
-    fn compare(&mut self, updates: &mut Vec<StoredUpdate>) -> Result<(), Ended> {
+    fn compare(&mut self, updates: &mut Vec<StoredUpdate>) -> Result<(), PublisherEnd> {
         let is_kept = self.status.borrow().first <= self.published && !self.is_tidying;
         match updates.first() {
             Some(first) if first.seq == self.published => {
                 let first = Bytes::from(updates.remove(0).encoded);
                 let last = self.last.get_or_insert_with(|| first.clone());
                 if *last != first {
-                    return Err(Ended::SetBack);
+                    return Err(PublisherEnd::SetBack);
                 }
             }
             // Updates removed by retention cannot be compared.
-            _ if self.published > 0 && is_kept => return Err(Ended::SetBack),
+            _ if self.published > 0 && is_kept => return Err(PublisherEnd::SetBack),
             _ => {}
         }
         let follows = updates.first().map(|first| first.seq);
         match follows {
-            Some(seq) if seq != self.published + 1 => Err(Ended::Hole),
+            Some(seq) if seq != self.published + 1 => Err(PublisherEnd::Hole),
             _ => Ok(()),
         }
     }
@@ -253,7 +254,7 @@ impl Publisher {
         self.mark.raise(last).await?;
         for update in updates {
             // Not one after our time, whatever held us up.
-            self.works.tenure.held().await;
+            self.works.lease.held().await;
             let encoded = Bytes::from(update.encoded);
             self.works
                 .transport
@@ -279,7 +280,7 @@ impl Publisher {
         };
         let is_time = self.tidied.is_none_or(|at| at.elapsed() >= TIDY);
         let aged = keep.age_ms.is_some() && is_time;
-        if !self.works.tenure.holds() || (counted <= oldest && !aged) {
+        if !self.works.lease.holds() || (counted <= oldest && !aged) {
             return;
         }
         let (name, transport) = (&self.channel.name, &self.works.transport);
@@ -304,7 +305,7 @@ impl Publisher {
             // The updates stay and are deleted with the next ones.
             Err(error) => {
                 self.works.metrics.store_failures.inc();
-                warn!("old updates of channel {name:?} stay for now: {error}");
+                warn!(channel = name, %error, "retention failed; retrying");
             }
         }
     }
@@ -315,7 +316,11 @@ impl Publisher {
         self.status.send_if_modified(|status| {
             let news = status.store_failure.as_ref() != Some(&text);
             if news {
-                debug!("channel {:?} cannot be read: {text}", self.channel.name);
+                debug!(
+                    channel = self.channel.name,
+                    error = text,
+                    "channel not readable"
+                );
                 status.store_failure = Some(text);
             }
             news

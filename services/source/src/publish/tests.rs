@@ -101,26 +101,29 @@ fn holder(name: &str) -> Holder {
 }
 
 /// So short that tests see them end.
-fn short() -> Terms {
-    Terms {
+fn short() -> LeaseTerms {
+    LeaseTerms {
         ttl: Duration::from_millis(1500),
         renew: Duration::from_millis(100),
-        ..Terms::default()
+        ..LeaseTerms::default()
     }
 }
 
 /// For a lease without renewal: a busy machine may stall for some seconds.
-fn long() -> Terms {
-    Terms {
+fn long() -> LeaseTerms {
+    LeaseTerms {
         ttl: Duration::from_secs(300),
-        ..Terms::default()
+        ..LeaseTerms::default()
     }
 }
 
-async fn take(store: &dyn Store, holder: &Holder, terms: Terms) -> Tenure {
-    match Tenure::take(store, "lore", holder, terms).await.unwrap() {
-        Taken::Held(tenure) => tenure,
-        Taken::Other { name } => panic!("held by {name}"),
+async fn take(store: &dyn Store, holder: &Holder, terms: LeaseTerms) -> LeaseGuard {
+    match LeaseGuard::take(store, "lore", holder, terms)
+        .await
+        .unwrap()
+    {
+        Acquisition::Held(lease) => lease,
+        Acquisition::Other { name } => panic!("held by {name}"),
     }
 }
 
@@ -162,15 +165,15 @@ impl Site {
         Ok(())
     }
 
-    async fn publisher(&self, tenure: Tenure) -> Publisher {
+    async fn publisher(&self, lease: LeaseGuard) -> Publisher {
         let mark = self.folder.path().join("lore.head");
         let adopted = HeadMark::adopt(&mark, &*self.store, "lore", None)
             .await
             .unwrap();
-        let works = Works {
+        let works = PublisherParts {
             store: Arc::clone(&self.store),
             transport: Arc::<Recorder>::clone(&self.transport),
-            tenure,
+            lease,
             wake: Arc::clone(&self.wake),
             keep: self.keep.subscribe(),
             metrics: Metrics::default().channel("lore"),
@@ -188,7 +191,7 @@ fn run(
     mut publisher: Publisher,
 ) -> (
     CancellationToken,
-    tokio::task::JoinHandle<(Ended, Publisher)>,
+    tokio::task::JoinHandle<(PublisherEnd, Publisher)>,
 ) {
     let stop = CancellationToken::new();
     let told = stop.clone();
@@ -199,21 +202,21 @@ fn run(
     (stop, task)
 }
 
-async fn ended(task: tokio::task::JoinHandle<(Ended, Publisher)>) -> Ended {
+async fn ended(task: tokio::task::JoinHandle<(PublisherEnd, Publisher)>) -> PublisherEnd {
     timeout(SOON, task).await.unwrap().unwrap().0
 }
 
 #[tokio::test]
-async fn what_is_stored_is_published_once_in_order_and_the_rest_at_the_end() {
+async fn stored_updates_are_published_once_in_order_and_drained_at_the_end() {
     let mut site = Site::start().await;
     site.grow(3, None).await.unwrap();
-    let tenure = take(&*site.store, &holder("a"), Terms::default()).await;
-    let publisher = site.publisher(tenure.clone()).await;
+    let lease = take(&*site.store, &holder("a"), LeaseTerms::default()).await;
+    let publisher = site.publisher(lease.clone()).await;
     assert_eq!(publisher.channel().head, 3, "what was there is backlog");
     let status = publisher.status();
     let (stop, task) = run(publisher);
     for _ in 0..5 {
-        site.grow(100, Some(tenure.fence())).await.unwrap();
+        site.grow(100, Some(lease.fence())).await.unwrap();
     }
     site.transport.until(503).await;
     assert_eq!(site.transport.seqs(), (4..=503).collect::<Vec<_>>());
@@ -222,8 +225,8 @@ async fn what_is_stored_is_published_once_in_order_and_the_rest_at_the_end() {
         (503, 503)
     );
     stop.cancel();
-    site.grow(7, Some(tenure.fence())).await.unwrap();
-    assert_eq!(ended(task).await, Ended::Stopped);
+    site.grow(7, Some(lease.fence())).await.unwrap();
+    assert_eq!(ended(task).await, PublisherEnd::Stopped);
     // The bytes are those of the store.
     let stored = site.store.updates("lore", 4, 1000, 1 << 20).await.unwrap();
     let published = site.transport.published.lock().unwrap().clone();
@@ -233,10 +236,10 @@ async fn what_is_stored_is_published_once_in_order_and_the_rest_at_the_end() {
 }
 
 #[tokio::test]
-async fn a_publisher_that_is_dropped_where_it_waits_goes_on_from_there() {
+async fn a_publisher_dropped_while_waiting_continues_from_there() {
     let mut site = Site::start().await;
-    let tenure = take(&*site.store, &holder("a"), long()).await;
-    let mut publisher = site.publisher(tenure).await;
+    let lease = take(&*site.store, &holder("a"), long()).await;
+    let mut publisher = site.publisher(lease).await;
     site.grow(20, None).await.unwrap();
     let stop = CancellationToken::new();
     for room in [3, 3, 11, 11] {
@@ -253,7 +256,7 @@ async fn a_publisher_that_is_dropped_where_it_waits_goes_on_from_there() {
     site.transport.set_room(None);
     stop.cancel();
     let done = timeout(SOON, publisher.run(&stop)).await.unwrap();
-    assert_eq!(done, Ended::Stopped);
+    assert_eq!(done, PublisherEnd::Stopped);
     assert_eq!(site.transport.seqs(), (1..=20).collect::<Vec<_>>());
 }
 
@@ -265,15 +268,18 @@ async fn without_the_lease_nothing_is_published_and_nothing_appended() {
     let (old, began) = loop {
         let began = Instant::now();
         let old = take(&*site.store, &a, terms).await;
-        match Tenure::take(&*site.store, "lore", &b, terms).await.unwrap() {
-            Taken::Other { name } => {
+        match LeaseGuard::take(&*site.store, "lore", &b, terms)
+            .await
+            .unwrap()
+        {
+            Acquisition::Other { name } => {
                 assert_eq!(name, "a");
                 break (old, began);
             }
-            Taken::Held(tenure) => {
+            Acquisition::Held(lease) => {
                 // A machine that stood still in between.
                 assert!(began.elapsed() >= terms.ttl, "two have it");
-                tenure.release(&*site.store).await.unwrap();
+                lease.release(&*site.store).await.unwrap();
             }
         }
     };
@@ -283,21 +289,25 @@ async fn without_the_lease_nothing_is_published_and_nothing_appended() {
         while old.holds() {
             sleep(Duration::from_millis(20)).await;
         }
-        let asked = Tenure::take(&*site.store, "lore", &b, terms).await.unwrap();
-        if let Taken::Held(tenure) = asked {
+        let asked = LeaseGuard::take(&*site.store, "lore", &b, terms)
+            .await
+            .unwrap();
+        if let Acquisition::Held(lease) = asked {
             // A machine that stood still asks only now.
             let is_over = began.elapsed() >= terms.ttl;
             assert!(
                 is_over,
                 "the old one relied on it longer than it was its own"
             );
-            return tenure;
+            return lease;
         }
         loop {
-            let asked = Tenure::take(&*site.store, "lore", &b, terms).await.unwrap();
+            let asked = LeaseGuard::take(&*site.store, "lore", &b, terms)
+                .await
+                .unwrap();
             match asked {
-                Taken::Held(tenure) => break tenure,
-                Taken::Other { .. } => sleep(Duration::from_millis(50)).await,
+                Acquisition::Held(lease) => break lease,
+                Acquisition::Other { .. } => sleep(Duration::from_millis(50)).await,
             }
         }
     };
@@ -310,68 +320,68 @@ async fn without_the_lease_nothing_is_published_and_nothing_appended() {
     let refused = site.grow(1, Some(old.fence())).await.unwrap_err();
     assert!(refused.is_fenced(), "{refused}");
     let (_stop, task) = run(publisher);
-    assert_eq!(ended(task).await, Ended::Lost(Lost::Taken));
+    assert_eq!(ended(task).await, PublisherEnd::Lost(LeaseLoss::Taken));
     assert_eq!(site.transport.seqs(), Vec::<u64>::new());
 }
 
 #[tokio::test]
-async fn a_lease_that_lapsed_comes_back_if_nobody_took_it() {
+async fn a_lapsed_lease_is_regained_if_it_is_free() {
     let mut site = Site::start().await;
-    let tenure = take(&*site.store, &holder("a"), short()).await;
-    while tenure.holds() {
+    let lease = take(&*site.store, &holder("a"), short()).await;
+    while lease.holds() {
         sleep(Duration::from_millis(50)).await;
     }
-    let (stop, task) = run(site.publisher(tenure.clone()).await);
-    site.grow(2, Some(tenure.fence())).await.unwrap();
+    let (stop, task) = run(site.publisher(lease.clone()).await);
+    site.grow(2, Some(lease.fence())).await.unwrap();
     site.transport.until(2).await;
-    timeout(SOON, tenure.held()).await.unwrap();
+    timeout(SOON, lease.held()).await.unwrap();
     stop.cancel();
-    assert_eq!(ended(task).await, Ended::Stopped);
+    assert_eq!(ended(task).await, PublisherEnd::Stopped);
 
     // Once given back, it is over at once, and the next one has it at once.
-    tenure.release(&*site.store).await.unwrap();
-    assert!(!tenure.holds());
+    lease.release(&*site.store).await.unwrap();
+    assert!(!lease.holds());
     let next = take(&*site.store, &holder("b"), short()).await;
-    assert!(next.fence() > tenure.fence());
+    assert!(next.fence() > lease.fence());
 }
 
 #[tokio::test]
-async fn a_database_that_stays_away_ends_a_tenure_where_another_may_reach_it() {
+async fn a_database_out_of_reach_ends_the_lease_if_another_source_may_reach_it() {
     let site = Site::start().await;
-    let terms = Terms {
+    let terms = LeaseTerms {
         ttl: Duration::from_millis(200),
         renew: Duration::from_millis(20),
         cut_off: Some(Duration::from_millis(200)),
-        ..Terms::default()
+        ..LeaseTerms::default()
     };
-    let tenure = take(&*site.store, &holder("a"), terms).await;
+    let lease = take(&*site.store, &holder("a"), terms).await;
     site.store.close().await;
-    let lost = timeout(SOON, tenure.keep(&*site.store)).await.unwrap();
-    assert_eq!(lost, Lost::CutOff);
-    assert!(tenure.trouble().is_some());
+    let lost = timeout(SOON, lease.keep(&*site.store)).await.unwrap();
+    assert_eq!(lost, LeaseLoss::CutOff);
+    assert!(lease.trouble().is_some());
 
-    let alone = Terms {
+    let alone = LeaseTerms {
         cut_off: None,
         ..terms
     };
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     store.open_channel("lore").await.unwrap();
-    let tenure = take(&*store, &holder("a"), alone).await;
+    let lease = take(&*store, &holder("a"), alone).await;
     store.close().await;
-    let kept = timeout(Duration::from_secs(1), tenure.keep(&*store)).await;
+    let kept = timeout(Duration::from_secs(1), lease.keep(&*store)).await;
     assert!(kept.is_err(), "nobody else can have it: {kept:?}");
 }
 
 #[tokio::test]
-async fn only_what_is_published_is_let_go_of() {
+async fn only_published_updates_are_deleted() {
     let mut site = Site::start().await;
-    let tenure = take(&*site.store, &holder("a"), Terms::default()).await;
+    let lease = take(&*site.store, &holder("a"), LeaseTerms::default()).await;
     site.keep.send_replace(Retention {
         count: Some(10),
         age_ms: None,
     });
-    let publisher = site.publisher(tenure).await;
+    let publisher = site.publisher(lease).await;
     let status = publisher.status();
     site.transport.set_room(Some(5));
     let (_stop, task) = run(publisher);
@@ -396,9 +406,9 @@ async fn only_what_is_published_is_let_go_of() {
 #[tokio::test]
 async fn a_database_that_is_set_back_under_the_publisher_is_noticed() {
     let mut site = Site::start().await;
-    let tenure = take(&*site.store, &holder("a"), long()).await;
+    let lease = take(&*site.store, &holder("a"), long()).await;
     site.grow(2, None).await.unwrap();
-    let mut publisher = site.publisher(tenure.clone()).await;
+    let mut publisher = site.publisher(lease.clone()).await;
     site.grow(3, None).await.unwrap();
     let stop = CancellationToken::new();
     let until = async {
@@ -417,10 +427,14 @@ async fn a_database_that_is_set_back_under_the_publisher_is_noticed() {
     site.stored = 0;
     site.grow(4, None).await.unwrap();
     let found = timeout(SOON, publisher.publish_all(&stop)).await.unwrap();
-    assert_eq!(found, Ended::SetBack, "shorter");
+    assert_eq!(found, PublisherEnd::SetBack, "shorter");
     site.grow(4, None).await.unwrap();
     let found = timeout(SOON, publisher.publish_all(&stop)).await.unwrap();
-    assert_eq!(found, Ended::SetBack, "others under the same numbers");
+    assert_eq!(
+        found,
+        PublisherEnd::SetBack,
+        "others under the same numbers"
+    );
     assert_eq!(site.transport.seqs(), [3, 4, 5]);
 }
 
@@ -428,8 +442,8 @@ async fn a_database_that_is_set_back_under_the_publisher_is_noticed() {
 #[tokio::test]
 async fn an_interrupted_retention_is_no_database_that_was_set_back() {
     let mut site = Site::start().await;
-    let tenure = take(&*site.store, &holder("a"), long()).await;
-    let mut publisher = site.publisher(tenure).await;
+    let lease = take(&*site.store, &holder("a"), long()).await;
+    let mut publisher = site.publisher(lease).await;
     site.grow(5, None).await.unwrap();
     let stop = CancellationToken::new();
     let by_age = Retention {
@@ -459,11 +473,11 @@ async fn an_interrupted_retention_is_no_database_that_was_set_back() {
 
 /// A store whose answers take so long that the lease is over by then, and the channel another's.
 #[tokio::test]
-async fn what_is_read_after_the_lease_was_over_is_not_judged() {
+async fn a_read_after_the_end_of_the_lease_is_ignored() {
     let mut site = Site::start().await;
     let a = holder("a");
     // The lease has to last until the first updates are published, on a busy machine too.
-    let terms = Terms {
+    let terms = LeaseTerms {
         ttl: Duration::from_secs(5),
         ..short()
     };

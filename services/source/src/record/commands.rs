@@ -27,7 +27,7 @@ const WITHIN: Duration = Duration::from_secs(40);
 const CHECK: Duration = Duration::from_millis(100);
 
 /// Executor of operators' commands.
-pub struct Orders {
+pub struct CommandExecutor {
     pub(crate) records: Arc<dyn Records>,
     pub(crate) board: Arc<Board>,
     pub(crate) handle: SourceHandle,
@@ -37,7 +37,7 @@ pub struct Orders {
     pub(crate) drain: CancellationToken,
 }
 
-impl Orders {
+impl CommandExecutor {
     /// Carries commands out until `stop`.
     pub async fn follow(self, stop: CancellationToken) {
         let orders = Arc::new(self);
@@ -68,7 +68,7 @@ impl Orders {
         match timeout(PATIENCE, self.records.take_commands(held, room)).await {
             Ok(Ok(commands)) => commands,
             Ok(Err(failure)) => {
-                debug!("commands are looked for later: {failure}");
+                debug!(error = %failure, "command poll failed; retrying");
                 Vec::new()
             }
             Err(_) => Vec::new(),
@@ -77,17 +77,18 @@ impl Orders {
 
     async fn obey(&self, command: Command) {
         let asked = &command.asked;
-        info!(by = asked.asked_by, "an operator asks: {}", asked.kind);
+        info!(
+            by = asked.asked_by,
+            kind = asked.kind,
+            "operator command received"
+        );
         let done = timeout(WITHIN, self.carry_out(&command));
         let done = done
             .await
-            .unwrap_or_else(|_| Err(format!("it was not done within {} s", WITHIN.as_secs())));
+            .unwrap_or_else(|_| Err(format!("not done within {} s", WITHIN.as_secs())));
         self.metrics.command(&asked.kind, done.is_ok());
         if let Err(why) = &done {
-            warn!(
-                "what an operator asked ({}) was not done: {why}",
-                asked.kind
-            );
+            warn!(kind = asked.kind, reason = why, "operator command failed");
         }
         let outcome = match &done {
             Ok(text) => Ok(text.as_str()),
@@ -95,10 +96,7 @@ impl Orders {
         };
         let told = timeout(PATIENCE, self.records.finish_command(command.id, outcome));
         if !matches!(told.await, Ok(Ok(_))) {
-            warn!(
-                "what became of command {} could not be recorded",
-                command.id
-            );
+            warn!(command = command.id, "command result not recorded");
         }
         if done.is_ok() && asked.kind == "drain" {
             self.drain.cancel();

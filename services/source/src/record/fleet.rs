@@ -32,12 +32,12 @@ pub struct Fleet {
 struct Receiver {
     /// The transport's number of its connection, and the connection.
     live: Option<(u64, SessionRow)>,
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, ReceiverChannel>,
 }
 
 /// A receiver in a channel.
 #[derive(Debug)]
-pub struct Place {
+pub struct ReceiverChannel {
     /// Where it stands.
     pub row: StateRow,
     written: Option<(StateRow, Instant)>,
@@ -113,7 +113,7 @@ fn ms(unix_ms: u64) -> i64 {
     i64::try_from(unix_ms).unwrap_or(i64::MAX)
 }
 
-impl Place {
+impl ReceiverChannel {
     fn new(receiver: Uuid, channel: &str, at_ms: i64) -> Self {
         Self {
             row: StateRow {
@@ -230,7 +230,7 @@ impl Fleet {
             if receiver.live.is_some() || receiver.places.contains_key(&row.channel) {
                 continue;
             }
-            let mut place = Place::new(row.receiver, &row.channel, row.since_ms);
+            let mut place = ReceiverChannel::new(row.receiver, &row.channel, row.since_ms);
             place.row = StateRow {
                 connected: false,
                 rung: OFFLINE.to_owned(),
@@ -292,7 +292,7 @@ impl Fleet {
             }
         }
         for channel in channels {
-            let new = || Place::new(id, channel, live.1.began_ms);
+            let new = || ReceiverChannel::new(id, channel, live.1.began_ms);
             let place = receiver.places.entry(channel.clone()).or_insert_with(new);
             place.connect(&live.1, head(channel));
         }
@@ -340,7 +340,7 @@ impl Fleet {
         }
     }
 
-    fn place(&mut self, receiver: &str, channel: &str) -> Option<&mut Place> {
+    fn place(&mut self, receiver: &str, channel: &str) -> Option<&mut ReceiverChannel> {
         let receiver = self.receivers.get_mut(&receiver.parse::<Uuid>().ok()?)?;
         receiver.places.get_mut(channel)
     }
@@ -408,7 +408,7 @@ impl Fleet {
             .receivers
             .values_mut()
             .flat_map(|r| r.places.values_mut());
-        let due = |place: &&mut Place| place.is_due(now) && place.has_come_on();
+        let due = |place: &&mut ReceiverChannel| place.is_due(now) && place.has_come_on();
         let mut due: Vec<_> = places.filter(due).collect();
         due.sort_by_key(|place| {
             let at = place.written.as_ref().map(|(_, at)| *at);
@@ -427,7 +427,7 @@ impl Fleet {
         let mut tally = Tally::default();
         for receiver in self.receivers.values() {
             let place = receiver.places.get(channel);
-            let Some(Place { row, .. }) = place.filter(|place| !place.left) else {
+            let Some(ReceiverChannel { row, .. }) = place.filter(|place| !place.left) else {
                 continue;
             };
             tally.receivers += 1;

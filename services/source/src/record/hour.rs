@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_know_is_counted_once() {
+    fn shared_entries_are_counted_once() {
         let at = |step: i64| step * STEP_MS;
         let mut own = LastHour::default();
         own.add(3, at(1_000));

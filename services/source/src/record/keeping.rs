@@ -36,20 +36,22 @@ pub async fn keep(records: Arc<dyn Records>, board: Arc<Board>, stop: Cancellati
                 continue;
             }
             match timeout(PATIENCE, records.roll_up(clock::now_ms())).await {
-                Ok(Ok(count)) => debug!("{count} steps of records were rolled up"),
-                Ok(Err(failure)) => debug!("records are rolled up later: {failure}"),
-                Err(_) => debug!("records are rolled up later: no answer in time"),
+                Ok(Ok(count)) => debug!(count, "records rolled up"),
+                Ok(Err(failure)) => debug!(error = %failure, "roll-up failed; retrying"),
+                Err(_) => debug!("roll-up timed out; retrying"),
             }
             if trimmed.is_some_and(|at| at.elapsed() < TRIM) {
                 continue;
             }
             match timeout(PATIENCE, records.trim(clock::now_ms())).await {
                 Ok(Ok(count)) => {
-                    debug!("{count} old records were removed");
+                    debug!(count, "old records removed");
                     trimmed = Some(Instant::now());
                 }
-                Ok(Err(failure)) => warn!("old records are removed later: {failure}"),
-                Err(_) => warn!("old records are removed later: no answer in time"),
+                Ok(Err(failure)) => {
+                    warn!(error = %failure, "removal of old records failed; retrying")
+                }
+                Err(_) => warn!("removal of old records timed out; retrying"),
             }
         }
     };

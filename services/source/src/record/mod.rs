@@ -34,7 +34,7 @@ use crate::metrics::RecordMetrics;
 use crate::run::board::{Board, Role};
 use crate::transport::Transport;
 pub use about::address_warnings;
-pub use commands::Orders;
+pub use commands::CommandExecutor;
 pub use outbox::KINDS;
 use outbox::Outbox;
 use recorder::Recorder;
@@ -44,7 +44,7 @@ use writer::Writer;
 pub const LAST_WORDS: Duration = Duration::from_secs(4);
 
 /// Dependencies of recording.
-pub struct Parts {
+pub struct RecordParts {
     /// Where to.
     pub records: Arc<dyn Records>,
     /// Source of the events.
@@ -66,7 +66,7 @@ pub struct Parts {
 }
 
 /// Writes down what happens until `stop`, and then what waits still, but not for long.
-pub async fn run(parts: Parts, stop: CancellationToken) {
+pub async fn run(parts: RecordParts, stop: CancellationToken) {
     let outbox = Arc::new(Outbox::new(parts.metrics.clone()));
     let (lost, losses) = watch::channel(0);
     let writer = Writer::new(

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Why a part did not come.
 #[derive(Debug, Error)]
-pub enum Missed {
+pub enum ReadError {
     /// The database says why.
     #[error("{0}")]
     Failed(#[from] StoreError),
@@ -45,13 +45,13 @@ impl Size {
     async fn part<T>(
         &mut self,
         asked: impl Future<Output = Result<Vec<T>, StoreError>>,
-    ) -> Result<Vec<T>, Missed> {
+    ) -> Result<Vec<T>, ReadError> {
         let rows = self.0;
         match timeout(PATIENCE, asked).await {
             Ok(part) => Ok(part?),
             Err(_) => {
                 self.0 = (rows / 4).max(LEAST);
-                Err(Missed::Late { rows })
+                Err(ReadError::Late { rows })
             }
         }
     }
@@ -59,7 +59,7 @@ impl Size {
 
 /// Taking up what another source, or an earlier run of this one, wrote of channels.
 #[derive(Debug)]
-pub struct TakingUp {
+pub struct Takeover {
     fences: Vec<Fence>,
     size: Size,
     states: Vec<StateRow>,
@@ -69,7 +69,7 @@ pub struct TakingUp {
     hours: BTreeMap<String, LastHour>,
 }
 
-impl TakingUp {
+impl Takeover {
     /// Nothing yet.
     pub fn new(fences: Vec<Fence>) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl TakingUp {
     ///
     /// # Errors
     /// The database fails or is late; what came before stays.
-    pub async fn go_on(&mut self, records: &dyn Records) -> Result<bool, Missed> {
+    pub async fn go_on(&mut self, records: &dyn Records) -> Result<bool, ReadError> {
         let begun = Instant::now();
         while !self.are_states_whole {
             let last = self.states.last();
@@ -131,7 +131,7 @@ impl TakingUp {
                 Ok(Ok(hour)) => hour,
                 // Nothing else waits for a number that is right again in an hour.
                 failed => {
-                    debug!("it is not known how much of {channel} was published: {failed:?}");
+                    debug!(channel, error = ?failed, "published count unknown");
                     LastHour::default()
                 }
             };
@@ -151,14 +151,14 @@ impl TakingUp {
 
 /// Looking through the receivers that the database knows.
 #[derive(Debug)]
-pub struct Knowing {
+pub struct ReceiverScan {
     size: Size,
     since_ms: i64,
     after: Option<Uuid>,
     admitted: BTreeMap<Uuid, Vec<String>>,
 }
 
-impl Knowing {
+impl ReceiverScan {
     /// Nothing yet; it begins now.
     pub fn new(now_ms: i64) -> Self {
         Self {
@@ -173,7 +173,7 @@ impl Knowing {
     ///
     /// # Errors
     /// The database fails or is late; what came before stays.
-    pub async fn go_on(&mut self, records: &dyn Records) -> Result<bool, Missed> {
+    pub async fn go_on(&mut self, records: &dyn Records) -> Result<bool, ReadError> {
         let begun = Instant::now();
         loop {
             let rows = self.size.0;

@@ -18,17 +18,17 @@ pub struct Progress {
     /// The head when it began to follow, and when that was. What was published until then is at least as old.
     begun: (u64, i64),
     /// The updates up to the head, without a hole.
-    open: VecDeque<Open>,
+    open: VecDeque<OpenUpdate>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenUpdate {
     row: ProgressRow,
     /// Whether the change is not written yet.
     is_news: bool,
 }
 
-impl Open {
+impl OpenUpdate {
     fn settle(&mut self, now_ms: i64) {
         let row = &mut self.row;
         let after = u64::try_from(now_ms - row.published_ms).unwrap_or(0);
@@ -75,7 +75,7 @@ impl Progress {
             self.open.clear();
         }
         for seq in first..=head {
-            self.open.push_back(Open {
+            self.open.push_back(OpenUpdate {
                 row: ProgressRow {
                     channel: self.channel.clone(),
                     seq,
@@ -185,7 +185,7 @@ mod tests {
 
     /// After a restart nothing is known of the updates before it but that they are older.
     #[test]
-    fn who_was_behind_before_it_began_is_behind_for_at_least_that_long() {
+    fn lag_from_before_the_start_counts_from_the_start() {
         let mut progress = Progress::new("lore", 5_000, 1_000);
         assert_eq!(progress.behind_ms(5_000, 61_000), 0, "it holds everything");
         assert_eq!(progress.behind_ms(4_999, 61_000), 60_000);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_bounded_and_survives_a_database_that_was_set_back() {
+    fn memory_is_bounded_and_a_restored_database_is_survived() {
         let mut progress = Progress::new("lore", 0, 4);
         progress.published(1_000_000, 3, 5);
         assert_eq!(rows(&mut progress).len(), FOLLOWED);

@@ -16,10 +16,10 @@ use super::feeds::Feeds;
 use super::fleet::Fleet;
 use super::hour::LastHour;
 use super::outbox::Outbox;
-use super::parts::{Knowing, TakingUp};
+use super::parts::{ReceiverScan, Takeover};
 use super::progress::Progress;
-use super::tallies::{Look, Tallies};
-use super::{Parts, clock, fences};
+use super::tallies::{ChannelSample, Tallies};
+use super::{RecordParts, clock, fences};
 use crate::http::Sample;
 use crate::run::board::Phase;
 use crate::run::relays::RelayView;
@@ -46,13 +46,13 @@ const STILL: Duration = Duration::from_secs(5);
 
 /// Looks at what happens.
 pub struct Recorder {
-    parts: Parts,
+    parts: RecordParts,
     outbox: Arc<Outbox>,
     losses: watch::Receiver<u64>,
     /// The leases by which is written at present.
     held: Vec<Fence>,
     /// Progress of taking over another source's rows.
-    taking: Option<TakingUp>,
+    taking: Option<Takeover>,
     /// When to try again to go on with that.
     again: Option<Instant>,
     fleet: Fleet,
@@ -72,13 +72,17 @@ pub struct Recorder {
     /// When it is looked again which receivers the database knows.
     know_at: Option<Instant>,
     /// These, as far as it was looked through.
-    knowing: Option<Knowing>,
+    knowing: Option<ReceiverScan>,
     /// When the source said last what it is.
     said_at: Option<Instant>,
 }
 
 impl Recorder {
-    pub(super) fn new(parts: Parts, outbox: Arc<Outbox>, losses: watch::Receiver<u64>) -> Self {
+    pub(super) fn new(
+        parts: RecordParts,
+        outbox: Arc<Outbox>,
+        losses: watch::Receiver<u64>,
+    ) -> Self {
         Self {
             parts,
             outbox,
@@ -137,7 +141,7 @@ impl Recorder {
 
     /// Discards the written state.
     fn lose(&mut self, why: &str) {
-        info!("records for the console are not written here any more: {why}");
+        info!(reason = why, "console records stopped");
         self.outbox.clear();
         self.held.clear();
         self.taking = None;
@@ -179,7 +183,7 @@ impl Recorder {
     async fn take_up(&mut self, new: Vec<Fence>) -> bool {
         let mut taking = match self.taking.take() {
             Some(taking) if taking.fences() == new => taking,
-            _ => TakingUp::new(new),
+            _ => Takeover::new(new),
         };
         match taking.go_on(&*self.parts.records).await {
             Ok(true) => {}
@@ -188,7 +192,7 @@ impl Recorder {
                 return false;
             }
             Err(failure) => {
-                debug!("what is known of receivers is taken up later: {failure}");
+                debug!(error = %failure, "take-over of receiver records failed; retrying");
                 self.again = Some(Instant::now() + AGAIN);
                 self.taking = Some(taking);
                 return false;
@@ -227,7 +231,7 @@ impl Recorder {
             };
             if history.missed > 0 {
                 let count = history.missed;
-                warn!("{count} things that happened to receivers were not recorded in time");
+                warn!(count, "receiver events not recorded in time");
                 let lost = usize::try_from(count).unwrap_or(usize::MAX);
                 self.parts.metrics.dropped("moves", lost);
                 self.taken += count;
@@ -411,7 +415,7 @@ impl Recorder {
             let lag = tally.lowest.map_or((0, 0), |cursor| {
                 (channel.head - cursor, progress.behind_ms(cursor, now_ms))
             });
-            let look = Look {
+            let look = ChannelSample {
                 tally,
                 lag,
                 head: channel.head,
@@ -466,7 +470,7 @@ impl Recorder {
         if self.know_at.is_some_and(|at| at > Instant::now()) {
             return;
         }
-        let new = || Knowing::new(clock::now_ms());
+        let new = || ReceiverScan::new(clock::now_ms());
         let knowing = self.knowing.get_or_insert_with(new);
         match knowing.go_on(&*self.parts.records).await {
             Ok(false) => {}
@@ -478,7 +482,7 @@ impl Recorder {
                 self.know_at = Some(Instant::now() + KNOWN);
             }
             Err(failure) => {
-                debug!("which receivers are known is looked up later: {failure}");
+                debug!(error = %failure, "receiver scan failed; retrying");
                 self.know_at = Some(Instant::now() + UNKNOWN);
             }
         }

@@ -12,7 +12,7 @@ const STEP_MS: i64 = SampleRow::STEPS[0];
 
 /// Counters of a channel, or of all together.
 #[derive(Debug, Default)]
-struct Counting {
+struct ChannelCounters {
     row: SampleRow,
     bytes: Option<ChannelBytes>,
     head: Option<u64>,
@@ -21,14 +21,14 @@ struct Counting {
 /// Counts for all channels.
 #[derive(Debug, Default)]
 pub struct Tallies {
-    by_channel: BTreeMap<String, Counting>,
+    by_channel: BTreeMap<String, ChannelCounters>,
     /// Moves since the last look, by channel.
     moves: BTreeMap<String, u64>,
 }
 
 /// One look at a channel.
 #[derive(Debug, Clone, Default)]
-pub struct Look {
+pub struct ChannelSample {
     /// Receivers by state.
     pub tally: Tally,
     /// Lag of the last connected receiver: in updates, and in milliseconds.
@@ -39,7 +39,7 @@ pub struct Look {
     pub bytes: ChannelBytes,
 }
 
-impl Look {
+impl ChannelSample {
     /// The totals of a channel.
     pub fn pulse(&self, status: &ChannelStatus, updates_per_hour: u64, at_ms: i64) -> PulseRow {
         let (tally, bytes) = (&self.tally, &self.bytes);
@@ -81,7 +81,7 @@ impl Tallies {
     /// handed to `add`.
     pub fn look(
         &mut self,
-        looks: &BTreeMap<String, Look>,
+        looks: &BTreeMap<String, ChannelSample>,
         all: Tally,
         now_ms: i64,
         mut add: impl FnMut(SampleRow),
@@ -97,9 +97,9 @@ impl Tallies {
             }
         }
         let moves = std::mem::take(&mut self.moves);
-        let mut total = Counting {
+        let mut total = ChannelCounters {
             row: new_row("", at_ms),
-            ..Counting::default()
+            ..ChannelCounters::default()
         };
         for (channel, look) in looks {
             let counting = self.counting(channel, at_ms);
@@ -115,10 +115,10 @@ impl Tallies {
         counting.row.weight += 1;
     }
 
-    fn counting(&mut self, channel: &str, at_ms: i64) -> &mut Counting {
-        let new = || Counting {
+    fn counting(&mut self, channel: &str, at_ms: i64) -> &mut ChannelCounters {
+        let new = || ChannelCounters {
             row: new_row(channel, at_ms),
-            ..Counting::default()
+            ..ChannelCounters::default()
         };
         self.by_channel
             .entry(channel.to_owned())
@@ -165,9 +165,9 @@ fn add_up(row: &mut SampleRow, one: &SampleRow) {
     row.equivalent_bytes += one.equivalent_bytes;
 }
 
-impl Counting {
+impl ChannelCounters {
     /// Adds a look to the present step, and returns what it adds.
-    fn step(&mut self, look: &Look, moves: u64) -> SampleRow {
+    fn step(&mut self, look: &ChannelSample, moves: u64) -> SampleRow {
         let mut one = SampleRow::default();
         gauges(&mut one, &look.tally);
         (one.lag_updates, one.lag_ms) = look.lag;
@@ -193,8 +193,8 @@ impl Counting {
 mod tests {
     use super::*;
 
-    fn look(head: u64, connected: u64, flow: u64) -> Look {
-        Look {
+    fn look(head: u64, connected: u64, flow: u64) -> ChannelSample {
+        ChannelSample {
             tally: Tally {
                 receivers: 4,
                 connected,
@@ -211,10 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn steps_hold_sums_of_looks_and_what_grew() {
+    fn samples_hold_sums_and_increments() {
         let mut tallies = Tallies::default();
         let mut done = Vec::new();
-        let mut tell = |channels: &[(&str, Look)], at_ms| {
+        let mut tell = |channels: &[(&str, ChannelSample)], at_ms| {
             let looks = channels
                 .iter()
                 .map(|(name, look)| ((*name).to_owned(), look.clone()));

@@ -72,7 +72,7 @@ impl Writer {
         tokio::select! {
             () = self.write_all(&stop) => {}
             () = too_late => {
-                warn!("not everything that the console shows was written within {last_words:?}");
+                warn!(limit = ?last_words, "console records not completed in time");
                 self.outbox.lose(self.under_way);
                 while let Some(batch) = self.outbox.take() {
                     self.outbox.lose(counts(&batch));
@@ -130,15 +130,15 @@ impl Writer {
                 refusals += 1;
             }
             if refusals >= REFUSALS {
-                warn!("records for the console are given up: {failure}");
+                warn!(error = %failure, "console records refused by the database; dropped");
                 self.outbox.lose(counts(batch));
                 return;
             }
             if since.is_none() {
                 since = Some(began);
                 warn!(
-                    "records for the console cannot be written: {failure}. They are kept and tried \
-                     again, as far as there is room; deliveries do not wait for them"
+                    error = %failure,
+                    "console records not written; kept within bounds and retried, deliveries go on"
                 );
             }
             if stop.is_cancelled() {
@@ -150,7 +150,7 @@ impl Writer {
         }
         if let Some(since) = since {
             let seconds = since.elapsed().as_secs();
-            info!("records for the console are written again, after {seconds} s");
+            info!(after_s = seconds, "console records are written again");
         }
         self.metrics.written(counts(batch));
     }

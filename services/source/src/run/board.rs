@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::relays::RelayView;
 use crate::ingest::IngestStatus;
-use crate::publish::{PublishStatus, Tenure};
+use crate::publish::{LeaseGuard, PublishStatus};
 
 /// Current state of all parts, updated by their owners.
 #[derive(Debug)]
@@ -82,14 +82,14 @@ pub enum Role {
 /// State of one channel, as set by its owners.
 #[derive(Debug)]
 struct Entry {
-    shown: Shown,
+    shown: ChannelInfo,
     state: State,
     feeds: BTreeMap<String, FeedEntry>,
 }
 
 /// Settings of a channel, for display.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct ChannelInfo {
     /// Its place among the channels; those with the same are sorted by name.
     pub place: usize,
     /// Whether new members cannot decrypt earlier packets.
@@ -108,7 +108,7 @@ pub struct Shown {
 enum State {
     Starting,
     Active {
-        tenure: Tenure,
+        lease: LeaseGuard,
         publisher: watch::Receiver<PublishStatus>,
     },
     Standby(Option<String>),
@@ -241,7 +241,7 @@ impl Board {
     }
 
     /// Sets a channel's settings; adds the channel if it is new.
-    pub fn show(&self, name: &str, shown: Shown) {
+    pub fn show(&self, name: &str, shown: ChannelInfo) {
         let mut inner = self.inner();
         match inner.channels.get_mut(name) {
             Some(entry) => entry.shown = shown,
@@ -266,12 +266,12 @@ impl Board {
         &self,
         name: &str,
         incarnation: Uuid,
-        tenure: Tenure,
+        lease: LeaseGuard,
         publisher: watch::Receiver<PublishStatus>,
     ) {
         if let Some(entry) = self.inner().channels.get_mut(name) {
             entry.shown.incarnation = Some(incarnation);
-            entry.state = State::Active { tenure, publisher };
+            entry.state = State::Active { lease, publisher };
         }
     }
 
@@ -349,12 +349,12 @@ impl Entry {
     fn role(&self) -> Role {
         match &self.state {
             State::Starting => Role::Starting,
-            State::Active { tenure, .. } if tenure.holds() => Role::Active {
-                fence: tenure.fence(),
+            State::Active { lease, .. } if lease.holds() => Role::Active {
+                fence: lease.fence(),
             },
-            State::Active { tenure, .. } => Role::Lapsed {
-                fence: tenure.fence(),
-                reason: tenure
+            State::Active { lease, .. } => Role::Lapsed {
+                fence: lease.fence(),
+                reason: lease
                     .trouble()
                     .unwrap_or_else(|| "it was not renewed in time".to_owned()),
             },

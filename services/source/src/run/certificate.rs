@@ -19,19 +19,19 @@ pub(super) const LOOK: Duration = Duration::from_secs(30);
 
 /// Owner of the certificate shown to receivers.
 #[async_trait::async_trait]
-pub(super) trait Shows: Send + Sync {
+pub(super) trait CertificateHolder: Send + Sync {
     /// Shows this one from now on. With an error, it goes on with the one before.
     async fn show(&self, files: &Files) -> Result<(), String>;
 }
 
 /// Shows it by the transport, and its end by the metrics.
-pub(super) struct Shown {
+pub(super) struct ServedCertificate {
     pub(super) handle: SourceHandle,
     pub(super) metrics: Arc<Metrics>,
 }
 
 #[async_trait::async_trait]
-impl Shows for Shown {
+impl CertificateHolder for ServedCertificate {
     async fn show(&self, files: &Files) -> Result<(), String> {
         let shown = self
             .handle
@@ -49,7 +49,7 @@ impl Shows for Shown {
 pub(super) async fn keep_up(
     files: Files,
     look: Duration,
-    shows: Arc<dyn Shows>,
+    shows: Arc<dyn CertificateHolder>,
     pin: watch::Sender<[u8; 32]>,
     hangup: Arc<Notify>,
     stop: CancellationToken,
@@ -78,7 +78,7 @@ pub(super) async fn keep_up(
     stop.run_until_cancelled(watching).await;
 }
 
-async fn take(files: &Files, shows: &dyn Shows, pin: &watch::Sender<[u8; 32]>) {
+async fn take(files: &Files, shows: &dyn CertificateHolder, pin: &watch::Sender<[u8; 32]>) {
     let fresh = match files.check() {
         Ok(fresh) => fresh,
         // One file is replaced before the other one, perhaps: the next look sees both.
@@ -87,12 +87,12 @@ async fn take(files: &Files, shows: &dyn Shows, pin: &watch::Sender<[u8; 32]>) {
     if let Err(why) = shows.show(files).await {
         return error!("the certificate stays as it was: {why}");
     }
-    info!("the certificate {} was read again", files.cert.display());
+    info!(path = %files.cert.display(), "certificate reloaded");
     let changed = pin.send_if_modified(|pin| std::mem::replace(pin, fresh) != fresh);
     if changed {
         warn!(
-            "the certificate has another key: receivers whose enrolment links do not have its pin \
-             (--next-pin) will refuse it"
+            "the certificate has another key: receivers without its pin (--next-pin) in their \
+             enrolment links will refuse it"
         );
     }
 }
@@ -112,7 +112,7 @@ mod tests {
     struct Counts(AtomicUsize);
 
     #[async_trait::async_trait]
-    impl Shows for Counts {
+    impl CertificateHolder for Counts {
         async fn show(&self, _: &Files) -> Result<(), String> {
             self.0.fetch_add(1, Ordering::Relaxed);
             Ok(())
@@ -134,7 +134,7 @@ mod tests {
         tokio::spawn(keep_up(
             present.files.clone(),
             LOOKS,
-            Arc::clone(&shows) as Arc<dyn Shows>,
+            Arc::clone(&shows) as Arc<dyn CertificateHolder>,
             pin,
             Arc::clone(&hangup),
             stop.clone(),

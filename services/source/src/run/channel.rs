@@ -14,10 +14,10 @@ use tracing::{error, info, warn};
 
 use super::context::Context;
 use super::feeds::Feeds;
-use super::flow::{self, Sending};
+use super::flow::{self, FlowParameters};
 #[cfg(feature = "fault-injection")]
 use crate::faults::adopt;
-use crate::publish::{self, Lost, Publisher, Tenure, Works};
+use crate::publish::{self, LeaseGuard, LeaseLoss, Publisher, PublisherParts};
 
 /// At the end, what is stored and not published yet may take this long.
 const LAST_UPDATES: Duration = Duration::from_secs(2);
@@ -27,14 +27,14 @@ const GIVE_BACK: Duration = Duration::from_secs(2);
 
 /// A channel to publish.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Wanted {
+pub(super) struct ChannelSpec {
     pub(super) settings: ChannelSettings,
     pub(super) feeds: Vec<FeedRow>,
 }
 
-impl Wanted {
+impl ChannelSpec {
     /// Whether it is set to the same; how polls went changes nothing.
-    pub(super) fn is_like(&self, other: &Wanted) -> bool {
+    pub(super) fn is_like(&self, other: &ChannelSpec) -> bool {
         let feed = |row: &FeedRow| (row.settings.clone(), row.active, row.paused, row.gone_ms);
         let same = self.feeds.len() == other.feeds.len()
             && self.feeds.iter().map(feed).eq(other.feeds.iter().map(feed));
@@ -44,11 +44,11 @@ impl Wanted {
 
 /// End of a channel's publishing.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum ChannelEnd {
     /// Stopped, with the lease released.
     Stopped,
     /// Another source has it.
-    Lost(Lost),
+    Lost(LeaseLoss),
     /// The database is older than what was published. The lease is given back.
     SetBack,
     /// Publishing has to restart. The lease is released.
@@ -57,14 +57,14 @@ pub(super) enum Ended {
     Failed(Error),
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for ChannelEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ended::Stopped => f.write_str("it was stopped"),
-            Ended::Lost(lost) => lost.fmt(f),
-            Ended::SetBack => publish::Ended::SetBack.fmt(f),
-            Ended::Anew => publish::Ended::Hole.fmt(f),
-            Ended::Failed(error) => write!(f, "{error:#}"),
+            ChannelEnd::Stopped => f.write_str("stopped"),
+            ChannelEnd::Lost(lost) => lost.fmt(f),
+            ChannelEnd::SetBack => publish::PublisherEnd::SetBack.fmt(f),
+            ChannelEnd::Anew => publish::PublisherEnd::Hole.fmt(f),
+            ChannelEnd::Failed(error) => write!(f, "{error:#}"),
         }
     }
 }
@@ -73,12 +73,12 @@ impl fmt::Display for Ended {
 pub(super) struct Channel {
     context: Arc<Context>,
     name: String,
-    tenure: Tenure,
+    lease: LeaseGuard,
     publisher: Publisher,
     wake: Arc<Notify>,
     keep: watch::Sender<Retention>,
-    wanted: watch::Receiver<Wanted>,
-    sending: Sending,
+    wanted: watch::Receiver<ChannelSpec>,
+    sending: FlowParameters,
     feeds: Feeds,
 }
 
@@ -91,31 +91,31 @@ impl Channel {
     pub(super) async fn begin(
         context: Arc<Context>,
         name: &str,
-        tenure: Tenure,
-        mut wanted: watch::Receiver<Wanted>,
+        lease: LeaseGuard,
+        mut wanted: watch::Receiver<ChannelSpec>,
     ) -> Result<Self> {
         let settings = wanted.borrow_and_update().settings.clone();
-        let sending = Sending::of(&context.config, &settings)?;
+        let sending = FlowParameters::of(&context.config, &settings)?;
         #[cfg(not(feature = "fault-injection"))]
         let adopt = store::HeadMark::adopt;
-        let (mark, fence) = (context.mark(name), tenure.shown_fence());
+        let (mark, fence) = (context.mark(name), lease.shown_fence());
         let adopted = adopt(&mark, &*context.store, name, fence).await?;
         if let Some(renewal) = &adopted.renewal {
             warn!(
-                "channel {name:?} gets a new incarnation ({}), so its receivers start over: {renewal}. \
-                 This is on the safe side: without it, receivers could miss updates that have the \
-                 numbers of others",
-                adopted.channel.incarnation
+                channel = name,
+                incarnation = %adopted.channel.incarnation,
+                "channel gets a new incarnation; its receivers start over: {renewal}. \
+                 Otherwise they could miss updates under reused numbers"
             );
         }
         let (incarnation, mark) = (adopted.channel.incarnation, adopted.mark.clone());
         let keep = watch::Sender::new(flow::keep(&context.config, &settings));
         let wake = Arc::new(Notify::new());
         let metrics = context.metrics.channel(name);
-        let works = Works {
+        let works = PublisherParts {
             store: Arc::clone(&context.store),
             transport: Arc::new(context.handle.clone()),
-            tenure: tenure.clone(),
+            lease: lease.clone(),
             wake: Arc::clone(&wake),
             keep: keep.subscribe(),
             metrics: metrics.clone(),
@@ -125,13 +125,13 @@ impl Channel {
             Arc::clone(&context),
             name,
             incarnation,
-            tenure.shown_fence(),
+            lease.shown_fence(),
             Arc::clone(&wake),
             metrics,
         );
         let channel = Self {
             name: name.to_owned(),
-            tenure,
+            lease,
             publisher,
             wake,
             keep,
@@ -141,14 +141,14 @@ impl Channel {
             context,
         };
         let open = &channel.context.open;
-        open.open(name, incarnation, mark, channel.tenure.clone());
+        open.open(name, incarnation, mark, channel.lease.clone());
         if let Err(error) = channel.announce().await {
             channel.context.open.shut(name);
             return Err(error);
         }
-        let (tenure, status) = (channel.tenure.clone(), channel.publisher.status());
+        let (lease, status) = (channel.lease.clone(), channel.publisher.status());
         let board = &channel.context.board;
-        board.active(name, incarnation, tenure, status);
+        board.active(name, incarnation, lease, status);
         Ok(channel)
     }
 
@@ -177,14 +177,14 @@ impl Channel {
     }
 
     /// Publishes the channel until `stop` or until it cannot be gone on with.
-    pub(super) async fn run(mut self, stop: CancellationToken) -> Ended {
+    pub(super) async fn run(mut self, stop: CancellationToken) -> ChannelEnd {
         let wanted = self.wanted.borrow_and_update().clone();
         self.feeds.set(&wanted.feeds);
         let ended = loop {
             match self.until_changed(&stop).await {
                 Step::Anew(sending) => {
                     if let Err(error) = self.change(sending).await {
-                        break Ended::Failed(error);
+                        break ChannelEnd::Failed(error);
                     }
                 }
                 Step::Stop => break self.finish().await,
@@ -202,10 +202,10 @@ impl Channel {
         loop {
             tokio::select! {
                 ended = &mut publishing => return Step::Ended(match ended {
-                    publish::Ended::Stopped => Ended::Stopped,
-                    publish::Ended::Lost(lost) => Ended::Lost(lost),
-                    publish::Ended::SetBack => Ended::SetBack,
-                    publish::Ended::Hole => Ended::Anew,
+                    publish::PublisherEnd::Stopped => ChannelEnd::Stopped,
+                    publish::PublisherEnd::Lost(lost) => ChannelEnd::Lost(lost),
+                    publish::PublisherEnd::SetBack => ChannelEnd::SetBack,
+                    publish::PublisherEnd::Hole => ChannelEnd::Anew,
                 }),
                 () = stop.cancelled() => return Step::Stop,
                 () = self.feeds.ended() => {}
@@ -218,11 +218,13 @@ impl Channel {
                     let config = &self.context.config;
                     self.keep.send_replace(flow::keep(config, &wanted.settings));
                     self.wake.notify_one();
-                    match Sending::of(config, &wanted.settings) {
+                    match FlowParameters::of(config, &wanted.settings) {
                         Ok(sending) if sending != self.sending => return Step::Anew(sending),
                         Ok(_) => {}
                         Err(error) => warn!(
-                            "channel {:?} goes on as it was: {error:#}", self.name
+                            channel = self.name,
+                            error = format!("{error:#}"),
+                            "channel settings not applied"
                         ),
                     }
                 }
@@ -231,82 +233,86 @@ impl Channel {
     }
 
     /// Goes on with another flow. Receivers come back for it.
-    async fn change(&mut self, sending: Sending) -> Result<()> {
+    async fn change(&mut self, sending: FlowParameters) -> Result<()> {
         let handle = &self.context.handle;
         handle.remove_channel(&self.name, Absence::Elsewhere).await;
         self.sending = sending;
         self.announce().await?;
-        info!("channel {:?} was changed: {}", self.name, self.ways());
+        info!(
+            channel = self.name,
+            paths = self.ways(),
+            "channel settings applied"
+        );
         Ok(())
     }
 
     /// Nothing new comes in, and what is stored goes out.
-    async fn finish(&mut self) -> Ended {
+    async fn finish(&mut self) -> ChannelEnd {
         self.feeds.stop().await;
         let stop = CancellationToken::new();
         stop.cancel();
         let last = tokio::time::timeout(LAST_UPDATES, self.publisher.run(&stop));
         match last.await {
-            Ok(publish::Ended::Lost(lost)) => Ended::Lost(lost),
+            Ok(publish::PublisherEnd::Lost(lost)) => ChannelEnd::Lost(lost),
             // The next holder publishes the rest.
-            _ => Ended::Stopped,
+            _ => ChannelEnd::Stopped,
         }
     }
 
     /// Leaves everything as the next holder needs it. Returns how it ended in the end.
-    async fn end(&mut self, ended: Ended) -> Ended {
+    async fn end(&mut self, ended: ChannelEnd) -> ChannelEnd {
         let ended = match ended {
-            Ended::SetBack => self.renew().await,
+            ChannelEnd::SetBack => self.renew().await,
             other => other,
         };
         // Of a channel that was stopped, receivers still get what was published before.
-        if !matches!(ended, Ended::Stopped) {
+        if !matches!(ended, ChannelEnd::Stopped) {
             let handle = &self.context.handle;
             handle.remove_channel(&self.name, Absence::Elsewhere).await;
             self.context.open.shut(&self.name);
         }
         self.feeds.stop().await;
-        give_back(&self.context, &self.tenure).await;
+        give_back(&self.context, &self.lease).await;
         ended
     }
 
     /// Gives a channel whose database was set back a new incarnation, before anybody else can take
     /// it for what it was.
-    async fn renew(&self) -> Ended {
-        let fence = self.tenure.shown_fence();
+    async fn renew(&self) -> ChannelEnd {
+        let fence = self.lease.shown_fence();
         match self.context.store.renew_channel(&self.name, fence).await {
             Ok(channel) => {
                 error!(
-                    "channel {:?} gets a new incarnation ({}), so its receivers start over: {}",
-                    self.name,
-                    channel.incarnation,
-                    Ended::SetBack
+                    channel = self.name,
+                    incarnation = %channel.incarnation,
+                    "channel gets a new incarnation; its receivers start over: {}",
+                    ChannelEnd::SetBack
                 );
-                Ended::Anew
+                ChannelEnd::Anew
             }
             // The new holder has checked the database itself.
-            Err(failure) if failure.is_fenced() => Ended::Lost(Lost::Taken),
+            Err(failure) if failure.is_fenced() => ChannelEnd::Lost(LeaseLoss::Taken),
             Err(failure) => {
-                warn!("channel {:?} cannot be renewed yet: {failure}", self.name);
-                Ended::SetBack
+                warn!(channel = self.name, error = %failure, "incarnation not renewed; retrying");
+                ChannelEnd::SetBack
             }
         }
     }
 }
 
 /// Gives a lease back. One that is not ours any more stays as it is.
-pub(super) async fn give_back(context: &Context, tenure: &Tenure) {
-    let given = tenure.release(&*context.store);
+pub(super) async fn give_back(context: &Context, lease: &LeaseGuard) {
+    let given = lease.release(&*context.store);
     match tokio::time::timeout(GIVE_BACK, given).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => warn!("a lease ends by itself only, in a few seconds: {error}"),
-        Err(_) => warn!("a lease ends by itself only, in a few seconds: no answer in time"),
+        Ok(Err(error)) => warn!(%error, "lease release failed; it will expire"),
+        Err(_) => warn!("lease release timed out; it will expire"),
     }
 }
 
 /// Next step of the loop.
 enum Step {
-    Anew(Sending),
+    Anew(FlowParameters),
     Stop,
-    Ended(Ended),
+    Ended(ChannelEnd),
 }

@@ -15,8 +15,8 @@ use crate::config::Config;
 use crate::data::DataFolder;
 use crate::ingest::{Bounds, Refreshes, Reports};
 use crate::metrics::Metrics;
-use crate::publish::Terms;
-use crate::transport::Open;
+use crate::publish::LeaseTerms;
+use crate::transport::OpenChannels;
 
 /// User-Agent in the log of the feed's server.
 const USER_AGENT: &str = concat!("flexfeed-source/", env!("CARGO_PKG_VERSION"));
@@ -31,13 +31,13 @@ pub(super) struct Context {
     pub(super) store: Arc<dyn Store>,
     pub(super) records: Arc<dyn Records>,
     pub(super) handle: SourceHandle,
-    pub(super) open: Open,
+    pub(super) open: OpenChannels,
     pub(super) board: Arc<Board>,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) terms: Terms,
+    pub(super) terms: LeaseTerms,
     /// Of all requests to feeds' servers.
     pub(super) limits: Arc<Limits>,
-    pub(super) first_polls: Spread,
+    pub(super) first_polls: PollSpacing,
     /// Memory bounds of all feeds together.
     pub(super) bounds: Bounds,
     /// The feeds that can be asked at once.
@@ -78,11 +78,11 @@ impl Context {
 
 /// Hands out moments a little apart.
 #[derive(Debug, Default)]
-pub(super) struct Spread {
+pub(super) struct PollSpacing {
     next: Mutex<Option<Instant>>,
 }
 
-impl Spread {
+impl PollSpacing {
     /// The wait until the next free moment.
     pub(super) fn wait(&self) -> Duration {
         let now = Instant::now();
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn first_polls_are_apart() {
-        let spread = Spread::default();
+        let spread = PollSpacing::default();
         assert_eq!(spread.wait(), Duration::ZERO);
         let (second, third) = (spread.wait(), spread.wait());
         assert!(second <= FIRST_POLLS && third <= 2 * FIRST_POLLS);

@@ -51,7 +51,7 @@ impl Ejecting {
         }
         for (id, left) in self.revoked.iter_mut().filter(|(_, left)| **left > 0) {
             if *left == EJECTIONS {
-                info!("receiver {id} was revoked and is removed");
+                info!(receiver = %id, "revoked receiver disconnected");
             }
             *left -= 1;
             handle.eject(*id).await;
@@ -82,7 +82,7 @@ impl Ejecting {
         }
         self.forgotten -= 1;
         for id in missing {
-            info!("receiver {id} was forgotten and is removed");
+            info!(receiver = %id, "forgotten receiver disconnected");
             handle.eject(id).await;
         }
         Ok(())

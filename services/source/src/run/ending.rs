@@ -21,7 +21,7 @@ use crate::http::{self, Pages};
 const SHUTDOWN: Duration = Duration::from_secs(12);
 
 /// Running parts.
-pub(super) struct Parts {
+pub(super) struct RunningParts {
     context: Arc<Context>,
     transport: JoinHandle<Result<(), flexicast_tokio::Error>>,
     supervisor: JoinHandle<Result<()>>,
@@ -35,7 +35,7 @@ pub(super) struct Parts {
     stop: CancellationToken,
 }
 
-impl Parts {
+impl RunningParts {
     /// Starts what is not running yet.
     pub(super) fn start(
         context: Arc<Context>,
@@ -125,7 +125,7 @@ impl Parts {
         if !self.supervisor.is_finished()
             && let Ok(Err(error)) = self.supervisor.await
         {
-            warn!("while stopping: {error:#}");
+            warn!(error = format!("{error:#}"), "shutdown error");
         }
         if !self.transport.is_finished() {
             match context.config.drain_time {
@@ -133,7 +133,7 @@ impl Parts {
                 time => context.handle.drain(time).await,
             }
             if let Ok(Err(error)) = self.transport.await {
-                warn!("while closing the connections: {error}");
+                warn!(%error, "connections not closed cleanly");
             }
         }
         self.stop.cancel();

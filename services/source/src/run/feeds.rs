@@ -38,7 +38,7 @@ pub(super) struct Feeds {
     fence: Option<u64>,
     wake: Arc<Notify>,
     metrics: ChannelMetrics,
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, FeedTask>,
     tasks: JoinSet<Ended>,
     /// The URLs and numbers of those that run.
     running: HashMap<task::Id, (String, u64)>,
@@ -47,7 +47,7 @@ pub(super) struct Feeds {
 }
 
 /// A feed that is polled, or was until it ended by itself.
-struct Known {
+struct FeedTask {
     row: FeedRow,
     stop: CancellationToken,
     number: u64,
@@ -178,7 +178,7 @@ impl Feeds {
         self.number += 1;
         let number = self.number;
         let stop = CancellationToken::new();
-        let known = Known {
+        let known = FeedTask {
             row: row.clone(),
             stop: stop.clone(),
             number,
@@ -203,7 +203,7 @@ impl Feeds {
         };
         tokio::select! {
             Some(ended) = self.tasks.join_next_with_id() => self.note(ended),
-            () = again => self.begin_anew(),
+            () = again => self.restart_due(),
         }
     }
 
@@ -221,9 +221,9 @@ impl Feeds {
             Ok((_, Ended::Gone)) => {
                 if let Some(known) = known {
                     info!(
-                        "the feed at {url} is gone for good and polled no more; to try again: \
-                         flexfeed-source feed add {} {url}",
-                        self.channel
+                        channel = self.channel,
+                        feed = url,
+                        "feed is gone for good; not polled until it is added again (feed add)"
                     );
                     known.gone = true;
                     // There is no ingest left to ask.
@@ -231,7 +231,7 @@ impl Feeds {
                 }
             }
             // The lease's own end explains it.
-            Ok((_, ended)) => debug!("the ingest of {url} ended: {ended:?}"),
+            Ok((_, ended)) => debug!(feed = url, ?ended, "ingest ended"),
             Err(failure) if failure.is_cancelled() => {}
             Err(failure) => {
                 self.metrics.breakdowns.inc();
@@ -244,8 +244,8 @@ impl Feeds {
                 known.breakdowns += 1;
                 known.again = Some(Instant::now() + pause);
                 let detail = format!(
-                    "the reading of the feed at {url} broke down ({failure}), which is a mistake of this \
-                     program; it is begun anew in {} s",
+                    "ingest of the feed at {url} failed ({failure}), which is a bug of this program; \
+                     restarting in {} s",
                     pause.as_secs()
                 );
                 error!("{detail}");
@@ -263,9 +263,9 @@ impl Feeds {
     }
 
     /// Restarts the feeds that are due.
-    fn begin_anew(&mut self) {
+    fn restart_due(&mut self) {
         let now = Instant::now();
-        let is_due = |known: &&Known| known.again.is_some_and(|at| at <= now);
+        let is_due = |known: &&FeedTask| known.again.is_some_and(|at| at <= now);
         let due = self.known.values().filter(is_due);
         let due: Vec<_> = due
             .map(|known| (known.row.clone(), known.breakdowns))
@@ -294,8 +294,8 @@ impl Feeds {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use super::super::board::{Board, Shown};
-    use super::super::context::Spread;
+    use super::super::board::{Board, ChannelInfo};
+    use super::super::context::PollSpacing;
     use store::PollRecord;
 
     use super::*;
@@ -304,8 +304,8 @@ mod tests {
     use crate::ingest::tests::faults::{Fault, Faulty};
     use crate::ingest::{NotAsked, Reports};
     use crate::metrics::{Metrics, RecordMetrics};
-    use crate::publish::Terms;
-    use crate::transport::{Open, StoreBacklog};
+    use crate::publish::LeaseTerms;
+    use crate::transport::{OpenChannels, StoreBacklog};
 
     /// For everything that should happen soon.
     const SOON: Duration = Duration::from_secs(120);
@@ -317,14 +317,14 @@ mod tests {
         let config = crate::config::tests::config(&[wanted.as_slice(), &ports].concat()).unwrap();
         let folder = DataFolder::open(folder).unwrap();
         let identity = Identity::load_or_make(&folder, "localhost", None).unwrap();
-        let open = Open::default();
+        let open = OpenChannels::default();
         let backlog = StoreBacklog::new(Arc::<Faulty>::clone(&store), open.clone());
         let source = super::super::bind(&config, &identity, backlog)
             .await
             .unwrap();
         let records = store::open_file_all(&folder.file("records.db")).await;
         Arc::new(Context {
-            terms: Terms::default(),
+            terms: LeaseTerms::default(),
             handle: source.handle(),
             folder,
             store,
@@ -333,7 +333,7 @@ mod tests {
             board: Arc::new(Board::default()),
             metrics: Arc::new(Metrics::default()),
             limits: Arc::default(),
-            first_polls: Spread::default(),
+            first_polls: PollSpacing::default(),
             bounds: crate::ingest::Bounds::default(),
             refreshes: crate::ingest::Refreshes::default(),
             reports: Reports::new(tokio::sync::mpsc::channel(1).0, RecordMetrics::default()),
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_feed_whose_ingest_broke_down_is_begun_anew_and_shown() {
+    async fn a_failed_ingest_is_restarted_and_shown() {
         let outer = tempfile::tempdir().unwrap();
         let inner = store::open_file(&outer.path().join("flexfeed.db"))
             .await
@@ -395,7 +395,7 @@ mod tests {
         store.set(Fault::Panic);
         let context = context(&outer.path().join("data"), Arc::clone(&store)).await;
         let board = Arc::clone(&context.board);
-        board.show("lore", Shown::default());
+        board.show("lore", ChannelInfo::default());
         board.set_feeds("lore", [(feed.url.clone(), None)]);
         let metrics = context.metrics.channel("lore");
         let mut feeds = Feeds::new(

@@ -10,13 +10,13 @@ use crate::config::{Config, Groups};
 
 /// Sending parameters of a channel; a change makes another flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Sending {
+pub(super) struct FlowParameters {
     pub(super) groups: Groups,
     pub(super) rate_bps: u64,
     pub(super) private: bool,
 }
 
-impl Sending {
+impl FlowParameters {
     /// Returns the database's values, and this process's settings for the rest.
     pub(super) fn of(config: &Config, settings: &ChannelSettings) -> Result<Self> {
         let groups = match &settings.groups {

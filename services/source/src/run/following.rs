@@ -12,9 +12,9 @@ use super::supervisor::answer;
 
 /// Progress of the head checkpoints.
 #[derive(Debug, Default)]
-pub(super) struct Following(BTreeMap<String, (Uuid, u64)>);
+pub(super) struct FollowedHeads(BTreeMap<String, (Uuid, u64)>);
 
-impl Following {
+impl FollowedHeads {
     /// Brings the mark of a channel up to what its row says. Returns whether the next one can be
     /// gone on with: a database that does not answer would not answer for that one either.
     pub(super) async fn follow(&mut self, context: &Context, row: &ChannelRow) -> bool {
@@ -31,7 +31,7 @@ impl Following {
                 true
             }
             Err(error) => {
-                debug!("the head mark of {:?} is behind: {error}", channel.name);
+                debug!(channel = channel.name, %error, "head checkpoint not advanced");
                 !error.is_unavailable()
             }
         }

@@ -106,8 +106,8 @@ impl Link {
         match enrolment::save(folder, &link)? {
             Saved::New => announce(&link, &file.to_string()),
             Saved::Changed => info!(
-                "the enrolment link in {file} is another one now, because the public address, the \
-                 certificate or a channel has changed: give receivers the new one"
+                "the enrolment link in {file} changed with the public address, the certificate or a \
+                 channel: give receivers the new one"
             ),
             Saved::Same => info!("the enrolment link for receivers is in {file}"),
         }

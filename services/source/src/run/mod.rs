@@ -37,13 +37,13 @@ use crate::data::identity::Identity;
 use crate::http::{Pages, Sample, View};
 use crate::ingest::{Bounds, PollReport, Refreshes, Reports};
 use crate::metrics::Metrics;
-use crate::publish::Terms;
-use crate::record::Orders;
-use crate::transport::{Open, StoreBacklog};
+use crate::publish::LeaseTerms;
+use crate::record::CommandExecutor;
+use crate::transport::{OpenChannels, StoreBacklog};
 use crate::{record, signals};
 use board::{Board, Phase};
-use context::{Context, Spread};
-use ending::Parts;
+use context::{Context, PollSpacing};
+use ending::RunningParts;
 use link::Link;
 use supervisor::Supervisor;
 
@@ -85,7 +85,7 @@ pub async fn run(config: Config) -> Result<(), Failure> {
 }
 
 /// Starts everything; when this returns, receivers are served or another source serves them.
-async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
+async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> {
     let hangup = signals::hangups()?;
     let folder = DataFolder::open(&config.data)?;
     let public = config.public_address.clone();
@@ -104,8 +104,8 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
         name: config.holder_name.clone(),
     };
     let is_withheld =
-        startup::put_settings(&config, &*store, &holder, startup::Moment::Start).await?;
-    let open = Open::default();
+        startup::put_settings(&config, &*store, &holder, startup::SetupPhase::Start).await?;
+    let open = OpenChannels::default();
     let metrics = Arc::new(Metrics::default());
     let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
     let backlog = backlog.counting(metrics.admissions());
@@ -132,7 +132,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
         board: Arc::new(Board::default()),
         metrics,
         limits: Arc::new(Limits::default()),
-        first_polls: Spread::default(),
+        first_polls: PollSpacing::default(),
         bounds: Bounds::default(),
         refreshes: Refreshes::default(),
         reports,
@@ -149,14 +149,15 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
         view: View::new(Arc::new(context.handle.clone())),
     });
     let samples = pages.view.samples();
-    let mut parts = Parts::start(Arc::clone(&context), transport, supervisor, listener, pages);
+    let mut parts =
+        RunningParts::start(Arc::clone(&context), transport, supervisor, listener, pages);
     let recorded = record_parts(&context, samples, polls, infos);
     parts.also_to_the_end(|end| record::run(recorded, end));
     if let Some(console) = console {
         let context = Arc::clone(&context);
         parts.also_to_the_end(|end| console::serve(console, context, accounts, end));
     }
-    let orders = Orders {
+    let orders = CommandExecutor {
         records: Arc::clone(&context.records),
         board: Arc::clone(&context.board),
         handle: context.handle.clone(),
@@ -175,7 +176,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<Parts> {
     if let Some(end) = identity.files.end() {
         context.metrics.certificate_ends(end);
     }
-    let shows = Arc::new(certificate::Shown {
+    let shows = Arc::new(certificate::ServedCertificate {
         handle: context.handle.clone(),
         metrics: Arc::clone(&context.metrics),
     });
@@ -212,8 +213,8 @@ fn record_parts(
     samples: watch::Receiver<Sample>,
     polls: mpsc::Receiver<PollReport>,
     info: watch::Receiver<SourceInfo>,
-) -> record::Parts {
-    record::Parts {
+) -> record::RecordParts {
+    record::RecordParts {
         records: Arc::clone(&context.records),
         transport: Arc::new(context.handle.clone()),
         samples,
@@ -245,10 +246,10 @@ fn check_feeds(config: &Config) -> Result<(), Failure> {
 
 /// Returns the lease terms. A database file is lost to all sources or to none; a server may be
 /// unreachable for one alone.
-fn terms(config: &Config) -> Terms {
+fn terms(config: &Config) -> LeaseTerms {
     let url = config.database_url.as_deref().unwrap_or_default();
-    let default = Terms::default();
-    Terms {
+    let default = LeaseTerms::default();
+    LeaseTerms {
         cut_off: default.cut_off.filter(|_| url.starts_with("postgres")),
         ..default
     }

@@ -46,7 +46,7 @@ pub struct RelayView {
 }
 
 /// One relay, with what was found out about it.
-struct Watched {
+struct MonitoredRelay {
     relay: Relay,
     view: RelayView,
     misses: u32,
@@ -60,7 +60,7 @@ struct Watched {
     due: Instant,
 }
 
-impl Watched {
+impl MonitoredRelay {
     fn new(relay: Relay) -> Self {
         let view = RelayView {
             address: relay.public.to_string(),
@@ -104,14 +104,8 @@ impl Watched {
         if changed || first {
             view.since_ms = Some(now_ms);
             match &view.error {
-                None => info!(
-                    "the AMT relay {} answers: receivers are told of it",
-                    view.address
-                ),
-                Some(why) => warn!(
-                    "receivers are not told of the AMT relay {}: {why}",
-                    view.address
-                ),
+                None => info!(relay = %view.address, "AMT relay answers; announced to receivers"),
+                Some(why) => warn!(relay = %view.address, error = why, "AMT relay not announced"),
             }
         }
         self.lost = match (healthy, view.healthy) {
@@ -126,7 +120,7 @@ impl Watched {
     }
 }
 
-fn hints(all: &[Watched]) -> Vec<RelayHint> {
+fn hints(all: &[MonitoredRelay]) -> Vec<RelayHint> {
     let healthy = all.iter().filter(|w| w.view.healthy);
     healthy.filter_map(|w| w.relay.hint()).collect()
 }
@@ -170,8 +164,9 @@ pub(super) async fn watch(
     if relays.is_empty() {
         return stop.cancelled().await;
     }
-    let mut all: Vec<_> = relays.into_iter().map(Watched::new).collect();
-    let show = |all: &[Watched]| board.set_relays(all.iter().map(|w| w.view.clone()).collect());
+    let mut all: Vec<_> = relays.into_iter().map(MonitoredRelay::new).collect();
+    let show =
+        |all: &[MonitoredRelay]| board.set_relays(all.iter().map(|w| w.view.clone()).collect());
     show(&all);
     let watching = async {
         loop {
@@ -219,17 +214,17 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
 
-    fn watched(name: &str) -> Watched {
+    fn watched(name: &str) -> MonitoredRelay {
         let public: amt_tokio::RelayName = name.parse().unwrap();
-        Watched::new(Relay {
+        MonitoredRelay::new(Relay {
             asked: public.clone(),
             public,
             preference: 0,
         })
     }
 
-    impl Watched {
-        /// [`Watched::answered`] where the time of the next question does not matter.
+    impl MonitoredRelay {
+        /// [`MonitoredRelay::answered`] where the time of the next question does not matter.
         fn answers(&mut self, answer: Result<Duration, String>, now_ms: u64) -> bool {
             self.answered(answer, now_ms, Instant::now())
         }
@@ -242,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn only_relays_that_answer_are_told() {
+    fn only_relays_that_answer_are_announced() {
         let mut all = [watched("a.example"), watched("b.example")];
         assert_eq!(hints(&all), [], "nobody is told before an answer is there");
         assert!(!all[0].answers(bad(), 1));
@@ -297,15 +292,16 @@ mod tests {
     fn a_relay_that_was_lost_is_asked_each_second_for_a_while() {
         let mut one = watched("a.example");
         let mut now = Instant::now();
-        let mut pauses = |one: &mut Watched, answer: fn() -> Result<Duration, String>, times| {
-            let mut all = Vec::new();
-            for _ in 0..times {
-                one.answered(answer(), 1, now);
-                all.push((one.due - now).as_secs());
-                now = one.due;
-            }
-            all
-        };
+        let mut pauses =
+            |one: &mut MonitoredRelay, answer: fn() -> Result<Duration, String>, times| {
+                let mut all = Vec::new();
+                for _ in 0..times {
+                    one.answered(answer(), 1, now);
+                    all.push((one.due - now).as_secs());
+                    now = one.due;
+                }
+                all
+            };
         assert_eq!(pauses(&mut one, bad, 3), [5; 3], "it was never there");
         assert_eq!(pauses(&mut one, || GOOD, 3), [5; 3]);
         assert_eq!(pauses(&mut one, bad, 1), [5], "one answer may get lost");

@@ -88,7 +88,7 @@ fn micros(time: Duration) -> u32 {
 
 /// When settings are put into the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moment {
+pub(super) enum SetupPhase {
     /// The process starts.
     Start,
     /// A standby starts publishing.
@@ -108,7 +108,7 @@ pub(super) async fn put_settings(
     config: &Config,
     store: &dyn Store,
     holder: &Holder,
-    moment: Moment,
+    moment: SetupPhase,
 ) -> Result<bool, StoreError> {
     let rows = store.channels().await?;
     let mut had_to_stay = false;
@@ -125,17 +125,18 @@ pub(super) async fn put_settings(
         let name = &channel.name;
         if let Some(other) = alone(store, holder, row, changes.make(store, name)).await? {
             had_to_stay = true;
-            if moment == Moment::TakeOver {
+            if moment == SetupPhase::TakeOver {
                 continue;
             }
             warn!(
-                "channel {name:?} is set otherwise here than by the source {other:?}, which publishes \
-                 it: that stays until this source publishes it; to change it at once: \
-                 flexfeed-source channel set, feed add or feed remove"
+                channel = name,
+                publisher = other,
+                "settings differ from those of the publishing source, which stay until this source \
+                 publishes; to change them now: flexfeed-source channel set, feed add or feed remove"
             );
         }
     }
-    if config.channels.is_empty() || moment == Moment::TakeOver {
+    if config.channels.is_empty() || moment == SetupPhase::TakeOver {
         // A source without settings takes the database as it is: it may be the second one.
         return Ok(had_to_stay);
     }
@@ -147,7 +148,8 @@ pub(super) async fn put_settings(
         }
         if !is_ours(row, holder) {
             warn!(
-                "channel {name:?} is not given here, but another source published it last: it stays; \
+                channel = name,
+                "channel is not in these settings, but another source published it last: it stays; \
                  to end it: flexfeed-source channel remove {name}"
             );
             continue;
@@ -155,10 +157,13 @@ pub(super) async fn put_settings(
         let off = async { store.set_channel_active(name, false).await.map(|_| ()) };
         match alone(store, holder, row, off).await? {
             None => info!(
-                "channel {name:?} is not given any more and not published; what it has is kept"
+                channel = name,
+                "channel removed from the settings: not published; its updates are kept"
             ),
             Some(other) => warn!(
-                "channel {name:?} is not given here, but the source {other:?} publishes it: it stays; \
+                channel = name,
+                publisher = other,
+                "channel is not in these settings, but another source publishes it: it stays; \
                  to end it: flexfeed-source channel remove {name}"
             ),
         }
@@ -209,7 +214,7 @@ impl Changes {
         holder: &Holder,
         channel: &config::ChannelSettings,
         present: Option<&ChannelRow>,
-        moment: Moment,
+        moment: SetupPhase,
     ) -> Result<Self, StoreError> {
         let wanted = settings(channel);
         let same = present.is_some_and(|row| row.active && row.settings == wanted);
@@ -238,7 +243,7 @@ impl Changes {
             };
             let same = row.is_some_and(|row| row.active && row.settings == wanted);
             // Giving a gone feed again means to try it again.
-            let gone = row.is_some_and(|row| row.gone_ms.is_some()) && moment == Moment::Start;
+            let gone = row.is_some_and(|row| row.gone_ms.is_some()) && moment == SetupPhase::Start;
             if !same || gone {
                 changes.feeds.push(wanted);
             }
@@ -247,15 +252,15 @@ impl Changes {
         let others = rows
             .map(|row| row.settings)
             .filter(|feed| feed.origin == Origin::Flags && !given.contains(feed.url.as_str()));
-        if moment == Moment::Start && present.is_some_and(|row| is_ours(row, holder)) {
+        if moment == SetupPhase::Start && present.is_some_and(|row| is_ours(row, holder)) {
             changes.off = others.map(|feed| feed.url).collect();
-        } else if moment == Moment::Start {
+        } else if moment == SetupPhase::Start {
             for FeedSettings { url, .. } in others {
                 info!(
                     channel = channel.name,
                     feed = redacted(&url),
-                    "a feed that is not given here, but may be by another source, is polled; \
-                     `flexfeed-source feed list` has its address, and `feed remove` ends that"
+                    "polling a feed that is not in these settings, but may be in another source's; \
+                     `flexfeed-source feed list` has its address, `feed remove` ends it"
                 );
             }
         }
@@ -278,7 +283,7 @@ impl Changes {
             info!(
                 channel = name,
                 feed = redacted(url),
-                "a feed that is not given any more is not polled"
+                "feed removed from the settings: not polled"
             );
         }
         Ok(())

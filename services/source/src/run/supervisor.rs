@@ -17,15 +17,15 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::board::Shown;
-use super::channel::{Channel, Ended, Wanted, give_back};
+use super::board::ChannelInfo;
+use super::channel::{Channel, ChannelEnd, ChannelSpec, give_back};
 use super::context::Context;
 use super::ejecting::Ejecting;
-use super::following::Following;
+use super::following::FollowedHeads;
 use super::holding::hold;
 use super::link::Link;
-use super::startup::{Moment, put_settings};
-use crate::publish::{Lost, Taken, Tenure};
+use super::startup::{SetupPhase, put_settings};
+use crate::publish::{Acquisition, LeaseGuard, LeaseLoss};
 
 /// Interval at which the database is checked.
 const TICK: Duration = Duration::from_secs(1);
@@ -49,13 +49,13 @@ pub(super) struct Supervisor {
     /// The channels that are to be published, as they were read last.
     rows: BTreeMap<String, ChannelRow>,
     feeds: BTreeMap<String, Vec<FeedRow>>,
-    leading: BTreeMap<String, Leading>,
-    tasks: JoinSet<(String, Ended)>,
+    leading: BTreeMap<String, LedChannel>,
+    tasks: JoinSet<(String, ChannelEnd)>,
     /// When to try again what failed.
     failed: BTreeMap<String, Instant>,
     /// Channels whose database was set back while they were published.
     set_back: BTreeSet<String>,
-    following: Following,
+    following: FollowedHeads,
     ejecting: Ejecting,
     /// Whether this process's settings wait until it publishes: the publisher at its start had
     /// others.
@@ -63,8 +63,8 @@ pub(super) struct Supervisor {
 }
 
 /// A channel that is published here.
-struct Leading {
-    wanted: watch::Sender<Wanted>,
+struct LedChannel {
+    wanted: watch::Sender<ChannelSpec>,
     stop: CancellationToken,
     /// Answers once it is served, with the ways that it goes, or that another source was faster;
     /// only at the start somebody waits.
@@ -91,7 +91,7 @@ impl Supervisor {
             tasks: JoinSet::new(),
             failed: BTreeMap::new(),
             set_back: BTreeSet::new(),
-            following: Following::default(),
+            following: FollowedHeads::default(),
             ejecting: Ejecting::default(),
             is_withheld: false,
         }
@@ -173,8 +173,8 @@ impl Supervisor {
         }
         match text {
             Some(text) => error!(
-                "{text}. Receivers stay connected; nothing new is fetched or published until it is \
-                 back, and nobody new is admitted. It is tried again each second"
+                "{text}. Receivers stay connected; until it is back, nothing new is fetched or \
+                 published and no receiver enrols; retrying each second"
             ),
             None => info!("the database is back"),
         }
@@ -222,9 +222,9 @@ impl Supervisor {
         Ok(())
     }
 
-    fn wanted(&self, row: &ChannelRow) -> Wanted {
+    fn wanted(&self, row: &ChannelRow) -> ChannelSpec {
         let feeds = self.feeds.get(&row.channel.name);
-        Wanted {
+        ChannelSpec {
             settings: row.settings.clone(),
             feeds: feeds.cloned().unwrap_or_default(),
         }
@@ -246,7 +246,7 @@ impl Supervisor {
         for (name, row) in &self.rows {
             let channel = &row.channel;
             is_other |= !board.knows(name);
-            let shown = Shown {
+            let shown = ChannelInfo {
                 place: self.place(name),
                 private: row.settings.private,
                 groups: row.settings.groups.clone().unwrap_or_default(),
@@ -286,7 +286,7 @@ impl Supervisor {
         let mut names: Vec<&str> = self.rows.keys().map(String::as_str).collect();
         names.sort_by_key(|name| self.place(name));
         if let Err(error) = self.link.save(&self.context.folder, &pin, &names) {
-            warn!("the enrolment link stays as it was: {error:#}");
+            warn!(error = format!("{error:#}"), "enrolment link not updated");
         }
     }
 
@@ -298,7 +298,7 @@ impl Supervisor {
         context.board.forget(name);
         self.failed.remove(name);
         self.following.forget(name);
-        info!("channel {name:?} is not published any more");
+        info!(channel = name, "channel stopped");
     }
 
     /// Takes what is ours to take.
@@ -323,7 +323,7 @@ impl Supervisor {
         if self.is_withheld && self.leading.contains_key(&first) {
             let context = &self.context;
             let (config, store) = (&context.config, &*context.store);
-            let putting = put_settings(config, store, &self.holder, Moment::TakeOver);
+            let putting = put_settings(config, store, &self.holder, SetupPhase::TakeOver);
             self.is_withheld = answer(putting).await?;
         }
         let names: Vec<String> = self.rows.keys().cloned().collect();
@@ -337,7 +337,11 @@ impl Supervisor {
             }
             self.failed.remove(&name);
             if let Some(other) = self.take(&name).await? {
-                debug!("channel {name:?} is held by {other:?} yet");
+                debug!(
+                    channel = name,
+                    holder = other,
+                    "lease held by another source"
+                );
                 self.context.handle.elsewhere(&name).await;
                 self.context.board.standby(&name, Some(other));
             }
@@ -358,7 +362,11 @@ impl Supervisor {
     async fn stand_by(&mut self, other: String) -> Result<(), StoreError> {
         for (name, leading) in &self.leading {
             if !leading.stop.is_cancelled() {
-                warn!("channel {name:?} is given up: {other:?} publishes the first channel");
+                warn!(
+                    channel = name,
+                    source = other,
+                    "releasing the channel: another source publishes the first one"
+                );
                 leading.stop.cancel();
             }
         }
@@ -374,18 +382,19 @@ impl Supervisor {
     /// Acquires a channel and starts to publish it. Returns the name of another holder.
     async fn take(&mut self, name: &str) -> Result<Option<String>, StoreError> {
         let context = Arc::clone(&self.context);
-        let asked = Tenure::take(&*context.store, name, &self.holder, context.terms);
-        let tenure = match answer(asked).await? {
-            Taken::Held(tenure) => tenure,
-            Taken::Other { name } => return Ok(Some(name)),
+        let asked = LeaseGuard::take(&*context.store, name, &self.holder, context.terms);
+        let lease = match answer(asked).await? {
+            Acquisition::Held(lease) => lease,
+            Acquisition::Other { name } => return Ok(Some(name)),
         };
         if self.set_back.remove(name) {
-            let renewed = context.store.renew_channel(name, tenure.shown_fence());
+            let renewed = context.store.renew_channel(name, lease.shown_fence());
             let renewed = answer(renewed).await;
             match renewed {
                 Ok(channel) => warn!(
-                    "channel {name:?} gets a new incarnation ({}), so its receivers start over",
-                    channel.incarnation
+                    channel = name,
+                    incarnation = %channel.incarnation,
+                    "channel gets a new incarnation; its receivers start over"
                 ),
                 // Another source was faster, and judges for itself.
                 Err(error) if error.is_fenced() => return Ok(None),
@@ -401,7 +410,7 @@ impl Supervisor {
         let (wanted, present) = watch::channel(self.wanted(row));
         let (begin, begun) = oneshot::channel();
         let stop = CancellationToken::new();
-        let leading = Leading {
+        let leading = LedChannel {
             wanted,
             stop: stop.clone(),
             begun: (!self.has_begun).then_some(begun),
@@ -410,24 +419,28 @@ impl Supervisor {
         self.following.forget(name);
         let name = name.to_owned();
         self.tasks.spawn(async move {
-            let channel = Channel::begin(Arc::clone(&context), &name, tenure.clone(), present);
+            let channel = Channel::begin(Arc::clone(&context), &name, lease.clone(), present);
             let ended = match channel.await {
                 Ok(channel) => {
                     let ways = channel.ways();
-                    info!(fence = tenure.fence(), "channel {name:?} is published here");
+                    info!(
+                        channel = name,
+                        fence = lease.fence(),
+                        "publishing the channel"
+                    );
                     let _ = begin.send(Ok(Some(ways)));
                     channel.run(stop).await
                 }
                 Err(error) if is_fenced(&error) => {
                     let _ = begin.send(Ok(None));
-                    Ended::Lost(Lost::Taken)
+                    ChannelEnd::Lost(LeaseLoss::Taken)
                 }
                 Err(error) => {
-                    give_back(&context, &tenure).await;
+                    give_back(&context, &lease).await;
                     match begin.send(Err(error)) {
                         // The task was dropped.
-                        Err(Err(error)) => Ended::Failed(error),
-                        _ => Ended::Failed(Error::msg("it could not be begun")),
+                        Err(Err(error)) => ChannelEnd::Failed(error),
+                        _ => ChannelEnd::Failed(Error::msg("publisher task: did not start")),
                     }
                 }
             };
@@ -437,29 +450,31 @@ impl Supervisor {
     }
 
     /// Takes note of the end of a channel's publishing here.
-    async fn ended(&mut self, name: String, ended: Ended) {
+    async fn ended(&mut self, name: String, ended: ChannelEnd) {
         self.leading.remove(&name);
         let board = &self.context.board;
         match ended {
-            Ended::Stopped if !self.rows.contains_key(&name) => self.gone(&name).await,
-            Ended::Stopped => {
+            ChannelEnd::Stopped if !self.rows.contains_key(&name) => self.gone(&name).await,
+            ChannelEnd::Stopped => {
                 let handle = &self.context.handle;
                 handle.remove_channel(&name, Absence::Elsewhere).await;
                 self.context.open.shut(&name);
                 board.standby(&name, None);
             }
-            Ended::Lost(lost) => {
-                warn!("channel {name:?} is not published here any more: {lost}");
+            ChannelEnd::Lost(lost) => {
+                warn!(channel = name, reason = %lost, "lease lost; publishing stopped");
                 board.standby(&name, None);
             }
-            Ended::SetBack => {
-                error!("channel {name:?}: {ended}");
+            ChannelEnd::SetBack => {
+                error!(channel = name, "publishing stopped: {ended}");
                 self.set_back.insert(name);
             }
-            Ended::Anew => warn!("channel {name:?} begins anew: with what is in the database"),
-            Ended::Failed(failure) => {
+            ChannelEnd::Anew => warn!(channel = name, "publishing restarts from the database"),
+            ChannelEnd::Failed(failure) => {
                 error!(
-                    "channel {name:?} cannot be published: {failure:#}; it is tried again in {} s",
+                    channel = name,
+                    error = format!("{failure:#}"),
+                    "publishing failed; retrying in {} s",
                     AGAIN.as_secs()
                 );
                 board.failed(&name, format!("{failure:#}"));

@@ -54,7 +54,7 @@ impl Answering {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_a_relay_that_lives_is_told_of() {
+async fn only_a_live_relay_is_announced() {
     let folder = tempfile::tempdir().unwrap();
     let feed = Feed::with(1);
     let relay = Answering::start();

@@ -82,7 +82,7 @@ async fn a_certificate_is_replaced_while_receivers_stay() {
     fs::copy(next.join("own.key"), own.join("own.key")).unwrap();
     running.signal(Signal::HUP);
     running.until("it is taken", |running| {
-        running.log().contains("was read again")
+        running.log().contains("certificate reloaded")
     });
     running.until("the link follows", |_| {
         link(&data).contains(&format!("?{}&ch=lore", shown(&coming)))

@@ -163,7 +163,7 @@ async fn channels_and_feeds_come_change_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_source_begins_with_nothing_and_says_what_to_do() {
+async fn a_source_without_settings_starts_and_shows_the_next_step() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = crate::running::program();
     command

@@ -106,7 +106,7 @@ async fn each_channel_has_its_own_feed_and_numbers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_last_updates_are_kept_and_others_are_told_of_as_gone() {
+async fn only_the_last_updates_are_kept_and_gaps_are_announced() {
     let folder = tempfile::tempdir().unwrap();
     let feed = Feed::with(4);
     let start = || {

@@ -41,7 +41,7 @@ fn everything(site: &Site) {
     assert!(names(&site.json(&["channel", "list"])["channels"]).contains(&"news"));
     site.json(&["token", "create", "--label", "later"]);
     links_in_files(site);
-    what_is_changed_is_noted(site);
+    changes_are_audited(site);
 }
 
 /// A token is made once: what else its link says changes with the source.
@@ -80,7 +80,7 @@ fn links_in_files(site: &Site) {
     site.json(&["channel", "remove", "kept", "--yes"]);
 }
 
-fn what_is_changed_is_noted(site: &Site) {
+fn changes_are_audited(site: &Site) {
     site.json(&["channel", "add", "noted", "--groups", ""]);
     let secret = "https://ann:secret@example.org/feed";
     site.json(&["feed", "add", "noted", secret]);

@@ -188,7 +188,7 @@ fn limit(running: &Running, bytes: Option<u64>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_without_room_pauses_and_what_there_is_is_served() {
+async fn a_full_disk_pauses_ingest_and_stored_updates_are_served() {
     let folder = tempfile::tempdir().unwrap();
     let feed = Feed::with(3);
     let mut running = Running::start(limited(&source(folder.path(), &feed)));

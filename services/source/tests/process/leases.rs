@@ -109,7 +109,7 @@ async fn set_up(site: &Site) -> (Vec<String>, Option<u64>) {
 }
 
 /// Two sources with different settings: those of the publisher count.
-async fn settings_of_who_publishes_count(site: Site) {
+async fn settings_of_the_publisher_count(site: Site) {
     let (second, third) = (Feed::with(2), Feed::with(2));
     let mut first = site.command(0);
     let net = format!("net,feed={}", third.url);
@@ -131,8 +131,8 @@ async fn settings_of_who_publishes_count(site: Site) {
     assert_eq!(set_up(&site).await, before);
     b.until("it says what differs", |b| {
         let log = b.log();
-        log.contains("is set otherwise here than by the source \"a\"")
-            && log.contains("\"net\" is not given here")
+        log.contains("settings differ from those of the publishing source")
+            && log.contains("channel is not in these settings")
     });
 
     // While the first one is away for a moment, the second one starts: nothing is taken out.
@@ -151,8 +151,8 @@ async fn settings_of_who_publishes_count(site: Site) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn settings_of_who_publishes_count_on_sqlite() {
-    settings_of_who_publishes_count(Site::new(None, None)).await;
+async fn settings_of_the_publisher_count_on_sqlite() {
+    settings_of_the_publisher_count(Site::new(None, None)).await;
 }
 
 /// A standby whose settings were not taken has them taken when it publishes.
@@ -220,8 +220,7 @@ async fn one_publishes_and_the_other_takes_over(site: Site) {
     b.signal(Signal::CONT);
     b.until("who wakes up stands by", stands_by);
     b.until("it says why", |b| {
-        b.log()
-            .contains("is not published here any more: another source has taken it over")
+        b.log().contains("lease lost; publishing stopped")
     });
     // No receiver is admitted.
     let mut stranger = Listening::start(ReceiverConfig {
@@ -317,7 +316,7 @@ fn all_channels_are_published_by_one_source() {
 }
 
 #[test]
-fn who_restarts_in_the_same_place_does_not_wait_for_itself() {
+fn a_restart_does_not_wait_for_its_own_lease() {
     let site = Site::new(None, None);
     let first = site.start(0);
     first.signal(Signal::KILL);

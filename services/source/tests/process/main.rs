@@ -272,7 +272,7 @@ fn wrong_usage_is_explained() {
 }
 
 #[test]
-fn what_is_in_the_way_is_named() {
+fn obstacles_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let feed = Feed::with(1);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

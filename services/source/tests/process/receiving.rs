@@ -154,7 +154,7 @@ async fn a_receiver_gets_everything_once_across_a_kill_of_the_source() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_token_and_a_wrong_pin_are_turned_away_and_disturb_nobody() {
+async fn wrong_tokens_and_pins_are_refused_without_disturbance() {
     let folder = tempfile::tempdir().unwrap();
     let feed = Feed::with(2);
     let mut running = Running::start(source(folder.path(), &feed));

@@ -32,7 +32,7 @@ fn telling(folder: &Path, place: &Path) -> Command {
 }
 
 #[test]
-fn systemd_is_told_how_it_goes() {
+fn systemd_is_notified_of_the_status() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("notify");
     let told = told(UnixDatagram::bind(&place).unwrap());
@@ -54,7 +54,7 @@ fn systemd_is_told_how_it_goes() {
 
 /// The source serves and ends all the same, and so soon.
 #[test]
-fn who_reads_nothing_of_it_holds_up_nothing() {
+fn a_stuck_notify_socket_never_blocks_shutdown() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("notify");
     let _unread = UnixDatagram::bind(&place).unwrap();

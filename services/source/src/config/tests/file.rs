@@ -179,7 +179,7 @@ port = 1
 }
 
 #[test]
-fn what_is_no_toml_is_named_with_its_line() {
+fn invalid_toml_is_reported_with_its_line() {
     let text = from("rate = \"5M\"\n\nlisten = = 5\n", &[]).unwrap_err();
     assert!(text.starts_with("source.toml, line 3: "), "{text}");
     let text = from("rate = 1\nrate = 2\n", &[]).unwrap_err();

@@ -358,7 +358,7 @@ fn wrong_further_channels_are_explained_without_their_secrets() {
 }
 
 #[test]
-fn what_is_kept_and_sent_is_bounded_as_asked() {
+fn retention_and_rate_are_as_configured() {
     let config = with_feed(&[
         "--retention",
         "5000",

@@ -176,7 +176,7 @@ fn flags_win_over_variables_over_the_file_over_defaults() {
 }
 
 #[test]
-fn a_default_never_hides_what_the_file_says() {
+fn a_default_never_overrides_the_file() {
     let site = Site {
         folder: tempfile::tempdir().unwrap(),
     };

@@ -390,7 +390,7 @@ async fn a_store_that_cannot_be_read_delays_updates_and_loses_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_held_in_memory_is_bounded() {
+async fn pending_memory_is_bounded() {
     let (server, database) = (FeedServer::start().await, Database::new());
     server.give(&posts(&["a"]));
     let (store, life) = faulty(&server, &database).await;
@@ -437,7 +437,7 @@ async fn a_failing_store_does_not_keep_the_ingest_from_ending() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_ends_when_somebody_else_has_the_channel() {
+async fn publishing_ends_when_another_source_has_the_channel() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     store.open_channel(CHANNEL).await.unwrap();

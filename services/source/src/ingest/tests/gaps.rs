@@ -82,7 +82,7 @@ async fn a_burst_on_a_mailing_list_is_found_by_its_search() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_comes_while_the_search_goes_on_keeps_its_place() {
+async fn entries_arriving_during_a_search_keep_their_order() {
     let scene = Scene::new().await;
     scene.server.habit(Habit::Grows);
     let mut life = scene.begin(scene.server.inbox()).await;
@@ -150,7 +150,7 @@ async fn a_gap_over_a_restart_is_filled() {
 
 /// Ends an ingest while a gap cannot be looked into, and has others go on. Between two of them, so
 /// many more mails come.
-async fn goes_on_after_restarts(url: impl Fn(&ArchiveServer) -> String, more: usize) {
+async fn continues_after_restarts(url: impl Fn(&ArchiveServer) -> String, more: usize) {
     let scene = Scene::new().await;
     let life = scene.begin(url(&scene.server)).await;
     scene.server.habit(Habit::Challenge);
@@ -196,15 +196,15 @@ async fn goes_on_after_restarts(url: impl Fn(&ArchiveServer) -> String, more: us
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gap_that_was_left_unfilled_is_filled_after_a_restart() {
-    goes_on_after_restarts(ArchiveServer::inbox, 0).await;
+    continues_after_restarts(ArchiveServer::inbox, 0).await;
     // So many that the last archive document overlaps with the feed, as proof.
-    goes_on_after_restarts(ArchiveServer::blog, 8).await;
+    continues_after_restarts(ArchiveServer::blog, 8).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gap_that_was_left_unfilled_is_one_with_the_next() {
-    goes_on_after_restarts(ArchiveServer::inbox, 100).await;
-    goes_on_after_restarts(ArchiveServer::blog, 100).await;
+    continues_after_restarts(ArchiveServer::inbox, 100).await;
+    continues_after_restarts(ArchiveServer::blog, 100).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -257,7 +257,7 @@ async fn a_gap_that_cannot_be_gone_on_with_is_settled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_left_the_feed_long_ago_need_not_be_known() {
+async fn entries_that_left_the_feed_long_ago_may_be_forgotten() {
     let scene = Scene::new().await;
     let life = scene.begin(scene.server.inbox()).await;
     scene.server.post_up_to(140);
@@ -310,7 +310,7 @@ async fn an_edited_entry_does_not_hide_a_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_fails_is_tried_again_and_the_feed_goes_on() {
+async fn a_failed_search_is_retried_and_the_feed_goes_on() {
     for habit in [Habit::Challenge, Habit::Breaks] {
         let scene = Scene::new().await;
         let mut life = scene.begin(scene.server.inbox()).await;
@@ -335,7 +335,7 @@ async fn what_fails_is_tried_again_and_the_feed_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_found_while_the_store_fails_is_stored_later() {
+async fn entries_found_during_a_store_failure_are_stored_later() {
     for fault in [Fault::Full, Fault::FullAfter(1), Fault::AfterWriting] {
         let scene = Scene::new().await;
         scene.server.post_up_to(40);
@@ -380,7 +380,7 @@ async fn what_was_found_while_the_store_fails_is_stored_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_fails_again_and_again_stays_open() {
+async fn a_gap_that_cannot_be_filled_stays_open() {
     let scene = Scene::new().await;
     let mut life = scene.begin(scene.server.inbox()).await;
     scene.server.habit(Habit::Challenge);
@@ -727,7 +727,7 @@ async fn an_archive_that_lags_behind_the_feed_proves_nothing() {
 
 /// Many mails at once whose headers say times before and after those of mails that were seen.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_burst_whose_dates_overlap_with_what_was_seen_is_found() {
+async fn a_burst_with_dates_overlapping_seen_entries_is_found() {
     let scene = Scene::new().await;
     let mut life = scene.begin(scene.server.inbox()).await;
     // From the oldest mail of the feed on, between all of them, and beyond; the search has them

@@ -10,7 +10,7 @@ use super::faults::{Fault, Faulty};
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_happens_every_entry_is_stored_once() {
+async fn every_entry_is_stored_once_under_random_faults() {
     for seed in 0..4 {
         run(seed).await;
     }

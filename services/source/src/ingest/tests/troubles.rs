@@ -10,7 +10,7 @@ fn page(title: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_in_place_of_the_feed_is_named_and_what_follows_it_is_not_missed() {
+async fn a_page_in_place_of_the_feed_is_reported_and_later_entries_are_not_missed() {
     let (mut server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     server.give(&[post("a", "1")]);

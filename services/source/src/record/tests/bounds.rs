@@ -9,7 +9,7 @@ use crate::metrics::RecordMetrics;
 use crate::record::outbox::Outbox;
 
 #[test]
-fn what_finds_no_room_is_counted_and_the_oldest_goes() {
+fn rows_without_room_are_counted_and_the_oldest_dropped() {
     let metrics = RecordMetrics::default();
     let outbox = Outbox::new(metrics.clone());
     for n in 0..100_010 {

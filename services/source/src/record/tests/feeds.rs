@@ -42,7 +42,7 @@ async fn polls_that_end_before_it_is_recorded_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn feeds_are_recorded_by_the_hour_and_by_what_changed() {
+async fn feeds_are_recorded_by_hour_and_by_change() {
     let site = Site::new().await;
     let source = site.source(1).await;
     source.made.connect(0);

@@ -84,7 +84,7 @@ async fn a_database_that_fails_or_hangs_loses_nothing() {
 
 /// A database that writes and cannot answer is not sent a row twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_written_unheard_is_not_written_again() {
+async fn a_write_without_an_answer_is_not_repeated() {
     let site = Site::new().await;
     let source = site.source(1).await;
     source.made.connect(0);

@@ -6,7 +6,7 @@ use super::CHANNEL;
 use super::faulty::Fault;
 use super::made::id;
 use super::site::Site;
-use crate::record::parts::Knowing;
+use crate::record::parts::ReceiverScan;
 
 fn state(n: usize) -> StateRow {
     StateRow {
@@ -85,7 +85,7 @@ async fn all_receivers_are_known_however_slow_the_database_is() {
     }
     store.revoke_receiver(id(3)).await.unwrap();
     site.records.set(Fault::Slow);
-    let mut knowing = Knowing::new(5);
+    let mut knowing = ReceiverScan::new(5);
     let mut tries = 0;
     while !matches!(knowing.go_on(&*site.records).await, Ok(true)) {
         tries += 1;

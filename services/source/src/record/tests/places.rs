@@ -131,7 +131,7 @@ fn the_first_round_trip_time_is_written_at_once() {
 
 /// A sample taken before a move, and received after it, does not undo the move.
 #[test]
-fn a_move_is_not_undone_by_what_was_seen_before_it() {
+fn an_older_sample_does_not_undo_a_move() {
     let mut fleet = Fleet::default();
     connected(&mut fleet, 0);
     let start = Instant::now();
@@ -162,7 +162,7 @@ fn a_move_is_not_undone_by_what_was_seen_before_it() {
 
 /// An absent receiver is away, not behind: it catches up after its return.
 #[test]
-fn only_who_is_connected_is_behind_or_holds_everything() {
+fn only_connected_receivers_are_behind_or_hold_everything() {
     let mut fleet = Fleet::default();
     for n in 0..5 {
         connected(&mut fleet, n);
@@ -187,7 +187,7 @@ fn only_who_is_connected_is_behind_or_holds_everything() {
 
 /// Updates from long before it connected are not expected of it.
 #[test]
-fn who_has_just_come_is_behind_by_what_it_is_to_get() {
+fn a_new_receiver_is_behind_by_its_backlog() {
     let mut fleet = Fleet::default();
     connected(&mut fleet, 0);
     let mut seen = status(0, 0, 1.0);

@@ -15,9 +15,9 @@ use super::{CHANNEL, SOON};
 use crate::http::Sample;
 use crate::ingest::PollReport;
 use crate::metrics::RecordMetrics;
-use crate::publish::{PublishStatus, Tenure};
-use crate::record::{Parts, run};
-use crate::run::board::{Board, Phase, Shown};
+use crate::publish::{LeaseGuard, PublishStatus};
+use crate::record::{RecordParts, run};
+use crate::run::board::{Board, ChannelInfo, Phase};
 use crate::transport::Transport;
 
 /// A database that outlives sources.
@@ -71,15 +71,15 @@ impl Site {
         // The next one can have it at once.
         tokio::time::sleep(Duration::from_millis(5)).await;
         let board = Arc::new(Board::default());
-        board.show(CHANNEL, Shown::default());
-        let tenure = Tenure::made_up(CHANNEL, lease.fence, Duration::from_secs(3600));
+        board.show(CHANNEL, ChannelInfo::default());
+        let lease = LeaseGuard::made_up(CHANNEL, lease.fence, Duration::from_secs(3600));
         let publisher = watch::Sender::new(PublishStatus {
             head: 0,
             published: 0,
             first: 1,
             store_failure: None,
         });
-        board.active(CHANNEL, Uuid::nil(), tenure, publisher.subscribe());
+        board.active(CHANNEL, Uuid::nil(), lease, publisher.subscribe());
         self.begin(holder.name, board)
     }
 
@@ -99,7 +99,7 @@ impl Site {
             holder,
             ..SourceInfo::default()
         });
-        let parts = Parts {
+        let parts = RecordParts {
             records: Arc::<Faulty>::clone(&self.records),
             transport: Arc::<Made>::clone(&made),
             samples: sampled(Arc::clone(&made), stop.clone()),

@@ -9,7 +9,7 @@ use crate::record::clock;
 
 /// Updates published before this source started count in the last hour, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_hour_goes_on_with_the_next_source() {
+async fn the_hourly_count_continues_with_the_next_source() {
     let site = Site::new().await;
     let step_ms = SampleRow::STEPS[0];
     let sample = |age_ms: i64, updates| {
@@ -44,7 +44,7 @@ async fn an_hour_goes_on_with_the_next_source() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn updates_and_who_has_them_are_followed() {
+async fn updates_and_their_holders_are_followed() {
     let site = Site::new().await;
     let source = site.source(1).await;
     source.made.connect(0);

@@ -19,7 +19,7 @@ use crate::faults::Fault;
 
 /// Duration and renewal of leases.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms {
+pub struct LeaseTerms {
     /// For so long the database gives a lease.
     pub ttl: Duration,
     /// Between two renewals.
@@ -32,7 +32,7 @@ pub struct Terms {
     pub cut_off: Option<Duration>,
 }
 
-impl Default for Terms {
+impl Default for LeaseTerms {
     fn default() -> Self {
         Self {
             ttl: Duration::from_secs(5),
@@ -43,7 +43,7 @@ impl Default for Terms {
     }
 }
 
-impl Terms {
+impl LeaseTerms {
     /// Returns the part of the granted time that a holder uses, so that clocks may differ a little.
     fn own(&self) -> Duration {
         self.ttl / 5 * 4
@@ -52,22 +52,22 @@ impl Terms {
 
 /// A granted lease with its validity. Cheap to clone; all clones share one state.
 #[derive(Clone)]
-pub struct Tenure {
+pub struct LeaseGuard {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     lease: Lease,
     holder: Holder,
-    terms: Terms,
-    standing: watch::Sender<Standing>,
+    terms: LeaseTerms,
+    standing: watch::Sender<LeaseState>,
 }
 
 /// State of a lease.
 #[derive(Debug, Clone)]
-struct Standing {
+struct LeaseState {
     /// When the last question was asked that the database answered with yes.
-    asked: Moment,
+    asked: ClockReading,
     /// Why the last renewal failed.
     trouble: Option<String>,
 }
@@ -75,12 +75,12 @@ struct Standing {
 /// A point in time by both clocks. The monotonic one may stand still while the whole machine sleeps,
 /// and the other one may be set.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct ClockReading {
     steady: Instant,
     wall: SystemTime,
 }
 
-impl Moment {
+impl ClockReading {
     fn now() -> Self {
         Self {
             steady: Instant::now(),
@@ -97,9 +97,9 @@ impl Moment {
 
 /// Result of acquiring a channel.
 #[derive(Debug)]
-pub enum Taken {
+pub enum Acquisition {
     /// Acquired.
-    Held(Tenure),
+    Held(LeaseGuard),
     /// Another source publishes it.
     Other {
         /// Name of that source, for people.
@@ -109,33 +109,33 @@ pub enum Taken {
 
 /// Reason for the loss of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lost {
+pub enum LeaseLoss {
     /// Another source has taken the channel.
     Taken,
     /// The database was out of reach for so long that another may have taken it.
     CutOff,
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for LeaseLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Lost::Taken => "another source has taken it over",
-            Lost::CutOff => {
-                "the database has been out of reach for so long that another source may have it"
+            LeaseLoss::Taken => "another source has taken it over",
+            LeaseLoss::CutOff => {
+                "the database has been unreachable for so long that another source may have it"
             }
         })
     }
 }
 
-impl fmt::Debug for Tenure {
+impl fmt::Debug for LeaseGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tenure")
+        f.debug_struct("LeaseGuard")
             .field("lease", &self.shared.lease)
             .finish_non_exhaustive()
     }
 }
 
-impl Tenure {
+impl LeaseGuard {
     /// Asks for the lease of a channel.
     ///
     /// # Errors
@@ -144,18 +144,18 @@ impl Tenure {
         store: &dyn Store,
         channel: &str,
         holder: &Holder,
-        terms: Terms,
-    ) -> Result<Taken, StoreError> {
-        let asked = Moment::now();
+        terms: LeaseTerms,
+    ) -> Result<Acquisition, StoreError> {
+        let asked = ClockReading::now();
         let lease = match store.take_lease(channel, holder, terms.ttl).await? {
             Leased::Held(lease) => lease,
-            Leased::Other { name, .. } => return Ok(Taken::Other { name }),
+            Leased::Other { name, .. } => return Ok(Acquisition::Other { name }),
         };
-        Ok(Taken::Held(Self::since(asked, lease, holder, terms)))
+        Ok(Acquisition::Held(Self::since(asked, lease, holder, terms)))
     }
 
-    fn since(asked: Moment, lease: Lease, holder: &Holder, terms: Terms) -> Self {
-        let standing = Standing {
+    fn since(asked: ClockReading, lease: Lease, holder: &Holder, terms: LeaseTerms) -> Self {
+        let standing = LeaseState {
             asked,
             trouble: None,
         };
@@ -180,11 +180,11 @@ impl Tenure {
             id: uuid::Uuid::nil(),
             name: "test".to_owned(),
         };
-        let terms = Terms {
+        let terms = LeaseTerms {
             ttl,
-            ..Terms::default()
+            ..LeaseTerms::default()
         };
-        Self::since(Moment::now(), lease, &holder, terms)
+        Self::since(ClockReading::now(), lease, &holder, terms)
     }
 
     /// The number that the store refuses older ones by.
@@ -228,11 +228,11 @@ impl Tenure {
 
     /// Renews it until it is lost. While the database is out of reach it lapses, and comes back
     /// unless another source has taken the channel meanwhile.
-    pub async fn keep(&self, store: &dyn Store) -> Lost {
+    pub async fn keep(&self, store: &dyn Store) -> LeaseLoss {
         let terms = &self.shared.terms;
         loop {
             sleep(terms.renew).await;
-            let asked = Moment::now();
+            let asked = ClockReading::now();
             let renewal = store.renew_lease(&self.shared.lease, &self.shared.holder, terms.ttl);
             let trouble = match timeout(terms.patience, renewal).await {
                 Ok(Ok(true)) => {
@@ -241,13 +241,14 @@ impl Tenure {
                 }
                 #[cfg(feature = "fault-injection")]
                 Ok(Ok(false)) if Fault::FenceOff.is_injected() => continue,
-                Ok(Ok(false)) => return Lost::Taken,
+                Ok(Ok(false)) => return LeaseLoss::Taken,
                 Ok(Err(failure)) => failure.to_string(),
                 Err(_) => "the database does not answer".to_owned(),
             };
             debug!(
                 channel = self.shared.lease.channel,
-                "the lease could not be renewed: {trouble}"
+                error = trouble,
+                "lease renewal failed; retrying"
             );
             self.shared.standing.send_modify(|standing| {
                 standing.trouble = Some(trouble);
@@ -256,12 +257,12 @@ impl Tenure {
             if let Some(cut_off) = terms.cut_off
                 && since.saturating_sub(terms.own()) >= cut_off
             {
-                return Lost::CutOff;
+                return LeaseLoss::CutOff;
             }
         }
     }
 
-    fn renewed(&self, asked: Moment) {
+    fn renewed(&self, asked: ClockReading) {
         self.shared.standing.send_modify(|standing| {
             standing.asked = asked;
             standing.trouble = None;

@@ -12,7 +12,7 @@ use crate::run::board::{ChannelView, FeedView, Role, Snapshot};
 
 /// The present state.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct StateGauges {
     database_up: Gauge,
     relay_up: Family<RelayLabels, Gauge>,
     lease_held: Gauges,
@@ -27,7 +27,7 @@ pub(super) struct Places {
     last_success: Moments,
 }
 
-impl Places {
+impl StateGauges {
     pub(super) fn register(&self, r: &mut Registry) {
         let help = "Whether the database answers";
         r.register("database_up", help, self.database_up.clone());
