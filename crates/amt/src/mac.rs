@@ -1,5 +1,5 @@
-//! The Response MAC: how a relay knows, without having kept anything, that a gateway received what
-//! it was sent (RFC 7450, section 5.3.5).
+//! The response MAC, by which a stateless relay recognises that a gateway received its Query (RFC 7450,
+//! section 5.3.5).
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ring::hmac;
 
-/// A Response MAC. A gateway repeats it and knows nothing of its meaning.
+/// A response MAC. It is opaque to the gateway, which repeats it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mac(pub [u8; 6]);
 
@@ -21,15 +21,15 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// A relay's secrets, for MACs over address, port and nonce. A MAC holds for one lifetime at least
-/// and for two at most.
+/// A relay's secrets for MACs over address, port and nonce. A MAC is valid for at least one lifetime
+/// and at most two.
 ///
-/// A gateway may repeat its Update with one MAC for a whole query interval, so a lifetime has to be
-/// longer than that. One that never asks again (VLC) needs more than secrets: a relay remembers the
-/// MAC of a tunnel.
+/// A gateway may repeat its Update with one MAC for a whole query interval, so a lifetime must be
+/// longer than that. For a gateway that never asks again (VLC), the relay remembers the MAC of its
+/// tunnel.
 pub struct Secrets {
     current: hmac::Key,
-    /// The secret before, and until when it is honoured.
+    /// Previous secret, and the end of its validity.
     previous: Option<(hmac::Key, Instant)>,
     lifetime: Duration,
     rotate: Instant,
@@ -49,8 +49,8 @@ fn key(seed: &[u8; 32]) -> hmac::Key {
 }
 
 fn mac(key: &hmac::Key, address: SocketAddr, nonce: u32) -> Mac {
-    // Of fixed length, so that no two inputs are alike; an IPv4 address is the same whichever kind
-    // of socket saw it.
+    // Of fixed length, so that no two inputs are alike; an IPv4 address is the same on any kind of
+    // socket.
     let mut input = [0; 22];
     let octets = match address.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -67,23 +67,22 @@ fn mac(key: &hmac::Key, address: SocketAddr, nonce: u32) -> Mac {
     Mac(mac)
 }
 
-/// In the same time wherever they differ.
+/// Compares in constant time.
 pub(crate) fn equal(a: &Mac, b: &Mac) -> bool {
     let different = a.0.iter().zip(b.0).fold(0, |bits, (a, b)| bits | (a ^ b));
     std::hint::black_box(different) == 0
 }
 
 impl Secrets {
-    /// How long a MAC holds at least, unless it is set: two query intervals of 125 s and time for
-    /// the answers.
+    /// Default lifetime: two query intervals of 125 s and time for the answers.
     pub const LIFETIME: Duration = Duration::from_secs(270);
 
-    /// With a first secret from `seed`, which has to be random.
+    /// Creates secrets from `seed`, which must be random.
     pub fn new(seed: [u8; 32], now: Instant) -> Self {
         Self::with_lifetime(seed, Self::LIFETIME, now)
     }
 
-    /// As [`Secrets::new`], with another lifetime.
+    /// Creates secrets like [`Secrets::new`], with another lifetime.
     pub fn with_lifetime(seed: [u8; 32], lifetime: Duration, now: Instant) -> Self {
         Secrets {
             current: key(&seed),
@@ -93,13 +92,13 @@ impl Secrets {
         }
     }
 
-    /// For a Query to `address` (port included) that answers a Request with `nonce`.
+    /// Returns the MAC for a Query to `address` (port included) that answers a Request with `nonce`.
     pub fn mac(&self, address: SocketAddr, nonce: u32) -> Mac {
         mac(&self.current, address, nonce)
     }
 
-    /// Whether `found` is what [`Secrets::mac`] gave for the same address, port and nonce, with the
-    /// secret of now or the one before. Takes as long whether it is or not, for one secret.
+    /// Whether `found` is the MAC for this address, port and nonce, with the current or the previous
+    /// secret. The time of the comparison with one secret does not depend on the result.
     pub fn check(&self, address: SocketAddr, nonce: u32, found: &Mac, now: Instant) -> bool {
         if equal(&mac(&self.current, address, nonce), found) {
             return true;
@@ -110,12 +109,12 @@ impl Secrets {
         }
     }
 
-    /// When [`Secrets::handle_timeout`] wants to be called.
+    /// Returns the time at which [`Secrets::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Instant {
         self.rotate
     }
 
-    /// Replaces the secret with one from `fresh`, which has to be random, if it is time.
+    /// Rotates the secret if it is time, to one from `fresh`, which must be random.
     pub fn handle_timeout(&mut self, now: Instant, fresh: [u8; 32]) {
         if now < self.rotate {
             return;
@@ -171,7 +170,7 @@ mod tests {
         assert_ne!(secrets.mac(at, NONCE), mac);
         assert!(secrets.check(at, NONCE, &mac, rotated));
         assert!(secrets.check(at, NONCE, &mac, late + 10 * second));
-        // Even where nobody called handle_timeout in time.
+        // Even if handle_timeout was not called in time.
         assert!(!secrets.check(at, NONCE, &mac, rotated + 10 * second));
         secrets.handle_timeout(rotated + 10 * second, [3; 32]);
         assert!(!secrets.check(at, NONCE, &mac, rotated + 10 * second));

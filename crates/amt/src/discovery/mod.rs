@@ -1,8 +1,8 @@
-//! Which relays to try, and in what order (RFC 8777).
+//! Discovery of relays and the order of attempts (RFC 8777).
 //!
-//! A source may publish its relays in the DNS, as [`AmtRelay`] records under the reverse name of
-//! its address ([`reverse_name`]). Whoever looks them up turns them into [`Found`] relays, and
-//! [`order`] puts these among those that became known otherwise.
+//! A source may publish its relays in the DNS, as [`AmtRelay`] records under the reverse name of its
+//! address ([`reverse_name`]). [`order`] merges them with relays known from elsewhere, all as
+//! [`Found`].
 
 mod order;
 mod record;
@@ -10,5 +10,5 @@ mod record;
 pub use order::{Found, anycast, order};
 pub use record::{AmtRelay, RdataError, Relay, reverse_name};
 
-/// The type of AMTRELAY records (RFC 8777, section 4.1).
+/// DNS type of AMTRELAY records (RFC 8777, section 4.1).
 pub const RECORD_TYPE: u16 = 260;

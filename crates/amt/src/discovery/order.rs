@@ -1,25 +1,25 @@
-//! The order in which relays are tried.
+//! Order of attempts.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::gateway::{Candidate, Origin};
 use crate::{ANYCAST_V4, ANYCAST_V6, PORT};
 
-/// A relay's address, however it became known.
+/// A known relay with its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// Address and port.
     pub addr: SocketAddr,
-    /// Whether a Relay Discovery goes there first: an AMTRELAY record without D, or anycast.
+    /// Whether Relay Discovery goes first: an AMTRELAY record without D, or anycast.
     pub discover: bool,
-    /// How it became known. Those that an operator configured are tried first, then those that the
-    /// source named, those in the DNS, and anycast.
+    /// Source of knowledge of this relay. Relays that an operator configured are tried first, then
+    /// those that the flow's source announced, those in the DNS, and anycast.
     pub origin: Origin,
-    /// Of one origin, those with less are tried first.
+    /// Rank within one origin; lower values are tried first.
     pub preference: u32,
 }
 
-/// The two anycast addresses (RFC 7450, section 7.1).
+/// Returns the two anycast addresses (RFC 7450, section 7.1).
 pub fn anycast() -> [Found; 2] {
     [IpAddr::V6(ANYCAST_V6), IpAddr::V4(ANYCAST_V4)].map(|ip| Found {
         addr: SocketAddr::new(ip, PORT),
@@ -29,16 +29,16 @@ pub fn anycast() -> [Found; 2] {
     })
 }
 
-/// The order in which relays are tried: by origin, then by preference; of those that are equal in
-/// both, the families take turns (RFC 8305, section 4), IPv6 first, and within a family chance
-/// decides, which spreads gateways over relays (RFC 8777, section 2.3.2). `seed` is that chance.
+/// Returns the relays in the order of attempts: by origin, then by preference. Among equals, the
+/// families alternate (RFC 8305, section 4), IPv6 first, and within a family the order is random,
+/// which spreads gateways over relays (RFC 8777, section 2.3.2); it depends on `seed` alone.
 ///
-/// An address that became known in several ways has the first place of these. Left out are those
-/// that cannot be a relay's: unspecified, multicast, broadcast, without a port.
+/// An address that is known several times has its first place. Addresses that cannot be a relay's
+/// are left out: unspecified, multicast, broadcast, without a port.
 pub fn order(found: impl IntoIterator<Item = Found>, seed: u64) -> Vec<Candidate> {
     let mut found: Vec<_> = found.into_iter().filter_map(usable).collect();
     shuffle(&mut found, seed);
-    // Stable: chance stays in force among equals.
+    // Stable: the random order remains among equals.
     found.sort_by_key(|f| (f.origin, f.preference));
     let mut candidates: Vec<Candidate> = Vec::with_capacity(found.len());
     let equal = |a: &Found, b: &Found| (a.origin, a.preference) == (b.origin, b.preference);
@@ -74,7 +74,7 @@ fn usable(mut found: Found) -> Option<Found> {
     Some(found)
 }
 
-/// Fisher and Yates, with the SplitMix generator.
+/// Shuffles by Fisher and Yates, with the SplitMix generator.
 fn shuffle(found: &mut [Found], seed: u64) {
     let mut state = seed;
     for last in (1..found.len()).rev() {

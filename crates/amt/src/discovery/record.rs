@@ -3,15 +3,15 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// D: the relay takes a Request without a Relay Discovery before it.
+/// D flag: the relay accepts a Request without Relay Discovery before it.
 const DISCOVERY_OPTIONAL: u8 = 0x80;
 
-/// The longest name on the wire, in bytes (RFC 1035, section 2.3.4).
+/// Longest name on the wire, in bytes (RFC 1035, section 2.3.4).
 const MAX_NAME: usize = 255;
 const MAX_LABEL: u8 = 63;
 
-/// The name under which the AMTRELAY records for `source` are, with a dot at its end (RFC 8777,
-/// section 2.2): that of its PTR record.
+/// Returns the name of the AMTRELAY records for `source`, that of its PTR record, with a final dot
+/// (RFC 8777, section 2.2).
 pub fn reverse_name(source: IpAddr) -> String {
     let mut name = String::new();
     // Writing to a String does not fail.
@@ -32,53 +32,53 @@ pub fn reverse_name(source: IpAddr) -> String {
     name
 }
 
-/// What a record names.
+/// Relay field of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Relay {
-    /// Nothing: no relay is to be used for the source.
+    /// No relay may be used for the source.
     None,
-    /// The relay's address.
+    /// Address of the relay.
     Address(IpAddr),
-    /// A name with the relay's addresses, with a dot at its end.
+    /// Name of the relay, with a final dot.
     Name(String),
 }
 
 /// The data of an AMTRELAY record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AmtRelay {
-    /// Those with less are tried first.
+    /// Precedence; records with lower values are tried first.
     pub precedence: u8,
-    /// A Request may go there without a Relay Discovery before it: D.
+    /// Whether a Request may go there without Relay Discovery before it (D flag).
     pub discovery_optional: bool,
-    /// Where.
+    /// The relay.
     pub relay: Relay,
 }
 
-/// Why the data of a record says nothing.
+/// Error in the data of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RdataError {
-    /// It is shorter, or longer, than its type has to be.
+    /// The length does not suit the type.
     #[error("AMTRELAY record: {len} bytes cannot be one of type {kind}")]
     Length {
-        /// The type of the relay.
+        /// Relay type.
         kind: u8,
-        /// The length of the data, in bytes.
+        /// Length of the data, in bytes.
         len: usize,
     },
-    /// A type that is not known; such a record is left out (RFC 8777, section 4.2.3).
+    /// An unknown relay type; such a record is ignored (RFC 8777, section 4.2.3).
     #[error("AMTRELAY record: relay type {0} is not known")]
     Type(u8),
-    /// The relay's name is none of a host: cut off, compressed, too long, or with other characters
+    /// The relay's name is not a host name: truncated, compressed, too long, or with characters other
     /// than letters, digits, `-` and `_`.
     #[error("AMTRELAY record: the relay's name is not one of a host")]
     Name,
 }
 
 impl AmtRelay {
-    /// Reads the data of a record.
+    /// Parses the data of a record.
     ///
     /// # Errors
-    /// It is damaged, or of a type that is not known.
+    /// The data is damaged, or of an unknown type.
     pub fn parse(rdata: &[u8]) -> Result<Self, RdataError> {
         let len = rdata.len();
         let Some((&[precedence, flags], rest)) = rdata.split_first_chunk() else {
@@ -107,8 +107,8 @@ impl AmtRelay {
         })
     }
 
-    /// Appends the data of the record. A name is written as it is: one that
-    /// [`AmtRelay::parse`] gave, or of such labels, is valid.
+    /// Appends the data of the record. A name is written as it is: names from [`AmtRelay::parse`], or
+    /// of such labels, are valid.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let kind = match &self.relay {
             Relay::None => 0,
@@ -137,7 +137,7 @@ impl AmtRelay {
     }
 }
 
-/// A name on the wire, which is all of `bytes`.
+/// Parses a name on the wire, which is all of `bytes`.
 fn name(bytes: &[u8]) -> Option<String> {
     if bytes.len() > MAX_NAME {
         return None;
@@ -151,7 +151,7 @@ fn name(bytes: &[u8]) -> Option<String> {
             return None;
         }
         if len == 0 {
-            // The root is the name of no host.
+            // The root is not a host name.
             return (behind.is_empty() && !name.is_empty()).then_some(name);
         }
         let (label, behind) = behind.split_at_checked(usize::from(len))?;

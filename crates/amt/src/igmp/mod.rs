@@ -1,4 +1,4 @@
-//! IGMP messages: version 3 (RFC 3376), and leniently 1 and 2 (RFC 1112, RFC 2236).
+//! IGMP messages: version 3 (RFC 3376) and, leniently, 1 and 2 (RFC 1112, RFC 2236).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -14,25 +14,25 @@ const REPORT_V2: u8 = 0x16;
 const LEAVE_V2: u8 = 0x17;
 pub(crate) const REPORT_V3: u8 = 0x22;
 
-/// Queries for all groups go there.
+/// Destination of general queries.
 pub(crate) const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
-/// Reports of version 3 go there.
+/// Destination of reports of version 3.
 pub(crate) const ROUTERS_V3: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 
-/// The option in the IPv4 header, in bytes.
+/// Length of the Router Alert option in the IPv4 header, in bytes.
 pub(crate) const ROUTER_ALERT_LEN: usize = 4;
 
-/// A query of version 3 without sources, in bytes.
+/// Length of a query of version 3 without sources, in bytes.
 const QUERY_LEN: usize = 12;
 
-/// Internetwork control, as RFC 3376, section 4, has it.
+/// Internetwork control (RFC 3376, section 4).
 const TOS: u8 = 0xc0;
 
 fn tenths(count: u32) -> Duration {
     Duration::from_millis(100 * u64::from(count))
 }
 
-/// Reads a message whose checksum was checked.
+/// Parses a message with a valid checksum.
 pub(crate) fn parse_query(message: &[u8]) -> Result<GeneralQuery, IpError> {
     let [kind, code, _, _, a, b, c, d] = get("IGMP", message, 0)?;
     if kind != QUERY {
@@ -53,7 +53,7 @@ pub(crate) fn parse_query(message: &[u8]) -> Result<GeneralQuery, IpError> {
     Ok(GeneralQuery::from_wire(flags, qqic, max_response))
 }
 
-/// Reads a message whose checksum was checked.
+/// Parses a message with a valid checksum.
 pub(crate) fn parse_report(message: &[u8]) -> Result<Vec<Record>, IpError> {
     let [kind] = get("IGMP", message, 0)?;
     let group = || get::<4>("IGMP", message, 4).map(|group| IpAddr::from(Ipv4Addr::from(group)));
@@ -65,7 +65,7 @@ pub(crate) fn parse_report(message: &[u8]) -> Result<Vec<Record>, IpError> {
     }
 }
 
-/// A query for all groups, without checksum.
+/// Returns a general query, without checksum.
 pub(crate) fn query(query: &GeneralQuery) -> [u8; QUERY_LEN] {
     let tenths = u32::try_from(query.max_response.as_millis() / 100).unwrap_or(u32::MAX);
     let mut message = [0; QUERY_LEN];
@@ -76,7 +76,7 @@ pub(crate) fn query(query: &GeneralQuery) -> [u8; QUERY_LEN] {
     message
 }
 
-/// Appends an IP packet with `message`, whose checksum field is zero.
+/// Appends an IP packet with `message`, whose checksum field must be zero.
 pub(crate) fn put_packet(from: Ipv4Addr, to: Ipv4Addr, message: &[u8], out: &mut Vec<u8>) {
     let fields = V4Fields {
         source: from,

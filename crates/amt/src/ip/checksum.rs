@@ -1,15 +1,16 @@
 //! The Internet checksum (RFC 1071), whole and in steps (RFC 1624).
 
-/// A sum under way. Pieces of even length may be added in any order; one of odd length comes last.
+/// A checksum in progress. Pieces of even length may be added in any order; one of odd length comes
+/// last.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Checksum(u64);
 
 impl Checksum {
     /// Adds bytes.
     ///
-    /// Words are added as the machine reads them: the sum of ones' complement is the same in
-    /// either byte order. Half words in four lanes become vector instructions, and no lane can
-    /// overflow: what is added is shorter than 16 GiB.
+    /// Words are added in native byte order, since a ones' complement sum is the same in either order.
+    /// Half words in four lanes compile to vector instructions; no lane can overflow below 16 GiB of
+    /// input.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Self {
         let (blocks, rest) = bytes.as_chunks::<32>();
@@ -33,20 +34,20 @@ impl Checksum {
         Checksum(self.0 + sum + u64::from(u32::from_ne_bytes(last)))
     }
 
-    /// Adds a field of 16 bits.
+    /// Adds a 16-bit field.
     #[must_use]
     pub fn with_u16(self, value: u16) -> Self {
         Checksum(self.0 + u64::from(u16::from_ne_bytes(value.to_be_bytes())))
     }
 
-    /// Adds a field of 32 bits.
+    /// Adds a 32-bit field.
     #[must_use]
     pub fn with_u32(self, value: u32) -> Self {
         Checksum(self.0 + u64::from(u32::from_ne_bytes(value.to_be_bytes())))
     }
 
-    /// What goes into the header; zero where everything, checksum included, was added and is
-    /// right.
+    /// Returns the checksum for the header; zero if everything was added and the checksum included
+    /// in it is right.
     pub fn finish(self) -> u16 {
         let mut sum = self.0;
         while sum >> 16 != 0 {
@@ -56,7 +57,7 @@ impl Checksum {
     }
 }
 
-/// The checksum after one 16-bit field changed from `old` to `new`.
+/// Returns the checksum after one 16-bit field changed from `old` to `new`.
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     let mut sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
     while sum >> 16 != 0 {

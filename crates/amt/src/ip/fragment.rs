@@ -7,15 +7,15 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const MORE: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
 
-/// Of an option's type: goes into every fragment.
+/// Flag of an option's type: copied into every fragment.
 const COPIED: u8 = 0x80;
 
-/// Cuts an IPv4 packet into fragments of at most `mtu` bytes and hands each to `each`; one that
-/// fits goes as it is. Bytes behind the packet are left out.
+/// Cuts an IPv4 packet into fragments of at most `mtu` bytes and passes each to `each`; a packet that
+/// fits is passed as it is. Bytes after the packet are ignored.
 ///
 /// # Errors
-/// It is no IPv4 packet, it has to be cut and says that it must not be (DF), or not even eight
-/// bytes fit behind the header. Nothing was handed out then.
+/// The packet is not IPv4, is too large and has DF set, or `mtu` has no room for eight bytes after the
+/// header. No fragment was passed then.
 pub fn fragment_v4(packet: &[u8], mtu: usize, mut each: impl FnMut(&[u8])) -> Result<(), IpError> {
     if let Some(version) = packet.first().map(|first| first >> 4).filter(|v| *v != 4) {
         return Err(IpError::Version(version));
@@ -33,7 +33,7 @@ pub fn fragment_v4(packet: &[u8], mtu: usize, mut each: impl FnMut(&[u8])) -> Re
     let (first_header, mut payload) = whole
         .split_at_checked(header.header_len)
         .ok_or(IpError::Length { what: "IPv4" })?;
-    // The room of the first fragment, which has all options; the later ones have no more.
+    // The first fragment carries all options; the header of the others is no longer.
     let room = mtu.saturating_sub(first_header.len()) & !7;
     if room == 0 {
         return Err(IpError::Mtu(mtu));
@@ -44,7 +44,7 @@ pub fn fragment_v4(packet: &[u8], mtu: usize, mut each: impl FnMut(&[u8])) -> Re
     let mut out = Vec::with_capacity(mtu);
     let (mut fragment_header, mut room) = (first_header, room);
     loop {
-        // A packet may be a fragment itself: its last piece keeps its flag.
+        // A packet may itself be a fragment: its last piece keeps its flag.
         let (piece, rest) = payload.split_at_checked(room).unwrap_or((payload, &[]));
         let more = if rest.is_empty() { flags & MORE } else { MORE };
         out.clear();
@@ -63,7 +63,7 @@ pub fn fragment_v4(packet: &[u8], mtu: usize, mut each: impl FnMut(&[u8])) -> Re
     }
 }
 
-/// The header with those options only that every fragment carries.
+/// Returns the header without the options that only the first fragment carries.
 fn without_uncopied(header: &[u8]) -> Vec<u8> {
     let (fixed, mut options) = header.split_at_checked(V4_HEADER).unwrap_or((header, &[]));
     let mut kept = fixed.to_vec();
@@ -72,7 +72,7 @@ fn without_uncopied(header: &[u8]) -> Vec<u8> {
             0 => break,
             1 => options = rest,
             _ => {
-                // The length counts type and length; with a wrong one, nothing more is readable.
+                // The length counts type and length; after a wrong one, nothing can be parsed.
                 let len = rest.first().map_or(0, |len| usize::from(*len));
                 let Some((option, after)) = options.split_at_checked(len).filter(|_| len >= 2)
                 else {

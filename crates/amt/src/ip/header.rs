@@ -4,13 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Checksum, DESTINATION, FRAGMENT, HOP_BY_HOP, IpError, ROUTING, V4_HEADER, V6_HEADER};
 
-/// How many extension headers of IPv6 are stepped over.
+/// Most extension headers of IPv6 that are skipped.
 const MAX_EXTENSIONS: usize = 8;
 
-/// Of the fragment field of IPv4: more fragments, and the offset.
+/// Mask of the IPv4 fragment field: more fragments, and the offset.
 const MORE_OR_OFFSET: u16 = 0x3fff;
 
-/// `N` bytes at `at`.
+/// Returns `N` bytes at `at`.
 pub(crate) fn get<const N: usize>(
     what: &'static str,
     bytes: &[u8],
@@ -32,7 +32,7 @@ fn within<'a>(what: &'static str, bytes: &'a [u8], need: usize) -> Result<&'a [u
     })
 }
 
-/// An IPv4 header whose lengths were checked, and nothing else.
+/// An IPv4 header with valid lengths; nothing else was checked.
 pub(crate) struct V4<'a> {
     pub(crate) fixed: &'a [u8; V4_HEADER],
     pub(crate) header_len: usize,
@@ -50,7 +50,7 @@ impl V4<'_> {
         Ipv4Addr::new(a, b, c, d).into()
     }
 
-    /// Flags and offset.
+    /// Returns flags and offset.
     pub(crate) fn fragment(&self) -> u16 {
         u16::from_be_bytes([self.fixed[6], self.fixed[7]])
     }
@@ -75,7 +75,7 @@ pub(crate) fn v4(packet: &[u8]) -> Result<V4<'_>, IpError> {
     })
 }
 
-/// Source, destination and total length.
+/// Returns source, destination and total length.
 pub(crate) fn v6(packet: &[u8]) -> Result<(IpAddr, IpAddr, usize), IpError> {
     let fixed: &[u8; V6_HEADER] = packet.first_chunk().ok_or(IpError::Truncated {
         what: "IPv6",
@@ -89,23 +89,23 @@ pub(crate) fn v6(packet: &[u8]) -> Result<(IpAddr, IpAddr, usize), IpError> {
     Ok((source.into(), destination.into(), total))
 }
 
-/// A whole packet whose headers were checked.
+/// A whole packet with valid headers.
 pub(crate) struct Header<'a> {
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
     pub(crate) hops: u8,
     pub(crate) protocol: u8,
-    /// Up to the length that the header claims.
+    /// Payload, up to the length in the header.
     pub(crate) payload: &'a [u8],
 }
 
 impl<'a> Header<'a> {
-    /// Reads IPv4 with any options, or IPv6 with extension headers other than a fragment's.
+    /// Parses IPv4 with any options, or IPv6 with extension headers other than Fragment.
     pub(crate) fn parse(packet: &'a [u8]) -> Result<Self, IpError> {
         if packet.first().is_some_and(|first| first >> 4 == 4) {
             Self::parse_v4(packet)
         } else {
-            // Turns down what is of neither version, too.
+            // Rejects packets of neither version, too.
             let (source, destination, total) = super::addresses(packet)?;
             Self::parse_v6(within("IPv6", packet, total)?, source, destination)
         }
@@ -156,7 +156,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// The sum of the pseudo header for a payload of `len` bytes (RFC 768; RFC 8200, section 8.1).
+/// Returns the sum of the pseudo header for a payload of `len` bytes (RFC 768; RFC 8200, section 8.1).
 pub(crate) fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, len: u32) -> Checksum {
     let sum = Checksum::default();
     let sum = match source {
@@ -170,7 +170,7 @@ pub(crate) fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, len: u32
     sum.with_u32(len).with_u16(u16::from(protocol))
 }
 
-/// What the writer of an IPv4 header chooses.
+/// Variable fields of an IPv4 header.
 pub(crate) struct V4Fields {
     pub(crate) source: Ipv4Addr,
     pub(crate) destination: Ipv4Addr,
@@ -179,8 +179,8 @@ pub(crate) struct V4Fields {
     pub(crate) tos: u8,
 }
 
-/// Appends an IPv4 header, with checksum, for `payload` bytes behind it; with a Router Alert
-/// (RFC 2113) where `alert`.
+/// Appends an IPv4 header, with checksum, for a payload of `payload` bytes; with a Router Alert (RFC
+/// 2113) if `alert`.
 pub(crate) fn put_v4(out: &mut Vec<u8>, fields: &V4Fields, payload: usize, alert: bool) {
     const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
     let len = V4_HEADER + if alert { ROUTER_ALERT.len() } else { 0 };
@@ -214,7 +214,7 @@ pub(crate) fn set_v4_checksum(header: &mut [u8]) {
     }
 }
 
-/// Appends an IPv6 header for `payload` bytes behind it, extension headers included.
+/// Appends an IPv6 header for `payload` bytes, extension headers included.
 pub(crate) fn put_v6(
     out: &mut Vec<u8>,
     source: Ipv6Addr,

@@ -1,7 +1,7 @@
 //! IP and UDP headers inside a tunnel.
 //!
-//! What comes out of a tunnel was written by others: each function here takes any bytes, and
-//! checks lengths before it uses them.
+//! Packets in a tunnel come from others: each function here accepts any bytes, and checks lengths
+//! before it uses them.
 
 mod checksum;
 mod fragment;
@@ -21,13 +21,13 @@ pub use reassembly::{Fragment, Reassembly};
 pub use template::UdpTemplate;
 pub use udp::{Udp, parse_udp, write_udp};
 
-/// An IPv4 header without options, in bytes.
+/// Length of an IPv4 header without options, in bytes.
 pub const V4_HEADER: usize = 20;
 
-/// An IPv6 header, in bytes.
+/// Length of an IPv6 header, in bytes.
 pub const V6_HEADER: usize = 40;
 
-/// A UDP header, in bytes.
+/// Length of a UDP header, in bytes.
 pub const UDP_HEADER: usize = 8;
 
 pub(crate) const HOP_BY_HOP: u8 = 0;
@@ -39,24 +39,24 @@ pub(crate) const FRAGMENT: u8 = 44;
 pub(crate) const ICMP_V6: u8 = 58;
 pub(crate) const DESTINATION: u8 = 60;
 
-/// Why a packet inside a tunnel is not taken.
+/// Error in a packet inside a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IpError {
     /// The packet ends inside a header, or before the length that a header claims.
-    #[error("{what}: {len} bytes, and {need} are needed")]
+    #[error("{what}: {len} bytes, but {need} are needed")]
     Truncated {
         /// The header.
         what: &'static str,
-        /// What is there, in bytes.
+        /// Available bytes.
         len: usize,
-        /// What should be, in bytes.
+        /// Required bytes.
         need: usize,
     },
     /// Neither IPv4 nor IPv6.
     #[error("IP version {0}: only 4 and 6 are known")]
     Version(u8),
-    /// A header claims a length that it cannot have.
-    #[error("{what}: the length in the header cannot be")]
+    /// A length in a header is impossible.
+    #[error("{what}: impossible length in the header")]
     Length {
         /// The header.
         what: &'static str,
@@ -67,36 +67,36 @@ pub enum IpError {
         /// The header.
         what: &'static str,
     },
-    /// A fragment, where a whole packet is expected; or one that contradicts others of its packet.
-    #[error("a fragment of an IP packet that cannot be put together")]
+    /// A fragment where a whole packet is expected, or one that contradicts others of its packet.
+    #[error("a fragment of an IP packet that cannot be reassembled")]
     Fragment,
-    /// Another protocol than the one that is expected.
+    /// An unexpected protocol.
     #[error("IP protocol {0} where another is expected")]
     Protocol(u8),
-    /// An IGMP or MLD message of another type than those expected.
+    /// An IGMP or MLD message of an unexpected type.
     #[error("IGMP or MLD message type {0} where another is expected")]
     Type(u8),
-    /// A query for one group, where one for all is expected.
+    /// A query for one group where a general query is expected.
     #[error("an IGMP or MLD query for one group, where a general query is expected")]
     NotGeneral,
-    /// More than is taken in one report.
+    /// A report beyond the bounds.
     #[error("a report with more than {max} {what}")]
     TooMany {
-        /// Of what.
+        /// Kind of items.
         what: &'static str,
-        /// What is taken.
+        /// Most items of that kind.
         max: usize,
     },
-    /// The sender forbids what would have to be done: DF.
-    #[error("the packet does not fit, and must not be fragmented")]
+    /// Fragmentation is necessary and forbidden by DF.
+    #[error("the packet does not fit and has DF set")]
     DontFragment,
-    /// No fragment fits in so few bytes.
+    /// The MTU has no room for a fragment.
     #[error("an MTU of {0} bytes has no room for a fragment")]
     Mtu(usize),
 }
 
 impl IpError {
-    /// A short name for counters.
+    /// Returns a short name for counters.
     pub fn reason(&self) -> &'static str {
         match self {
             IpError::Truncated { .. } => "truncated",
@@ -114,11 +114,11 @@ impl IpError {
     }
 }
 
-/// Source, destination and total length in bytes of the packet at the beginning of `packet`: what
-/// forwarding needs. Checksums and what follows the header are not looked at.
+/// Returns source, destination and total length in bytes of the packet at the start of `packet`, as
+/// forwarding needs them. Neither checksums nor anything after the header is checked.
 ///
 /// # Errors
-/// Not an IP packet, or the bytes end before it does.
+/// The bytes are not an IP packet, or end before it does.
 pub fn addresses(packet: &[u8]) -> Result<(IpAddr, IpAddr, usize), IpError> {
     match packet.first().map(|first| first >> 4) {
         Some(4) => {

@@ -1,7 +1,7 @@
-//! Putting IPv4 fragments together again (RFC 791, section 3.2).
+//! Reassembly of IPv4 fragments (RFC 791, section 3.2).
 //!
-//! Relays cut what is too large for the way into fragments inside the tunnel, and no kernel puts
-//! them together where the gateway is a program.
+//! Relays fragment packets that are too large for the path inside the tunnel, and no kernel
+//! reassembles them where the gateway is a program.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,38 +10,38 @@ use std::time::{Duration, Instant};
 use super::header::v4;
 use super::{Checksum, IpError};
 
-/// A packet of which some part has not come by then is given up.
+/// Time after which an incomplete packet is dropped.
 const TIME: Duration = Duration::from_secs(15);
 
-/// Packets in parts at once; for one more, the oldest has to go.
+/// Most incomplete packets; one more evicts the oldest.
 const MAX_PACKETS: usize = 64;
 
-/// The bytes that all parts may take together.
+/// Most bytes of all fragments together.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Parts of one packet: the largest packet in the smallest fragments that networks have (576).
+/// Most fragments of one packet: the largest packet in the smallest fragments that networks have (576).
 const MAX_PARTS: usize = 128;
 
-/// The largest packet.
+/// Largest packet, in bytes.
 const MAX_PACKET: usize = u16::MAX as usize;
 
 const DONT_FRAGMENT: u16 = 0x4000;
 const MORE: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
 
-/// What belongs together: sender, group, protocol and identification.
+/// Identity of a packet: sender, group, protocol and identification.
 type Key = (IpAddr, IpAddr, u8, u16);
 
-/// What became of a fragment.
+/// Result of adding a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fragment<'a> {
-    /// Its packet is whole now: header and payload, as if it had never been cut.
+    /// The complete packet, header and payload, as if it had never been fragmented.
     Whole(&'a mut [u8]),
-    /// Others have to come.
+    /// Fragments are missing.
     Waiting,
 }
 
-/// IPv4 packets of which some fragments have come. Bounded in number, bytes and time.
+/// Incomplete IPv4 packets, bounded in number, bytes and time.
 #[derive(Debug, Default)]
 pub struct Reassembly {
     packets: BTreeMap<Key, Parts>,
@@ -52,21 +52,21 @@ pub struct Reassembly {
 #[derive(Debug)]
 struct Parts {
     begun: Instant,
-    /// Of the first fragment, without more fragments and offset.
+    /// Header of the first fragment, without the fragment field.
     header: Option<Vec<u8>>,
-    /// Offset and bytes, in order, without overlaps.
+    /// Offset and bytes of each fragment, in order, without overlaps.
     parts: Vec<(usize, Vec<u8>)>,
-    /// The length of the payload, once the last fragment is there.
+    /// Length of the payload, once the last fragment has arrived.
     len: Option<usize>,
     bytes: usize,
 }
 
 impl Reassembly {
-    /// Takes a fragment. Where fragments contradict one another, their packet is given up, so that
-    /// nobody can slip bytes into a packet of others (RFC 1858).
+    /// Adds a fragment. A packet whose fragments contradict one another is dropped, so that no attacker
+    /// can slip bytes into it (RFC 1858).
     ///
     /// # Errors
-    /// The fragment is damaged, or cannot be one of a packet.
+    /// The fragment is damaged, or cannot be part of a packet.
     pub fn take(&mut self, packet: &[u8], now: Instant) -> Result<Fragment<'_>, IpError> {
         let header = v4(packet)?;
         let whole = packet.get(..header.total).unwrap_or_default();
@@ -114,7 +114,7 @@ impl Reassembly {
         let Some(parts) = self.give_up(&key) else {
             return Ok(Fragment::Waiting);
         };
-        // The first fragment's header may be longer than that of the one that was looked at above.
+        // The first fragment's header may be longer than that of the fragment checked above.
         if parts.total() > MAX_PACKET {
             return Err(IpError::Length {
                 what: "IPv4 fragment",
@@ -124,19 +124,19 @@ impl Reassembly {
         Ok(Fragment::Whole(&mut self.whole))
     }
 
-    /// How many packets wait for fragments.
+    /// Returns the number of incomplete packets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether no packet waits for fragments.
+    /// Whether there are no incomplete packets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// Gives up what is too old, and then the oldest, until one more fragment is within the bounds.
+    /// Drops old packets, then the oldest, until one more fragment is within the bounds.
     fn make_room(&mut self, key: &Key, bytes: usize, now: Instant) {
         let bytes_kept = &mut self.bytes;
         self.packets.retain(|_, parts| {
@@ -167,7 +167,7 @@ impl Reassembly {
 }
 
 impl Parts {
-    /// Returns whether the fragment fits to those that are there. One that came before is left out.
+    /// Adds a fragment, unless it is a repetition; returns whether it fits to the others.
     fn add(&mut self, head: &[u8], offset: usize, bytes: &[u8], end: Option<usize>) -> bool {
         let at = self.parts.partition_point(|(begin, _)| *begin < offset);
         if let Some((begin, known)) = self.parts.get(at)
@@ -204,12 +204,12 @@ impl Parts {
         true
     }
 
-    /// There are no overlaps: the bytes need only be as many.
+    /// Whether all bytes are there; fragments never overlap, so their count suffices.
     fn is_whole(&self) -> bool {
         self.len == Some(self.bytes) && self.header.is_some()
     }
 
-    /// The length of the packet, once it is whole.
+    /// Returns the length of the complete packet.
     fn total(&self) -> usize {
         self.header.as_ref().map_or(0, Vec::len) + self.bytes
     }

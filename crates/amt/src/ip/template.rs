@@ -1,4 +1,4 @@
-//! Inner headers made once and filled in per packet.
+//! Inner headers prepared once and completed per packet.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,22 +6,22 @@ use super::header::{V4Fields, put_v4, put_v6};
 use super::udp::present;
 use super::{Checksum, UDP, UDP_HEADER, V4_HEADER, V6_HEADER, pseudo};
 
-/// The headers of the datagrams from one source and port to one group and port, for rebuilding
-/// packets whose payload came out of a UDP socket. Nothing is allocated per packet.
+/// Headers of the datagrams from one source and port to one group and port, for rebuilding packets
+/// whose payload was received by a UDP socket. Nothing is allocated per packet.
 #[derive(Debug, Clone)]
 pub struct UdpTemplate {
     /// IP and UDP header, with zeros in the fields that change.
     header: Vec<u8>,
     v4: bool,
-    /// Of the IPv4 header as it is in `header`.
+    /// Sum of the IPv4 header as it is in `header`.
     ip: Checksum,
-    /// Of the pseudo header and the ports, without the lengths.
+    /// Sum of the pseudo header and the ports, without the lengths.
     udp: Checksum,
     identification: u16,
 }
 
 impl UdpTemplate {
-    /// For datagrams from `from` to `to`; `None` where they are of different families.
+    /// Creates a template for datagrams from `from` to `to`; `None` if they are of different families.
     pub fn new(from: SocketAddr, to: SocketAddr) -> Option<Self> {
         let mut header = Vec::with_capacity(V6_HEADER + UDP_HEADER);
         match (from.ip(), to.ip()) {
@@ -56,17 +56,17 @@ impl UdpTemplate {
         })
     }
 
-    /// What the headers take, in bytes.
+    /// Returns the length of the headers, in bytes.
     pub fn header_len(&self) -> usize {
         self.header.len()
     }
 
-    /// Writes the packet with `payload` to the beginning of `out`; `ttl` is the hop limit and `tos`
-    /// the traffic class of IPv6. Returns its length in bytes; 0, with nothing written, where it
-    /// has no room in `out` or in an IP packet.
+    /// Writes the packet with `payload` to the start of `out`; `ttl` is the hop limit and `tos` the
+    /// traffic class of IPv6. Returns the packet's length in bytes; 0, with nothing written, if it does
+    /// not fit into `out` or into an IP packet.
     ///
-    /// An IPv4 packet may be fragmented on its way: DF is not set, and each has an identification
-    /// of its own.
+    /// An IPv4 packet may be fragmented on its path: DF is not set, and each packet has its own
+    /// identification.
     pub fn write(&mut self, payload: &[u8], ttl: u8, tos: u8, out: &mut [u8]) -> usize {
         let header_len = self.header.len();
         let total = header_len + payload.len();

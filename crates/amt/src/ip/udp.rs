@@ -8,21 +8,21 @@ use super::{Header, IpError, UDP, UDP_HEADER, pseudo};
 /// A UDP datagram inside an IP packet; both addresses are of one family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Udp<'a> {
-    /// The inner source.
+    /// Inner source address and port.
     pub from: SocketAddr,
-    /// The group and port.
+    /// Group and port.
     pub to: SocketAddr,
     /// Time to live, or hop limit.
     pub ttl: u8,
-    /// What the datagram carries.
+    /// Payload of the datagram.
     pub payload: &'a [u8],
 }
 
-/// Reads a whole packet with a UDP datagram: version, lengths, the header checksum of IPv4 and the
-/// UDP checksum, which may be absent over IPv4. Bytes behind the packet are ignored.
+/// Parses a whole packet with a UDP datagram: version, lengths, the header checksum of IPv4 and the
+/// UDP checksum, which may be absent over IPv4. Bytes after the packet are ignored.
 ///
 /// # Errors
-/// Any of these is wrong, or it is a fragment or of another protocol.
+/// One of these is wrong, or the packet is a fragment or of another protocol.
 pub fn parse_udp(packet: &[u8]) -> Result<Udp<'_>, IpError> {
     let header = Header::parse(packet)?;
     if header.protocol != UDP {
@@ -43,7 +43,7 @@ pub fn parse_udp(packet: &[u8]) -> Result<Udp<'_>, IpError> {
     let absent = [g, h] == [0, 0];
     if !(absent && header.source.is_ipv4()) {
         let sum = pseudo(header.source, header.destination, UDP, len as u32);
-        // Over IPv6 an absent checksum is a wrong one (RFC 8200, section 8.1).
+        // Over IPv6 the checksum is mandatory (RFC 8200, section 8.1).
         if absent || sum.with(datagram).finish() != 0 {
             return Err(IpError::Checksum { what: "UDP" });
         }
@@ -56,8 +56,8 @@ pub fn parse_udp(packet: &[u8]) -> Result<Udp<'_>, IpError> {
     })
 }
 
-/// Appends the packet that [`parse_udp`] reads back, with a UDP checksum. Nothing is appended, and
-/// `false` returned, where the families differ or the payload does not fit in a packet.
+/// Appends the packet that [`parse_udp`] parses, with a UDP checksum. Returns `false`, with nothing
+/// appended, if the families differ or the payload does not fit into a packet.
 pub fn write_udp(udp: &Udp<'_>, tos: u8, out: &mut Vec<u8>) -> bool {
     let len = UDP_HEADER + udp.payload.len();
     let most = usize::from(u16::MAX)
@@ -102,7 +102,7 @@ pub fn write_udp(udp: &Udp<'_>, tos: u8, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// A UDP checksum of zero would mean none (RFC 768); all ones is its other form.
+/// Returns the other form of a checksum of zero, which would mean that there is none (RFC 768).
 pub(super) fn present(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
 }

@@ -1,4 +1,4 @@
-//! MLD messages: version 2 (RFC 3810), and leniently 1 (RFC 2710).
+//! MLD messages: version 2 (RFC 3810) and, leniently, 1 (RFC 2710).
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -13,19 +13,19 @@ const REPORT_V1: u8 = 131;
 const DONE_V1: u8 = 132;
 pub(crate) const REPORT_V2: u8 = 143;
 
-/// Queries for all groups go there.
+/// Destination of general queries.
 pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-/// Reports of version 2 go there.
+/// Destination of reports of version 2.
 pub(crate) const ROUTERS_V2: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 
-/// The hop-by-hop header: ICMPv6 follows, a Router Alert with the value of MLD (RFC 2711), and two
+/// Hop-by-Hop header: ICMPv6 as next header, a Router Alert with the value of MLD (RFC 2711), and two
 /// bytes of padding.
 pub(crate) const ROUTER_ALERT: [u8; 8] = [ICMP_V6, 0, 5, 2, 0, 0, 1, 0];
 
-/// A query of version 2 without sources, in bytes.
+/// Length of a query of version 2 without sources, in bytes.
 const QUERY_LEN: usize = 28;
 
-/// Reads a message whose checksum was checked.
+/// Parses a message with a valid checksum.
 pub(crate) fn parse_query(message: &[u8]) -> Result<GeneralQuery, IpError> {
     let [kind, _, _, _, high, low] = get("MLD", message, 0)?;
     if kind != QUERY {
@@ -45,7 +45,7 @@ pub(crate) fn parse_query(message: &[u8]) -> Result<GeneralQuery, IpError> {
     Ok(GeneralQuery::from_wire(flags, qqic, max_response))
 }
 
-/// Reads a message whose checksum was checked.
+/// Parses a message with a valid checksum.
 pub(crate) fn parse_report(message: &[u8]) -> Result<Vec<Record>, IpError> {
     let [kind] = get("MLD", message, 0)?;
     let group = || get::<16>("MLD", message, 8).map(|group| IpAddr::from(Ipv6Addr::from(group)));
@@ -57,7 +57,7 @@ pub(crate) fn parse_report(message: &[u8]) -> Result<Vec<Record>, IpError> {
     }
 }
 
-/// A query for all groups, without checksum.
+/// Returns a general query, without checksum.
 pub(crate) fn query(query: &GeneralQuery) -> [u8; QUERY_LEN] {
     let millis = u32::try_from(query.max_response.as_millis()).unwrap_or(u32::MAX);
     let mut message = [0; QUERY_LEN];
@@ -68,7 +68,7 @@ pub(crate) fn query(query: &GeneralQuery) -> [u8; QUERY_LEN] {
     message
 }
 
-/// Appends an IP packet with `message`, whose checksum field is zero.
+/// Appends an IP packet with `message`, whose checksum field must be zero.
 pub(crate) fn put_packet(from: Ipv6Addr, to: Ipv6Addr, message: &[u8], out: &mut Vec<u8>) {
     put_v6(
         out,

@@ -1,42 +1,42 @@
-//! What a relay is told.
+//! Configuration of a relay.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How a relay behaves. [`Config::default`] is fit for some thousand gateways.
+/// Configuration of a relay. [`Config::default`] suits some thousand gateways.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Tunnels at once. At this number Queries to others have the L flag (RFC 7450, section 5.1.4.4),
-    /// and their Updates are ignored.
+    /// Most tunnels at once. At this number, Queries to other gateways carry the L flag (RFC 7450,
+    /// section 5.1.4.4), and their Updates are ignored.
     pub max_gateways: usize,
-    /// Memberships of one tunnel: each wanted or excluded source and each any-source group counts one.
+    /// Most memberships of one tunnel: each wanted or excluded source and each any-source group is one.
     pub max_groups_per_gateway: usize,
-    /// What all tunnels together want at once, and so joins on the native side: each source of each
-    /// group, also beside an any-source join, and each any-source group.
+    /// Most memberships of all tunnels together, and so joins on the native side: each source of each
+    /// group, even beside an any-source join, and each any-source group.
     pub max_joins: usize,
-    /// Discoveries and Requests of one address (IPv6: of one /64) that are answered each second, on
-    /// average; twice as many at once. Four times as many Updates are taken. Each tunnel has four
+    /// Discoveries and Requests answered per second and address (IPv6: per /64) on average, with a
+    /// burst of twice as many; the limit of Updates is four times as high. Each tunnel has four
     /// Requests a second beside these.
     pub requests_per_second: u32,
-    /// How often gateways are to repeat what they want: the QQIC of Queries.
+    /// Interval at which gateways repeat their reports: the QQIC of Queries.
     pub query_interval: Duration,
-    /// Within which time a gateway reports after a Query.
+    /// Time within which a gateway reports after a Query.
     pub max_response: Duration,
-    /// How many reports may get lost until a membership expires: the QRV of Queries, 1 to 7.
+    /// Robustness variable: the QRV of Queries, 1 to 7. A membership survives one lost report less.
     pub robustness: u8,
-    /// Which Queries carry the gateway's address and port.
+    /// Queries that carry the gateway's address and port.
     pub gateway_address: GatewayAddress,
-    /// The address to tell those who discover over IPv4; `None` for the one they sent to.
+    /// Relay address advertised over IPv4; `None` for the address that the Discovery was sent to.
     pub advertise_v4: Option<Ipv4Addr>,
     /// The same over IPv6.
     pub advertise_v6: Option<Ipv6Addr>,
-    /// The only addresses that are served; everybody if empty.
+    /// Addresses that are served; all if empty.
     pub allow: Vec<Prefix>,
-    /// Addresses that are not served, whatever `allow` says.
+    /// Addresses that are not served, whatever `allow` contains.
     pub deny: Vec<Prefix>,
-    /// The largest outer IP packet, until a path is known to take less.
+    /// Largest outer IP packet in bytes, until a path is known to have a smaller MTU.
     pub mtu: u16,
 }
 
@@ -48,8 +48,8 @@ impl Default for Config {
             max_joins: 4096,
             requests_per_second: 1000,
             query_interval: Duration::from_secs(125),
-            // A tunnel has one host behind it: nobody is spared by a long delay, and a gateway in a
-            // kernel waits for a part of it before its first report.
+            // A tunnel has one host behind it: a long delay spreads no load, and a gateway in a kernel
+            // waits for a part of it before its first report.
             max_response: Duration::from_secs(1),
             robustness: 2,
             gateway_address: GatewayAddress::Off,
@@ -70,7 +70,7 @@ impl Config {
         (self.allow.is_empty() || within(&self.allow)) && !within(&self.deny)
     }
 
-    /// How long a membership lasts that is not repeated (RFC 3376, section 8.4).
+    /// Returns the lifetime of a membership without another report (RFC 3376, section 8.4).
     pub(super) fn membership_time(&self) -> Duration {
         self.query_interval
             .saturating_mul(u32::from(self.robustness.max(1)))
@@ -78,17 +78,18 @@ impl Config {
     }
 }
 
-/// Which Queries carry the address and port that the gateway's Request came from (the G flag,
-/// RFC 7450, section 5.1.4.5). By them a gateway behind a NAT notices that its address there has
-/// changed, and can take down the tunnel to the old one.
+/// Queries that carry the address and port that the gateway's Request came from (G flag, RFC 7450,
+/// section 5.1.4.5). A gateway behind a NAT notices by them that its address there has changed, and
+/// can tear down the tunnel to the old one.
 ///
-/// The RFC makes them optional, and some gateways ignore a Query that has them.
+/// The fields are optional in the RFC, and some gateways ignore a Query that has them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum GatewayAddress {
     /// None.
     #[default]
     Off,
-    /// Those to gateways that answered one; who left it unanswered and asks again gets a Query without.
+    /// Queries to gateways that answered one; a gateway that left one unanswered gets the next
+    /// without.
     UntilUnanswered,
     /// All.
     Always,
@@ -165,16 +166,16 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// Where a message of a gateway came in; what is sent to that gateway leaves there.
+/// Local end of a gateway's messages; those to that gateway leave by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Local {
-    /// The address that the gateway sent to.
+    /// Address that the gateway sent to.
     pub ip: IpAddr,
     /// The driver's number of the socket.
     pub socket: u16,
 }
 
-/// One address per tunnel endpoint, whichever way a socket spells it.
+/// Returns the one form of a tunnel endpoint, whichever form the socket gives.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         // Without flow label; the scope of a link-local address stays.

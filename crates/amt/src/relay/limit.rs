@@ -1,4 +1,4 @@
-//! How often one address may ask, in a table of fixed size.
+//! Rate limits per address, in tables of fixed size.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -10,13 +10,13 @@ const SETS: usize = 4096;
 /// Slots of a set.
 const WAYS: usize = 4;
 
-/// The part of a token that is counted.
+/// Units per token.
 const TOKEN: u64 = 1_000;
 
-/// A token bucket for each address that asked lately.
+/// Token buckets of the addresses that asked lately.
 ///
-/// An address that was forgotten because others took its place begins anew: the bound on memory comes
-/// before the bound on requests, and who can ask from that many addresses is not held up by either.
+/// An address whose slot was taken by others starts with a full bucket: the bound on memory takes
+/// precedence over the rate limit, which an attacker with that many addresses evades anyway.
 pub(super) struct Limiter {
     key: u64,
     per_second: u64,
@@ -26,7 +26,7 @@ pub(super) struct Limiter {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
-    /// 0 for nobody.
+    /// Hash of the address; 0 for a free slot.
     tag: u64,
     /// Thousandths of requests that are left.
     left: u64,
@@ -44,7 +44,7 @@ impl Limiter {
         }
     }
 
-    /// Whether a request of `ip` is answered; takes it into account.
+    /// Whether a request of `ip` is within its limit; charges it.
     pub(super) fn admit(&mut self, ip: IpAddr, now: Instant) -> bool {
         let tag = tag(self.key, &block(ip));
         let now = u64::try_from(now.saturating_duration_since(self.start).as_millis())
@@ -55,7 +55,7 @@ impl Limiter {
             return false;
         };
         let known = set.iter().position(|slot| slot.tag == tag);
-        // The one that asked the longest ago makes room.
+        // The address that has been silent for longest makes room.
         let oldest = || {
             let by_age = set.iter().enumerate().min_by_key(|(_, slot)| slot.at);
             by_age.map_or(0, |(at, _)| at)
@@ -84,7 +84,7 @@ impl Limiter {
     }
 }
 
-/// What counts as one address: who has one IPv6 address usually has all of its /64.
+/// Returns the block that counts as one address: an IPv6 host usually has all of its /64.
 fn block(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),
@@ -92,7 +92,7 @@ fn block(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Never 0, and nobody who does not know `key` can choose addresses that share one.
+/// Returns a hash that is never 0; without `key`, colliding addresses cannot be chosen.
 fn tag(key: u64, what: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
@@ -100,7 +100,7 @@ fn tag(key: u64, what: &impl Hash) -> u64 {
     hasher.finish().max(1)
 }
 
-/// Which Queries with the gateway's address have not been answered yet, of those sent lately.
+/// Recent Queries with the gateway's address that have not been answered.
 pub(super) struct Unanswered {
     key: u64,
     slots: Vec<Option<Asked>>,
@@ -110,14 +110,15 @@ pub(super) struct Unanswered {
 struct Asked {
     tag: u64,
     at: Instant,
-    /// The gateway asked again meanwhile.
+    /// Whether the gateway asked again meanwhile.
     again: bool,
 }
 
-/// How many are remembered.
+/// Number of Queries remembered.
 const ASKED: usize = 4096;
 
-/// Who leaves a Query unanswered for longer has gone, and its port may be somebody else's.
+/// Time after which an unanswered Query is forgotten: the gateway has gone, and its port may belong
+/// to another one.
 const ANSWER_TIME: Duration = Duration::from_secs(120);
 
 impl Unanswered {
@@ -128,7 +129,7 @@ impl Unanswered {
         }
     }
 
-    /// Notes a Query to `gateway` (true: of MLD); whether one before has gone unanswered.
+    /// Notes a Query to `gateway` (true: of MLD); returns whether an earlier one went unanswered.
     pub(super) fn ask(&mut self, gateway: (SocketAddr, bool), now: Instant) -> bool {
         let tag = tag(self.key, &gateway);
         let Some(slot) = self.slot(tag) else {
@@ -151,7 +152,7 @@ impl Unanswered {
         slot.is_some_and(|asked| asked.again)
     }
 
-    /// Notes an answer; whether only a Query without address brought it.
+    /// Notes an answer; returns whether only a Query without address brought it.
     pub(super) fn answered(&mut self, gateway: (SocketAddr, bool)) -> bool {
         let tag = tag(self.key, &gateway);
         let slot = self.slot(tag);

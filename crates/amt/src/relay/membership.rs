@@ -1,10 +1,10 @@
-//! What the one host behind a tunnel wants: the router's side of IGMPv3 and MLDv2 (RFC 3376 section 6,
-//! RFC 3810 section 7).
+//! Membership of the one host behind a tunnel: the router's side of IGMPv3 and MLDv2 (RFC 3376
+//! section 6, RFC 3810 section 7).
 //!
-//! A router asks the others on a link before it stops forwarding. A tunnel has one host at its end, so
-//! what that host says is the whole truth: a leave takes effect at once, and nobody is queried. Only
-//! where a host needs several reports for one list (the second does not name the sources of the
-//! first) do the ones that are not named stay for a moment.
+//! A router queries the other hosts of a link before it stops forwarding. A tunnel has a single host
+//! at its end, so a leave takes effect at once, without a query. Only where a host needs several
+//! reports for one list (the second does not name the sources of the first) do sources that are not
+//! named stay for a moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,24 +12,24 @@ use std::time::{Duration, Instant};
 
 use crate::report::{Record, RecordKind, is_source_specific};
 
-/// The last member query time (RFC 3376, section 8.8, with its default values): how long sources stay
-/// that a new list does not name.
+/// Last member query time (RFC 3376, section 8.8, with its default values): time for which sources
+/// stay that a new list does not name.
 const LAST_MEMBER_TIME: Duration = Duration::from_secs(2);
 
-/// What a tunnel wants of one group.
+/// Sources of one group that a tunnel wants.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Interest {
-    /// Nothing.
+    /// No source.
     #[default]
     Nothing,
-    /// What these sources send.
+    /// These sources.
     Only(BTreeSet<IpAddr>),
-    /// What anybody sends but these.
+    /// All sources except these.
     AllBut(BTreeSet<IpAddr>),
 }
 
 impl Interest {
-    /// The sources that it asks for one by one.
+    /// Returns the sources that are wanted one by one.
     pub(super) fn sources(&self) -> Option<&BTreeSet<IpAddr>> {
         match self {
             Interest::Only(sources) => Some(sources),
@@ -38,17 +38,17 @@ impl Interest {
     }
 }
 
-/// The state of one group.
+/// State of one group.
 #[derive(Debug, Clone)]
 enum Group {
-    /// Sources, and until when they are wanted.
+    /// Wanted sources, and the end of each membership.
     Include(BTreeMap<IpAddr, Instant>),
-    /// Sources that are not wanted, and until when everything else is.
+    /// Excluded sources, and the end of the any-source membership.
     Exclude(BTreeSet<IpAddr>, Instant),
 }
 
 impl Group {
-    /// What counts against the limit.
+    /// Returns the number of memberships that count against the limit.
     fn size(&self) -> usize {
         match self {
             Group::Include(sources) => sources.len(),
@@ -72,12 +72,12 @@ impl Group {
     }
 }
 
-/// Why a record changed nothing.
+/// Reason for ignoring a record, or a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// The group is none that is forwarded, or sources and group do not go together.
+    /// The group is not forwarded, or the record contradicts its source-specific range.
     Group,
-    /// The tunnel wants too much.
+    /// A limit of memberships is reached.
     TooMany,
 }
 
@@ -85,7 +85,7 @@ pub(super) enum Refused {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Membership {
     groups: BTreeMap<IpAddr, Group>,
-    /// The sum of the groups' sizes.
+    /// Sum of the groups' sizes.
     size: usize,
 }
 
@@ -104,14 +104,14 @@ impl Membership {
             .map_or(Interest::Nothing, Group::interest)
     }
 
-    /// When the next membership expires.
+    /// Returns the time at which the next membership expires.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.groups.values().filter_map(Group::until).min()
     }
 
-    /// Takes a record into account. What it names lasts for `lasting`. What is wanted already is
-    /// renewed in any case; of what is new, as much is taken as fits `most` memberships and as `admit`
-    /// lets through (`None` for any source).
+    /// Applies a record, whose memberships last for `lasting`. Existing memberships are renewed in any
+    /// case; new ones are limited to `most` in total and to those that `admit` accepts (`None` for any
+    /// source).
     pub(super) fn apply(
         &mut self,
         record: &Record,
@@ -125,7 +125,7 @@ impl Membership {
         let sources = || record.sources.iter().copied();
         let old = self.groups.get(&record.group);
         let old_size = old.map_or(0, Group::size);
-        // What this group may take; what it has fits.
+        // Room for this group; its present memberships fit.
         let room = (most + old_size).saturating_sub(self.size);
         let mut fits = true;
         let mut extended = |mut all: BTreeMap<IpAddr, Instant>| {
@@ -150,7 +150,7 @@ impl Membership {
                 } else {
                     fits = false;
                     match old {
-                        // It wants more than these, and these still.
+                        // Any source is refused, so the single sources stay.
                         Some(Group::Include(old)) => {
                             let mut kept = old.clone();
                             kept.retain(|source, _| !record.sources.contains(source));
@@ -168,7 +168,7 @@ impl Membership {
                 let mut all = old.clone();
                 let soon = now + LAST_MEMBER_TIME;
                 all.values_mut().for_each(|until| *until = soon.min(*until));
-                // What is not named any more makes room for what is.
+                // Sources that are no longer named make room for those that are.
                 let named: BTreeSet<IpAddr> = sources().collect();
                 let new = named.iter().filter(|source| !all.contains_key(source));
                 let mut over = (all.len() + new.count()).saturating_sub(room);
@@ -218,7 +218,7 @@ impl Membership {
         if fits { Ok(()) } else { Err(Refused::TooMany) }
     }
 
-    /// Removes what has expired; the groups that it concerned.
+    /// Removes expired memberships and returns their groups.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<IpAddr> {
         let mut touched = Vec::new();
         self.groups.retain(|ip, group| {
@@ -239,8 +239,8 @@ impl Membership {
     }
 }
 
-/// As many of the sources that are not wanted as there is room for, first those of before; whether
-/// these are all. Without the others, some packets come that are not wanted.
+/// Returns as many of the excluded sources as there is room for, known ones first, and whether these
+/// are all. Without the others, some unwanted packets are forwarded.
 fn shortened(sources: &[IpAddr], old: Option<&Group>, room: usize) -> (BTreeSet<IpAddr>, bool) {
     let named: BTreeSet<IpAddr> = sources.iter().copied().collect();
     let before = |source: &&IpAddr| match old {
@@ -254,7 +254,7 @@ fn shortened(sources: &[IpAddr], old: Option<&Group>, room: usize) -> (BTreeSet<
     (blocked, all)
 }
 
-/// Whether a relay has to do with the group.
+/// Checks that a relay forwards the group.
 fn check(record: &Record) -> Result<(), Refused> {
     let group = record.group;
     let family = |source: &IpAddr| source.is_ipv4() == group.is_ipv4();
@@ -263,7 +263,7 @@ fn check(record: &Record) -> Result<(), Refused> {
     if !is_forwarded(group) || !sources.clone().all(family) || !sources.clone().all(sender) {
         return Err(Refused::Group);
     }
-    // Groups that have a meaning only together with their source (RFC 4604, section 2.2).
+    // Source-specific groups have no any-source membership (RFC 4604, section 2.2).
     let any_source = matches!(record.kind, RecordKind::IsEx | RecordKind::ToEx);
     if any_source && is_source_specific(group) {
         return Err(Refused::Group);
@@ -271,7 +271,7 @@ fn check(record: &Record) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Whether a group is one that routers forward: those of the link stay on it.
+/// Whether routers forward a group: link-local groups stay on their link.
 fn is_forwarded(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(ip) => ip.is_multicast() && !matches!(ip.octets(), [224, 0, 0, _]),

@@ -1,11 +1,10 @@
-//! The relay's side: from messages of gateways to tunnels, and from tunnels to who gets what.
+//! The relay: from messages of gateways to tunnels, and from tunnels to recipients of packets.
 //!
-//! A [`Relay`] takes what gateways send ([`Relay::handle`], which answers with at most one message),
-//! tells what is to be joined on the native side ([`Relay::poll_event`]), and knows for each (S,G) the
-//! gateways that get its packets ([`Relay::recipients`]). Nothing is kept of a gateway until it has
-//! shown, by the response MAC of a Query, that it is at the address that it sends from (RFC 7450,
-//! section 5.3.3): a Discovery or a Request allocates nothing, and is never answered by more than one
-//! message of the RFC's size.
+//! A [`Relay`] handles messages of gateways ([`Relay::handle`], with at most one answer), reports the
+//! joins on the native side ([`Relay::poll_event`]), and returns the gateways that get the packets of
+//! an (S,G) ([`Relay::recipients`]). It keeps no state of a gateway before the response MAC of a Query
+//! proves that the gateway is at its source address (RFC 7450, section 5.3.3): a Discovery or a
+//! Request allocates nothing, and its answer is one message of the RFC's size.
 //!
 //! A tunnel is a gateway's address **and port**: gateways behind one NAT have one each.
 
@@ -37,7 +36,7 @@ use self::tunnel::Tunnels;
 use crate::report::{self, GeneralQuery};
 use crate::{Mac, Message, Secrets};
 
-/// The state of a relay. See the module.
+/// State machine of a relay; see the module.
 pub struct Relay {
     config: Config,
     secrets: Secrets,
@@ -63,11 +62,11 @@ impl std::fmt::Debug for Relay {
 }
 
 impl Relay {
-    /// A relay without tunnels. `seed` is to be random and is told to nobody: response MACs are made
+    /// Creates a relay without tunnels. `seed` must be random and secret: the response MACs are made
     /// with it.
     #[must_use]
     pub fn new(config: Config, seed: [u8; 32], now: Instant) -> Self {
-        // The tables' key is another part of the seed's use: it never leaves, and so tells nothing.
+        // The tables' key is derived from the seed as well; it never leaves the relay.
         let key = seed.iter().fold(0_u64, |key, byte| {
             key.rotate_left(5)
                 .wrapping_mul(0x100_0000_01b3)
@@ -99,8 +98,8 @@ impl Relay {
         self.faults = faults;
     }
 
-    /// Takes a datagram that `from` sent to `local`. With [`Handled::Answer`] the answer is in
-    /// `answer`, which is emptied before.
+    /// Handles a datagram that `from` sent to `local`. `answer` is cleared, and holds the answer if
+    /// [`Handled::Answer`] is returned.
     pub fn handle(
         &mut self,
         from: SocketAddr,
@@ -132,8 +131,8 @@ impl Relay {
                 nonce,
                 gateway,
             } => {
-                // It may come from another address than the tunnel's: that the old one is lost is why
-                // it is sent.
+                // The address may differ from the sender's: a Teardown is sent because the tunnel's
+                // address is lost.
                 let gateway = on_link_of(from, canonical(gateway));
                 let right = self.is_right(gateway, (nonce, mac), now);
                 #[cfg(any(test, feature = "fault-injection"))]
@@ -154,9 +153,9 @@ impl Relay {
         }
     }
 
-    /// Whether a MAC is what a Query to `gateway` had, with a secret that still holds or as the
-    /// gateway's tunnel has it: some gateways repeat their Update for as long as they play and never
-    /// send a second Request.
+    /// Whether a MAC is that of a Query to `gateway`, made with a current secret or remembered by the
+    /// gateway's tunnel: some gateways repeat their Update for as long as they play and never send a
+    /// second Request.
     fn is_right(&self, gateway: SocketAddr, proof: Proof, now: Instant) -> bool {
         #[cfg(any(test, feature = "fault-injection"))]
         if self.faults.mac_check_off {
@@ -202,7 +201,7 @@ impl Relay {
         now: Instant,
         answer: &mut Vec<u8>,
     ) -> Result<(), Dropped> {
-        // Whose tunnel lives is asked for nothing that others can use up in its name.
+        // A gateway with a tunnel has a limit of its own, which others cannot use up in its name.
         let known = self.tunnels.id(self.key(from));
         if !known.is_some_and(|id| self.tunnels.may_ask(id, now)) {
             self.admit(from, now)?;
@@ -249,7 +248,7 @@ impl Relay {
         packet: &[u8],
         now: Instant,
     ) -> Result<(), Dropped> {
-        // Only those whose MAC is right count: nobody can use up another's share.
+        // Only messages with a right MAC count: nobody else can use up a gateway's limit.
         if !self.updates.admit(from.ip(), now) {
             return Err(Dropped::TooOften);
         }
@@ -341,25 +340,25 @@ impl Relay {
         gateway
     }
 
-    /// What changed on the native side; to be asked after [`handle`](Self::handle) and
-    /// [`handle_timeout`](Self::handle_timeout) until it is `None`.
+    /// Returns the next change on the native side; to be called after [`handle`](Self::handle) and
+    /// [`handle_timeout`](Self::handle_timeout) until it returns `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.poll_change().map(|(event, _)| event)
     }
 
-    /// The same with the gateway that caused it.
+    /// Returns the same with the gateway that caused the change.
     pub fn poll_change(&mut self) -> Option<(Event, SocketAddr)> {
         self.table.next_event()
     }
 
-    /// Whether [`poll_event`](Self::poll_event) has something. What is left there does not grow
-    /// beyond what gateways may want: who wants something and then does not leaves nothing.
+    /// Whether [`poll_event`](Self::poll_event) returns a change. The queue never outgrows the
+    /// memberships: a join that is undone while it waits is dropped.
     #[must_use]
     pub fn has_events(&self) -> bool {
         self.table.has_events()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest.
+    /// Returns the latest time to call [`handle_timeout`](Self::handle_timeout).
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let expiry = self.tunnels.next_expiry();
@@ -369,7 +368,7 @@ impl Relay {
         Some(expiry.map_or(rotate, |expiry| expiry.min(rotate)))
     }
 
-    /// Lets memberships expire and the secret change, as far as it is time. `fresh` is random.
+    /// Removes expired memberships, and rotates the secret if it is time. `fresh` must be random.
     pub fn handle_timeout(&mut self, now: Instant, fresh: [u8; 32]) {
         self.secrets.handle_timeout(now, fresh);
         #[cfg(any(test, feature = "fault-injection"))]
@@ -387,28 +386,28 @@ impl Relay {
         }
     }
 
-    /// The gateways that get what `source` sends to `group`; `None` for nobody.
+    /// Returns the gateways that get the packets of `source` to `group`; `None` if there are none.
     pub fn recipients(&mut self, source: IpAddr, group: IpAddr) -> Option<&Recipients> {
         let tunnels = &self.tunnels;
         self.table
             .recipients(source, group, |id| tunnels.recipient(id))
     }
 
-    /// Notes that packets were sent to a gateway, for [`gateways`](Self::gateways).
+    /// Counts packets sent to a gateway, for [`gateways`](Self::gateways).
     pub fn sent(&mut self, tunnel: TunnelId, packets: u64, bytes: u64) {
         self.tunnels.sent(tunnel, packets, bytes);
     }
 
-    /// Notes that the way to `gateway` takes outer packets of `mtu` bytes at most, for ten minutes. It
-    /// never grows by this, nor falls below what IP promises.
+    /// Notes that the path to `gateway` has an MTU of `mtu` bytes, for ten minutes. The MTU never grows
+    /// by this, nor falls below IP's minimum.
     pub fn path_mtu(&mut self, gateway: IpAddr, mtu: u16, now: Instant) {
         for id in self.tunnels.narrow(gateway.to_canonical(), mtu, now) {
             self.table.forget_lists(self.tunnels.groups(id));
         }
     }
 
-    /// From now on no tunnel is made, and every Query has the L flag. Those there are go on until
-    /// their gateways leave.
+    /// Stops making tunnels, and sets the L flag in every Query. Present tunnels stay until their
+    /// gateways leave.
     pub fn drain(&mut self) {
         self.draining = true;
     }
@@ -419,29 +418,29 @@ impl Relay {
         self.draining
     }
 
-    /// How many tunnels there are.
+    /// Returns the number of tunnels.
     #[must_use]
     pub fn tunnels(&self) -> usize {
         self.tunnels.len()
     }
 
-    /// All gateways with a tunnel, by address.
+    /// Returns all gateways with a tunnel, by address.
     pub fn gateways(&self) -> impl Iterator<Item = GatewayView> + '_ {
         self.tunnels.views()
     }
 
-    /// What is joined on the native side, and how many gateways that is for.
+    /// Returns the joins on the native side, each with its number of gateways.
     pub fn joins(&self) -> impl Iterator<Item = (Join, usize)> + '_ {
         self.table.joins()
     }
 
-    /// Lists of recipients that are kept ready.
+    /// Returns the number of cached lists of recipients.
     #[cfg(test)]
     fn lists(&self) -> usize {
         self.table.lists()
     }
 
-    /// What was set.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
@@ -451,8 +450,8 @@ impl Relay {
 /// Nonce and response MAC of a Query, as its answer repeats them.
 type Proof = (u32, Mac);
 
-/// The address in a Teardown, which has no scope: a link-local one is on the link that the message
-/// came by.
+/// Completes the address in a Teardown, which has no scope: a link-local one is on the link that the
+/// message came by.
 fn on_link_of(from: SocketAddr, gateway: SocketAddr) -> SocketAddr {
     match (from, gateway) {
         (SocketAddr::V6(from), SocketAddr::V6(mut gateway))
@@ -465,8 +464,9 @@ fn on_link_of(from: SocketAddr, gateway: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Who asks in the Query within a Query. No address for IPv4: a gateway in a kernel would have to find
-/// a route back to any other (`rp_filter`). For MLD it must be link-local (RFC 3810, section 5.1.14).
+/// Returns the inner source address of a Query. For IPv4 it is unspecified: a gateway in a kernel would
+/// need a route back to any other (`rp_filter`). For MLD it must be link-local (RFC 3810, section
+/// 5.1.14).
 fn querier(mld: bool) -> IpAddr {
     if mld {
         // fe80::2268, after the port: no gateway has to reach it.
@@ -476,7 +476,7 @@ fn querier(mld: bool) -> IpAddr {
     }
 }
 
-/// The bytes that a tunnel adds to an inner packet: IP and UDP header and the two bytes of AMT.
+/// Returns the bytes that a tunnel adds to an inner packet: IP and UDP header and two bytes of AMT.
 #[must_use]
 pub fn overhead(gateway: IpAddr) -> u16 {
     let ip = if gateway.to_canonical().is_ipv4() {
@@ -487,5 +487,5 @@ pub fn overhead(gateway: IpAddr) -> u16 {
     ip + 8 + 2
 }
 
-/// How long a path's MTU is remembered (RFC 8201, section 5.3, advises ten minutes).
+/// Lifetime of a learnt path MTU (RFC 8201, section 5.3, advises ten minutes).
 const MTU_TIME: Duration = Duration::from_secs(600);

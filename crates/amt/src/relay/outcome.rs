@@ -1,47 +1,47 @@
-//! What came of a message, and why it came to nothing.
+//! Results of handling a message.
 
 use crate::WireError;
 
-/// What came of a gateway's message.
+/// Result of handling a gateway's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handled {
-    /// There is an answer to send back, from the address that the message came to.
+    /// Accepted, with an answer to send from the address that the message came to.
     Answer,
-    /// It was taken.
+    /// Accepted, without an answer.
     Taken,
-    /// It was not.
+    /// Ignored.
     Dropped(Dropped),
 }
 
-/// Why a message of a gateway came to nothing.
+/// Reason for ignoring a gateway's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dropped {
-    /// It is no message of AMT.
+    /// Not an AMT message.
     Malformed(WireError),
-    /// It is one that only relays send.
+    /// A message type that only relays send.
     Unexpected,
-    /// Its sender is not served.
+    /// The sender is not served.
     Denied,
-    /// Its sender asks too often.
+    /// The sender exceeds its rate limit.
     TooOften,
-    /// The response MAC is not the one that was sent there.
+    /// The response MAC is wrong.
     Mac,
-    /// There are as many tunnels as may be.
+    /// The limit of tunnels is reached.
     Full,
-    /// The relay is about to stop.
+    /// The relay is draining.
     Draining,
-    /// The report in it is none, or of groups that are not forwarded.
+    /// The inner report is damaged, or of groups that are not forwarded.
     Report,
-    /// Its sender wants too many groups.
+    /// A limit of memberships is reached.
     TooManyGroups,
-    /// There is no tunnel to take down.
+    /// There is no tunnel to tear down.
     NoTunnel,
-    /// It was sent to an anycast address, and there is no other to tell.
+    /// A Discovery to an anycast address, and no address to advertise is configured.
     NoAddress,
 }
 
 impl Dropped {
-    /// All of them as [`reason`](Self::reason) names them.
+    /// Names returned by [`reason`](Self::reason).
     pub const REASONS: [&str; 11] = [
         "malformed",
         "unexpected",
@@ -56,7 +56,7 @@ impl Dropped {
         "no-address",
     ];
 
-    /// A word for it.
+    /// Returns a short name for counters.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {

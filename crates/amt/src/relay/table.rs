@@ -1,4 +1,4 @@
-//! Who gets what: from the memberships of all tunnels to a list of gateways for each (S,G), and to the
+//! Recipients: from the memberships of all tunnels to a list of gateways for each (S,G), and to the
 //! joins on the native side.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -9,37 +9,36 @@ use super::config::Local;
 use super::membership::Interest;
 use crate::report::{Record, RecordKind};
 
-/// A tunnel, as long as it lives.
+/// Identifier of a tunnel, unique while it lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TunnelId(pub(super) u32);
 
 /// A gateway that gets the packets of an (S,G).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recipient {
-    /// Its address and port.
+    /// Address and port of the gateway.
     pub gateway: SocketAddr,
-    /// Where its packets leave.
+    /// Local end that its packets leave by.
     pub local: Local,
-    /// The largest inner packet that fits the way to it, in bytes.
+    /// Largest inner packet that fits the path, in bytes.
     pub room: u16,
     /// Its tunnel.
     pub tunnel: TunnelId,
 }
 
-/// Those who get the packets of an (S,G), by socket. Never changed: whoever holds one sees the same
-/// gateways until it asks anew.
+/// Recipients of an (S,G). The list is immutable: a holder sees the same gateways until it asks again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipients {
-    /// In the order of their sockets.
+    /// The gateways, in the order of their sockets.
     pub all: Arc<[Recipient]>,
-    /// The room of the narrowest, `u16::MAX` of none.
+    /// Room of the narrowest path, `u16::MAX` without recipients.
     pub room: u16,
 }
 
 /// A membership on the native side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Join {
-    /// `None` for any source.
+    /// Source address; `None` for any source.
     pub source: Option<IpAddr>,
     /// The group.
     pub group: IpAddr,
@@ -48,25 +47,25 @@ pub struct Join {
 /// A change on the native side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody wants this from now on.
+    /// The first tunnel wants this membership.
     Join(Join),
-    /// Nobody wants it any more.
+    /// No tunnel wants this membership any more.
     Leave(Join),
 }
 
-/// Lists of one group that are kept ready. Any-source groups have a list per sender, and anybody can
-/// send: with more, all of the group's are made anew.
+/// Most cached lists of one group. Any-source groups have a list per sender, and anybody can send: at
+/// this number all of the group's lists are dropped.
 const MOST_LISTS: usize = 1024;
 
-/// Leaves that may wait while there are joins: with more they take turns, so that the native side never
-/// holds much more than is wanted.
+/// Most leaves that wait for joins: beyond, they take turns, so that the native side never holds much
+/// more than is wanted.
 const MOST_LEAVES: usize = 1024;
 
 #[derive(Debug, Default)]
 struct Group {
-    /// Tunnels by the source that they want.
+    /// Tunnels by wanted source.
     only: BTreeMap<IpAddr, BTreeSet<TunnelId>>,
-    /// Tunnels that want any source, with those that they do not want.
+    /// Tunnels that want any source, with the sources that they exclude.
     any: BTreeMap<TunnelId, BTreeSet<IpAddr>>,
 }
 
@@ -78,14 +77,14 @@ impl Group {
         only.chain(any.map(|(tunnel, _)| *tunnel))
     }
 
-    /// What counts against the limit: each source also while any source covers it, as it has to be
-    /// joined by itself once nobody wants any source any more.
+    /// Returns the number of memberships that count against the limit: each source counts even while an
+    /// any-source membership covers it, as its join returns when that one ends.
     fn size(&self) -> usize {
         self.only.len() + usize::from(!self.any.is_empty())
     }
 
-    /// Replaces what `tunnel` wants; the sources that nobody wanted before, and those that nobody
-    /// wants any more.
+    /// Replaces the interest of `tunnel`; returns the sources that gained their first tunnel and those
+    /// that lost their last.
     fn replace(&mut self, tunnel: TunnelId, old: &Interest, new: &Interest) -> Changed {
         let mut changed = Changed::default();
         let none = BTreeSet::new();
@@ -119,20 +118,20 @@ impl Group {
     }
 }
 
-/// Sources that nobody wanted before, and that nobody wants any more.
+/// Sources that gained their first tunnel, and those that lost their last.
 #[derive(Debug, Default)]
 struct Changed {
     come: Vec<IpAddr>,
     gone: Vec<IpAddr>,
 }
 
-/// Changes for the native side that wait, each with the gateway that caused it. A change that is
-/// undone while it waits is dropped.
+/// Pending changes for the native side, each with the gateway that caused it. A change that is undone
+/// while it waits is dropped.
 #[derive(Debug, Default)]
 struct Events {
     joins: BTreeMap<Join, SocketAddr>,
     leaves: BTreeMap<Join, SocketAddr>,
-    /// The last one was a leave.
+    /// Whether the last one was a leave.
     left: bool,
 }
 
@@ -149,8 +148,8 @@ impl Events {
         }
     }
 
-    /// First the joins: what a join and a leave both cover is not interrupted. Those of any source
-    /// are the very first.
+    /// Takes the next change. Joins go first, so that traffic that a join and a leave both cover is not
+    /// interrupted; any-source joins are the very first.
     fn next(&mut self) -> Option<(Event, SocketAddr)> {
         let many = self.leaves.len() > MOST_LEAVES && !self.left;
         self.left = many || self.joins.is_empty();
@@ -164,18 +163,18 @@ impl Events {
     }
 }
 
-/// Memberships by group, and lists of recipients made from them when they are first needed.
+/// Memberships by group, and lists of recipients, cached when they are first needed.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     groups: BTreeMap<IpAddr, Group>,
     lists: HashMap<IpAddr, HashMap<IpAddr, Recipients>>,
     events: Events,
-    /// The sum of the groups' sizes.
+    /// Sum of the groups' sizes.
     size: usize,
 }
 
 impl Table {
-    /// Replaces what `tunnel`, that of `gateway`, wants of `group`.
+    /// Replaces the interest of `tunnel`, the one of `gateway`, in `group`.
     pub(super) fn change(
         &mut self,
         (tunnel, gateway): (TunnelId, SocketAddr),
@@ -196,7 +195,7 @@ impl Table {
         };
         let single = |source: &IpAddr| join(Some(*source));
         let events = &mut self.events;
-        // Any source covers each.
+        // An any-source join covers each source.
         match (had_any, !group.any.is_empty()) {
             (false, false) => {
                 let joins = come.iter().map(single);
@@ -222,8 +221,8 @@ impl Table {
         }
     }
 
-    /// How much more `tunnel` may want of the record's group until all tunnels together want `most`
-    /// sources and any-source groups. What it alone wants and gives up by the record counts as free.
+    /// Returns the number of memberships of the record's group that `tunnel` may add until all tunnels
+    /// together have `most`. Memberships of this tunnel alone that the record ends count as free.
     pub(super) fn room(&self, tunnel: TunnelId, record: &Record, most: usize) -> usize {
         let given_up = self.groups.get(&record.group).map_or(0, |group| {
             let alone =
@@ -239,7 +238,7 @@ impl Table {
         (most + given_up).saturating_sub(self.size)
     }
 
-    /// Whether somebody wants this already.
+    /// Whether any tunnel wants this already.
     pub(super) fn wants(&self, group: IpAddr, source: Option<IpAddr>) -> bool {
         let group = self.groups.get(&group);
         group.is_some_and(|group| match source {
@@ -248,14 +247,14 @@ impl Table {
         })
     }
 
-    /// Forgets the lists with a tunnel that gets to its gateway in another way now.
+    /// Drops the lists with a tunnel whose path to its gateway has changed.
     pub(super) fn forget_lists(&mut self, groups: impl Iterator<Item = IpAddr>) {
         for group in groups {
             self.lists.remove(&group);
         }
     }
 
-    /// Who gets what `source` sends to `group`; `None` for nobody.
+    /// Returns the gateways that get packets of `source` to `group`; `None` if there are none.
     pub(super) fn recipients(
         &mut self,
         source: IpAddr,
@@ -279,7 +278,7 @@ impl Table {
         });
         let empty = list.all.is_empty();
         if empty && !self.groups.contains_key(&group_ip) {
-            // A group of nobody: nothing is kept of it.
+            // Nothing is cached of a group without members.
             self.lists.remove(&group_ip);
             return None;
         }
@@ -302,7 +301,7 @@ impl Table {
         self.lists.values().map(HashMap::len).sum()
     }
 
-    /// What is to be joined on the native side.
+    /// Returns the joins on the native side, each with its number of gateways.
     pub(super) fn joins(&self) -> impl Iterator<Item = (Join, usize)> + '_ {
         self.groups.iter().flat_map(|(group_ip, group)| {
             let join = |source| Join {

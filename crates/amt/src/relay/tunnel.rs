@@ -11,16 +11,16 @@ use super::{MTU_TIME, Proof, overhead};
 use crate::mac;
 use crate::report::Record;
 
-/// No path takes less (RFC 791 lets hosts count on 576; Linux goes down to 552).
+/// Smallest path MTU that is believed (RFC 791 lets hosts count on 576; Linux goes down to 552).
 const LEAST_MTU_V4: u16 = 552;
 
-/// No path takes less (RFC 8200, section 5).
+/// Smallest path MTU of IPv6 (RFC 8200, section 5).
 const LEAST_MTU_V6: u16 = 1280;
 
-/// Each tunnel may ask so often, on average: a gateway of Linux sends two Requests every two seconds.
+/// Average interval of a tunnel's own Requests: a gateway of Linux sends two every two seconds.
 const REQUEST_TIME: Duration = Duration::from_millis(250);
 
-/// What of it may come at once.
+/// Burst of a tunnel's own Requests, as the time that earns them.
 const REQUEST_BURST: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -31,40 +31,40 @@ struct Tunnel {
     since: Instant,
     heard: Instant,
     membership: Membership,
-    /// As in the set of expiries.
+    /// Expiry as in the set of expiries.
     expiry: Option<Instant>,
     mtu: u16,
-    /// Until when a smaller MTU than the usual one holds.
+    /// End of a learnt path MTU.
     mtu_until: Option<Instant>,
     packets: u64,
     bytes: u64,
-    /// It answers only Queries without its address.
+    /// Whether it answers only Queries without its address.
     plain: bool,
-    /// What its last Updates proved its address with: of IGMP, of MLD.
+    /// Proofs of its last Updates: of IGMP, of MLD.
     proofs: [Option<Proof>; 2],
-    /// Requests that are answered whatever others at its address ask, as the time that earns
-    /// them, and when that was reckoned.
+    /// Own Requests that are left whatever others at its address send, as the time that earns them,
+    /// and when that was computed.
     credit: (Duration, Instant),
 }
 
-/// What can be told of a gateway.
+/// Status of a gateway with a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayView {
-    /// Its address and port.
+    /// Address and port of the gateway.
     pub gateway: SocketAddr,
-    /// Where it reaches the relay.
+    /// Address at which it reaches the relay.
     pub local: IpAddr,
-    /// When its tunnel was made.
+    /// Creation of its tunnel.
     pub since: Instant,
-    /// When it last said what it wants.
+    /// Arrival of its last Update.
     pub heard: Instant,
-    /// Its groups with their sources; without one for any source.
+    /// Groups with their sources; without sources for any source.
     pub groups: Vec<(IpAddr, Vec<IpAddr>)>,
-    /// The largest outer packet on the way to it, in bytes.
+    /// Largest outer packet on the path to it, in bytes.
     pub mtu: u16,
-    /// Packets that were sent to it.
+    /// Packets sent to it.
     pub packets: u64,
-    /// Bytes of inner packets that were sent to it.
+    /// Bytes of inner packets sent to it.
     pub bytes: u64,
 }
 
@@ -85,7 +85,7 @@ impl Tunnels {
         self.by_key.get(&key).copied()
     }
 
-    /// Address and port of a tunnel's gateway.
+    /// Returns address and port of a tunnel's gateway.
     pub(super) fn gateway(&self, id: TunnelId) -> Option<SocketAddr> {
         self.get(id).map(|tunnel| tunnel.gateway)
     }
@@ -134,7 +134,7 @@ impl Tunnels {
             }
             None => {
                 self.slots.push(tunnel);
-                // As many tunnels as a number of 32 bits has values fit no memory.
+                // Memory ends long before 2^32 tunnels.
                 TunnelId(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
             }
         };
@@ -142,7 +142,7 @@ impl Tunnels {
         id
     }
 
-    /// Notes an Update; whether what was known of the way to the gateway has changed.
+    /// Notes an Update; returns whether the path to the gateway has changed.
     pub(super) fn meet(
         &mut self,
         id: TunnelId,
@@ -166,7 +166,7 @@ impl Tunnels {
         moved || forgotten
     }
 
-    /// Notes what an Update that was taken proved its address with.
+    /// Remembers the proof of an accepted Update.
     pub(super) fn prove(&mut self, id: TunnelId, mld: bool, proof: Proof) {
         if let Some(tunnel) = self.get_mut(id)
             && let Some(place) = tunnel.proofs.get_mut(usize::from(mld))
@@ -175,7 +175,7 @@ impl Tunnels {
         }
     }
 
-    /// Whether the tunnel of exactly this gateway was last kept alive with this nonce and MAC.
+    /// Whether the last Updates of exactly this gateway had this nonce and MAC.
     pub(super) fn is_proven(&self, key: SocketAddr, gateway: SocketAddr, proof: Proof) -> bool {
         let tunnel = self.id(key).and_then(|id| self.get(id));
         let Some(tunnel) = tunnel.filter(|tunnel| tunnel.gateway == gateway) else {
@@ -188,8 +188,7 @@ impl Tunnels {
             .fold(false, |any, one| any | one)
     }
 
-    /// Whether a Request of this tunnel's gateway is within what each has for itself; takes it into
-    /// account.
+    /// Whether a Request is within the tunnel's own limit; charges it.
     pub(super) fn may_ask(&mut self, id: TunnelId, now: Instant) -> bool {
         let Some(tunnel) = self.get_mut(id) else {
             return false;
@@ -202,7 +201,8 @@ impl Tunnels {
         left.is_some()
     }
 
-    /// Applies a record, of which `admit` lets through what the relay has room for; what the tunnel wanted of the group before and wants now.
+    /// Applies a record, as far as `admit` has room for it; returns the tunnel's interest in the group
+    /// before and after.
     #[allow(clippy::type_complexity)] // before, result, after
     pub(super) fn apply(
         &mut self,
@@ -221,7 +221,7 @@ impl Tunnels {
         Some((old, result, new))
     }
 
-    /// Brings the set of expiries in line with a tunnel's membership.
+    /// Updates the set of expiries after a change of a tunnel's membership.
     fn schedule(&mut self, id: TunnelId) {
         let Some(tunnel) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
             return;
@@ -259,7 +259,7 @@ impl Tunnels {
         (*at <= now).then_some(*id)
     }
 
-    /// Lets what is due expire; the groups, and what was and is wanted of them.
+    /// Removes expired memberships; returns their groups with the interest before and after.
     pub(super) fn expire(
         &mut self,
         id: TunnelId,
@@ -289,7 +289,7 @@ impl Tunnels {
         empty
     }
 
-    /// Removes a tunnel; what it wanted.
+    /// Removes a tunnel and returns its interest.
     pub(super) fn remove(&mut self, id: TunnelId) -> Vec<(IpAddr, Interest)> {
         let Some(tunnel) = self.slots.get_mut(id.0 as usize).and_then(Option::take) else {
             return Vec::new();
@@ -328,7 +328,7 @@ impl Tunnels {
         }
     }
 
-    /// Notes a smaller MTU of the way to an address; the tunnels that it changed.
+    /// Notes a smaller path MTU of an address; returns the tunnels that it changed.
     pub(super) fn narrow(&mut self, ip: IpAddr, mtu: u16, now: Instant) -> Vec<TunnelId> {
         let least = if ip.is_ipv4() {
             LEAST_MTU_V4
@@ -336,7 +336,7 @@ impl Tunnels {
             LEAST_MTU_V6
         };
         let mtu = mtu.max(least);
-        // All ports of the address: keys are in the order of addresses first.
+        // All ports of the address: keys are ordered by address first.
         let ports = SocketAddr::new(ip, 0)..=SocketAddr::new(ip, u16::MAX);
         let ids: Vec<TunnelId> = self.by_key.range(ports).map(|(_, id)| *id).collect();
         let mut changed = Vec::new();

@@ -1,8 +1,8 @@
-//! Membership queries and reports: IGMP over IPv4 and MLD over IPv6 behind one face.
+//! Membership queries and reports: IGMP over IPv4 and MLD over IPv6 behind one interface.
 //!
-//! Written are IGMPv3 (RFC 3376) and MLDv2 (RFC 3810), with a Router Alert. Taken are those, the
-//! versions before as far as they have an equivalent, with or without a Router Alert, and from any
-//! source address: `0.0.0.0` and `::` are what many gateways have.
+//! Writes IGMPv3 (RFC 3376) and MLDv2 (RFC 3810), with a Router Alert. Accepts these and, as far as
+//! they have an equivalent, the earlier versions, with or without a Router Alert and from any source
+//! address: many gateways use `0.0.0.0` and `::`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -10,26 +10,26 @@ use std::time::Duration;
 use crate::ip::{Checksum, Header, ICMP_V6, IGMP, IpError};
 use crate::{igmp, ip, mld};
 
-/// How many sources one record may have.
+/// Most sources of one record.
 pub const MAX_SOURCES: usize = 512;
 
-/// How many records one report may have.
+/// Most records of one report.
 pub const MAX_RECORDS: usize = 512;
 
-/// What a record says of a group (RFC 3376, section 4.2.12).
+/// Kind of a group record (RFC 3376, section 4.2.12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordKind {
-    /// The state is: these sources only.
+    /// MODE_IS_INCLUDE: the state is these sources only.
     IsIn,
-    /// The state is: all sources but these.
+    /// MODE_IS_EXCLUDE: the state is all sources but these.
     IsEx,
-    /// The state becomes: these sources only.
+    /// CHANGE_TO_INCLUDE_MODE: the state becomes these sources only.
     ToIn,
-    /// The state becomes: all sources but these.
+    /// CHANGE_TO_EXCLUDE_MODE: the state becomes all sources but these.
     ToEx,
-    /// These sources, too.
+    /// ALLOW_NEW_SOURCES: these sources as well.
     Allow,
-    /// These sources no longer.
+    /// BLOCK_OLD_SOURCES: these sources no longer.
     Block,
 }
 
@@ -57,38 +57,37 @@ impl RecordKind {
         }
     }
 
-    /// Whether a record with some of the sources, and another with the rest, say the same as one
-    /// with all of them.
+    /// Whether several records with a part of the sources each mean the same as one with all of them.
     fn divisible(self) -> bool {
         !matches!(self, RecordKind::IsEx | RecordKind::ToEx)
     }
 }
 
-/// What a report says of one group.
+/// Group record of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// What the sources mean.
+    /// Meaning of the sources.
     pub kind: RecordKind,
     /// The group.
     pub group: IpAddr,
-    /// At most [`MAX_SOURCES`], of the family of the group.
+    /// Sources, of the group's family; at most [`MAX_SOURCES`].
     pub sources: Vec<IpAddr>,
 }
 
-/// A query for all groups.
+/// General query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GeneralQuery {
-    /// How many losses in a row the querier is prepared for; written as 0 to 7.
+    /// Querier's robustness variable; written as 0 to 7.
     pub qrv: u8,
-    /// The time between queries. Written in whole seconds, rounded down to what the field can say.
+    /// Query interval. Written in whole seconds, rounded down to a value that the field can hold.
     pub qqic: Duration,
-    /// Within which answers are to be spread. Written in tenths of a second (IGMP) or in
-    /// milliseconds (MLD), rounded down.
+    /// Time over which answers are spread. Written in tenths of a second (IGMP) or in milliseconds
+    /// (MLD), rounded down.
     pub max_response: Duration,
 }
 
 impl GeneralQuery {
-    /// What holds where a query does not say: of the versions before IGMPv3 and MLDv2, or with
+    /// Values for queries that do not give them: of the versions before IGMPv3 and MLDv2, or with
     /// fields of zero (RFC 3376, sections 8.1 and 8.2).
     pub const DEFAULT: GeneralQuery = GeneralQuery {
         qrv: 2,
@@ -109,7 +108,7 @@ impl GeneralQuery {
         }
     }
 
-    /// QRV; more than the field can say is written as zero (RFC 3376, section 4.1.6).
+    /// Returns the QRV field: zero for more than it can hold (RFC 3376, section 4.1.6).
     pub(crate) fn qrv_code(&self) -> u8 {
         if self.qrv > 7 { 0 } else { self.qrv }
     }
@@ -119,8 +118,7 @@ impl GeneralQuery {
     }
 }
 
-/// A code of IGMPv3: from 128 on it is a number with mantissa and exponent (RFC 3376, section
-/// 4.1.1).
+/// Decodes an 8-bit code of IGMPv3, with mantissa and exponent from 128 on (RFC 3376, section 4.1.1).
 pub(crate) fn float8(code: u8) -> u32 {
     if code < 0x80 {
         return u32::from(code);
@@ -128,7 +126,7 @@ pub(crate) fn float8(code: u8) -> u32 {
     (u32::from(code & 0x0f) | 0x10) << (u32::from(code >> 4 & 7) + 3)
 }
 
-/// The code of the largest number that is not above `value`.
+/// Returns the code of the largest number that is not above `value`.
 pub(crate) fn to_float8(value: u32) -> u8 {
     if value < 0x80 {
         return value as u8;
@@ -140,7 +138,7 @@ pub(crate) fn to_float8(value: u32) -> u8 {
     0x80 | (exponent as u8) << 4 | (value >> (exponent + 3) & 0x0f) as u8
 }
 
-/// Of MLDv2, the same with 16 bits (RFC 3810, section 5.1.3).
+/// Decodes the same with 16 bits, of MLDv2 (RFC 3810, section 5.1.3).
 pub(crate) fn float16(code: u16) -> u32 {
     if code < 0x8000 {
         return u32::from(code);
@@ -148,7 +146,7 @@ pub(crate) fn float16(code: u16) -> u32 {
     (u32::from(code & 0x0fff) | 0x1000) << (u32::from(code >> 12 & 7) + 3)
 }
 
-/// The code of the largest number that is not above `value`.
+/// Returns the code of the largest number that is not above `value`.
 pub(crate) fn to_float16(value: u32) -> u16 {
     if value < 0x8000 {
         return value as u16;
@@ -160,7 +158,7 @@ pub(crate) fn to_float16(value: u32) -> u16 {
     0x8000 | (exponent as u16) << 12 | (value >> (exponent + 3) & 0x0fff) as u16
 }
 
-/// The IGMP or ICMPv6 message in a packet, its checksum checked.
+/// Returns the IGMP or ICMPv6 message in a packet, with a valid checksum, and whether it is MLD.
 fn message(packet: &[u8]) -> Result<(&[u8], bool), IpError> {
     let header = Header::parse(packet)?;
     let mld = header.source.is_ipv6();
@@ -179,10 +177,10 @@ fn message(packet: &[u8]) -> Result<(&[u8], bool), IpError> {
     Ok((header.payload, mld))
 }
 
-/// Reads an IP packet with a query for all groups: IGMPv1, v2 and v3, MLDv1 and v2.
+/// Parses an IP packet with a general query: IGMPv1, v2 and v3, MLDv1 and v2.
 ///
 /// # Errors
-/// A length or checksum is wrong, it is a query for one group, or no query.
+/// A length or checksum is wrong, or the packet is a query for one group, or no query.
 pub fn parse_query(packet: &[u8]) -> Result<GeneralQuery, IpError> {
     match message(packet)? {
         (message, false) => igmp::parse_query(message),
@@ -190,13 +188,13 @@ pub fn parse_query(packet: &[u8]) -> Result<GeneralQuery, IpError> {
     }
 }
 
-/// Reads an IP packet with a report: IGMPv3 and MLDv2, and those of the versions before, whose
-/// joins are [`RecordKind::IsEx`] and whose leaves are [`RecordKind::ToIn`], both without sources.
-/// Records of unknown kinds, and for addresses that are no groups, are left out. ALLOW and BLOCK of the
-/// unspecified address alone, outside of source-specific groups, are a join and a leave as well.
+/// Parses an IP packet with a report: IGMPv3 and MLDv2, and those of earlier versions, whose joins
+/// become [`RecordKind::IsEx`] and whose leaves [`RecordKind::ToIn`], both without sources. Records of
+/// unknown kinds, or for addresses that are not groups, are ignored. ALLOW and BLOCK with only the
+/// unspecified address, outside of source-specific groups, are a join and a leave as well.
 ///
 /// # Errors
-/// A length or checksum is wrong, it is no report, or there are too many records or sources.
+/// A length or checksum is wrong, the packet is no report, or it has too many records or sources.
 pub fn parse_report(packet: &[u8]) -> Result<Vec<Record>, IpError> {
     match message(packet)? {
         (message, false) => igmp::parse_report(message),
@@ -204,8 +202,8 @@ pub fn parse_report(packet: &[u8]) -> Result<Vec<Record>, IpError> {
     }
 }
 
-/// Appends an IP packet with an IGMPv3 or MLDv2 query for all groups, from `from`; where that is
-/// of the other family, from the unspecified address.
+/// Appends an IP packet with a general query of IGMPv3 or MLDv2 from `from`, or from the unspecified
+/// address if `from` is of the other family.
 pub fn write_query(mld: bool, from: IpAddr, query: &GeneralQuery, out: &mut Vec<u8>) {
     if mld {
         let from = match from {
@@ -223,12 +221,12 @@ pub fn write_query(mld: bool, from: IpAddr, query: &GeneralQuery, out: &mut Vec<
     }
 }
 
-/// Hands IP packets with IGMPv3 or MLDv2 reports of `records` to `each`, from the unspecified
-/// address, each at most `max_len` bytes long. Records of the other family are left out.
+/// Passes IP packets with IGMPv3 or MLDv2 reports of `records` to `each`, from the unspecified address
+/// and at most `max_len` bytes long. Records of the other family are ignored.
 ///
-/// A record with more sources than fit is divided, and where that would change its meaning
-/// ([`RecordKind::IsEx`], [`RecordKind::ToEx`]) cut short (RFC 3376, section 4.2.16). Nothing is
-/// handed out for records of which not even one source fits.
+/// A record with too many sources is divided, or truncated where division would change its meaning
+/// ([`RecordKind::IsEx`], [`RecordKind::ToEx`]; RFC 3376, section 4.2.16). A record of which not even
+/// one source fits is left out.
 pub fn write_report(mld: bool, records: &[Record], max_len: usize, mut each: impl FnMut(&[u8])) {
     let limits = Limits::new(mld, max_len);
     let mut message = Message::new(mld);
@@ -244,7 +242,7 @@ pub fn write_report(mld: bool, records: &[Record], max_len: usize, mut each: imp
     let of_family = |address: &IpAddr| address.is_ipv6() == mld;
     for record in records.iter().filter(|record| of_family(&record.group)) {
         let sources: Vec<_> = record.sources.iter().filter(|s| of_family(s)).collect();
-        // What an empty message has room for.
+        // Room of an empty message.
         let most = limits.sources(Message::new(mld).bytes.len());
         let mut rest = &sources[..];
         if !record.kind.divisible() {
@@ -252,7 +250,7 @@ pub fn write_report(mld: bool, records: &[Record], max_len: usize, mut each: imp
         }
         loop {
             let room = limits.sources(message.bytes.len());
-            // A record is divided only where it is too long for any packet.
+            // A record is divided only if it is too long for any packet.
             let fits = room.is_some_and(|room| rest.len() <= room) && !message.is_full();
             if !fits && message.records > 0 {
                 flush(&mut message);
@@ -272,13 +270,13 @@ pub fn write_report(mld: bool, records: &[Record], max_len: usize, mut each: imp
     flush(&mut message);
 }
 
-/// How much a report may take.
+/// Bounds of a report.
 struct Limits {
-    /// The IGMP or MLD message, in bytes.
+    /// Length of the IGMP or MLD message, in bytes.
     message: usize,
-    /// A record without sources, in bytes.
+    /// Length of a record without sources, in bytes.
     record: usize,
-    /// A source, in bytes.
+    /// Length of a source, in bytes.
     source: usize,
 }
 
@@ -297,15 +295,15 @@ impl Limits {
         }
     }
 
-    /// How many sources a further record may have behind `used` bytes; `None` where not even it
-    /// fits.
+    /// Returns the room for sources of one more record after `used` bytes; `None` if the record does
+    /// not fit.
     fn sources(&self, used: usize) -> Option<usize> {
         let room = self.message.checked_sub(used + self.record)?;
         Some((room / self.source).min(MAX_SOURCES))
     }
 }
 
-/// A report that is being written.
+/// A report in progress.
 struct Message {
     mld: bool,
     bytes: Vec<u8>,
@@ -352,8 +350,8 @@ impl Message {
     }
 }
 
-/// The records of an IGMPv3 or MLDv2 report, which are laid out alike: `address` reads an address
-/// of `size` bytes.
+/// Parses the records of an IGMPv3 or MLDv2 report, which have the same layout; `address` parses an
+/// address of `size` bytes.
 fn records(
     what: &'static str,
     message: &[u8],
@@ -385,7 +383,7 @@ fn records(
         let addresses_at = at + 4;
         let end = addresses_at + (1 + sources) * size;
         let addresses = message.get(addresses_at..end).ok_or(truncated(end))?;
-        // Auxiliary data is skipped, and counts words of 32 bits.
+        // Auxiliary data is skipped; its length counts words of 32 bits.
         at = end + usize::from(auxiliary) * 4;
         let mut addresses = addresses.chunks_exact(size).filter_map(&address);
         let group = addresses.next().filter(IpAddr::is_multicast);
@@ -401,8 +399,8 @@ fn records(
     Ok(records)
 }
 
-/// What "this source, too" and "this source no longer" mean with the unspecified address alone, which
-/// is no source: VLC says so over IPv6 where it wants any.
+/// Returns the meaning of ALLOW and BLOCK with only the unspecified address, which is no source: VLC
+/// sends them over IPv6 to join and leave any source.
 fn any_source(record: Record) -> Record {
     let unspecified = matches!(record.sources.as_slice(), [one] if one.is_unspecified());
     let kind = match record.kind {
@@ -420,7 +418,7 @@ fn any_source(record: Record) -> Record {
     }
 }
 
-/// 232.0.0.0/8 and ff3x::/32 (RFC 4607, section 1).
+/// Whether a group is source-specific: 232.0.0.0/8 and ff3x::/32 (RFC 4607, section 1).
 pub(crate) fn is_source_specific(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(ip) => matches!(ip.octets(), [232, ..]),
@@ -440,7 +438,7 @@ pub(crate) fn records_v6(message: &[u8]) -> Result<Vec<Record>, IpError> {
     })
 }
 
-/// The report of a version that knows no sources.
+/// Returns the report of a version without sources.
 pub(crate) fn without_sources(kind: RecordKind, group: IpAddr) -> Vec<Record> {
     let sources = Vec::new();
     let record = Record {

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use crate::Mac;
 use crate::ip;
 
-/// What a Membership Query with G ends with, and a Teardown: port and address, in bytes.
+/// Length of the port and address at the end of a Membership Query with G and of a Teardown.
 pub const GATEWAY_FIELDS: usize = 18;
 
-/// The longest header in front of an encapsulated packet, in bytes: of Query and Update.
+/// Longest header before an encapsulated packet, in bytes: that of Query and Update.
 pub const MAX_HEADER: usize = 12;
 
 const DISCOVERY: u8 = 1;
@@ -19,24 +19,24 @@ const UPDATE: u8 = 5;
 const DATA: u8 = 6;
 const TEARDOWN: u8 = 7;
 
-/// L of a Query: the relay takes no new gateway.
+/// L flag of a Query: the relay accepts no new gateways.
 const LIMITED: u8 = 0x02;
-/// G of a Query: it ends with the address that the relay saw.
+/// G flag of a Query: the gateway's address and port follow the packet.
 const GATEWAY: u8 = 0x01;
 
-/// Position of P in a Request, the flag that asks for a query of MLD instead of IGMP.
+/// Position of the P flag in a Request, which asks for a query of MLD instead of IGMP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PFlag {
     /// The lowest bit of its byte (section 5.1.3.4).
     #[default]
     Rfc,
-    /// The highest bit. Linux reads and sends P there; its relay drops a Request with any other
+    /// The highest bit. Linux reads and sends the flag there; its relay drops a Request with any other
     /// bit of that byte set.
     Linux,
 }
 
 impl PFlag {
-    /// The other position.
+    /// Returns the other position.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -53,95 +53,96 @@ impl PFlag {
     }
 }
 
-/// A message, as a view of the payload of one UDP datagram.
+/// An AMT message, as a view of the payload of one UDP datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// A gateway looks for a relay (section 5.1.1).
+    /// Relay Discovery: a gateway looks for a relay (section 5.1.1).
     Discovery {
-        /// What the answer has to repeat.
+        /// Nonce that the answer repeats.
         nonce: u32,
     },
-    /// A relay gives the address at which it takes Requests (section 5.1.2).
+    /// Relay Advertisement: a relay's address for Requests (section 5.1.2).
     Advertisement {
-        /// Of the Discovery.
+        /// Nonce of the Discovery.
         nonce: u32,
         /// The relay's own address, in the family of the outer header.
         relay: IpAddr,
     },
-    /// A gateway asks for a query (section 5.1.3).
+    /// Request: a gateway asks for a query (section 5.1.3).
     Request {
-        /// What the answer has to repeat.
+        /// Nonce that the answer repeats.
         nonce: u32,
-        /// Whether the query is to be one of MLD instead of IGMP.
+        /// Whether a query of MLD is requested instead of IGMP.
         mld: bool,
     },
-    /// A relay asks what a gateway wants, and gives it the MAC for its answer (section 5.1.4).
+    /// Membership Query: a relay asks for the gateway's groups, with the MAC for the answer
+    /// (section 5.1.4).
     Query {
-        /// The relay takes no new gateway: L.
+        /// Whether the relay accepts no new gateways (L flag).
         limited: bool,
-        /// To be repeated in the answer.
+        /// Response MAC that the answer repeats.
         mac: Mac,
-        /// Of the Request.
+        /// Nonce of the Request.
         nonce: u32,
-        /// The IP packet with the IGMP or MLD query.
+        /// IP packet with the IGMP or MLD query.
         packet: &'a [u8],
-        /// The gateway as the relay saw it, for a Teardown: G. Of a message that came, an IPv4
-        /// address that the relay wrote as `::ffff:a.b.c.d` is still in that form: a gateway
-        /// gives it back as it got it.
+        /// Address of the gateway as the relay saw it, for a Teardown (G flag). In a parsed message,
+        /// an IPv4 address that the relay wrote as `::ffff:a.b.c.d` remains in that form, in which
+        /// the gateway returns it.
         gateway: Option<SocketAddr>,
     },
-    /// A gateway says what it wants (section 5.1.5).
+    /// Membership Update: a gateway reports its groups (section 5.1.5).
     Update {
-        /// Of the Query.
+        /// Response MAC of the Query.
         mac: Mac,
-        /// Of the Query.
+        /// Nonce of the Query.
         nonce: u32,
-        /// The IP packet with the IGMP or MLD report.
+        /// IP packet with the IGMP or MLD report.
         packet: &'a [u8],
     },
-    /// A multicast packet (section 5.1.6).
+    /// Multicast Data (section 5.1.6).
     Data {
-        /// It, with its IP header.
+        /// Multicast packet with its IP header.
         packet: &'a [u8],
     },
-    /// A gateway ends what it began from another address (section 5.1.7).
+    /// Teardown: a gateway ends a tunnel that it made from another address (section 5.1.7).
     Teardown {
-        /// Of the Query that went to that address.
+        /// Response MAC of the Query to that address.
         mac: Mac,
-        /// Of that Query.
+        /// Nonce of that Query.
         nonce: u32,
-        /// That address. Of a message that came, an IPv4 address is one, however it was written.
+        /// That address, an IPv4 address always in its own form.
         gateway: SocketAddr,
     },
 }
 
-/// Why a datagram is no AMT message.
+/// Error in an AMT message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The datagram ends inside the fixed fields.
-    #[error("AMT {what}: {len} bytes, and {need} are needed")]
+    #[error("AMT {what}: {len} bytes, but {need} are needed")]
     Truncated {
-        /// The message.
+        /// Name of the message.
         what: &'static str,
-        /// The length of the datagram, in bytes.
+        /// Length of the datagram, in bytes.
         len: usize,
-        /// What the fixed fields take, in bytes.
+        /// Length of the fixed fields, in bytes.
         need: usize,
     },
-    /// Of a version that is not known: such a datagram is dropped.
+    /// An unknown version.
     #[error("AMT version {0}: only version 0 is known")]
     Version(u8),
-    /// Of a type that is not known.
+    /// An unknown message type.
     #[error("AMT message type {0}: only 1 to 7 are known")]
     Type(u8),
-    /// A Query with G whose packet has no readable length, so that nobody knows where the
-    /// gateway's address is.
+    /// A Query with G whose inner packet has no valid length, so that the gateway's address
+    /// cannot be found.
     #[error("AMT Membership Query with G: the packet inside has no valid length")]
     Inside,
 }
 
 impl WireError {
-    /// A short name for counters.
+    /// Returns a short name for counters.
     pub fn reason(&self) -> &'static str {
         match self {
             WireError::Truncated { .. } => "truncated",
@@ -152,7 +153,7 @@ impl WireError {
     }
 }
 
-/// The fixed fields of one message.
+/// Fixed fields of a message.
 struct Fields<'a> {
     what: &'static str,
     payload: &'a [u8],
@@ -188,15 +189,15 @@ impl<'a> Fields<'a> {
         self.payload.get(at..).unwrap_or_default()
     }
 
-    /// Port and address (sections 5.1.4.8 and 5.1.4.9), the address in the form it was written.
+    /// Returns port and address (sections 5.1.4.8 and 5.1.4.9), the address in its original form.
     fn gateway(&self, at: usize) -> Result<SocketAddr, WireError> {
         let port = self.get(at).map(u16::from_be_bytes)?;
         Ok(SocketAddr::new(address(self.get(at + 2)?), port))
     }
 }
 
-/// An IPv4 address takes the last four bytes behind zeros (RFC 4291, section 2.5.5.1). `::` and
-/// `::1` look the same and are not: no host has an IPv4 address that begins with zero.
+/// Parses an address. An IPv4 address takes the last four bytes after zeros (RFC 4291, section
+/// 2.5.5.1). `::` and `::1` remain IPv6: no host has an IPv4 address that begins with zero.
 fn address(bytes: [u8; 16]) -> IpAddr {
     match bytes {
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d] if a != 0 => {
@@ -222,11 +223,11 @@ fn put_gateway(out: &mut Vec<u8>, gateway: SocketAddr) {
 }
 
 impl<'a> Message<'a> {
-    /// Reads the payload of a UDP datagram. Reserved bits and bytes behind the message are
-    /// ignored; P of a Request is taken where the RFC has it and where Linux has it.
+    /// Parses the payload of a UDP datagram. Reserved bits and bytes after the message are ignored;
+    /// the P flag of a Request is read at both positions.
     ///
     /// # Errors
-    /// The datagram is too short, or of another version or type.
+    /// The datagram is too short, or of an unknown version or type.
     pub fn parse(payload: &'a [u8]) -> Result<Self, WireError> {
         let first = *payload.first().ok_or(WireError::Truncated {
             what: "message",
@@ -289,7 +290,7 @@ impl<'a> Message<'a> {
         let mut packet = fields.rest(12);
         let mut gateway = None;
         if flags & GATEWAY != 0 {
-            // The address follows the packet, whose own length says where it ends.
+            // The address follows the packet, which gives its own length.
             let (_, _, len) = ip::addresses(packet).map_err(|_| WireError::Inside)?;
             packet = packet.get(..len).ok_or(WireError::Inside)?;
             gateway = Some(fields.gateway(12 + len)?);
@@ -303,12 +304,12 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Appends the message to `out`: reserved bits are zero, P is where the RFC has it.
+    /// Appends the message to `out`, with reserved bits zero and the P flag at the RFC's position.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.encode_with(PFlag::Rfc, out);
     }
 
-    /// Appends the message to `out` as [`encode`](Self::encode) does, with P of a Request at `p`.
+    /// Appends the message to `out` like [`encode`](Self::encode), with the P flag of a Request at `p`.
     pub fn encode_with(&self, p: PFlag, out: &mut Vec<u8>) {
         out.reserve(self.len());
         match *self {
@@ -362,7 +363,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// How long [`Message::encode`] makes it, in bytes.
+    /// Returns the length of the encoded message, in bytes.
     #[expect(clippy::len_without_is_empty, reason = "no message is empty")]
     pub fn len(&self) -> usize {
         match *self {
@@ -377,7 +378,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// A short name for logs and counters.
+    /// Returns a short name for logs and counters.
     pub fn name(&self) -> &'static str {
         match self {
             Message::Discovery { .. } => "discovery",
