@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use amt::discovery::{Found, anycast, order};
+use amt::discovery::{RankedRelay, anycast, order};
 use amt::gateway::{Candidate, Origin};
 use tokio::task::{self, JoinSet};
 use tracing::debug;
@@ -366,7 +366,7 @@ impl Finder {
                 (_, Some(Lookup::Found(found))) => found,
                 _ => &[],
             };
-            relays.extend(found.iter().map(|addr| Found {
+            relays.extend(found.iter().map(|addr| RankedRelay {
                 addr: *addr,
                 discover: false,
                 origin,
@@ -375,7 +375,7 @@ impl Finder {
         }
         for published in self.published() {
             let in_order = published.candidates.iter().zip(0..);
-            relays.extend(in_order.map(|(candidate, preference)| Found {
+            relays.extend(in_order.map(|(candidate, preference)| RankedRelay {
                 addr: candidate.addr,
                 discover: candidate.discover,
                 origin: candidate.origin,

@@ -8,7 +8,7 @@ mod runs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use amt::gateway::{Event, Lost, Subscription};
+use amt::gateway::{Event, RelayFailure, Subscription};
 use amt::ip::{Udp, write_udp};
 use amt::report::{GeneralQuery, write_query};
 use amt::{Mac, Message};
@@ -240,7 +240,7 @@ async fn a_relay_that_ends_is_replaced_by_one_that_the_source_announces() {
     }]);
     first.task.abort();
     gateway.suspect();
-    let why = Lost::Timeout;
+    let why = RelayFailure::Timeout;
     let relay = first.addr;
     assert_eq!(event(&mut gateway).await, Event::Lost { relay, why });
     let connected = event(&mut gateway).await;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use amt::Message;
 use amt::gateway::{Candidate, Gateway, Input, Origin, Subscription, Timing};
 use amt::ip::{Udp, write_udp};
-use amt::relay::{Config, Handled, Local, Relay};
+use amt::relay::{Config, LocalEndpoint, Outcome, Relay};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let now = Instant::now();
@@ -35,13 +35,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     gateway.handle_timeout(now);
 
     // Request, Membership Query, Membership Update.
-    let local = Local {
+    let local = LocalEndpoint {
         ip: relay_addr.ip(),
         socket: 0,
     };
     let (mut message, mut answer) = (Vec::new(), Vec::new());
     while gateway.poll_transmit(&mut message).is_some() {
-        if relay.handle(gateway_addr, local, &message, now, &mut answer) == Handled::Answer {
+        if relay.handle(gateway_addr, local, &message, now, &mut answer) == Outcome::Answer {
             gateway.handle(relay_addr, &answer, now);
         }
     }

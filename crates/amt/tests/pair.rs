@@ -7,7 +7,7 @@ mod network;
 
 use std::collections::BTreeSet;
 
-use amt::gateway::{Event, Lost};
+use amt::gateway::{Event, RelayFailure};
 use amt::relay::{Config, GatewayAddress};
 use network::*;
 
@@ -188,7 +188,7 @@ fn a_draining_relay_is_left_by_all_without_loss() {
     assert_eq!(network.relay(OTHER).tunnels(), 2);
     let lost = Event::Lost {
         relay: address(V4),
-        why: Lost::Limited,
+        why: RelayFailure::Limited,
     };
     for gateway in gateways {
         assert!(network.events(gateway).contains(&lost));

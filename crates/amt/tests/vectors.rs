@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use amt::discovery::{AmtRelay, Relay};
+use amt::discovery::{AmtRelay, RelayTarget};
 use amt::ip::{self, Udp};
 use amt::report::{self, GeneralQuery, Record, RecordKind};
 use amt::{Mac, Message, PFlag};
@@ -229,11 +229,21 @@ fn the_vectors_of_the_document() {
     v.taken("teardown-v4-mapped", teardown("203.0.113.5:40001"));
     v.sent("teardown-v6", teardown("[2001:db8::5]:40001"));
 
-    let name = Relay::Name("relay.example.com.".to_owned());
+    let name = RelayTarget::Name("relay.example.com.".to_owned());
     for (name, precedence, discovery_optional, relay) in [
-        ("amtrelay-none", 0, false, Relay::None),
-        ("amtrelay-v4", 10, true, Relay::Address(ip("203.0.113.15"))),
-        ("amtrelay-v6", 10, false, Relay::Address(ip("2001:db8::15"))),
+        ("amtrelay-none", 0, false, RelayTarget::None),
+        (
+            "amtrelay-v4",
+            10,
+            true,
+            RelayTarget::Address(ip("203.0.113.15")),
+        ),
+        (
+            "amtrelay-v6",
+            10,
+            false,
+            RelayTarget::Address(ip("2001:db8::15")),
+        ),
         ("amtrelay-name", 128, false, name),
     ] {
         let record = AmtRelay {

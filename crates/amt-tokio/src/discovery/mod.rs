@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use amt::PORT;
-use amt::discovery::{AmtRelay, Found, RECORD_TYPE, Relay, order, reverse_name};
+use amt::discovery::{AmtRelay, RECORD_TYPE, RankedRelay, RelayTarget, order, reverse_name};
 use amt::gateway::{Candidate, Origin};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig, ResolverOpts};
@@ -180,7 +180,7 @@ impl Resolver {
         // Several records may have one name, with other precedences.
         let mut names: BTreeMap<&str, Vec<&AmtRelay>> = BTreeMap::new();
         for record in records {
-            if let Relay::Name(name) = &record.relay
+            if let RelayTarget::Name(name) = &record.relay
                 && (names.len() < MAX_NAMES || names.contains_key(name.as_str()))
             {
                 names.entry(name).or_default().push(record);
@@ -331,7 +331,7 @@ fn records(lookup: &Lookup, name: &str) -> Vec<AmtRelay> {
 
 /// What becomes [`Relays`].
 struct Answer {
-    found: Vec<Found>,
+    found: Vec<RankedRelay>,
     unresolved: Vec<(String, String)>,
     valid_until: Instant,
 }
@@ -345,7 +345,7 @@ impl Answer {
             valid_until,
         };
         for record in records {
-            if let Relay::Address(ip) = record.relay {
+            if let RelayTarget::Address(ip) = record.relay {
                 answer.add(record, ip);
             }
         }
@@ -353,7 +353,7 @@ impl Answer {
     }
 
     fn add(&mut self, record: &AmtRelay, ip: IpAddr) {
-        self.found.push(Found {
+        self.found.push(RankedRelay {
             addr: SocketAddr::new(ip, PORT),
             discover: !record.discovery_optional,
             origin: Origin::Dns,
@@ -376,7 +376,7 @@ impl Answer {
         self.unresolved.sort();
         Relays {
             candidates: order(self.found, rand::random()),
-            refused: !records.is_empty() && records.iter().all(|r| r.relay == Relay::None),
+            refused: !records.is_empty() && records.iter().all(|r| r.relay == RelayTarget::None),
             unresolved: self.unresolved,
             valid_until: within_bounds(self.valid_until),
         }

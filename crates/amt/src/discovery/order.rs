@@ -7,7 +7,7 @@ use crate::{ANYCAST_V4, ANYCAST_V6, PORT};
 
 /// A known relay with its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct RankedRelay {
     /// Address and port.
     pub addr: SocketAddr,
     /// Whether Relay Discovery goes first: an AMTRELAY record without D, or anycast.
@@ -20,8 +20,8 @@ pub struct Found {
 }
 
 /// Returns the two anycast addresses (RFC 7450, section 7.1).
-pub fn anycast() -> [Found; 2] {
-    [IpAddr::V6(ANYCAST_V6), IpAddr::V4(ANYCAST_V4)].map(|ip| Found {
+pub fn anycast() -> [RankedRelay; 2] {
+    [IpAddr::V6(ANYCAST_V6), IpAddr::V4(ANYCAST_V4)].map(|ip| RankedRelay {
         addr: SocketAddr::new(ip, PORT),
         discover: true,
         origin: Origin::Anycast,
@@ -35,13 +35,14 @@ pub fn anycast() -> [Found; 2] {
 ///
 /// An address that is known several times has its first place. Addresses that cannot be a relay's
 /// are left out: unspecified, multicast, broadcast, without a port.
-pub fn order(found: impl IntoIterator<Item = Found>, seed: u64) -> Vec<Candidate> {
+pub fn order(found: impl IntoIterator<Item = RankedRelay>, seed: u64) -> Vec<Candidate> {
     let mut found: Vec<_> = found.into_iter().filter_map(usable).collect();
     shuffle(&mut found, seed);
     // Stable: the random order remains among equals.
     found.sort_by_key(|f| (f.origin, f.preference));
     let mut candidates: Vec<Candidate> = Vec::with_capacity(found.len());
-    let equal = |a: &Found, b: &Found| (a.origin, a.preference) == (b.origin, b.preference);
+    let equal =
+        |a: &RankedRelay, b: &RankedRelay| (a.origin, a.preference) == (b.origin, b.preference);
     for group in found.chunk_by(equal) {
         let mut v6 = group.iter().filter(|f| f.addr.is_ipv6());
         let mut v4 = group.iter().filter(|f| f.addr.is_ipv4());
@@ -64,7 +65,7 @@ pub fn order(found: impl IntoIterator<Item = Found>, seed: u64) -> Vec<Candidate
     candidates
 }
 
-fn usable(mut found: Found) -> Option<Found> {
+fn usable(mut found: RankedRelay) -> Option<RankedRelay> {
     let ip = found.addr.ip().to_canonical();
     let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
     if ip.is_unspecified() || ip.is_multicast() || broadcast || found.addr.port() == 0 {
@@ -75,7 +76,7 @@ fn usable(mut found: Found) -> Option<Found> {
 }
 
 /// Shuffles by Fisher and Yates, with the SplitMix generator.
-fn shuffle(found: &mut [Found], seed: u64) {
+fn shuffle(found: &mut [RankedRelay], seed: u64) {
     let mut state = seed;
     for last in (1..found.len()).rev() {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -92,8 +93,8 @@ mod tests {
 
     use super::*;
 
-    fn found(addr: &str, origin: Origin, preference: u32) -> Found {
-        Found {
+    fn found(addr: &str, origin: Origin, preference: u32) -> RankedRelay {
+        RankedRelay {
             addr: addr.parse().unwrap(),
             discover: false,
             origin,
@@ -101,7 +102,7 @@ mod tests {
         }
     }
 
-    fn addresses(found: &[Found], seed: u64) -> Vec<String> {
+    fn addresses(found: &[RankedRelay], seed: u64) -> Vec<String> {
         let candidates = order(found.iter().copied(), seed);
         candidates.iter().map(|c| c.addr.to_string()).collect()
     }

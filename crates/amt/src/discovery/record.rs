@@ -34,7 +34,7 @@ pub fn reverse_name(source: IpAddr) -> String {
 
 /// Relay field of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Relay {
+pub enum RelayTarget {
     /// No relay may be used for the source.
     None,
     /// Address of the relay.
@@ -51,7 +51,7 @@ pub struct AmtRelay {
     /// Whether a Request may go there without Relay Discovery before it (D flag).
     pub discovery_optional: bool,
     /// The relay.
-    pub relay: Relay,
+    pub relay: RelayTarget,
 }
 
 /// Error in the data of a record.
@@ -87,17 +87,17 @@ impl AmtRelay {
         let kind = flags & !DISCOVERY_OPTIONAL;
         let wrong = RdataError::Length { kind, len };
         let relay = match kind {
-            0 if rest.is_empty() => Relay::None,
+            0 if rest.is_empty() => RelayTarget::None,
             0 => return Err(wrong),
             1 => {
                 let v4 = <[u8; 4]>::try_from(rest).map_err(|_| wrong)?;
-                Relay::Address(Ipv4Addr::from(v4).into())
+                RelayTarget::Address(Ipv4Addr::from(v4).into())
             }
             2 => {
                 let v6 = <[u8; 16]>::try_from(rest).map_err(|_| wrong)?;
-                Relay::Address(Ipv6Addr::from(v6).into())
+                RelayTarget::Address(Ipv6Addr::from(v6).into())
             }
-            3 => Relay::Name(name(rest).ok_or(RdataError::Name)?),
+            3 => RelayTarget::Name(name(rest).ok_or(RdataError::Name)?),
             other => return Err(RdataError::Type(other)),
         };
         Ok(AmtRelay {
@@ -111,10 +111,10 @@ impl AmtRelay {
     /// of such labels, are valid.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let kind = match &self.relay {
-            Relay::None => 0,
-            Relay::Address(IpAddr::V4(_)) => 1,
-            Relay::Address(IpAddr::V6(_)) => 2,
-            Relay::Name(_) => 3,
+            RelayTarget::None => 0,
+            RelayTarget::Address(IpAddr::V4(_)) => 1,
+            RelayTarget::Address(IpAddr::V6(_)) => 2,
+            RelayTarget::Name(_) => 3,
         };
         let optional = if self.discovery_optional {
             DISCOVERY_OPTIONAL
@@ -123,10 +123,10 @@ impl AmtRelay {
         };
         out.extend_from_slice(&[self.precedence, optional | kind]);
         match &self.relay {
-            Relay::None => {}
-            Relay::Address(IpAddr::V4(v4)) => out.extend_from_slice(&v4.octets()),
-            Relay::Address(IpAddr::V6(v6)) => out.extend_from_slice(&v6.octets()),
-            Relay::Name(name) => {
+            RelayTarget::None => {}
+            RelayTarget::Address(IpAddr::V4(v4)) => out.extend_from_slice(&v4.octets()),
+            RelayTarget::Address(IpAddr::V6(v6)) => out.extend_from_slice(&v6.octets()),
+            RelayTarget::Name(name) => {
                 for label in name.trim_end_matches('.').split('.') {
                     out.push(label.len() as u8);
                     out.extend_from_slice(label.as_bytes());

@@ -68,7 +68,7 @@ pub(super) struct Cycle {
     /// Whether the relay has answered for this family.
     pub(super) granted: bool,
     /// Time and nonce of the last report to the relay.
-    pub(super) told: Option<(Instant, u32)>,
+    pub(super) reported: Option<(Instant, u32)>,
     /// Time of the next Request.
     requery: Instant,
     pub(super) robustness: u8,
@@ -77,7 +77,7 @@ pub(super) struct Cycle {
     /// Time of the next repetition of the state or its changes.
     pub(super) repeat_at: Option<Instant>,
     /// Whether [`super::Event::Unanswered`] was reported.
-    pub(super) complained: bool,
+    pub(super) complaint_reported: bool,
 }
 
 impl Cycle {
@@ -86,12 +86,12 @@ impl Cycle {
             question: Some(Question::new(wait, now)),
             answered: None,
             granted: false,
-            told: None,
+            reported: None,
             requery: now,
             robustness: DEFAULT_ROBUSTNESS,
             repeats: 0,
             repeat_at: None,
-            complained: false,
+            complaint_reported: false,
         }
     }
 
@@ -106,7 +106,7 @@ impl Cycle {
         if let Some(question) = self.question.take() {
             self.answered = Some(question);
         }
-        self.complained = false;
+        self.complaint_reported = false;
         self.robustness = match query.qrv {
             0 => DEFAULT_ROBUSTNESS,
             given => given.min(7),
@@ -284,7 +284,7 @@ impl Association {
     }
 
     /// Restarts the Requests at once: pending ones went out by another network.
-    pub(super) fn ask_anew(&mut self, timing: &Timing, now: Instant) {
+    pub(super) fn restart_requests(&mut self, timing: &Timing, now: Instant) {
         for cycle in self.cycles.iter_mut().flatten() {
             cycle.question = Some(Question::new(timing.first_wait, now));
         }
@@ -313,10 +313,10 @@ impl Association {
     pub(super) fn complaint(&mut self, timing: &Timing, now: Instant) -> Option<bool> {
         for (mld, cycle) in [false, true].into_iter().zip(&mut self.cycles) {
             if let Some(cycle) = cycle
-                && !cycle.complained
+                && !cycle.complaint_reported
                 && cycle.unanswered(timing.attempts, now)
             {
-                cycle.complained = true;
+                cycle.complaint_reported = true;
                 return Some(mld);
             }
         }

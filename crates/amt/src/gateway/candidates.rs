@@ -4,27 +4,27 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::entropy::Entropy;
-use super::types::{Candidate, Lost, MAX_CANDIDATES, Timing};
+use super::types::{Candidate, MAX_CANDIDATES, RelayFailure, Timing};
 
 /// Doublings after which a hold-down is at its longest.
 const MOST_DOUBLINGS: u32 = 16;
 
 /// A candidate with its history.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct CandidateHistory {
     pub(super) candidate: Candidate,
     /// End of its hold-down.
     pub(super) held: Option<Instant>,
     /// Failures in a row.
     failures: u32,
-    pub(super) failed: Option<Lost>,
+    pub(super) failed: Option<RelayFailure>,
     /// Time at which it was left for bringing nothing, unless it has brought something since.
     silent: Option<Instant>,
     /// Time at which it stopped answering while in use, unless it has answered since.
     missed: Option<Instant>,
 }
 
-impl Known {
+impl CandidateHistory {
     /// Whether it is likely to be back soon: programs that end are mostly restarted.
     fn is_missed(&self, timing: &Timing, now: Instant) -> bool {
         let until = self.missed.map(|since| since + timing.probe_for);
@@ -34,12 +34,12 @@ impl Known {
 
 /// All candidates, in the order of preference.
 #[derive(Debug, Default)]
-pub(super) struct Candidates(Vec<Known>);
+pub(super) struct Candidates(Vec<CandidateHistory>);
 
 impl Candidates {
     /// Replaces the list; the history of candidates that stay is kept.
     pub(super) fn set(&mut self, list: impl IntoIterator<Item = Candidate>) {
-        let mut new: Vec<Known> = Vec::new();
+        let mut new: Vec<CandidateHistory> = Vec::new();
         for candidate in list {
             if new.len() >= MAX_CANDIDATES {
                 break;
@@ -48,7 +48,7 @@ impl Candidates {
                 continue;
             }
             let before = self.0.iter().find(|k| k.candidate.addr == candidate.addr);
-            let fresh = Known {
+            let fresh = CandidateHistory {
                 candidate,
                 held: None,
                 failures: 0,
@@ -56,7 +56,7 @@ impl Candidates {
                 silent: None,
                 missed: None,
             };
-            new.push(Known {
+            new.push(CandidateHistory {
                 candidate,
                 ..before.copied().unwrap_or(fresh)
             });
@@ -64,7 +64,7 @@ impl Candidates {
         self.0 = new;
     }
 
-    pub(super) fn all(&self) -> &[Known] {
+    pub(super) fn all(&self) -> &[CandidateHistory] {
         &self.0
     }
 
@@ -79,7 +79,7 @@ impl Candidates {
 
     /// Returns the same in the order of attempts: candidates that brought nothing come last, the
     /// most recently left one at the very end.
-    pub(super) fn in_turn(&self, now: Instant) -> Vec<Candidate> {
+    pub(super) fn in_order_of_attempts(&self, now: Instant) -> Vec<Candidate> {
         let mut ready: Vec<(Option<Instant>, Candidate)> = self
             .ready(now)
             .map(|candidate| (self.silent(candidate.addr), candidate))
@@ -117,7 +117,7 @@ impl Candidates {
     pub(super) fn missed(
         &mut self,
         addr: SocketAddr,
-        why: Lost,
+        why: RelayFailure,
         timing: &Timing,
         entropy: &mut Entropy,
         now: Instant,
@@ -150,7 +150,7 @@ impl Candidates {
     pub(super) fn failed(
         &mut self,
         addr: SocketAddr,
-        why: Lost,
+        why: RelayFailure,
         timing: &Timing,
         entropy: &mut Entropy,
         now: Instant,
@@ -158,13 +158,13 @@ impl Candidates {
         let Some(known) = self.find(addr) else {
             return;
         };
-        let unanswered = matches!(why, Lost::Timeout | Lost::Unreachable);
+        let unanswered = matches!(why, RelayFailure::Timeout | RelayFailure::Unreachable);
         if unanswered && known.is_missed(timing, now) {
             known.failed = Some(why);
             // A Request that timed out has waited for its answer already; one that could not even be
             // sent has not.
             let pause = match why {
-                Lost::Timeout => entropy.around(timing.probe, 0.02, 0.25),
+                RelayFailure::Timeout => entropy.around(timing.probe, 0.02, 0.25),
                 _ => entropy.around(timing.probe, 0.75, 1.25),
             };
             known.held = Some(now + pause);
@@ -176,7 +176,7 @@ impl Candidates {
         let hold = entropy.around(hold.min(timing.longest_hold_down), 0.75, 1.0);
         known.failures = known.failures.saturating_add(1);
         known.failed = Some(why);
-        if why == Lost::NoTraffic {
+        if why == RelayFailure::NoTraffic {
             known.silent = Some(now);
         }
         known.held = Some(now + hold);
@@ -190,7 +190,7 @@ impl Candidates {
         }
     }
 
-    fn find(&mut self, addr: SocketAddr) -> Option<&mut Known> {
+    fn find(&mut self, addr: SocketAddr) -> Option<&mut CandidateHistory> {
         self.0.iter_mut().find(|k| k.candidate.addr == addr)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::association::{Association, Cycle, Grant, Proof};
 use super::race::{Race, Winner};
 use super::traffic::Retiring;
-use super::types::{Candidate, Event, Lost};
+use super::types::{Candidate, Event, RelayFailure};
 use super::{Gateway, send};
 use crate::Message;
 
@@ -15,13 +15,13 @@ impl Gateway {
     /// needed.
     pub(super) fn membership_changed(&mut self, now: Instant) {
         for mld in [false, true] {
-            self.tell_changes(mld, now);
+            self.report_changes(mld, now);
         }
         self.reconcile(now);
         self.look_for_relay(now);
     }
 
-    pub(super) fn tell_changes(&mut self, mld: bool, now: Instant) {
+    pub(super) fn report_changes(&mut self, mld: bool, now: Instant) {
         let Some(association) = &mut self.current else {
             self.membership.forget_changes(mld);
             return;
@@ -41,7 +41,7 @@ impl Gateway {
         if self.membership.has_changes(mld) {
             cycle.repeat_soon(&mut self.entropy, now);
         }
-        self.tell_relay(mld, &records, now);
+        self.report_to_relay(mld, &records, now);
     }
 
     /// Starts a cycle for each wanted family, and stops the others once the relay was notified.
@@ -78,7 +78,7 @@ impl Gateway {
         if let Some(association) = self.current.take() {
             self.leave(&association);
             let relay = association.relay;
-            self.tell(Event::Idle { relay });
+            self.emit(Event::Idle { relay });
         }
     }
 
@@ -88,7 +88,7 @@ impl Gateway {
         if wanted == [false, false] {
             self.race = None;
             self.retry = None;
-            self.told_none = false;
+            self.reported_none = false;
             return;
         }
         if let Some(race) = &self.race {
@@ -98,13 +98,13 @@ impl Gateway {
             self.race = None;
         }
         if self.current.is_none() && self.retry.is_none_or(|at| at <= now) {
-            self.begin_race(Lost::Timeout, now);
+            self.begin_race(RelayFailure::Timeout, now);
         }
     }
 
     /// Asks all candidates that are not held down, except the relay in use.
-    pub(super) fn begin_race(&mut self, why: Lost, now: Instant) {
-        let ready = self.candidates.in_turn(now).into_iter();
+    pub(super) fn begin_race(&mut self, why: RelayFailure, now: Instant) {
+        let ready = self.candidates.in_order_of_attempts(now).into_iter();
         let ready: VecDeque<_> = ready.filter(|c| !self.is_in_use(c)).collect();
         if ready.is_empty() {
             self.no_relay();
@@ -113,7 +113,7 @@ impl Gateway {
         self.retry = None;
         // Probes of a missed relay are one search, until another candidate is asked.
         let missed = |c: &Candidate| self.candidates.is_missed(c.addr, &self.timing, now);
-        self.told_none &= ready.iter().all(missed);
+        self.reported_none &= ready.iter().all(missed);
         let mld = !self.membership.wants(false);
         self.race = Some(Race::new(mld, why, ready, now));
     }
@@ -132,9 +132,9 @@ impl Gateway {
             return;
         }
         self.retry = self.candidates.next_release();
-        if !self.told_none {
-            self.told_none = true;
-            self.tell(Event::NoRelay {
+        if !self.reported_none {
+            self.reported_none = true;
+            self.emit(Event::NoRelay {
                 candidates: self.candidates.all().len(),
                 retry: self.retry,
             });
@@ -168,7 +168,7 @@ impl Gateway {
         for candidate in failed {
             self.candidates.failed(
                 candidate.addr,
-                Lost::Timeout,
+                RelayFailure::Timeout,
                 &self.timing,
                 &mut self.entropy,
                 now,
@@ -184,13 +184,13 @@ impl Gateway {
     pub(super) fn select(&mut self, winner: &Winner, now: Instant) {
         let why = self.race.take().map(|race| race.why);
         self.retry = None;
-        self.told_none = false;
+        self.reported_none = false;
         self.candidates.answers(winner.candidate.addr);
         if let Some(before) = self.current.take() {
             let why = match why {
-                Some(Lost::NoTraffic) => Lost::NoTraffic,
-                _ if before.limited => Lost::Limited,
-                _ => Lost::Timeout,
+                Some(RelayFailure::NoTraffic) => RelayFailure::NoTraffic,
+                _ if before.limited => RelayFailure::Limited,
+                _ => RelayFailure::Timeout,
             };
             self.lose(&before, why, now);
             // Two moves in a row: the first relay no longer counts, unless it is the winner.
@@ -229,22 +229,22 @@ impl Gateway {
             }
         }
         self.current = Some(association);
-        self.tell(Event::Connected {
+        self.emit(Event::Connected {
             relay: winner.relay,
             origin: winner.candidate.origin,
             rtt: winner.rtt,
         });
     }
 
-    pub(super) fn lose(&mut self, association: &Association, why: Lost, now: Instant) {
+    pub(super) fn lose(&mut self, association: &Association, why: RelayFailure, now: Instant) {
         let addr = association.candidate.addr;
         let (timing, entropy) = (&self.timing, &mut self.entropy);
         match why {
-            Lost::Timeout => self.candidates.missed(addr, why, timing, entropy, now),
+            RelayFailure::Timeout => self.candidates.missed(addr, why, timing, entropy, now),
             _ => self.candidates.failed(addr, why, timing, entropy, now),
         }
         let relay = association.relay;
-        self.tell(Event::Lost { relay, why });
+        self.emit(Event::Lost { relay, why });
     }
 
     pub(super) fn drive_current(&mut self, now: Instant) {
@@ -254,12 +254,12 @@ impl Gateway {
         association.requery(&self.timing, now);
         if association.is_dead(&self.timing, now) {
             if self.retiring.is_some() {
-                self.take_back(Lost::Timeout, now);
+                self.reinstate(RelayFailure::Timeout, now);
                 // Timers of the reinstated relay may have expired while it was retiring.
                 return self.drive_current(now);
             }
             if let Some(dead) = self.current.take() {
-                self.lose(&dead, Lost::Timeout, now);
+                self.lose(&dead, RelayFailure::Timeout, now);
                 // The relay may only be slow: it should free the tunnel.
                 self.leave(&dead);
                 self.look_for_relay(now);
@@ -269,13 +269,13 @@ impl Gateway {
         let doubt = association.is_in_doubt(&self.timing, now);
         if let Some(mld) = association.complaint(&self.timing, now) {
             let relay = association.relay;
-            self.tell(Event::Unanswered { relay, mld });
+            self.emit(Event::Unanswered { relay, mld });
         }
         // In this order: a relay may accept Updates with the nonce of the last Request alone.
         self.repeat(now);
         self.ask(now);
         if doubt && self.race.is_none() {
-            self.begin_race(Lost::Timeout, now);
+            self.begin_race(RelayFailure::Timeout, now);
         }
     }
 
@@ -321,9 +321,9 @@ impl Gateway {
                     cycle.repeat_soon(&mut self.entropy, now);
                 }
                 let records = self.membership.current(mld);
-                self.tell_relay(mld, &records, now);
+                self.report_to_relay(mld, &records, now);
             }
-            self.tell_changes(mld, now);
+            self.report_changes(mld, now);
         }
         self.reconcile(now);
     }
@@ -331,7 +331,7 @@ impl Gateway {
     /// Looks for another relay while a full one continues to serve.
     pub(super) fn limited(&mut self, now: Instant) {
         if self.race.is_none() {
-            self.begin_race(Lost::Limited, now);
+            self.begin_race(RelayFailure::Limited, now);
         }
         self.drive_race(now);
     }

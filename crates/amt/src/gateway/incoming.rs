@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use super::association::{Grant, Proof};
-use super::types::{Dropped, Event, Input, Lost};
+use super::types::{DropReason, Event, Input, RelayFailure};
 use super::{Gateway, canonical};
 use crate::ip::{Fragment, IpError, addresses, parse_udp};
 use crate::report::{GeneralQuery, parse_query};
@@ -43,7 +43,7 @@ impl Gateway {
                     };
                     self.query(from, &query, now).map(|()| Input::Control)
                 }
-                Err(_) => Err(Dropped::BadQuery),
+                Err(_) => Err(DropReason::BadQuery),
             },
             Ok(Message::Advertisement { nonce, relay }) => {
                 let taken = self.advertisement(from, nonce, relay, now);
@@ -54,8 +54,8 @@ impl Gateway {
                 | Message::Request { .. }
                 | Message::Update { .. }
                 | Message::Teardown { .. },
-            ) => Err(Dropped::WrongDirection),
-            Err(error) => Err(Dropped::Malformed(error)),
+            ) => Err(DropReason::WrongDirection),
+            Err(error) => Err(DropReason::Malformed(error)),
         };
         match taken {
             Ok(Input::Control) => {
@@ -78,24 +78,24 @@ impl Gateway {
         whole: &[u8],
         packet: &[u8],
         now: Instant,
-    ) -> Result<Input, Dropped> {
+    ) -> Result<Input, DropReason> {
         let of_current = self.current.as_ref().is_some_and(|a| a.relay == from);
         let of_retiring = self
             .retiring
             .as_ref()
             .is_some_and(|r| r.association.relay == from);
         if !of_current && !of_retiring {
-            return Err(Dropped::NotTheRelay);
+            return Err(DropReason::NotTheRelay);
         }
         let udp = match parse_udp(packet) {
             Ok(udp) => udp,
             Err(IpError::Fragment) => return self.fragment(packet, of_current, now),
-            Err(error) => return Err(Dropped::BadPacket(error)),
+            Err(error) => return Err(DropReason::BadPacket(error)),
         };
         let subscription = self
             .membership
             .find(udp.from.ip(), udp.to)
-            .ok_or(Dropped::NotSubscribed)?;
+            .ok_or(DropReason::NotSubscribed)?;
         self.brought(of_current, subscription, now)?;
         let begin = udp.payload.as_ptr() as usize - whole.as_ptr() as usize;
         self.counters.data += 1;
@@ -114,20 +114,20 @@ impl Gateway {
         packet: &[u8],
         of_current: bool,
         now: Instant,
-    ) -> Result<Input, Dropped> {
-        let (source, group, _) = addresses(packet).map_err(Dropped::BadPacket)?;
+    ) -> Result<Input, DropReason> {
+        let (source, group, _) = addresses(packet).map_err(DropReason::BadPacket)?;
         if !self.membership.wants_from(source, group) {
-            return Err(Dropped::NotSubscribed);
+            return Err(DropReason::NotSubscribed);
         }
         let taken = self.fragments.take(packet, now);
-        let Fragment::Whole(whole) = taken.map_err(Dropped::BadPacket)? else {
+        let Fragment::Whole(whole) = taken.map_err(DropReason::BadPacket)? else {
             return Ok(Input::Fragment);
         };
-        let udp = parse_udp(whole).map_err(Dropped::BadPacket)?;
+        let udp = parse_udp(whole).map_err(DropReason::BadPacket)?;
         let subscription = self
             .membership
             .find(udp.from.ip(), udp.to)
-            .ok_or(Dropped::NotSubscribed)?;
+            .ok_or(DropReason::NotSubscribed)?;
         let (from, payload) = (udp.from, udp.payload.to_vec());
         self.brought(of_current, subscription, now)?;
         self.counters.data += 1;
@@ -145,17 +145,17 @@ impl Gateway {
         nonce: u32,
         relay: IpAddr,
         now: Instant,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         let Some(race) = &mut self.race else {
-            return Err(Dropped::NotTheRelay);
+            return Err(DropReason::NotTheRelay);
         };
         let relay = race.advertised(from, nonce, relay, &self.timing, now)?;
         // The advertised relay is the one in use, for which a replacement is sought.
         if let Some(current) = self.current.as_ref().filter(|a| a.relay == relay) {
             let why = match race.why {
-                Lost::NoTraffic => Lost::NoTraffic,
-                _ if current.limited => Lost::Limited,
-                _ => Lost::Timeout,
+                RelayFailure::NoTraffic => RelayFailure::NoTraffic,
+                _ if current.limited => RelayFailure::Limited,
+                _ => RelayFailure::Timeout,
             };
             race.give_up(from, now);
             self.candidates
@@ -164,17 +164,17 @@ impl Gateway {
         Ok(())
     }
 
-    fn query(&mut self, from: SocketAddr, query: &Query, now: Instant) -> Result<(), Dropped> {
+    fn query(&mut self, from: SocketAddr, query: &Query, now: Instant) -> Result<(), DropReason> {
         let of_current = self.current.as_ref().is_some_and(|a| a.relay == from);
         if of_current {
             return self.query_of_current(query, now);
         }
         let Some(race) = &mut self.race else {
-            return Err(Dropped::NotTheRelay);
+            return Err(DropReason::NotTheRelay);
         };
         let winner = race.answered(from, query.nonce, now)?;
         if query.mld != race.mld {
-            return Err(Dropped::BadQuery);
+            return Err(DropReason::BadQuery);
         }
         self.counters.queries += 1;
         if query.mld
@@ -185,8 +185,13 @@ impl Gateway {
         if query.limited {
             let addr = winner.candidate.addr;
             race.give_up(addr, now);
-            self.candidates
-                .failed(addr, Lost::Limited, &self.timing, &mut self.entropy, now);
+            self.candidates.failed(
+                addr,
+                RelayFailure::Limited,
+                &self.timing,
+                &mut self.entropy,
+                now,
+            );
             return Ok(());
         }
         self.select(&winner, now);
@@ -194,15 +199,15 @@ impl Gateway {
         Ok(())
     }
 
-    fn query_of_current(&mut self, query: &Query, now: Instant) -> Result<(), Dropped> {
+    fn query_of_current(&mut self, query: &Query, now: Instant) -> Result<(), DropReason> {
         let Some(association) = &mut self.current else {
-            return Err(Dropped::NotTheRelay);
+            return Err(DropReason::NotTheRelay);
         };
         let Some(at) = association.asked(query.mld, query.nonce) else {
             return Err(match association.asked(!query.mld, query.nonce) {
                 // The relay answers with the query of the other family.
-                Some(_) => Dropped::BadQuery,
-                None => Dropped::UnknownNonce,
+                Some(_) => DropReason::BadQuery,
+                None => DropReason::UnknownNonce,
             });
         };
         association.rtt = now.saturating_duration_since(at);
@@ -216,7 +221,8 @@ impl Gateway {
         self.counters.queries += 1;
         // The relay is alive after all; whether it brings packets is another question.
         if !query.limited {
-            self.race.take_if(|race| race.why != Lost::NoTraffic);
+            self.race
+                .take_if(|race| race.why != RelayFailure::NoTraffic);
         }
         self.granted(query, at, now);
         if query.limited {
@@ -276,14 +282,14 @@ impl Gateway {
             // Reports after this Request used a nonce that a relay which knows only the last one
             // no longer accepts.
             let late = |(at, nonce)| at >= asked && nonce != grant.nonce;
-            *again = newest && cycle.told.is_some_and(late);
+            *again = newest && cycle.reported.is_some_and(late);
             if cycle.repeats > 0 {
                 cycle.repeat_soon(&mut self.entropy, now);
             }
         }
         if let Some((before, to)) = moved {
             self.teardown(before.of(relay));
-            self.tell(Event::AddressChanged {
+            self.emit(Event::AddressChanged {
                 from: canonical(before.gateway),
                 to: canonical(to),
             });
@@ -291,10 +297,10 @@ impl Gateway {
         for (mld, (whole, again)) in [false, true].into_iter().zip(whole.into_iter().zip(again)) {
             if whole || again {
                 let records = self.membership.current(mld);
-                self.tell_relay(mld, &records, now);
+                self.report_to_relay(mld, &records, now);
             }
             if again {
-                self.tell_changes(mld, now);
+                self.report_changes(mld, now);
             }
         }
     }

@@ -83,8 +83,8 @@ impl Group {
     }
 }
 
-/// Wanted source, or any, and its subscription.
-type Wanted = (Option<IpAddr>, SubscriptionId);
+/// FlowEntry source, or any, and its subscription.
+type FlowEntry = (Option<IpAddr>, SubscriptionId);
 
 /// All subscriptions of a gateway.
 #[derive(Debug, Default)]
@@ -92,7 +92,7 @@ pub(super) struct Membership {
     entries: BTreeMap<SubscriptionId, Entry>,
     ids: HashMap<Subscription, SubscriptionId>,
     /// Sources and their subscriptions by group and port, for the lookup of packets.
-    flows: HashMap<(IpAddr, u16), Vec<Wanted>>,
+    flows: HashMap<(IpAddr, u16), Vec<FlowEntry>>,
     groups: BTreeMap<IpAddr, Group>,
     next: u64,
     /// Last packet found: the next one is most likely of the same flow.

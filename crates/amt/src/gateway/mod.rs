@@ -80,7 +80,7 @@ pub struct Gateway {
     /// Start of the next race, while all candidates are held down.
     retry: Option<Instant>,
     /// Whether [`Event::NoRelay`] was reported since the last race began.
-    told_none: bool,
+    reported_none: bool,
     unsent: VecDeque<(SocketAddr, Vec<u8>)>,
     events: VecDeque<Event>,
     counters: Counters,
@@ -104,7 +104,7 @@ impl Gateway {
             past: None,
             retiring: None,
             retry: None,
-            told_none: false,
+            reported_none: false,
             unsent: VecDeque::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
@@ -220,7 +220,7 @@ impl Gateway {
         self.retry = None;
         self.race = None;
         if let Some(association) = &mut self.current {
-            association.ask_anew(&self.timing, now);
+            association.restart_requests(&self.timing, now);
         }
         self.look_for_relay(now);
         self.handle_timeout(now);
@@ -235,7 +235,7 @@ impl Gateway {
             race.give_up(addr, now);
             self.candidates.failed(
                 addr,
-                Lost::Unreachable,
+                RelayFailure::Unreachable,
                 &self.timing,
                 &mut self.entropy,
                 now,
@@ -345,7 +345,7 @@ impl Gateway {
         cycle.as_ref().map_or(DEFAULT_ROBUSTNESS, |c| c.robustness)
     }
 
-    fn tell(&mut self, event: Event) {
+    fn emit(&mut self, event: Event) {
         if self.events.len() >= MAX_EVENTS {
             self.events.pop_front();
         }
@@ -358,7 +358,7 @@ impl Gateway {
     }
 
     /// Reports records to the relay in use, with its newest grant.
-    fn tell_relay(&mut self, mld: bool, records: &[Record], now: Instant) {
+    fn report_to_relay(&mut self, mld: bool, records: &[Record], now: Instant) {
         let Some(association) = &mut self.current else {
             return;
         };
@@ -368,7 +368,7 @@ impl Gateway {
         if let Some(cycle) = association.cycle(mld)
             && !records.is_empty()
         {
-            cycle.told = Some((now, grant.nonce));
+            cycle.reported = Some((now, grant.nonce));
         }
         self.report(relay, grant, mld, records);
     }

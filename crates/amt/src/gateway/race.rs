@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::entropy::Entropy;
 use super::question::Question;
-use super::types::{Candidate, Dropped, Lost, Timing};
+use super::types::{Candidate, DropReason, RelayFailure, Timing};
 use crate::{Message, PFlag};
 
 /// A candidate that was asked.
@@ -38,14 +38,19 @@ pub(super) struct Race {
     /// Whether IPv6 (MLD) is requested, else IPv4 (IGMP).
     pub(super) mld: bool,
     /// Deficiency of the relay in use, if there is one.
-    pub(super) why: Lost,
+    pub(super) why: RelayFailure,
     waiting: VecDeque<Candidate>,
     attempts: Vec<Attempt>,
     next: Instant,
 }
 
 impl Race {
-    pub(super) fn new(mld: bool, why: Lost, candidates: VecDeque<Candidate>, now: Instant) -> Self {
+    pub(super) fn new(
+        mld: bool,
+        why: RelayFailure,
+        candidates: VecDeque<Candidate>,
+        now: Instant,
+    ) -> Self {
         Self {
             mld,
             why,
@@ -159,21 +164,21 @@ impl Race {
         relay: IpAddr,
         timing: &Timing,
         now: Instant,
-    ) -> Result<SocketAddr, Dropped> {
+    ) -> Result<SocketAddr, DropReason> {
         let mut discovering = self
             .attempts
             .iter_mut()
             .filter(|a| a.relay.is_none() && a.candidate.addr == from);
         let Some(attempt) = discovering.next() else {
-            return Err(Dropped::NotTheRelay);
+            return Err(DropReason::NotTheRelay);
         };
         if attempt.question.sent_at(nonce).is_none() {
-            return Err(Dropped::UnknownNonce);
+            return Err(DropReason::UnknownNonce);
         }
         let relay = relay.to_canonical();
         let nobody = relay.is_unspecified() || relay == IpAddr::V4(Ipv4Addr::BROADCAST);
         if nobody || relay.is_multicast() {
-            return Err(Dropped::BadAddress);
+            return Err(DropReason::BadAddress);
         }
         // An Advertisement has no port: the relay's is that of the discovery address.
         let relay = SocketAddr::new(relay, attempt.candidate.addr.port());
@@ -188,8 +193,8 @@ impl Race {
         from: SocketAddr,
         nonce: u32,
         now: Instant,
-    ) -> Result<Winner, Dropped> {
-        let mut unknown = Dropped::NotTheRelay;
+    ) -> Result<Winner, DropReason> {
+        let mut unknown = DropReason::NotTheRelay;
         for attempt in &self.attempts {
             if attempt.relay != Some(from) {
                 continue;
@@ -205,7 +210,7 @@ impl Race {
                         rtt: now.saturating_duration_since(at),
                     });
                 }
-                None => unknown = Dropped::UnknownNonce,
+                None => unknown = DropReason::UnknownNonce,
             }
         }
         Err(unknown)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Gateway;
 use super::association::Association;
-use super::types::{Dropped, Event, Lost, SubscriptionId};
+use super::types::{DropReason, Event, RelayFailure, SubscriptionId};
 
 /// Flows that one relay brought.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Traffic {
 #[derive(Debug)]
 pub(super) struct Retiring {
     pub(super) association: Association,
-    why: Lost,
+    why: RelayFailure,
     pub(super) until: Instant,
     /// Subscriptions that it brought and the new relay has not brought yet.
     missing: BTreeSet<SubscriptionId>,
@@ -57,7 +57,7 @@ pub(super) struct Retiring {
 }
 
 impl Retiring {
-    pub(super) fn new(association: Association, why: Lost, until: Instant) -> Self {
+    pub(super) fn new(association: Association, why: RelayFailure, until: Instant) -> Self {
         Self {
             missing: association.traffic.brought.clone(),
             association,
@@ -78,13 +78,13 @@ impl Gateway {
         of_current: bool,
         id: SubscriptionId,
         now: Instant,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         let Some(current) = &mut self.current else {
-            return Err(Dropped::NotTheRelay);
+            return Err(DropReason::NotTheRelay);
         };
         if !of_current {
             if current.traffic.brought.contains(&id) {
-                return Err(Dropped::NotTheRelay);
+                return Err(DropReason::NotTheRelay);
             }
             if let Some(retiring) = &mut self.retiring {
                 retiring.missing.insert(id);
@@ -98,7 +98,7 @@ impl Gateway {
         if self
             .race
             .as_ref()
-            .is_some_and(|race| race.why == Lost::NoTraffic)
+            .is_some_and(|race| race.why == RelayFailure::NoTraffic)
         {
             // The relay does bring packets.
             self.race = None;
@@ -152,7 +152,7 @@ impl Gateway {
         if silent < self.patience || self.race.is_some() {
             return;
         }
-        self.begin_race(Lost::NoTraffic, now);
+        self.begin_race(RelayFailure::NoTraffic, now);
         if self.race.is_some() {
             let longer = (self.patience * 2).min(self.timing.longest_silence);
             self.patience = self
@@ -163,27 +163,28 @@ impl Gateway {
     }
 
     /// Returns the time for which the previous relay is still heard.
-    pub(super) fn overlap(&self, why: Lost) -> Duration {
+    pub(super) fn overlap(&self, why: RelayFailure) -> Duration {
         match why {
-            Lost::Limited | Lost::NoTraffic => self.timing.longest_overlap,
-            Lost::Timeout | Lost::Unreachable => self.timing.overlap,
+            RelayFailure::Limited | RelayFailure::NoTraffic => self.timing.longest_overlap,
+            RelayFailure::Timeout | RelayFailure::Unreachable => self.timing.overlap,
         }
     }
 
     /// Ends the time of the previous relay. If it answers and brings flows that the new one does not,
     /// it is used again.
     pub(super) fn end_overlap(&mut self, now: Instant) {
-        let works =
-            |r: &Retiring| !r.alone.is_empty() && matches!(r.why, Lost::Limited | Lost::NoTraffic);
+        let works = |r: &Retiring| {
+            !r.alone.is_empty() && matches!(r.why, RelayFailure::Limited | RelayFailure::NoTraffic)
+        };
         if self.retiring.as_ref().is_some_and(works) {
-            self.take_back(Lost::NoTraffic, now);
+            self.reinstate(RelayFailure::NoTraffic, now);
         } else {
             self.finish_retiring();
         }
     }
 
     /// Reinstates the previous relay, if there is one; `why` is the failure of the new one.
-    pub(super) fn take_back(&mut self, why: Lost, now: Instant) {
+    pub(super) fn reinstate(&mut self, why: RelayFailure, now: Instant) {
         let Some(retiring) = self.retiring.take() else {
             return;
         };
@@ -195,13 +196,13 @@ impl Gateway {
         let mut association = retiring.association;
         self.candidates.answers(association.candidate.addr);
         // Changes since the move were reported to the other relay.
-        association.ask_anew(&self.timing, now);
+        association.restart_requests(&self.timing, now);
         association.traffic.since = now;
         association.heard = now;
         for mld in [false, true] {
             self.membership.forget_changes(mld);
         }
-        self.tell(Event::Connected {
+        self.emit(Event::Connected {
             relay: association.relay,
             origin: association.candidate.origin,
             rtt: association.rtt,

@@ -202,12 +202,12 @@ pub enum Input {
     /// An answer of a relay.
     Control,
     /// A datagram that was ignored.
-    Dropped(Dropped),
+    Dropped(DropReason),
 }
 
 /// Reason for dropping a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dropped {
+pub enum DropReason {
     /// Not an AMT message.
     Malformed(WireError),
     /// A message type that only gateways send.
@@ -226,7 +226,7 @@ pub enum Dropped {
     NotSubscribed,
 }
 
-impl Dropped {
+impl DropReason {
     /// Names returned by [`reason`](Self::reason), in the order of the counters.
     pub const REASONS: [&'static str; 8] = [
         "malformed",
@@ -246,21 +246,21 @@ impl Dropped {
 
     pub(super) fn index(self) -> usize {
         match self {
-            Dropped::Malformed(_) => 0,
-            Dropped::WrongDirection => 1,
-            Dropped::NotTheRelay => 2,
-            Dropped::UnknownNonce => 3,
-            Dropped::BadQuery => 4,
-            Dropped::BadAddress => 5,
-            Dropped::BadPacket(_) => 6,
-            Dropped::NotSubscribed => 7,
+            DropReason::Malformed(_) => 0,
+            DropReason::WrongDirection => 1,
+            DropReason::NotTheRelay => 2,
+            DropReason::UnknownNonce => 3,
+            DropReason::BadQuery => 4,
+            DropReason::BadAddress => 5,
+            DropReason::BadPacket(_) => 6,
+            DropReason::NotSubscribed => 7,
         }
     }
 }
 
 /// Reason for not using a relay (any more).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lost {
+pub enum RelayFailure {
     /// The relay does not answer.
     Timeout,
     /// The relay accepts no further gateways (L flag, RFC 7450 section 5.1.4.4).
@@ -271,13 +271,13 @@ pub enum Lost {
     NoTraffic,
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for RelayFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Lost::Timeout => "it does not answer",
-            Lost::Limited => "it is full",
-            Lost::Unreachable => "nothing can be sent there",
-            Lost::NoTraffic => "it answers, but brings no packets",
+            RelayFailure::Timeout => "it does not answer",
+            RelayFailure::Limited => "it is full",
+            RelayFailure::Unreachable => "nothing can be sent there",
+            RelayFailure::NoTraffic => "it answers, but brings no packets",
         })
     }
 }
@@ -299,7 +299,7 @@ pub enum Event {
         /// Address of the relay.
         relay: SocketAddr,
         /// Reason of the loss.
-        why: Lost,
+        why: RelayFailure,
     },
     /// All candidates failed, or there are none. The first is tried again at `retry`; a caller that
     /// can find other candidates should do so now.
@@ -377,14 +377,14 @@ pub struct Counters {
     pub teardowns: u64,
     /// Messages not sent because too many were waiting.
     pub unsent: u64,
-    /// Datagrams dropped, by reason in the order of [`Dropped::REASONS`].
-    pub dropped: [u64; Dropped::REASONS.len()],
+    /// Datagrams dropped, by reason in the order of [`DropReason::REASONS`].
+    pub dropped: [u64; DropReason::REASONS.len()],
 }
 
 impl Counters {
-    /// Returns the dropped datagrams of each of [`Dropped::REASONS`].
+    /// Returns the dropped datagrams of each of [`DropReason::REASONS`].
     pub fn dropped(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Dropped::REASONS.into_iter().zip(self.dropped)
+        DropReason::REASONS.into_iter().zip(self.dropped)
     }
 }
 
@@ -432,7 +432,7 @@ pub struct CandidateStatus {
     /// Current state.
     pub state: CandidateState,
     /// Reason of the last failure since it was last selected.
-    pub failed: Option<Lost>,
+    pub failed: Option<RelayFailure>,
 }
 
 /// State of a candidate.

@@ -168,7 +168,7 @@ impl fmt::Display for Prefix {
 
 /// Local end of a gateway's messages; those to that gateway leave by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Local {
+pub struct LocalEndpoint {
     /// Address that the gateway sent to.
     pub ip: IpAddr,
     /// The driver's number of the socket.

@@ -101,13 +101,13 @@ fn tag(key: u64, what: &impl Hash) -> u64 {
 }
 
 /// Recent Queries with the gateway's address that have not been answered.
-pub(super) struct Unanswered {
+pub(super) struct PendingQueries {
     key: u64,
-    slots: Vec<Option<Asked>>,
+    slots: Vec<Option<PendingQuery>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct PendingQuery {
     tag: u64,
     at: Instant,
     /// Whether the gateway asked again meanwhile.
@@ -115,17 +115,17 @@ struct Asked {
 }
 
 /// Number of Queries remembered.
-const ASKED: usize = 4096;
+const MAX_PENDING: usize = 4096;
 
 /// Time after which an unanswered Query is forgotten: the gateway has gone, and its port may belong
 /// to another one.
 const ANSWER_TIME: Duration = Duration::from_secs(120);
 
-impl Unanswered {
+impl PendingQueries {
     pub(super) fn new(key: u64) -> Self {
         Self {
             key,
-            slots: vec![None; ASKED],
+            slots: vec![None; MAX_PENDING],
         }
     }
 
@@ -142,7 +142,7 @@ impl Unanswered {
                 asked.again = true;
             }
             _ => {
-                *slot = Some(Asked {
+                *slot = Some(PendingQuery {
                     tag,
                     at: now,
                     again: false,
@@ -160,8 +160,8 @@ impl Unanswered {
         asked.is_some_and(|asked| asked.again)
     }
 
-    fn slot(&mut self, tag: u64) -> Option<&mut Option<Asked>> {
-        let at = usize::try_from(tag % ASKED as u64).ok()?;
+    fn slot(&mut self, tag: u64) -> Option<&mut Option<PendingQuery>> {
+        let at = usize::try_from(tag % MAX_PENDING as u64).ok()?;
         self.slots.get_mut(at)
     }
 }

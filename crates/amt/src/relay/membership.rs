@@ -74,7 +74,7 @@ impl Group {
 
 /// Reason for ignoring a record, or a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum Refusal {
     /// The group is not forwarded, or the record contradicts its source-specific range.
     Group,
     /// A limit of memberships is reached.
@@ -119,7 +119,7 @@ impl Membership {
         most: usize,
         now: Instant,
         admit: &mut dyn FnMut(Option<IpAddr>) -> bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         check(record)?;
         let until = now + lasting;
         let sources = || record.sources.iter().copied();
@@ -157,7 +157,7 @@ impl Membership {
                             kept.values_mut().for_each(|known| *known = until);
                             Group::Include(kept)
                         }
-                        _ => return Err(Refused::TooMany),
+                        _ => return Err(Refusal::TooMany),
                     }
                 }
             }
@@ -215,7 +215,7 @@ impl Membership {
         } else {
             self.groups.insert(record.group, new);
         }
-        if fits { Ok(()) } else { Err(Refused::TooMany) }
+        if fits { Ok(()) } else { Err(Refusal::TooMany) }
     }
 
     /// Removes expired memberships and returns their groups.
@@ -255,18 +255,18 @@ fn shortened(sources: &[IpAddr], old: Option<&Group>, room: usize) -> (BTreeSet<
 }
 
 /// Checks that a relay forwards the group.
-fn check(record: &Record) -> Result<(), Refused> {
+fn check(record: &Record) -> Result<(), Refusal> {
     let group = record.group;
     let family = |source: &IpAddr| source.is_ipv4() == group.is_ipv4();
     let sender = |source: &IpAddr| !source.is_multicast() && !source.is_unspecified();
     let sources = record.sources.iter();
     if !is_forwarded(group) || !sources.clone().all(family) || !sources.clone().all(sender) {
-        return Err(Refused::Group);
+        return Err(Refusal::Group);
     }
     // Source-specific groups have no any-source membership (RFC 4604, section 2.2).
     let any_source = matches!(record.kind, RecordKind::IsEx | RecordKind::ToEx);
     if any_source && is_source_specific(group) {
-        return Err(Refused::Group);
+        return Err(Refusal::Group);
     }
     Ok(())
 }

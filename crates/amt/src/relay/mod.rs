@@ -23,14 +23,14 @@ use std::time::{Duration, Instant};
 
 #[cfg(any(test, feature = "fault-injection"))]
 pub use config::Faults;
-pub use config::{Config, GatewayAddress, Local, Prefix};
-pub use outcome::{Dropped, Handled};
+pub use config::{Config, GatewayAddress, LocalEndpoint, Prefix};
+pub use outcome::{DropReason, Outcome};
 pub use table::{Event, Join, Recipient, Recipients, TunnelId};
 pub use tunnel::GatewayView;
 
 use self::config::canonical;
-use self::limit::{Limiter, Unanswered};
-use self::membership::Refused;
+use self::limit::{Limiter, PendingQueries};
+use self::membership::Refusal;
 use self::table::Table;
 use self::tunnel::Tunnels;
 use crate::report::{self, GeneralQuery};
@@ -42,7 +42,7 @@ pub struct Relay {
     secrets: Secrets,
     limiter: Limiter,
     updates: Limiter,
-    unanswered: Unanswered,
+    unanswered: PendingQueries,
     tunnels: Tunnels,
     table: Table,
     draining: bool,
@@ -75,7 +75,7 @@ impl Relay {
         Self {
             limiter: Limiter::new(key, config.requests_per_second, now),
             updates: Limiter::new(key, config.requests_per_second.saturating_mul(4), now),
-            unanswered: Unanswered::new(key),
+            unanswered: PendingQueries::new(key),
             // A gateway may answer with one MAC for a whole query interval before it has a tunnel.
             secrets: Secrets::with_lifetime(
                 seed,
@@ -99,30 +99,30 @@ impl Relay {
     }
 
     /// Handles a datagram that `from` sent to `local`. `answer` is cleared, and holds the answer if
-    /// [`Handled::Answer`] is returned.
+    /// [`Outcome::Answer`] is returned.
     pub fn handle(
         &mut self,
         from: SocketAddr,
-        local: Local,
+        local: LocalEndpoint,
         payload: &[u8],
         now: Instant,
         answer: &mut Vec<u8>,
-    ) -> Handled {
+    ) -> Outcome {
         answer.clear();
         let from = canonical(from);
         let message = match Message::parse(payload) {
             Ok(message) => message,
-            Err(error) => return Handled::Dropped(Dropped::Malformed(error)),
+            Err(error) => return Outcome::Dropped(DropReason::Malformed(error)),
         };
         if !self.config.serves(from.ip()) {
-            return Handled::Dropped(Dropped::Denied);
+            return Outcome::Dropped(DropReason::Denied);
         }
         let taken = match message {
             Message::Discovery { nonce } => self.discovery(from, local, nonce, now, answer),
             Message::Request { nonce, mld } => self.request(from, nonce, mld, now, answer),
             Message::Update { mac, nonce, packet } => {
                 if !self.is_right(from, (nonce, mac), now) {
-                    return Handled::Dropped(Dropped::Mac);
+                    return Outcome::Dropped(DropReason::Mac);
                 }
                 self.update(from, local, (nonce, mac), packet, now)
             }
@@ -138,18 +138,18 @@ impl Relay {
                 #[cfg(any(test, feature = "fault-injection"))]
                 let right = right || self.faults.teardown_unchecked;
                 if !right {
-                    return Handled::Dropped(Dropped::Mac);
+                    return Outcome::Dropped(DropReason::Mac);
                 }
                 self.teardown(gateway)
             }
             Message::Advertisement { .. } | Message::Query { .. } | Message::Data { .. } => {
-                Err(Dropped::Unexpected)
+                Err(DropReason::Unexpected)
             }
         };
         match taken {
-            Ok(()) if answer.is_empty() => Handled::Taken,
-            Ok(()) => Handled::Answer,
-            Err(why) => Handled::Dropped(why),
+            Ok(()) if answer.is_empty() => Outcome::Accepted,
+            Ok(()) => Outcome::Answer,
+            Err(why) => Outcome::Dropped(why),
         }
     }
 
@@ -169,11 +169,11 @@ impl Relay {
     fn discovery(
         &mut self,
         from: SocketAddr,
-        local: Local,
+        local: LocalEndpoint,
         nonce: u32,
         now: Instant,
         answer: &mut Vec<u8>,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         self.admit(from, now)?;
         let told = if from.is_ipv4() {
             self.config.advertise_v4.map(IpAddr::from)
@@ -186,7 +186,7 @@ impl Relay {
             || own.is_unspecified();
         let relay = match told {
             Some(told) => told,
-            None if anycast => return Err(Dropped::NoAddress),
+            None if anycast => return Err(DropReason::NoAddress),
             None => own,
         };
         Message::Advertisement { nonce, relay }.encode(answer);
@@ -200,7 +200,7 @@ impl Relay {
         mld: bool,
         now: Instant,
         answer: &mut Vec<u8>,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         // A gateway with a tunnel has a limit of its own, which others cannot use up in its name.
         let known = self.tunnels.id(self.key(from));
         if !known.is_some_and(|id| self.tunnels.may_ask(id, now)) {
@@ -243,24 +243,24 @@ impl Relay {
     fn update(
         &mut self,
         from: SocketAddr,
-        local: Local,
+        local: LocalEndpoint,
         proof: Proof,
         packet: &[u8],
         now: Instant,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         // Only messages with a right MAC count: nobody else can use up a gateway's limit.
         if !self.updates.admit(from.ip(), now) {
-            return Err(Dropped::TooOften);
+            return Err(DropReason::TooOften);
         }
         let key = self.key(from);
         let known = self.tunnels.id(key);
         if known.is_none() && self.draining {
-            return Err(Dropped::Draining);
+            return Err(DropReason::Draining);
         }
         if known.is_none() && self.is_full() {
-            return Err(Dropped::Full);
+            return Err(DropReason::Full);
         }
-        let records = report::parse_report(packet).map_err(|_| Dropped::Report)?;
+        let records = report::parse_report(packet).map_err(|_| DropReason::Report)?;
         let id = self
             .tunnels
             .id_or_new(key, from, local, self.config.mtu, now);
@@ -292,10 +292,10 @@ impl Relay {
             self.table.change((id, from), record.group, &old, &new);
             match applied {
                 Ok(()) => {}
-                Err(Refused::Group) => {
-                    refused.get_or_insert(Dropped::Report);
+                Err(Refusal::Group) => {
+                    refused.get_or_insert(DropReason::Report);
                 }
-                Err(Refused::TooMany) => refused = Some(Dropped::TooManyGroups),
+                Err(Refusal::TooMany) => refused = Some(DropReason::TooManyGroups),
             }
         }
         if self.unanswered.answered((from, mld)) {
@@ -305,9 +305,9 @@ impl Relay {
         refused.map_or(Ok(()), Err)
     }
 
-    fn teardown(&mut self, gateway: SocketAddr) -> Result<(), Dropped> {
+    fn teardown(&mut self, gateway: SocketAddr) -> Result<(), DropReason> {
         let Some(id) = self.tunnels.id(self.key(gateway)) else {
-            return Err(Dropped::NoTunnel);
+            return Err(DropReason::NoTunnel);
         };
         for (group, old) in self.tunnels.remove(id) {
             self.table
@@ -316,11 +316,11 @@ impl Relay {
         Ok(())
     }
 
-    fn admit(&mut self, from: SocketAddr, now: Instant) -> Result<(), Dropped> {
+    fn admit(&mut self, from: SocketAddr, now: Instant) -> Result<(), DropReason> {
         if self.limiter.admit(from.ip(), now) {
             Ok(())
         } else {
-            Err(Dropped::TooOften)
+            Err(DropReason::TooOften)
         }
     }
 

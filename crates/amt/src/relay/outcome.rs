@@ -4,18 +4,18 @@ use crate::WireError;
 
 /// Result of handling a gateway's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Handled {
+pub enum Outcome {
     /// Accepted, with an answer to send from the address that the message came to.
     Answer,
     /// Accepted, without an answer.
-    Taken,
+    Accepted,
     /// Ignored.
-    Dropped(Dropped),
+    Dropped(DropReason),
 }
 
 /// Reason for ignoring a gateway's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dropped {
+pub enum DropReason {
     /// Not an AMT message.
     Malformed(WireError),
     /// A message type that only relays send.
@@ -40,7 +40,7 @@ pub enum Dropped {
     NoAddress,
 }
 
-impl Dropped {
+impl DropReason {
     /// Names returned by [`reason`](Self::reason).
     pub const REASONS: [&str; 11] = [
         "malformed",
@@ -60,17 +60,17 @@ impl Dropped {
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
-            Dropped::Malformed(_) => "malformed",
-            Dropped::Unexpected => "unexpected",
-            Dropped::Denied => "denied",
-            Dropped::TooOften => "too-often",
-            Dropped::Mac => "mac",
-            Dropped::Full => "full",
-            Dropped::Draining => "draining",
-            Dropped::Report => "report",
-            Dropped::TooManyGroups => "too-many-groups",
-            Dropped::NoTunnel => "no-tunnel",
-            Dropped::NoAddress => "no-address",
+            DropReason::Malformed(_) => "malformed",
+            DropReason::Unexpected => "unexpected",
+            DropReason::Denied => "denied",
+            DropReason::TooOften => "too-often",
+            DropReason::Mac => "mac",
+            DropReason::Full => "full",
+            DropReason::Draining => "draining",
+            DropReason::Report => "report",
+            DropReason::TooManyGroups => "too-many-groups",
+            DropReason::NoTunnel => "no-tunnel",
+            DropReason::NoAddress => "no-address",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use super::config::Local;
+use super::config::LocalEndpoint;
 use super::membership::Interest;
 use crate::report::{Record, RecordKind};
 
@@ -19,7 +19,7 @@ pub struct Recipient {
     /// Address and port of the gateway.
     pub gateway: SocketAddr,
     /// Local end that its packets leave by.
-    pub local: Local,
+    pub local: LocalEndpoint,
     /// Largest inner packet that fits the path, in bytes.
     pub room: u16,
     /// Its tunnel.
@@ -85,8 +85,8 @@ impl Group {
 
     /// Replaces the interest of `tunnel`; returns the sources that gained their first tunnel and those
     /// that lost their last.
-    fn replace(&mut self, tunnel: TunnelId, old: &Interest, new: &Interest) -> Changed {
-        let mut changed = Changed::default();
+    fn replace(&mut self, tunnel: TunnelId, old: &Interest, new: &Interest) -> SourceChanges {
+        let mut changed = SourceChanges::default();
         let none = BTreeSet::new();
         let before = old.sources().unwrap_or(&none);
         let after = new.sources().unwrap_or(&none);
@@ -120,7 +120,7 @@ impl Group {
 
 /// Sources that gained their first tunnel, and those that lost their last.
 #[derive(Debug, Default)]
-struct Changed {
+struct SourceChanges {
     come: Vec<IpAddr>,
     gone: Vec<IpAddr>,
 }
@@ -188,7 +188,7 @@ impl Table {
         self.lists.remove(&group_ip);
         let group = self.groups.entry(group_ip).or_default();
         let (old_size, had_any) = (group.size(), !group.any.is_empty());
-        let Changed { come, gone } = group.replace(tunnel, old, new);
+        let SourceChanges { come, gone } = group.replace(tunnel, old, new);
         let join = |source| Join {
             source,
             group: group_ip,

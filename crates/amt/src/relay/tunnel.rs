@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use super::config::Local;
-use super::membership::{Interest, Membership, Refused};
+use super::config::LocalEndpoint;
+use super::membership::{Interest, Membership, Refusal};
 use super::table::{Recipient, TunnelId};
 use super::{MTU_TIME, Proof, overhead};
 use crate::mac;
@@ -27,7 +27,7 @@ const REQUEST_BURST: Duration = Duration::from_secs(2);
 struct Tunnel {
     key: SocketAddr,
     gateway: SocketAddr,
-    local: Local,
+    local: LocalEndpoint,
     since: Instant,
     heard: Instant,
     membership: Membership,
@@ -102,7 +102,7 @@ impl Tunnels {
         &mut self,
         key: SocketAddr,
         gateway: SocketAddr,
-        local: Local,
+        local: LocalEndpoint,
         mtu: u16,
         now: Instant,
     ) -> TunnelId {
@@ -147,7 +147,7 @@ impl Tunnels {
         &mut self,
         id: TunnelId,
         gateway: SocketAddr,
-        local: Local,
+        local: LocalEndpoint,
         mtu: u16,
         now: Instant,
     ) -> bool {
@@ -212,7 +212,7 @@ impl Tunnels {
         most: usize,
         now: Instant,
         admit: &mut dyn FnMut(Option<IpAddr>) -> bool,
-    ) -> Option<(Interest, Result<(), Refused>, Interest)> {
+    ) -> Option<(Interest, Result<(), Refusal>, Interest)> {
         let tunnel = self.get_mut(id)?;
         let old = tunnel.membership.interest(record.group);
         let result = tunnel.membership.apply(record, lasting, most, now, admit);

@@ -9,7 +9,7 @@ use amt::gateway::{
     Candidate, Event, Gateway, Input, Origin, Subscription, SubscriptionId, Timing,
 };
 use amt::ip::{Udp, write_udp};
-use amt::relay::{Config, Handled, Local, Relay};
+use amt::relay::{Config, LocalEndpoint, Outcome, Relay};
 
 /// One way.
 const DELAY: Duration = ms(15);
@@ -265,15 +265,15 @@ impl Network {
             from, to, bytes, ..
         } = flying;
         if let Some(relay) = self.relays.get_mut(&to) {
-            let local = Local {
+            let local = LocalEndpoint {
                 ip: to.ip(),
                 socket: 0,
             };
             let mut answer = Vec::new();
             match relay.handle(from, local, &bytes, self.now, &mut answer) {
-                Handled::Answer => self.fly(to, from, answer),
-                Handled::Taken => {}
-                Handled::Dropped(why) => self.refused.push(why.reason()),
+                Outcome::Answer => self.fly(to, from, answer),
+                Outcome::Accepted => {}
+                Outcome::Dropped(why) => self.refused.push(why.reason()),
             }
         } else if let Some(host) = self.hosts.iter_mut().find(|h| h.at == to && !h.gone) {
             match host.gateway.handle(from, &bytes, self.now) {

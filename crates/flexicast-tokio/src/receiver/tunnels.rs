@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use amt::gateway::{Event as Happened, Lost, Subscription, SubscriptionId};
+use amt::gateway::{Event as Happened, RelayFailure, Subscription, SubscriptionId};
 use amt_tokio::{Config, Gateway, Hint, Lookup, MemoryFile};
 use flexicast::control::{Endpoint, RelayAddress, RelayHint};
 use flexicast::receiver::Receiver as Core;
@@ -358,7 +358,8 @@ impl Tunnels {
                     match &event {
                         // Its packets go on until those of the next one come, and if none come, acknowledgements and heartbeats show that.
                         Happened::Lost {
-                            why: Lost::Limited, ..
+                            why: RelayFailure::Limited,
+                            ..
                         } => {}
                         Happened::Lost { .. } => core.relay_lost(*flow, now),
                         Happened::Connected { .. } if was_without => core.relay_found(*flow, now),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use amt::relay::{Config, Dropped, Event, GatewayAddress, Handled, Join, Local, Relay};
+use amt::relay::{Config, DropReason, Event, GatewayAddress, Join, LocalEndpoint, Outcome, Relay};
 use amt::report::{self, Record, RecordKind};
 use amt::{GATEWAY_FIELDS, Mac, Message};
 use arbitrary::{Arbitrary, Unstructured};
@@ -155,7 +155,7 @@ impl Model {
             Step::Discovery(gateway, anycast) => {
                 let message = Message::Discovery { nonce: 7 };
                 let (handled, answer) = self.handle(gateway, &message, anycast);
-                if handled == Handled::Answer {
+                if handled == Outcome::Answer {
                     let found = Message::parse(&answer).unwrap();
                     assert!(matches!(found, Message::Advertisement { nonce: 7, .. }));
                 }
@@ -191,24 +191,24 @@ impl Model {
         }
     }
 
-    fn handle(&mut self, from: u8, message: &Message<'_>, anycast: bool) -> (Handled, Vec<u8>) {
+    fn handle(&mut self, from: u8, message: &Message<'_>, anycast: bool) -> (Outcome, Vec<u8>) {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         self.handle_bytes(from, &bytes, anycast)
     }
 
-    fn handle_bytes(&mut self, from: u8, bytes: &[u8], anycast: bool) -> (Handled, Vec<u8>) {
+    fn handle_bytes(&mut self, from: u8, bytes: &[u8], anycast: bool) -> (Outcome, Vec<u8>) {
         let from: SocketAddr = pick(&GATEWAYS, from);
         let ip: IpAddr = if anycast {
             amt::ANYCAST_V4.into()
         } else {
             "192.0.2.1".parse().unwrap()
         };
-        let (local, before) = (Local { ip, socket: 0 }, self.relay.tunnels());
+        let (local, before) = (LocalEndpoint { ip, socket: 0 }, self.relay.tunnels());
         let mut answer = vec![0x99; 3];
         let handled = self.relay.handle(from, local, bytes, self.now, &mut answer);
-        assert_eq!(handled == Handled::Answer, !answer.is_empty());
-        if handled == Handled::Answer {
+        assert_eq!(handled == Outcome::Answer, !answer.is_empty());
+        if handled == Outcome::Answer {
             // The RFC's own sizes: an Advertisement, or a Query with MLD and the gateway's address.
             assert!(answer.len() <= 12 + 76 + GATEWAY_FIELDS);
             let kind = bytes[0] & 0x0f;
@@ -218,13 +218,13 @@ impl Model {
             );
         }
         match handled {
-            Handled::Dropped(Dropped::Mac) => self.reached.forged += 1,
-            Handled::Dropped(Dropped::TooManyGroups) => self.reached.too_many += 1,
+            Outcome::Dropped(DropReason::Mac) => self.reached.forged += 1,
+            Outcome::Dropped(DropReason::TooManyGroups) => self.reached.too_many += 1,
             _ => {}
         }
         let refused = matches!(
             handled,
-            Handled::Answer | Handled::Dropped(Dropped::Mac | Dropped::Malformed(_))
+            Outcome::Answer | Outcome::Dropped(DropReason::Mac | DropReason::Malformed(_))
         );
         assert!(
             !refused || self.relay.tunnels() == before,
@@ -235,7 +235,7 @@ impl Model {
 
     fn request(&mut self, gateway: u8, mld: bool, nonce: u32) {
         let (handled, answer) = self.handle(gateway, &Message::Request { nonce, mld }, false);
-        if handled != Handled::Answer {
+        if handled != Outcome::Answer {
             return;
         }
         let Ok(Message::Query {
@@ -309,13 +309,13 @@ impl Model {
                 packet: &packet,
             };
             let (handled, _) = self.handle(gateway, &message, false);
-            let of_mac = handled == Handled::Dropped(Dropped::Mac);
+            let of_mac = handled == Outcome::Dropped(DropReason::Mac);
             assert!(
                 valid.is_none_or(|valid| valid != of_mac),
                 "{handled:?}, valid: {valid:?}"
             );
             // The last report decides.
-            if handled == Handled::Taken
+            if handled == Outcome::Accepted
                 && let Some(last) = report::parse_report(&packet).unwrap().last()
             {
                 self.check(pick(&GATEWAYS, gateway), last);
@@ -356,12 +356,12 @@ impl Model {
             gateway: gone,
         };
         let (handled, _) = self.handle(gateway, &message, false);
-        let of_mac = handled == Handled::Dropped(Dropped::Mac);
+        let of_mac = handled == Outcome::Dropped(DropReason::Mac);
         assert!(
             valid.is_none_or(|valid| valid != of_mac),
             "{handled:?}, valid: {valid:?}"
         );
-        if handled == Handled::Taken {
+        if handled == Outcome::Accepted {
             self.reached.teardowns += 1;
             let gone = SocketAddr::new(gone.ip().to_canonical(), gone.port());
             for source in SOURCES {

@@ -74,8 +74,8 @@ pub struct Lost {
 pub struct Counters {
     /// Messages of gateways.
     pub messages: Messages,
-    /// Messages that came to nothing, in the order of [`amt::relay::Dropped::REASONS`].
-    pub dropped: [Count; amt::relay::Dropped::REASONS.len()],
+    /// Messages that came to nothing, in the order of [`amt::relay::DropReason::REASONS`].
+    pub dropped: [Count; amt::relay::DropReason::REASONS.len()],
     /// Answers that were sent.
     pub answers: Count,
     /// Answers that the kernel refused to send.
@@ -117,8 +117,8 @@ pub struct Counters {
 impl Counters {
     /// The count of a reason.
     #[must_use]
-    pub fn dropped(&self, why: amt::relay::Dropped) -> Option<&Count> {
-        let names = amt::relay::Dropped::REASONS.iter();
+    pub fn dropped(&self, why: amt::relay::DropReason) -> Option<&Count> {
+        let names = amt::relay::DropReason::REASONS.iter();
         let mut counts = names.zip(&self.dropped);
         let found = counts.find(|(name, _)| **name == why.reason());
         found.map(|(_, count)| count)

@@ -94,7 +94,7 @@ fn flows_that_come_in_turn_still_go_in_trains() {
     let gateway = UdpPort::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let now = Instant::now();
     let mut relay = Relay::new(amt::relay::Config::default(), [1; 32], now);
-    let local = Local {
+    let local = LocalEndpoint {
         ip: ip("127.0.0.1"),
         socket: 0,
     };

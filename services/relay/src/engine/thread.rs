@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use amt::Message;
-use amt::relay::{Dropped, Event, Handled, Local, Relay};
+use amt::relay::{DropReason, Event, LocalEndpoint, Outcome, Relay};
 use netio::direct::{Captured, Inbox, Poller};
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
@@ -145,7 +145,7 @@ impl Thread {
         self.ask_lost.get_or_insert(now + ASK_LOST);
         let (relay, answer, counters) = (&mut self.relay, &mut self.answer, &self.counters);
         let received = self.inbox.receive(port, CONTROL_BATCH, |message| {
-            let local = Local {
+            let local = LocalEndpoint {
                 ip: message.to.unwrap_or(port.local_addr().ip()),
                 socket: number,
             };
@@ -153,18 +153,18 @@ impl Thread {
                 count_message(counters, payload);
                 let handled = if local.ip.is_multicast() {
                     // A kernel that cannot keep it away; no answer could come from there.
-                    Handled::Dropped(Dropped::Unexpected)
+                    Outcome::Dropped(DropReason::Unexpected)
                 } else {
                     relay.handle(message.from, local, payload, now, answer)
                 };
                 match handled {
-                    Handled::Taken => {}
-                    Handled::Dropped(why) => {
+                    Outcome::Accepted => {}
+                    Outcome::Dropped(why) => {
                         if let Some(count) = counters.dropped(why) {
                             count.add(1);
                         }
                     }
-                    Handled::Answer => match port.send(answer, message.from, Some(local.ip)) {
+                    Outcome::Answer => match port.send(answer, message.from, Some(local.ip)) {
                         Ok(()) => counters.answers.add(1),
                         Err(error) => {
                             counters.answers_refused.add(1);

@@ -169,7 +169,7 @@ impl Metrics {
         ] {
             raise(&self.messages.get_or_create(&TypeLabels { r#type }), count);
         }
-        let reasons = amt::relay::Dropped::REASONS;
+        let reasons = amt::relay::DropReason::REASONS;
         for (reason, count) in reasons.iter().zip(&counters.dropped) {
             raise(&self.dropped.get_or_create(&ReasonLabels { reason }), count);
         }

@@ -148,7 +148,9 @@ impl Now {
                 .collect()
         };
         let (lost, messages) = (&counters.lost, &counters.messages);
-        let reasons = amt::relay::Dropped::REASONS.iter().zip(&counters.dropped);
+        let reasons = amt::relay::DropReason::REASONS
+            .iter()
+            .zip(&counters.dropped);
         Self {
             view,
             received: counters.native_packets.get(),

@@ -56,11 +56,11 @@ fn packets_of_others_are_dropped_and_counted() {
     ];
     for bytes in &not_subscribed {
         let input = world.handle(A, bytes);
-        assert_eq!(input, Input::Dropped(Dropped::NotSubscribed));
+        assert_eq!(input, Input::Dropped(DropReason::NotSubscribed));
     }
     for from in [B, "198.51.100.1:2269", "203.0.113.9:40000", "[::1]:2268"] {
         let input = world.handle(from, &good);
-        assert_eq!(input, Input::Dropped(Dropped::NotTheRelay), "{from}");
+        assert_eq!(input, Input::Dropped(DropReason::NotTheRelay), "{from}");
     }
     let counters: Vec<_> = world.gateway.counters().dropped().collect();
     assert!(counters.contains(&("not-subscribed", 4)));
@@ -84,7 +84,7 @@ fn damaged_packets_are_dropped() {
         for len in 2..good.len() {
             let input = world.handle(A, &good[..len]);
             assert!(
-                matches!(input, Input::Dropped(Dropped::BadPacket(_))),
+                matches!(input, Input::Dropped(DropReason::BadPacket(_))),
                 "{len} bytes: {input:?}"
             );
         }
@@ -117,14 +117,17 @@ fn nothing_is_taken_after_the_subscription_or_before_the_relay() {
     world.gateway.unsubscribe(ids[0], world.now);
     assert_eq!(
         world.handle(A, &good),
-        Input::Dropped(Dropped::NotSubscribed),
+        Input::Dropped(DropReason::NotSubscribed),
         "also right after one that was taken"
     );
     let mut fresh = World::new([]);
     fresh.candidates([configured(A)]);
     fresh.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
     fresh.gateway.handle_timeout(fresh.now);
-    assert_eq!(fresh.handle(A, &good), Input::Dropped(Dropped::NotTheRelay));
+    assert_eq!(
+        fresh.handle(A, &good),
+        Input::Dropped(DropReason::NotTheRelay)
+    );
 }
 
 #[test]
@@ -147,7 +150,7 @@ fn what_was_too_large_for_the_way_is_put_together() {
     assert_eq!(ours.len(), 3);
     // From another relay, they are nobody's.
     let other = world.handle(B, &ours[2]);
-    assert_eq!(other, Input::Dropped(Dropped::NotTheRelay));
+    assert_eq!(other, Input::Dropped(DropReason::NotTheRelay));
     for waiting in [&ours[2], &ours[0]] {
         assert_eq!(world.handle(A, waiting), Input::Fragment);
     }
@@ -156,7 +159,7 @@ fn what_was_too_large_for_the_way_is_put_together() {
         cut("10.0.0.2:4000", "232.1.1.1:5000"),
     ] {
         let input = world.handle(A, &other[1]);
-        assert_eq!(input, Input::Dropped(Dropped::NotSubscribed));
+        assert_eq!(input, Input::Dropped(DropReason::NotSubscribed));
     }
     let whole = Input::Assembled {
         subscription: ids[0],
@@ -169,7 +172,7 @@ fn what_was_too_large_for_the_way_is_put_together() {
     assert_eq!(world.handle(A, &other[0]), Input::Fragment);
     assert_eq!(world.handle(A, &other[1]), Input::Fragment);
     let input = world.handle(A, &other[2]);
-    assert_eq!(input, Input::Dropped(Dropped::NotSubscribed));
+    assert_eq!(input, Input::Dropped(DropReason::NotSubscribed));
     let counters = world.gateway.counters();
     assert_eq!((counters.data, counters.data_bytes), (1, 3000));
 }

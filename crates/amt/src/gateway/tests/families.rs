@@ -158,7 +158,7 @@ fn a_relay_that_reads_p_where_the_rfc_has_it_is_found_behind_a_lost_request() {
     world.relays.insert(addr(A), strict());
     world.run(secs(3));
     assert_eq!(world.relay(A).mld_flags, [0x80, 0x01]);
-    assert_eq!(world.dropped, [Dropped::BadQuery]);
+    assert_eq!(world.dropped, [DropReason::BadQuery]);
     assert_eq!(world.tunnel(A).len(), 1);
 }
 

@@ -101,32 +101,32 @@ fn advertisements_of_others_and_of_nonsense_are_dropped() {
     };
     let good = advertisement(nonce, "198.51.100.1");
     for (from, bytes, why) in [
-        ("192.0.2.66:2268", &good, Dropped::NotTheRelay),
-        ("192.52.193.1:2269", &good, Dropped::NotTheRelay),
+        ("192.0.2.66:2268", &good, DropReason::NotTheRelay),
+        ("192.52.193.1:2269", &good, DropReason::NotTheRelay),
         (
             ANYCAST,
             &advertisement(!nonce, "198.51.100.1"),
-            Dropped::UnknownNonce,
+            DropReason::UnknownNonce,
         ),
         (
             ANYCAST,
             &advertisement(nonce, "0.0.0.0"),
-            Dropped::BadAddress,
+            DropReason::BadAddress,
         ),
         (
             ANYCAST,
             &advertisement(nonce, "232.1.1.1"),
-            Dropped::BadAddress,
+            DropReason::BadAddress,
         ),
         (
             ANYCAST,
             &advertisement(nonce, "ff3e::1"),
-            Dropped::BadAddress,
+            DropReason::BadAddress,
         ),
         (
             ANYCAST,
             &advertisement(nonce, "255.255.255.255"),
-            Dropped::BadAddress,
+            DropReason::BadAddress,
         ),
     ] {
         assert_eq!(world.handle(from, bytes), Input::Dropped(why), "{from}");
@@ -134,7 +134,7 @@ fn advertisements_of_others_and_of_nonsense_are_dropped() {
     assert_eq!(world.handle(ANYCAST, &good), Input::Control);
     assert_eq!(
         world.handle(ANYCAST, &good),
-        Input::Dropped(Dropped::NotTheRelay),
+        Input::Dropped(DropReason::NotTheRelay),
         "it was answered"
     );
 }
@@ -195,7 +195,7 @@ fn a_full_relay_is_passed_over_at_once() {
     assert_eq!(world.using(), Some(addr(B)), "no wait for the next turn");
     assert!(world.relay(A).updates.is_empty());
     let status = world.gateway.status();
-    assert_eq!(status.candidates[0].failed, Some(Lost::Limited));
+    assert_eq!(status.candidates[0].failed, Some(RelayFailure::Limited));
     assert!(matches!(
         status.candidates[0].state,
         CandidateState::HeldDown { .. }
@@ -212,7 +212,7 @@ fn an_address_without_a_way_there_is_passed_over_at_once() {
     world.run(ms(50));
     assert_eq!(world.using(), Some(addr(B)));
     let failed = world.gateway.status().candidates[0].failed;
-    assert_eq!(failed, Some(Lost::Unreachable));
+    assert_eq!(failed, Some(RelayFailure::Unreachable));
 }
 
 #[test]

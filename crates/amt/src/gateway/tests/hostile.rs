@@ -47,10 +47,10 @@ fn only_the_answer_of_the_relay_that_was_asked_counts() {
     let (mut world, nonce) = asked();
     let good = query(nonce, false, false);
     for (from, bytes, why) in [
-        ("198.51.100.1:2269", &good, Dropped::NotTheRelay),
-        ("198.51.100.9:2268", &good, Dropped::NotTheRelay),
-        (A, &query(nonce ^ 1, false, false), Dropped::UnknownNonce),
-        (A, &query(nonce, true, false), Dropped::BadQuery),
+        ("198.51.100.1:2269", &good, DropReason::NotTheRelay),
+        ("198.51.100.9:2268", &good, DropReason::NotTheRelay),
+        (A, &query(nonce ^ 1, false, false), DropReason::UnknownNonce),
+        (A, &query(nonce, true, false), DropReason::BadQuery),
     ] {
         assert_eq!(world.handle(from, bytes), Input::Dropped(why), "{from}");
         assert_eq!(world.using(), None);
@@ -58,11 +58,11 @@ fn only_the_answer_of_the_relay_that_was_asked_counts() {
     let mut broken = good.clone();
     let last = broken.len() - 1;
     broken[last] ^= 1;
-    let dropped = Input::Dropped(Dropped::BadQuery);
+    let dropped = Input::Dropped(DropReason::BadQuery);
     assert_eq!(world.handle(A, &broken), dropped, "a wrong checksum");
     assert_eq!(world.handle(A, &good), Input::Control);
     assert_eq!(world.using(), Some(addr(A)));
-    let replayed = Input::Dropped(Dropped::UnknownNonce);
+    let replayed = Input::Dropped(DropReason::UnknownNonce);
     assert_eq!(world.handle(A, &good), replayed, "it was answered");
 }
 
@@ -88,11 +88,11 @@ fn messages_of_gateways_are_not_for_gateways() {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         let input = world.handle(A, &bytes);
-        assert_eq!(input, Input::Dropped(Dropped::WrongDirection));
+        assert_eq!(input, Input::Dropped(DropReason::WrongDirection));
     }
     for bytes in [&[][..], &[0x14, 0, 0], &[0x0f, 0, 0, 0], &[0x04, 0]] {
         let input = world.handle(A, bytes);
-        assert!(matches!(input, Input::Dropped(Dropped::Malformed(_))));
+        assert!(matches!(input, Input::Dropped(DropReason::Malformed(_))));
     }
 }
 

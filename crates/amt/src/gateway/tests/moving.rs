@@ -29,7 +29,7 @@ fn a_relay_that_ends_is_replaced_at_the_next_query() {
     let events: Vec<_> = world.events.iter().map(|(_, e)| *e).collect();
     let lost = Event::Lost {
         relay: addr(A),
-        why: Lost::Timeout,
+        why: RelayFailure::Timeout,
     };
     assert_eq!(events[0], lost);
     assert!(matches!(events[1], Event::Connected { relay, .. } if relay == addr(B)));
@@ -70,7 +70,7 @@ fn without_another_relay_the_loss_is_told_and_the_return_found() {
         events[..],
         [
             Event::Lost {
-                why: Lost::Timeout,
+                why: RelayFailure::Timeout,
                 ..
             },
             Event::NoRelay { candidates: 1, .. }
@@ -288,7 +288,7 @@ fn a_relay_that_fills_up_is_left_for_another_one_without_a_gap() {
     assert!(!world.relay(A).teardowns.is_empty());
     let lost = Event::Lost {
         relay: addr(A),
-        why: Lost::Limited,
+        why: RelayFailure::Limited,
     };
     assert!(world.events.iter().any(|(_, e)| *e == lost));
 }
@@ -327,7 +327,7 @@ fn an_anycast_address_that_leads_to_the_same_full_relay_changes_nothing() {
     assert_eq!(world.tunnel(A).len(), 1);
     assert!(world.relay(A).teardowns.is_empty());
     let failed = world.gateway.status().candidates[1].failed;
-    assert_eq!(failed, Some(Lost::Limited));
+    assert_eq!(failed, Some(RelayFailure::Limited));
 }
 
 #[test]

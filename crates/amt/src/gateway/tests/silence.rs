@@ -60,7 +60,7 @@ fn a_relay_that_answers_and_brings_nothing_is_left_for_one_that_does() {
     assert_eq!(world.using(), Some(addr(A)));
     stream(&mut world, &[FIRST], 70);
     assert_eq!(world.using(), Some(addr(B)));
-    assert_eq!(world.lost(), [(addr(A), Lost::NoTraffic)]);
+    assert_eq!(world.lost(), [(addr(A), RelayFailure::NoTraffic)]);
     assert!(!world.data.is_empty(), "within seven seconds");
     assert!(world.tunnel(A).is_empty() && !world.relay(A).teardowns.is_empty());
     world.data.clear();
@@ -74,7 +74,7 @@ fn all_are_tried_until_one_brings_packets() {
     let mut world = world(vec![(A, deaf()), (B, deaf()), (C, ModelRelay::default())]);
     stream(&mut world, &[FIRST], 300);
     assert_eq!(world.using(), Some(addr(C)));
-    let expected = [A, B].map(|at| (addr(at), Lost::NoTraffic));
+    let expected = [A, B].map(|at| (addr(at), RelayFailure::NoTraffic));
     assert_eq!(world.lost(), expected);
 }
 
@@ -116,7 +116,10 @@ fn a_relay_that_was_left_for_a_deaf_one_is_used_again() {
     let sent = stream(&mut world, &[FIRST], 400);
     assert_eq!(different(&world), sent as usize, "no packet is missing");
     assert_eq!(world.using(), Some(addr(A)));
-    let expected = [(addr(A), Lost::NoTraffic), (addr(B), Lost::NoTraffic)];
+    let expected = [
+        (addr(A), RelayFailure::NoTraffic),
+        (addr(B), RelayFailure::NoTraffic),
+    ];
     assert_eq!(world.lost(), expected);
     assert!(world.tunnel(B).is_empty(), "it was left");
     assert_eq!(world.relay(A).forged, 0);
@@ -164,7 +167,7 @@ fn a_relay_that_fills_up_is_kept_until_the_other_one_brings_every_flow() {
             "twice"
         );
         assert!(world.tunnel(A).is_empty(), "it was left");
-        assert_eq!(world.lost(), [(addr(A), Lost::Limited)]);
+        assert_eq!(world.lost(), [(addr(A), RelayFailure::Limited)]);
     }
 }
 

@@ -303,7 +303,7 @@ pub struct World {
     flying: Vec<Flying>,
     sent: usize,
     pub data: Vec<Packet>,
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DropReason>,
     pub events: Vec<(Duration, Event)>,
 }
 
@@ -414,7 +414,7 @@ impl World {
     }
 
     /// Which relays were given up, and why.
-    pub fn lost(&self) -> Vec<(SocketAddr, Lost)> {
+    pub fn lost(&self) -> Vec<(SocketAddr, RelayFailure)> {
         let lost = self.events.iter().filter_map(|(_, event)| match event {
             Event::Lost { relay, why } => Some((*relay, *why)),
             _ => None,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use crate::relay::{Config, Dropped, Event, Handled, Local, Relay};
+use crate::relay::{Config, DropReason, Event, LocalEndpoint, Outcome, Relay};
 use crate::report::{Record, RecordKind, write_report};
 use crate::{Mac, Message};
 
@@ -32,15 +32,15 @@ pub fn record(kind: RecordKind, group: &str, sources: &[&str]) -> Record {
     }
 }
 
-pub fn v4_local() -> Local {
-    Local {
+pub fn v4_local() -> LocalEndpoint {
+    LocalEndpoint {
         ip: ip("198.51.100.1"),
         socket: 0,
     }
 }
 
-pub fn v6_local() -> Local {
-    Local {
+pub fn v6_local() -> LocalEndpoint {
+    LocalEndpoint {
         ip: ip("2001:db8::1"),
         socket: 1,
     }
@@ -67,13 +67,13 @@ impl Lab {
         }
     }
 
-    pub fn send(&mut self, from: SocketAddr, message: &Message<'_>) -> Handled {
+    pub fn send(&mut self, from: SocketAddr, message: &Message<'_>) -> Outcome {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         self.send_bytes(from, &bytes)
     }
 
-    pub fn send_bytes(&mut self, from: SocketAddr, bytes: &[u8]) -> Handled {
+    pub fn send_bytes(&mut self, from: SocketAddr, bytes: &[u8]) -> Outcome {
         let local = match from.ip().to_canonical() {
             IpAddr::V4(_) => v4_local(),
             IpAddr::V6(_) => v6_local(),
@@ -94,7 +94,7 @@ impl Lab {
     /// Asks, and returns the MAC of the Query and whether it has the L flag.
     pub fn request(&mut self, from: SocketAddr, nonce: u32, mld: bool) -> (Mac, bool) {
         let handled = self.send(from, &Message::Request { nonce, mld });
-        assert_eq!(handled, Handled::Answer);
+        assert_eq!(handled, Outcome::Answer);
         match Message::parse(&self.answer).unwrap() {
             Message::Query {
                 mac,
@@ -115,14 +115,14 @@ impl Lab {
         nonce: u32,
         mac: Mac,
         records: &[Record],
-    ) -> Handled {
+    ) -> Outcome {
         let packet = report(records);
         let packet = &packet;
         self.send(from, &Message::Update { mac, nonce, packet })
     }
 
     /// The whole exchange.
-    pub fn join(&mut self, from: SocketAddr, records: &[Record]) -> Handled {
+    pub fn join(&mut self, from: SocketAddr, records: &[Record]) -> Outcome {
         let mld = records.iter().any(|record| record.group.is_ipv6());
         let nonce = u32::from(from.port()) ^ 0x5555_0000;
         let (mac, _) = self.request(from, nonce, mld);
@@ -155,6 +155,6 @@ impl Lab {
     }
 }
 
-pub fn dropped(why: Dropped) -> Handled {
-    Handled::Dropped(why)
+pub fn dropped(why: DropReason) -> Outcome {
+    Outcome::Dropped(why)
 }

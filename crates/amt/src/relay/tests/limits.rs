@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::lab::{Lab, at, dropped, ip, record};
 use crate::Message;
-use crate::relay::{Config, Dropped, Event, Handled, Join};
+use crate::relay::{Config, DropReason, Event, Join, Outcome};
 use crate::report::RecordKind::{Allow, Block, IsEx, IsIn, ToEx, ToIn};
 
 const S: &str = "192.0.2.1";
@@ -30,11 +30,11 @@ fn at_capacity_nobody_new_and_everybody_old_is_served() {
     let (mac, limited) = lab.request(three, 1, false);
     assert!(limited);
     let handled = lab.update(three, 1, mac, &[record(IsIn, G, &[S])]);
-    assert_eq!(handled, dropped(Dropped::Full));
+    assert_eq!(handled, dropped(DropReason::Full));
     assert!(!lab.request(one, 1, false).1);
     assert_eq!(
         lab.join(one, &[record(Allow, G, &["192.0.2.2"])]),
-        Handled::Taken
+        Outcome::Accepted
     );
     assert_eq!(lab.receivers("192.0.2.2", G), [one]);
     lab.join(two, &[record(ToIn, G, &[])]);
@@ -57,7 +57,7 @@ fn who_wants_too_much_gets_what_fits() {
             record(IsEx, "239.1.1.2", &[]),
         ],
     );
-    assert_eq!(handled, dropped(Dropped::TooManyGroups));
+    assert_eq!(handled, dropped(DropReason::TooManyGroups));
     assert_eq!(lab.receivers(S, G), [from]);
     assert_eq!(lab.receivers(S, "239.1.1.1"), [from]);
     assert_eq!(lab.receivers(S, "232.1.1.1"), [from]);
@@ -65,12 +65,12 @@ fn who_wants_too_much_gets_what_fits() {
     assert!(lab.receivers(S, "239.1.1.2").is_empty());
     // What is not to come does not fit any more, and the rest of the group does.
     let handled = lab.join(from, &[record(ToEx, "239.1.1.1", &[S])]);
-    assert_eq!(handled, dropped(Dropped::TooManyGroups));
+    assert_eq!(handled, dropped(DropReason::TooManyGroups));
     assert_eq!(lab.receivers("192.0.2.9", "239.1.1.1"), [from]);
     // Leaving is never too much.
-    assert_eq!(lab.join(from, &[record(Block, G, &[S])]), Handled::Taken);
+    assert_eq!(lab.join(from, &[record(Block, G, &[S])]), Outcome::Accepted);
     let handled = lab.join(from, &[record(ToEx, "239.1.1.1", &[S])]);
-    assert_eq!(handled, Handled::Taken);
+    assert_eq!(handled, Outcome::Accepted);
     assert!(lab.receivers(S, "239.1.1.1").is_empty());
 }
 
@@ -82,12 +82,12 @@ fn a_gateway_that_wants_more_than_it_may_keeps_what_it_has() {
     let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
     assert_eq!(
         lab.join(from, &[record(IsIn, G, &sources[1..])]),
-        Handled::Taken
+        Outcome::Accepted
     );
     for _ in 0..4 {
         // All of them in each report, as its kernel says it.
         let handled = lab.join(from, &[record(IsIn, G, &sources)]);
-        assert_eq!(handled, dropped(Dropped::TooManyGroups));
+        assert_eq!(handled, dropped(DropReason::TooManyGroups));
         assert!(lab.receivers(sources[0], G).is_empty());
         for source in &sources[1..] {
             assert_eq!(lab.receivers(source, G), [from], "{source}");
@@ -105,7 +105,7 @@ fn a_gateway_that_wants_more_than_it_may_keeps_what_it_has() {
     let other: Vec<String> = (1..=64).map(|n| format!("198.51.100.{n}")).collect();
     let other: Vec<&str> = other.iter().map(String::as_str).collect();
     let handled = lab.join(second, &[record(ToIn, G, &other)]);
-    assert_eq!(handled, Handled::Taken);
+    assert_eq!(handled, Outcome::Accepted);
     assert_eq!(lab.receivers(other[63], G), [second]);
 }
 
@@ -120,15 +120,15 @@ fn at_a_full_relay_what_is_there_goes_on() {
     lab.join(two, &[record(IsEx, "239.1.1.1", &[])]);
     lab.join(two, &[record(IsIn, "239.1.1.2", &[S])]);
     let handled = lab.join(one, &[record(Allow, G, &["192.0.2.2"])]);
-    assert_eq!(handled, dropped(Dropped::TooManyGroups));
+    assert_eq!(handled, dropped(DropReason::TooManyGroups));
     for _ in 0..4 {
         let handled = lab.join(one, &[record(IsIn, G, &[S, "192.0.2.2"])]);
-        assert_eq!(handled, dropped(Dropped::TooManyGroups));
+        assert_eq!(handled, dropped(DropReason::TooManyGroups));
         let all = [
             record(IsEx, "239.1.1.1", &["192.0.2.3"]),
             record(IsIn, "239.1.1.2", &[S]),
         ];
-        assert_eq!(lab.join(two, &all), Handled::Taken);
+        assert_eq!(lab.join(two, &all), Outcome::Accepted);
         assert_eq!(lab.receivers(S, G), [one]);
         assert!(lab.receivers("192.0.2.2", G).is_empty());
         assert_eq!(lab.receivers(S, "239.1.1.1"), [two]);
@@ -142,9 +142,9 @@ fn at_a_full_relay_what_is_there_goes_on() {
     ];
     lab.join(two, &all);
     let handled = lab.join(two, &[record(ToIn, "239.1.1.1", &[S])]);
-    assert_eq!(handled, Handled::Taken);
+    assert_eq!(handled, Outcome::Accepted);
     let handled = lab.join(two, &[record(ToEx, "239.1.1.2", &[])]);
-    assert_eq!(handled, Handled::Taken);
+    assert_eq!(handled, Outcome::Accepted);
     assert_eq!(lab.receivers(S, "239.1.1.1"), [two]);
     assert_eq!(lab.receivers("192.0.2.77", "239.1.1.2"), [two]);
     // Somebody wants the same source: any other does not fit, and this one stays.
@@ -154,7 +154,7 @@ fn at_a_full_relay_what_is_there_goes_on() {
         lab.join(one, &all);
         lab.join(two, &[record(IsEx, "239.1.1.2", &[])]);
         let handled = lab.join(two, &[record(IsEx, "239.1.1.1", &[])]);
-        assert_eq!(handled, dropped(Dropped::TooManyGroups));
+        assert_eq!(handled, dropped(DropReason::TooManyGroups));
         assert_eq!(lab.receivers(S, "239.1.1.1"), [one, two]);
         lab.pass(INTERVAL);
     }
@@ -169,14 +169,14 @@ fn all_together_want_no_more_than_can_be_joined() {
     let (one, two) = (at("203.0.113.5:1"), at("203.0.113.6:1"));
     lab.join(one, &[record(IsIn, G, &[S, "192.0.2.2"])]);
     let handled = lab.join(two, &[record(IsIn, "232.1.1.1", &[S])]);
-    assert_eq!(handled, dropped(Dropped::TooManyGroups));
+    assert_eq!(handled, dropped(DropReason::TooManyGroups));
     // What is joined already is for everybody.
-    assert_eq!(lab.join(two, &[record(IsIn, G, &[S])]), Handled::Taken);
+    assert_eq!(lab.join(two, &[record(IsIn, G, &[S])]), Outcome::Accepted);
     assert_eq!(lab.receivers(S, G), [one, two]);
     lab.join(one, &[record(ToIn, G, &[])]);
     assert_eq!(
         lab.join(two, &[record(IsIn, "232.1.1.1", &[S])]),
-        Handled::Taken
+        Outcome::Accepted
     );
 }
 
@@ -283,10 +283,10 @@ fn updates_of_one_address_are_bounded() {
     let from = at("203.0.113.5:1");
     let (mac, _) = lab.request(from, 1, false);
     let wanted = [record(IsIn, G, &[S])];
-    let taken = (0..5000).filter(|_| lab.update(from, 1, mac, &wanted) == Handled::Taken);
+    let taken = (0..5000).filter(|_| lab.update(from, 1, mac, &wanted) == Outcome::Accepted);
     assert_eq!(taken.count(), 800);
     lab.pass(SECOND);
-    assert_eq!(lab.update(from, 1, mac, &wanted), Handled::Taken);
+    assert_eq!(lab.update(from, 1, mac, &wanted), Outcome::Accepted);
 }
 
 #[test]
@@ -303,14 +303,14 @@ fn who_has_a_tunnel_is_answered_whatever_others_at_its_address_ask() {
     };
     for _ in 0..60 {
         // As a Linux gateway does; the others leave nothing.
-        while lab.send(other, &ask) == Handled::Answer {}
-        assert_eq!(lab.send(from, &ask), Handled::Answer);
-        assert_eq!(lab.send(from, &ask), Handled::Answer);
+        while lab.send(other, &ask) == Outcome::Answer {}
+        assert_eq!(lab.send(from, &ask), Outcome::Answer);
+        assert_eq!(lab.send(from, &ask), Outcome::Answer);
         lab.pass(2 * SECOND);
     }
-    while lab.send(other, &ask) == Handled::Answer {}
+    while lab.send(other, &ask) == Outcome::Answer {}
     // It has not much more than that.
-    let answers = (0..100).filter(|_| lab.send(from, &ask) == Handled::Answer);
+    let answers = (0..100).filter(|_| lab.send(from, &ask) == Outcome::Answer);
     assert_eq!(answers.count(), 8);
 }
 
@@ -346,8 +346,8 @@ fn floods_leave_nothing_behind() {
         nonce: 1,
         mld: false,
     };
-    let answers = (0..10_000).filter(|_| lab.send(one, &ask) == Handled::Answer);
+    let answers = (0..10_000).filter(|_| lab.send(one, &ask) == Outcome::Answer);
     assert_eq!(answers.count(), 200);
     lab.pass(SECOND);
-    assert_eq!(lab.send(one, &ask), Handled::Answer);
+    assert_eq!(lab.send(one, &ask), Outcome::Answer);
 }

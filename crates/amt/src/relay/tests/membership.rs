@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::lab::{Lab, at, dropped, ip, record};
-use crate::relay::{Config, Dropped, Event, Handled, Join};
+use crate::relay::{Config, DropReason, Event, Join, Outcome};
 use crate::report::RecordKind::{Allow, Block, IsEx, IsIn, ToEx, ToIn};
 
 const ASM: &str = "239.1.1.1";
@@ -81,7 +81,7 @@ fn groups_that_are_not_forwarded_are_refused() {
         record(IsEx, "ff01::1", &[]),
     ] {
         let handled = lab.join(from, std::slice::from_ref(&bad));
-        assert_eq!(handled, dropped(Dropped::Report), "{bad:?}");
+        assert_eq!(handled, dropped(DropReason::Report), "{bad:?}");
     }
     assert_eq!(lab.relay.tunnels(), 0);
     // What is right beside it counts.
@@ -89,7 +89,7 @@ fn groups_that_are_not_forwarded_are_refused() {
         from,
         &[record(IsEx, "224.0.0.1", &[]), record(IsIn, SSM, &[A])],
     );
-    assert_eq!(handled, dropped(Dropped::Report));
+    assert_eq!(handled, dropped(DropReason::Report));
     assert_eq!(lab.receivers(A, SSM), [from]);
 }
 
@@ -100,17 +100,17 @@ fn the_unspecified_source_alone_is_any_source() {
     let (group, source) = ("ff1e::1", "2001:db8:9::1");
     assert_eq!(
         lab.join(from, &[record(Allow, group, &["::"])]),
-        Handled::Taken
+        Outcome::Accepted
     );
     assert_eq!(lab.receivers(source, group), [from]);
     assert_eq!(
         lab.join(from, &[record(Block, group, &["::"])]),
-        Handled::Taken
+        Outcome::Accepted
     );
     assert_eq!(lab.relay.tunnels(), 0);
     for (group, sources) in [("ff3e::1", &["::"][..]), ("ff1e::1", &["::", source])] {
         let handled = lab.join(from, &[record(Allow, group, sources)]);
-        assert_eq!(handled, dropped(Dropped::Report), "{group}");
+        assert_eq!(handled, dropped(DropReason::Report), "{group}");
     }
 }
 
@@ -126,7 +126,7 @@ fn the_native_side_joins_the_sum_of_all() {
         assert_eq!(lab.events, events);
         lab.events.clear();
     };
-    assert_eq!(lab.join(one, &[record(IsIn, ASM, &[A])]), Handled::Taken);
+    assert_eq!(lab.join(one, &[record(IsIn, ASM, &[A])]), Outcome::Accepted);
     expect(&mut lab, &[Event::Join(join(Some(A)))]);
     lab.join(two, &[record(IsIn, ASM, &[A, B])]);
     expect(&mut lab, &[Event::Join(join(Some(B)))]);

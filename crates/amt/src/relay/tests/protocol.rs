@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use super::lab::{Lab, at, dropped, ip, record, report};
-use crate::relay::{Config, Dropped, Event, Faults, GatewayAddress, Handled, Join};
+use crate::relay::{Config, DropReason, Event, Faults, GatewayAddress, Join, Outcome};
 use crate::report::RecordKind::{Block, IsEx, IsIn, ToIn};
 use crate::{Mac, Message};
 
@@ -20,7 +20,7 @@ fn lab() -> Lab {
 fn discovery_is_answered_by_where_it_was_sent_to() {
     let mut lab = lab();
     let handled = lab.send(at("203.0.113.5:4000"), &Message::Discovery { nonce: 9 });
-    assert_eq!(handled, Handled::Answer);
+    assert_eq!(handled, Outcome::Answer);
     assert_eq!(lab.answer.len(), 12);
     match Message::parse(&lab.answer).unwrap() {
         Message::Advertisement { nonce: 9, relay } => assert_eq!(relay, ip("198.51.100.1")),
@@ -33,7 +33,7 @@ fn discovery_is_answered_by_where_it_was_sent_to() {
 
 #[test]
 fn an_anycast_address_is_never_advertised() {
-    let anycast = super::super::Local {
+    let anycast = super::super::LocalEndpoint {
         ip: crate::ANYCAST_V4.into(),
         socket: 0,
     };
@@ -45,7 +45,7 @@ fn an_anycast_address_is_never_advertised() {
     let handled = plain
         .relay
         .handle(from, anycast, &bytes, now, &mut plain.answer);
-    assert_eq!(handled, dropped(Dropped::NoAddress));
+    assert_eq!(handled, dropped(DropReason::NoAddress));
     let mut told = Lab::new(Config {
         advertise_v4: Some(Ipv4Addr::new(198, 51, 100, 7)),
         ..Config::default()
@@ -53,7 +53,7 @@ fn an_anycast_address_is_never_advertised() {
     let handled = told
         .relay
         .handle(from, anycast, &bytes, now, &mut told.answer);
-    assert_eq!(handled, Handled::Answer);
+    assert_eq!(handled, Outcome::Answer);
     assert!(told.answer.ends_with(&[198, 51, 100, 7]));
 }
 
@@ -102,7 +102,7 @@ fn who_ignores_a_query_with_its_address_gets_one_without() {
 fn an_update_with_the_querys_mac_makes_a_tunnel() {
     let mut lab = lab();
     let from = at("203.0.113.5:4000");
-    assert_eq!(lab.join(from, &[record(IsIn, G, &[S])]), Handled::Taken);
+    assert_eq!(lab.join(from, &[record(IsIn, G, &[S])]), Outcome::Accepted);
     assert_eq!(lab.receivers(S, G), [from]);
     assert!(lab.receivers("192.0.2.2", G).is_empty());
     let join = Join {
@@ -110,7 +110,7 @@ fn an_update_with_the_querys_mac_makes_a_tunnel() {
         group: ip(G),
     };
     assert_eq!(lab.events, [Event::Join(join)]);
-    assert_eq!(lab.join(from, &[record(ToIn, G, &[])]), Handled::Taken);
+    assert_eq!(lab.join(from, &[record(ToIn, G, &[])]), Outcome::Accepted);
     assert!(lab.receivers(S, G).is_empty());
     assert_eq!(lab.relay.tunnels(), 0);
     assert_eq!(lab.events, [Event::Join(join), Event::Leave(join)]);
@@ -129,17 +129,17 @@ fn a_mac_holds_for_its_address_port_and_nonce_only() {
         ("[2001:db8::5]:4000", 77),
     ] {
         let handled = lab.update(at(other), nonce, mac, &wanted);
-        assert_eq!(handled, dropped(Dropped::Mac), "{other}");
+        assert_eq!(handled, dropped(DropReason::Mac), "{other}");
     }
     for bit in 0..48 {
         let mut forged = mac;
         forged.0[bit / 8] ^= 1 << (bit % 8);
         let handled = lab.update(from, 77, forged, &wanted);
-        assert_eq!(handled, dropped(Dropped::Mac), "bit {bit}");
+        assert_eq!(handled, dropped(DropReason::Mac), "bit {bit}");
     }
     assert_eq!(lab.relay.tunnels(), 0);
     assert!(lab.events.is_empty());
-    assert_eq!(lab.update(from, 77, mac, &wanted), Handled::Taken);
+    assert_eq!(lab.update(from, 77, mac, &wanted), Outcome::Accepted);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn one_nonce_serves_a_whole_query_interval() {
     let (mac, _) = lab.request(from, 1, false);
     for _ in 0..13 {
         let handled = lab.update(from, 1, mac, &[record(IsIn, G, &[S])]);
-        assert_eq!(handled, Handled::Taken);
+        assert_eq!(handled, Outcome::Accepted);
         lab.pass(Duration::from_secs(10));
     }
     assert_eq!(lab.receivers(S, G), [from]);
@@ -170,8 +170,8 @@ fn who_never_asks_again_is_served_for_as_long_as_it_reports() {
     let (mac_v6, _) = lab.request(from, 2, true);
     // Three times as long as a secret is honoured.
     for _ in 0..3 * 540 {
-        assert_eq!(lab.update(from, 1, mac, &wanted), Handled::Taken);
-        assert_eq!(lab.update(from, 2, mac_v6, &wanted_v6), Handled::Taken);
+        assert_eq!(lab.update(from, 1, mac, &wanted), Outcome::Accepted);
+        assert_eq!(lab.update(from, 2, mac_v6, &wanted_v6), Outcome::Accepted);
         lab.pass(SECOND);
     }
     assert_eq!(lab.receivers(S, G), [from]);
@@ -183,18 +183,18 @@ fn who_never_asks_again_is_served_for_as_long_as_it_reports() {
         (from, 1, Mac([0; 6])),
     ] {
         let handled = lab.update(wrong, nonce, mac, &wanted);
-        assert_eq!(handled, dropped(Dropped::Mac), "{wrong} {nonce}");
+        assert_eq!(handled, dropped(DropReason::Mac), "{wrong} {nonce}");
     }
     let teardown = Message::Teardown {
         mac,
         nonce: 1,
         gateway: from,
     };
-    assert_eq!(lab.send(other, &teardown), Handled::Taken);
+    assert_eq!(lab.send(other, &teardown), Outcome::Accepted);
     assert_eq!(lab.relay.tunnels(), 0);
     // With the tunnel goes what it proved.
     let handled = lab.update(from, 1, mac, &wanted);
-    assert_eq!(handled, dropped(Dropped::Mac));
+    assert_eq!(handled, dropped(DropReason::Mac));
 }
 
 #[test]
@@ -210,9 +210,9 @@ fn a_teardown_finds_the_tunnel_of_a_link_local_gateway() {
     };
     // On another link it is another gateway.
     let handled = lab.send(at("[fe80::5%4]:4001"), &teardown);
-    assert_eq!(handled, dropped(Dropped::NoTunnel));
+    assert_eq!(handled, dropped(DropReason::NoTunnel));
     let handled = lab.send(at("[fe80::5%3]:4001"), &teardown);
-    assert_eq!(handled, Handled::Taken);
+    assert_eq!(handled, Outcome::Accepted);
     assert_eq!(lab.relay.tunnels(), 0);
 }
 
@@ -256,16 +256,16 @@ fn teardown_needs_the_mac_of_the_address_that_it_names() {
         gateway,
     };
     let handled = lab.send(new, &teardown(Mac([1; 6]), 5, old));
-    assert_eq!(handled, dropped(Dropped::Mac));
+    assert_eq!(handled, dropped(DropReason::Mac));
     let handled = lab.send(new, &teardown(mac, 6, old));
-    assert_eq!(handled, dropped(Dropped::Mac));
+    assert_eq!(handled, dropped(DropReason::Mac));
     let handled = lab.send(new, &teardown(mac, 5, at("203.0.113.5:4001")));
-    assert_eq!(handled, dropped(Dropped::Mac));
+    assert_eq!(handled, dropped(DropReason::Mac));
     assert_eq!(lab.receivers(S, G), [old]);
-    assert_eq!(lab.send(new, &teardown(mac, 5, old)), Handled::Taken);
+    assert_eq!(lab.send(new, &teardown(mac, 5, old)), Outcome::Accepted);
     assert!(lab.receivers(S, G).is_empty());
     let handled = lab.send(new, &teardown(mac, 5, old));
-    assert_eq!(handled, dropped(Dropped::NoTunnel));
+    assert_eq!(handled, dropped(DropReason::NoTunnel));
 }
 
 #[test]
@@ -296,9 +296,9 @@ fn a_draining_relay_takes_nobody_new() {
     let (mac, limited) = lab.request(two, 1, false);
     assert!(limited);
     let handled = lab.update(two, 1, mac, &[record(IsIn, G, &[S])]);
-    assert_eq!(handled, dropped(Dropped::Draining));
+    assert_eq!(handled, dropped(DropReason::Draining));
     assert_eq!(lab.receivers(S, G), [one]);
-    assert_eq!(lab.join(one, &[record(ToIn, G, &[])]), Handled::Taken);
+    assert_eq!(lab.join(one, &[record(ToIn, G, &[])]), Outcome::Accepted);
     assert_eq!(lab.relay.tunnels(), 0);
 }
 
@@ -325,8 +325,8 @@ fn lists_say_who_is_served() {
         ("[2001:db9::9]:1", false),
     ] {
         let expected = match served {
-            true => Handled::Answer,
-            false => dropped(Dropped::Denied),
+            true => Outcome::Answer,
+            false => dropped(DropReason::Denied),
         };
         assert_eq!(lab.send(at(from), &ask), expected, "{from}");
     }
@@ -340,7 +340,7 @@ fn what_is_no_message_of_a_gateway_changes_nothing() {
     let from = at("203.0.113.5:1");
     for bytes in [&[][..], &[0x11], &[0x06, 0], &[0x13; 40], &[0xff; 1500]] {
         let handled = lab.send_bytes(from, bytes);
-        assert!(matches!(handled, Handled::Dropped(_)), "{bytes:?}");
+        assert!(matches!(handled, Outcome::Dropped(_)), "{bytes:?}");
         assert!(lab.answer.is_empty());
     }
     let (mac, _) = lab.request(from, 1, false);
@@ -349,7 +349,7 @@ fn what_is_no_message_of_a_gateway_changes_nothing() {
         nonce: 1,
         packet: &[0x45; 60],
     };
-    assert_eq!(lab.send(from, &garbage), dropped(Dropped::Report));
+    assert_eq!(lab.send(from, &garbage), dropped(DropReason::Report));
     assert_eq!(lab.relay.tunnels(), 0);
 }
 
@@ -421,7 +421,7 @@ fn faults_take_protections_off() {
     });
     let (one, two) = (at("203.0.113.5:1"), at("203.0.113.5:2"));
     let handled = no_mac.update(one, 1, Mac([0; 6]), &[record(IsIn, G, &[S])]);
-    assert_eq!(handled, Handled::Taken);
+    assert_eq!(handled, Outcome::Accepted);
     let mut by_address = with(Faults {
         nat_by_address: true,
         ..Faults::default()
