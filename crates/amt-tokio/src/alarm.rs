@@ -1,4 +1,4 @@
-//! A timer that stays set while the time it is set to stays.
+//! A timer that is only reset when its deadline changes.
 
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use tokio::time::{Sleep, sleep_until};
 
-/// Waits for a time. A loop that looks at it once for every few packets does not set a timer of the
-/// runtime each time: that only happens when the time is another one.
+/// A reusable timer. A loop that checks it once for every few packets does not reset a timer of the
+/// runtime each time, but only when the deadline changes.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
     at: Option<Instant>,
@@ -15,7 +15,7 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// Waits until `at`; for ever without one. Cancel safe.
+    /// Waits until `at`; for ever without a deadline. Cancel safe.
     pub(crate) async fn wait(&mut self, at: Option<Instant>) {
         let Some(at) = at else {
             return pending().await;
@@ -49,7 +49,7 @@ mod tests {
             let early = timeout(A_MOMENT, alarm.wait(Some(late))).await;
             assert!(early.is_err(), "not yet in round {round}");
             let soon = Instant::now() + A_MOMENT;
-            // Who waits may be interrupted, and comes back.
+            // A cancelled wait may be resumed.
             let _ = timeout(Duration::ZERO, alarm.wait(Some(soon))).await;
             let rung = timeout(PATIENCE, alarm.wait(Some(soon))).await;
             assert!(rung.is_ok() && Instant::now() >= soon, "round {round}");

@@ -1,4 +1,4 @@
-//! What a gateway is told.
+//! Configuration of a gateway.
 
 #[cfg(any(test, feature = "fault-injection"))]
 use std::net::SocketAddr;
@@ -9,30 +9,30 @@ use crate::discovery;
 use crate::memory::Memory;
 use crate::name::RelayName;
 
-/// What a gateway is told at the start.
+/// Configuration of a gateway. Set single fields, and take the others from [`Config::default`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Relays to use before all others, the preferred ones first.
+    /// Relays to try before all others, the preferred ones first.
     pub relays: Vec<RelayName>,
-    /// Whether the DNS is asked for the relays of the sources that are subscribed to (RFC 8777),
-    /// and how. What is found for one source serves the others as well: whoever has flows of
-    /// several sources, with relays of their own, starts a gateway for each; and whoever has flows of
-    /// both address families and relays that serve only one of them, one for each family.
+    /// DNS settings for looking up the relays of subscribed sources (RFC 8777); `None` for no
+    /// lookups. Relays found for one source also serve the others: a program with flows of several
+    /// sources whose relays differ starts a gateway for each, and one whose relays serve only one of
+    /// its two address families starts one for each family.
     pub dns: Option<discovery::Config>,
-    /// Whether any relay near here may be asked for, when all others fail (RFC 7450, section 7.1).
+    /// Whether the anycast addresses are tried when all others fail (RFC 7450, section 7.1).
     pub anycast: bool,
-    /// Local UDP port to use where it is free, in place of one that the kernel chooses; of several
-    /// gateways, the first gets it.
+    /// Preferred local UDP port, in place of one that the kernel chooses. Of several gateways, the
+    /// first gets it.
     pub port: Option<u16>,
-    /// Where the gateway keeps what its next run needs.
+    /// State for the next run of the program.
     pub memory: Option<Memory>,
-    /// The durations that it goes by. Names are looked up again after the pauses that failed relays
-    /// have, which double up to 5 minutes.
+    /// Durations of the state machine. Names are looked up again after the pauses of failed relays,
+    /// which double up to 5 minutes.
     pub timing: Timing,
 }
 
 impl Default for Config {
-    /// No relay but those that the DNS names.
+    /// Returns a configuration without relays other than those in the DNS.
     fn default() -> Self {
         Self {
             relays: Vec::new(),
@@ -67,7 +67,7 @@ impl Faults {
         match data {
             [6, ..] if self.source_check_off => relay.unwrap_or(from),
             [4, flags, ..] if self.rebind_unnoticed => {
-                // Without G, there is no address.
+                // Without the G flag, there is no address.
                 *flags &= !1;
                 from
             }
@@ -76,13 +76,13 @@ impl Faults {
     }
 }
 
-/// A relay that the source of a flow announces.
+/// A relay announced by the source of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
-    /// Its address or name.
+    /// Address or host name.
     pub host: String,
-    /// Its UDP port.
+    /// UDP port.
     pub port: u16,
-    /// Lower ones are tried first.
+    /// Priority; relays with lower values are tried first.
     pub priority: u8,
 }

@@ -1,4 +1,4 @@
-//! The candidates: names are looked up in the background, whenever a relay is needed.
+//! Candidates: names are looked up in the background, whenever a relay is needed.
 
 #[cfg(test)]
 mod tests;
@@ -16,91 +16,91 @@ use tracing::debug;
 use crate::discovery::{self, DiscoveryError, Relays, Resolver};
 use crate::{Hint, RelayName};
 
-/// A name has to be found by then.
+/// Time limit of a lookup.
 const LOOKUP_WITHIN: Duration = Duration::from_secs(5);
-/// Addresses of one name that are tried.
+/// Most addresses of one name.
 const MAX_ADDRESSES: usize = 8;
-/// Hints that are kept.
+/// Most hints.
 const MAX_HINTS: usize = 32;
-/// Sources whose relays are looked for in the DNS.
+/// Most sources whose relays are looked up in the DNS.
 const MAX_SOURCES: usize = 16;
 /// Longest pause before names are looked up again.
 const AGAIN_MAX: Duration = Duration::from_secs(300);
 
-/// How a lookup stands.
+/// State of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// It has not ended yet.
+    /// In progress.
     UnderWay,
-    /// The addresses.
+    /// Finished with these addresses.
     Found(Vec<SocketAddr>),
-    /// Why not.
+    /// Failed for this reason.
     Failed(String),
 }
 
-/// Something that is looked up, for a status page.
+/// Status of a lookup, for a status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameStatus {
-    /// The relay's name; of [`Origin::Dns`], the source whose relays are looked for.
+    /// Name of the relay or, for [`Origin::Dns`], source address.
     pub name: String,
-    /// How it became known.
+    /// Source of knowledge of the relay.
     pub origin: Origin,
-    /// What it was found to mean.
+    /// State of the lookup.
     pub lookup: Lookup,
 }
 
-/// The end of a lookup.
+/// Result of a lookup.
 #[derive(Debug)]
-enum Resolved {
+enum LookupResult {
     Name(RelayName, io::Result<Vec<SocketAddr>>),
     Source(IpAddr, Result<Relays, DiscoveryError>),
 }
 
-/// What the DNS says of a source's relays.
+/// Relays of a source in the DNS.
 #[derive(Debug)]
-enum Published {
+enum DnsRelays {
     UnderWay,
     Known(Relays),
     Failed(String),
-    /// It is not asked, for it was asked for so many others.
-    TurnedDown,
+    /// Not looked up, because the bound on sources is reached.
+    Deferred,
 }
 
-/// A source of flows that are wanted.
+/// A source of subscribed flows.
 #[derive(Debug)]
 struct Source {
-    /// How many flows.
+    /// Number of subscribed flows.
     uses: usize,
-    published: Published,
+    published: DnsRelays,
 }
 
-/// Something that is being looked up.
+/// Subject of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Asked {
+enum LookupTarget {
     Name(RelayName),
     Source(IpAddr),
 }
 
-/// All ways to find relays.
+/// Search for candidates.
 #[derive(Debug)]
 pub(crate) struct Finder {
     relays: Vec<RelayName>,
-    /// Each with its priority.
+    /// Announced relays with their priorities.
     hints: Vec<(u8, RelayName)>,
     anycast: bool,
     dns: Option<discovery::Config>,
-    /// Made when it is needed, for it takes the name servers of that time.
+    /// Created when it is first needed, with the name servers of that time.
     resolver: Option<Resolver>,
     known: BTreeMap<RelayName, Lookup>,
     sources: BTreeMap<IpAddr, Source>,
-    lookups: JoinSet<Resolved>,
-    /// What the lookups are for: no two are for the same.
-    under_way: HashMap<task::Id, Asked>,
+    lookups: JoinSet<LookupResult>,
+    /// Subjects of the lookups in progress, each only once.
+    under_way: HashMap<task::Id, LookupTarget>,
     again: Option<Instant>,
-    /// First pause before names are looked up again; it doubles.
+    /// First pause before names are looked up again; doubles each time.
     first_pause: Duration,
     pause: Duration,
-    /// Relays that are alike are tried in another order by each gateway, so that they share them.
+    /// Seed of the order among equal relays, which differs between gateways to spread them.
     seed: u64,
 }
 
@@ -129,7 +129,7 @@ impl Finder {
         }
     }
 
-    /// A flow of this source is wanted; true if the DNS is asked for its relays because of that.
+    /// Adds a flow of this source; returns whether the DNS is asked for its relays because of that.
     pub(crate) fn wants(&mut self, source: IpAddr) -> bool {
         if self.dns.is_none() {
             return false;
@@ -139,14 +139,14 @@ impl Finder {
             known.uses += 1;
             return false;
         }
-        let published = Published::TurnedDown;
+        let published = DnsRelays::Deferred;
         self.sources.insert(source, Source { uses: 1, published });
         self.discover_further();
-        !matches!(self.published_by(source), Some(Published::TurnedDown))
+        !matches!(self.dns_relays_of(source), Some(DnsRelays::Deferred))
     }
 
-    /// A flow of this source is not wanted any more. With its last one, its relays are forgotten;
-    /// true then.
+    /// Removes a flow of this source; returns whether it was the last one, whose end drops the
+    /// source's relays.
     pub(crate) fn forgets(&mut self, source: IpAddr) -> bool {
         let source = source.to_canonical();
         let Some(known) = self.sources.get_mut(&source) else {
@@ -161,11 +161,11 @@ impl Finder {
         last
     }
 
-    /// Asks for the relays of sources that were turned down, as far as there is room now.
+    /// Looks up the relays of deferred sources, as far as the bound allows.
     fn discover_further(&mut self) {
-        let turned_down = |source: &Source| matches!(source.published, Published::TurnedDown);
-        let asked = self.sources.values().filter(|s| !turned_down(s)).count();
-        let waiting = self.sources.iter().filter(|(_, s)| turned_down(s));
+        let is_deferred = |source: &Source| matches!(source.published, DnsRelays::Deferred);
+        let asked = self.sources.values().filter(|s| !is_deferred(s)).count();
+        let waiting = self.sources.iter().filter(|(_, s)| is_deferred(s));
         let next: Vec<IpAddr> = waiting
             .take(MAX_SOURCES.saturating_sub(asked))
             .map(|(source, _)| *source)
@@ -175,31 +175,31 @@ impl Finder {
         }
     }
 
-    fn published_by(&self, source: IpAddr) -> Option<&Published> {
+    fn dns_relays_of(&self, source: IpAddr) -> Option<&DnsRelays> {
         self.sources.get(&source).map(|source| &source.published)
     }
 
-    /// Only of sources that are wanted.
-    fn set_published(&mut self, source: IpAddr, published: Published) {
+    /// Stores the relays of a source, unless it is no longer subscribed.
+    fn set_dns_relays(&mut self, source: IpAddr, published: DnsRelays) {
         if let Some(known) = self.sources.get_mut(&source) {
             known.published = published;
         }
     }
 
-    fn is_under_way(&self, asked: &Asked) -> bool {
+    fn is_under_way(&self, asked: &LookupTarget) -> bool {
         self.under_way.values().any(|other| other == asked)
     }
 
-    /// Asks the DNS for the relays of a source.
+    /// Starts a DNS lookup of a source's relays.
     fn discover(&mut self, source: IpAddr) {
         let Some(config) = self.dns.clone() else {
             return;
         };
-        // What was found before goes on to be used meanwhile.
-        if !matches!(self.published_by(source), Some(Published::Known(_))) {
-            self.set_published(source, Published::UnderWay);
+        // Earlier results remain in use meanwhile.
+        if !matches!(self.dns_relays_of(source), Some(DnsRelays::Known(_))) {
+            self.set_dns_relays(source, DnsRelays::UnderWay);
         }
-        let asked = Asked::Source(source);
+        let asked = LookupTarget::Source(source);
         if self.is_under_way(&asked) {
             return;
         }
@@ -207,7 +207,7 @@ impl Finder {
             match Resolver::new(&config) {
                 Ok(resolver) => self.resolver = Some(resolver),
                 Err(error) => {
-                    self.set_published(source, Published::Failed(error.to_string()));
+                    self.set_dns_relays(source, DnsRelays::Failed(error.to_string()));
                     return;
                 }
             }
@@ -217,23 +217,23 @@ impl Finder {
         };
         let task = self
             .lookups
-            .spawn(async move { Resolved::Source(source, resolver.relays(source).await) });
+            .spawn(async move { LookupResult::Source(source, resolver.relays(source).await) });
         self.under_way.insert(task.id(), asked);
     }
 
-    /// The network changed: other name servers may be near.
+    /// Restarts all lookups: other name servers may be near.
     pub(crate) fn network_changed(&mut self) {
         self.resolver = None;
         self.look_up(true);
     }
 
-    /// Replaces the hints; those that name no relay are left out.
+    /// Replaces the hints; invalid ones are ignored.
     pub(crate) fn set_hints(&mut self, hints: &[Hint]) {
         self.hints.clear();
         for hint in hints.iter().take(MAX_HINTS) {
             match RelayName::new(&hint.host, hint.port) {
                 Ok(name) => self.hints.push((hint.priority, name)),
-                Err(error) => debug!("the source's hint is left out: {error}"),
+                Err(error) => debug!(%error, "relay hint ignored"),
             }
         }
         let relays = &self.relays;
@@ -243,18 +243,18 @@ impl Finder {
         self.known.retain(|name, _| wanted(name));
     }
 
-    /// Looks up the names that are not known yet, or `all` of them.
+    /// Looks up the names without a result, or `all` of them.
     pub(crate) fn look_up(&mut self, all: bool) {
         let names: Vec<RelayName> = self.names().map(|(_, _, name)| name.clone()).collect();
         for name in names {
             let RelayName::Host { host, port } = &name else {
                 continue;
             };
-            let asked = Asked::Name(name.clone());
+            let asked = LookupTarget::Name(name.clone());
             match self.known.get(&name) {
                 _ if self.is_under_way(&asked) => continue,
                 Some(Lookup::Found(_)) if !all => continue,
-                // What was found before goes on to be used meanwhile.
+                // Earlier results remain in use meanwhile.
                 Some(Lookup::Found(_)) => {}
                 Some(Lookup::UnderWay | Lookup::Failed(_)) | None => {
                     self.known.insert(name.clone(), Lookup::UnderWay);
@@ -267,7 +267,7 @@ impl Finder {
                     Ok(found) => found.map(|addresses| addresses.collect()),
                     Err(_) => Err(io::Error::other("the name service does not answer")),
                 };
-                Resolved::Name(name, found)
+                LookupResult::Name(name, found)
             });
             self.under_way.insert(task.id(), asked);
         }
@@ -276,9 +276,9 @@ impl Finder {
             .sources
             .iter()
             .filter(|(_, source)| match &source.published {
-                Published::UnderWay | Published::TurnedDown => false,
-                Published::Known(relays) => all && relays.valid_until <= now,
-                Published::Failed(_) => true,
+                DnsRelays::UnderWay | DnsRelays::Deferred => false,
+                DnsRelays::Known(relays) => all && relays.valid_until <= now,
+                DnsRelays::Failed(_) => true,
             });
         let due: Vec<IpAddr> = due.map(|(source, _)| *source).collect();
         for source in due {
@@ -286,12 +286,12 @@ impl Finder {
         }
     }
 
-    /// Whether relays may yet come of a lookup.
+    /// Whether lookups are in progress.
     pub(crate) fn is_busy(&self) -> bool {
         !self.lookups.is_empty()
     }
 
-    /// Waits for the end of a lookup; for ever if none is under way. Cancel safe.
+    /// Waits for the end of a lookup; for ever if there is none. Cancel safe.
     pub(crate) async fn resolved(&mut self) {
         let Some(ended) = self.lookups.join_next_with_id().await else {
             return std::future::pending().await;
@@ -302,19 +302,21 @@ impl Finder {
         };
         let asked = self.under_way.remove(&id);
         match (ended, asked) {
-            (Ok((_, Resolved::Name(name, found))), _) => self.take(name, found),
-            (Ok((_, Resolved::Source(source, found))), _) => self.take_published(source, found),
-            (Err(error), Some(Asked::Name(name))) => self.take(name, Err(error.into())),
-            (Err(error), Some(Asked::Source(source))) => {
-                self.set_published(source, Published::Failed(error.to_string()));
+            (Ok((_, LookupResult::Name(name, found))), _) => self.take(name, found),
+            (Ok((_, LookupResult::Source(source, found))), _) => {
+                self.store_dns_relays(source, found)
             }
-            (Err(error), None) => debug!(%error, "a lookup ended early"),
+            (Err(error), Some(LookupTarget::Name(name))) => self.take(name, Err(error.into())),
+            (Err(error), Some(LookupTarget::Source(source))) => {
+                self.set_dns_relays(source, DnsRelays::Failed(error.to_string()));
+            }
+            (Err(error), None) => debug!(%error, "lookup ended early"),
         }
     }
 
     fn take(&mut self, name: RelayName, found: io::Result<Vec<SocketAddr>>) {
         if !self.names().any(|(_, _, wanted)| *wanted == name) {
-            // A hint that is over.
+            // The hint was withdrawn.
             return;
         }
         let failure = match found {
@@ -326,38 +328,38 @@ impl Finder {
             Ok(_) => "the name has no address".to_owned(),
             Err(error) => error.to_string(),
         };
-        debug!(%name, failure, "a relay's name was not found");
-        // Addresses of before are better than none.
+        debug!(%name, failure, "relay name lookup failed");
+        // Earlier addresses are better than none.
         if !matches!(self.known.get(&name), Some(Lookup::Found(_))) {
             self.known.insert(name, Lookup::Failed(failure));
         }
     }
 
-    fn take_published(&mut self, source: IpAddr, found: Result<Relays, DiscoveryError>) {
+    fn store_dns_relays(&mut self, source: IpAddr, found: Result<Relays, DiscoveryError>) {
         let published = match found {
-            Ok(relays) => Published::Known(relays),
+            Ok(relays) => DnsRelays::Known(relays),
             Err(error) => {
-                debug!(%source, "{error}");
-                // Relays of before are better than none.
-                if matches!(self.published_by(source), Some(Published::Known(_))) {
+                debug!(%source, %error, "relay discovery failed");
+                // Earlier relays are better than none.
+                if matches!(self.dns_relays_of(source), Some(DnsRelays::Known(_))) {
                     return;
                 }
-                Published::Failed(error.to_string())
+                DnsRelays::Failed(error.to_string())
             }
         };
-        self.set_published(source, published);
+        self.set_dns_relays(source, published);
     }
 
     fn published(&self) -> impl Iterator<Item = &Relays> {
         self.sources
             .values()
             .filter_map(|source| match &source.published {
-                Published::Known(relays) => Some(relays),
-                Published::UnderWay | Published::Failed(_) | Published::TurnedDown => None,
+                DnsRelays::Known(relays) => Some(relays),
+                DnsRelays::UnderWay | DnsRelays::Failed(_) | DnsRelays::Deferred => None,
             })
     }
 
-    /// All candidates that are known, the preferred ones first.
+    /// Returns all known candidates, the preferred ones first.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
         let mut relays = Vec::new();
         for (origin, preference, name) in self.names() {
@@ -382,14 +384,14 @@ impl Finder {
                 preference,
             }));
         }
-        // A source may forbid that others forward it (RFC 8777, section 4.3.1).
+        // A source may forbid relays for its flows (RFC 8777, section 4.3.1).
         if self.anycast && !self.published().any(|relays| relays.refused) {
             relays.extend(anycast());
         }
         order(relays, self.seed)
     }
 
-    /// All names with their origin and preference in it.
+    /// Returns all names with their origin and rank in it.
     fn names(&self) -> impl Iterator<Item = (Origin, u32, &RelayName)> {
         let configured = self.relays.iter().zip(0..);
         let configured = configured.map(|(name, place)| (Origin::Configured, place, name));
@@ -397,9 +399,8 @@ impl Finder {
         configured.chain(hints.map(|(priority, name)| (Origin::Hint, (*priority).into(), name)))
     }
 
-    /// No relay answers: names may mean something else by now. They are looked up again after a
-    /// pause that grows with each time; what the DNS said before, not before that is out of date.
-    /// May be called as often as one likes.
+    /// Looks names up again because no relay answers: after a pause that grows each time, and DNS
+    /// results not before they expire. May be called at any rate.
     pub(crate) fn needs_more(&mut self, now: Instant) {
         if self.again.is_some() || self.is_busy() {
             return;
@@ -407,7 +408,7 @@ impl Finder {
         let names = self
             .names()
             .any(|(_, _, name)| matches!(name, RelayName::Host { .. }));
-        let failed = |source: &Source| matches!(source.published, Published::Failed(_));
+        let failed = |source: &Source| matches!(source.published, DnsRelays::Failed(_));
         let at = match names || self.sources.values().any(failed) {
             true => now,
             false => match self.published().map(|relays| relays.valid_until).min() {
@@ -420,7 +421,7 @@ impl Finder {
         self.pause = (self.pause * 2).min(AGAIN_MAX);
     }
 
-    /// A relay answers.
+    /// Resets the pause because a relay answers.
     pub(crate) fn settled(&mut self) {
         self.again = None;
         self.pause = self.first_pause;
@@ -450,12 +451,12 @@ impl Finder {
             name: source.to_string(),
             origin: Origin::Dns,
             lookup: match &known.published {
-                Published::UnderWay => Lookup::UnderWay,
-                Published::Known(relays) => {
+                DnsRelays::UnderWay => Lookup::UnderWay,
+                DnsRelays::Known(relays) => {
                     Lookup::Found(relays.candidates.iter().map(|c| c.addr).collect())
                 }
-                Published::Failed(why) => Lookup::Failed(why.clone()),
-                Published::TurnedDown => Lookup::Failed(format!(
+                DnsRelays::Failed(why) => Lookup::Failed(why.clone()),
+                DnsRelays::Deferred => Lookup::Failed(format!(
                     "the DNS is asked for the relays of {MAX_SOURCES} sources at most"
                 )),
             },

@@ -1,4 +1,4 @@
-//! The gateway with its sockets.
+//! The gateway with its sockets and timers.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -20,48 +20,47 @@ use crate::config::Faults;
 use crate::config::{Config, Hint};
 use crate::finder::{Finder, Lookup, NameStatus};
 use crate::memory::Memory;
-use crate::sockets::{Sent, Sockets};
+use crate::sockets::{SendOutcome, Sockets};
 
-/// A stop waits so long for room in the kernel's buffers.
+/// Time limit of a stop, if the kernel's buffers are full.
 const STOP_WITHIN: Duration = Duration::from_millis(250);
-/// A socket that failed is replaced after this time.
+/// Pause before a failed socket is replaced.
 const REOPEN_AFTER: Duration = Duration::from_millis(100);
-/// Events that wait to be taken; older ones go first.
+/// Most events waiting for the caller; older ones are dropped first.
 const MAX_EVENTS: usize = 64;
-/// Messages that one round sends; more of them at once are a fault.
+/// Most messages sent in one round; more at once are a bug.
 const MAX_SENT_AT_ONCE: usize = 1024;
 
 /// A packet of a flow.
 #[derive(Debug)]
 pub struct Packet<'a> {
-    /// Whose it is.
+    /// Subscription that it belongs to.
     pub subscription: SubscriptionId,
-    /// Who sent it, inside the tunnel.
+    /// Sender, from the inner packet.
     pub from: SocketAddr,
-    /// The payload of the UDP datagram; writable, because packet protection is removed in place.
+    /// Payload of the inner UDP datagram; writable, because packet protection is removed in place.
     pub data: &'a mut [u8],
 }
 
-/// How things stand, for a status page.
+/// Snapshot of a gateway, for a status page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
-    /// The relay in use.
+    /// Relay in use.
     pub relay: Option<RelayStatus>,
-    /// The known addresses of relays, in the order of preference.
+    /// Known candidates, in the order of preference.
     pub candidates: Vec<CandidateStatus>,
-    /// The names that are looked up.
+    /// Names that are looked up.
     pub names: Vec<NameStatus>,
-    /// Different subscriptions.
+    /// Number of distinct subscriptions.
     pub subscriptions: usize,
-    /// What came in, went out and was dropped.
+    /// Counters of the state machine.
     pub counters: Counters,
-    /// Messages that could not be sent, for want of a way.
+    /// Messages without a route to their destination.
     pub refused: u64,
 }
 
 impl Status {
-    /// What failed and why: a line for each name that was not found, and for each relay that
-    /// cannot be used.
+    /// Returns a line for each name that was not found, and for each relay that cannot be used.
     pub fn failures(&self) -> Vec<String> {
         let names = self.names.iter().filter_map(|known| match &known.lookup {
             Lookup::Failed(why) => Some(format!("{}: {why}", known.name)),
@@ -106,32 +105,32 @@ pub struct Gateway {
     finder: Finder,
     sockets: Sockets,
     alarm: Alarm,
-    /// A message for which there was no room yet.
+    /// Message waiting for room in the socket's buffer.
     unsent: Option<(SocketAddr, Vec<u8>)>,
     events: VecDeque<Event>,
     refused: u64,
-    /// Whether relays are being looked for: from the first subscription on.
-    begun: bool,
-    /// Names were found; the state machine does not know yet.
-    found: bool,
-    /// There is no candidate, but lookups have not ended: it is told when they have.
-    none_yet: bool,
-    /// There are events that came neither of a wait nor of a receipt.
-    news: bool,
-    /// When a socket that failed while sending is replaced, and the relay told.
+    /// Whether relays are looked for, as they are from the first subscription on.
+    started: bool,
+    /// Whether lookups have ended since the state machine last got candidates.
+    lookups_ended: bool,
+    /// Whether the lack of candidates is to be reported once all lookups have ended.
+    lack_unreported: bool,
+    /// Whether events are queued that no wait has returned for.
+    events_queued: bool,
+    /// Time at which a socket that failed in sending is replaced.
     reopen: Option<Instant>,
-    /// For the next run, and what it holds.
+    /// State for the next run, and its last content.
     pub(crate) memory: Option<Memory>,
-    kept: ([Option<u16>; 2], Option<TunnelProof>),
+    stored: ([Option<u16>; 2], Option<TunnelProof>),
     #[cfg(any(test, feature = "fault-injection"))]
     faults: Faults,
 }
 
 impl Gateway {
-    /// A gateway that does nothing before the first subscription.
+    /// Creates a gateway, which is idle until the first subscription.
     ///
     /// # Errors
-    /// This is not called inside a tokio runtime.
+    /// The call is not inside a tokio runtime.
     pub fn start(config: Config) -> io::Result<Self> {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(io::Error::other(
@@ -158,13 +157,13 @@ impl Gateway {
             unsent: None,
             events: VecDeque::new(),
             refused: 0,
-            begun: false,
-            found: false,
-            none_yet: false,
-            news: false,
+            started: false,
+            lookups_ended: false,
+            lack_unreported: false,
+            events_queued: false,
             reopen: None,
             memory: config.memory,
-            kept: Default::default(),
+            stored: Default::default(),
             #[cfg(any(test, feature = "fault-injection"))]
             faults: Faults::default(),
         })
@@ -176,7 +175,7 @@ impl Gateway {
         self.faults = faults;
     }
 
-    /// Subscribes, and asks for the flow at once. Equal subscriptions have one id, and are counted.
+    /// Adds a subscription, and requests its flow at once. Equal ones share an id and are counted.
     ///
     /// # Errors
     /// No relay could serve it; see [`SubscribeError`].
@@ -185,9 +184,9 @@ impl Gateway {
         subscription: Subscription,
     ) -> Result<SubscriptionId, SubscribeError> {
         let now = Instant::now();
-        if !self.begun {
-            self.begun = true;
-            self.recall();
+        if !self.started {
+            self.started = true;
+            self.resume();
             self.finder.look_up(false);
             self.core.set_candidates(self.finder.candidates(), now);
         }
@@ -199,25 +198,24 @@ impl Gateway {
         Ok(id)
     }
 
-    /// Takes one subscription back. With the last one, the relay is left.
+    /// Removes one use of a subscription. With the last one, the relay is left.
     pub fn unsubscribe(&mut self, id: SubscriptionId) {
         let now = Instant::now();
         let source = self.core.subscription(id).and_then(|known| known.source);
-        self.found |= source.is_some_and(|source| self.finder.forgets(source));
+        self.lookups_ended |= source.is_some_and(|source| self.finder.forgets(source));
         self.core.unsubscribe(id, now);
         self.drive(now);
     }
 
-    /// The relays that the source announces; replaces those before. A relay that is in use stays
-    /// so while it works.
+    /// Replaces the relays that the source announces. A relay in use stays in use while it works.
     pub fn set_hints(&mut self, hints: &[Hint]) {
         let now = Instant::now();
         self.finder.set_hints(hints);
-        if self.begun {
+        if self.started {
             self.finder.look_up(false);
             let candidates = self.finder.candidates();
             if !candidates.is_empty() {
-                // Hints often come right after the subscription: that there was none is past.
+                // Hints often arrive right after the subscription, and end the lack of candidates.
                 let is_past = |event: &Event| matches!(event, Event::NoRelay { candidates: 0, .. });
                 self.events.retain(|event| !is_past(event));
             }
@@ -226,53 +224,53 @@ impl Gateway {
         }
     }
 
-    /// Packets are missing: the relay is asked at once whether it is there, and others as well if
-    /// it does not answer twice, or has brought nothing for [`Timing::silence`](amt::gateway::Timing::silence) though it answers.
-    /// May be called as often as one likes.
+    /// Reports that packets are missing. The relay is asked at once whether it is alive; others are
+    /// asked as well if it does not answer twice, or answers but has brought nothing for
+    /// [`Timing::silence`](amt::gateway::Timing::silence). May be called at any rate.
     pub fn suspect(&mut self) {
         let now = Instant::now();
         self.core.suspect(now);
         self.drive(now);
     }
 
-    /// This machine's network has changed: the relay is told the new address, and everything that
-    /// failed is tried again.
+    /// Reports that this machine's network has changed: the relay gets the new address, and failed
+    /// candidates are tried again.
     pub fn network_changed(&mut self) {
         let now = Instant::now();
-        if self.begun {
+        if self.started {
             self.finder.network_changed();
         }
         self.core.network_changed(now);
         self.drive(now);
     }
 
-    /// Waits until [`receive`](Self::receive) has something to do. Cancel safe; without
-    /// subscriptions it waits for ever.
+    /// Waits until [`receive`](Self::receive) has something to do; for ever without subscriptions.
+    /// Cancel safe.
     pub async fn ready(&mut self) {
-        // Events may have come of a call that was no wait.
-        if self.found || std::mem::take(&mut self.news) {
+        // Calls other than this one may have queued events.
+        if self.lookups_ended || std::mem::take(&mut self.events_queued) {
             return;
         }
         let timeouts = (self.core.poll_timeout(), self.finder.poll_timeout());
         let deadline = [timeouts.0, timeouts.1, self.reopen];
         let deadline = deadline.into_iter().flatten().min();
         let unsent = self.unsent.as_ref().map(|(to, _)| *to);
-        // Lookups come first, and few: packets without end do not keep their answers waiting. What
-        // is sent and what is due is seen to with every packet.
+        // Lookups come first, so that an endless stream of packets does not starve them. Messages
+        // and timers are handled with every batch of packets.
         tokio::select! {
             biased;
-            () = self.finder.resolved(), if self.finder.is_busy() => self.found = true,
+            () = self.finder.resolved(), if self.finder.is_busy() => self.lookups_ended = true,
             () = self.sockets.readable() => {}
             () = room(&self.sockets, unsent), if unsent.is_some() => {}
             () = self.alarm.wait(deadline) => {}
         }
     }
 
-    /// Reads what has come, hands out the packets of flows in the order of their arrival, and does
-    /// and sends what is due. Never waits. Returns how many packets there were.
+    /// Receives a batch, passes the packets of flows in their order of arrival to `each`, and handles
+    /// timers and messages. Never waits. Returns the number of packets.
     ///
     /// # Errors
-    /// A socket failed. The next call goes on with a new one.
+    /// A socket failed. The next call continues with a new one.
     pub fn receive(
         &mut self,
         batch: &mut RecvBatch,
@@ -315,18 +313,18 @@ impl Gateway {
                     });
                 }
                 Input::Fragment => {}
-                Input::Control => trace!(relay = %datagram.from, "an AMT relay answered"),
+                Input::Control => trace!(relay = %datagram.from, "AMT relay answered"),
                 Input::Dropped(why) => {
                     trace!(from = %datagram.from, why = why.reason(), "dropped");
                 }
             }
         });
         if received.is_err() {
-            // The next socket has another address: the relay has to hear of it.
+            // The next socket has another address, which the relay has to learn.
             self.core.network_changed(now);
         }
         self.drive(now);
-        self.news = false;
+        self.events_queued = false;
         received.map(|()| packets)
     }
 
@@ -349,12 +347,12 @@ impl Gateway {
         }
     }
 
-    /// What happened since the last call.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// How things stand.
+    /// Returns a snapshot of relay, candidates, names and counters.
     pub fn status(&self) -> Status {
         let core = self.core.status();
         Status {
@@ -367,13 +365,13 @@ impl Gateway {
         }
     }
 
-    /// The counters of [`status`](Self::status) alone, at no cost.
+    /// Returns the counters of [`status`](Self::status) alone, at no cost.
     pub fn counters(&self) -> &Counters {
         self.core.counters()
     }
 
-    /// Leaves all groups and the relay; waits a quarter of a second at most, and as long for the
-    /// disk.
+    /// Leaves all groups and the relay. Waits at most a quarter of a second for the network, and as
+    /// long for the disk.
     pub async fn stop(mut self) {
         let end = tokio::time::Instant::now() + STOP_WITHIN;
         self.core.stop();
@@ -385,16 +383,16 @@ impl Gateway {
             }
             self.flush(Instant::now());
         }
-        self.keep(Instant::now());
+        self.store_state(Instant::now());
         if let Some(memory) = &self.memory {
-            // A disk that does not answer keeps what it has.
+            // A slow disk keeps the previous state.
             let _ = tokio::time::timeout(STOP_WITHIN, memory.written()).await;
         }
     }
 
-    /// Goes on with the tunnel that the run before has left, or takes it down where its local port
-    /// is not free.
-    fn recall(&mut self) {
+    /// Resumes the tunnel that the previous run left, or tears it down if its local port is not
+    /// free.
+    fn resume(&mut self) {
         let Some(memory) = &self.memory else {
             return;
         };
@@ -406,64 +404,64 @@ impl Gateway {
         match self.sockets.open(tunnel.relay) {
             Ok(port) if Some(port) == before => self.core.resume(tunnel),
             Ok(_) => self.core.take_down(tunnel),
-            // Without a socket there is nothing that the relay could hear.
-            Err(error) => debug!(%error, relay = %tunnel.relay, "no socket for an AMT relay"),
+            // Without a socket, the relay cannot be reached.
+            Err(error) => debug!(%error, relay = %tunnel.relay, "no socket towards AMT relay"),
         }
     }
 
-    /// Notes what the next run needs.
-    fn keep(&mut self, now: Instant) {
+    /// Stores the state for the next run.
+    fn store_state(&mut self, now: Instant) {
         let Some(memory) = &mut self.memory else {
             return;
         };
-        let standing = (self.sockets.ports(), self.core.tunnel());
-        if self.begun && self.kept != standing {
-            self.kept = standing;
-            memory.keep(standing.0, standing.1, now);
+        let state = (self.sockets.ports(), self.core.tunnel());
+        if self.started && self.stored != state {
+            self.stored = state;
+            memory.keep(state.0, state.1, now);
         }
     }
 
-    /// Timers, candidates, messages and events.
+    /// Handles timers, candidates, messages and events.
     fn drive(&mut self, now: Instant) {
         self.finder.handle_timeout(now);
         if self.reopen.is_some_and(|at| at <= now) {
             self.reopen = None;
             self.core.network_changed(now);
         }
-        if std::mem::take(&mut self.found) {
+        if std::mem::take(&mut self.lookups_ended) {
             self.core.set_candidates(self.finder.candidates(), now);
         }
         if self.core.poll_timeout().is_some_and(|at| at <= now) {
             self.core.handle_timeout(now);
         }
         self.flush(now);
-        self.keep(now);
+        self.store_state(now);
         while let Some(event) = self.core.poll_event() {
             match event {
                 Event::NoRelay { candidates: 0, .. } if self.finder.is_busy() => {
-                    self.none_yet = true;
+                    self.lack_unreported = true;
                 }
-                event => self.tell(event, now),
+                event => self.report(event, now),
             }
         }
-        if self.none_yet && !self.finder.is_busy() {
-            self.none_yet = false;
+        if self.lack_unreported && !self.finder.is_busy() {
+            self.lack_unreported = false;
             if self.finder.candidates().is_empty() {
                 let none = Event::NoRelay {
                     candidates: 0,
                     retry: None,
                 };
-                self.tell(none, now);
+                self.report(none, now);
             }
         }
-        // The state machine says only once that there is no relay. Names are looked up until there
+        // The state machine reports the lack of a relay only once. Names are looked up until there
         // is one.
         if self.core.is_looking() {
             self.finder.needs_more(now);
         }
     }
 
-    fn tell(&mut self, event: Event, now: Instant) {
+    fn report(&mut self, event: Event, now: Instant) {
         trace!("{event}");
         match event {
             Event::Connected { .. } | Event::Idle { .. } => self.finder.settled(),
@@ -475,7 +473,7 @@ impl Gateway {
             self.events.pop_front();
         }
         self.events.push_back(event);
-        self.news = true;
+        self.events_queued = true;
     }
 
     fn flush(&mut self, now: Instant) {
@@ -493,24 +491,24 @@ impl Gateway {
                 },
             };
             match self.sockets.send(to, &bytes) {
-                Sent::Gone => {}
-                Sent::NoWay => {
+                SendOutcome::Sent => {}
+                SendOutcome::NoRoute => {
                     self.refused += 1;
                     self.core.unreachable(to, now);
                 }
-                Sent::Broken => {
+                SendOutcome::Broken => {
                     self.refused += 1;
                     broken = true;
                 }
-                Sent::Full => {
+                SendOutcome::Full => {
                     self.unsent = Some((to, bytes));
                     break;
                 }
             }
         }
         if broken {
-            // The next socket has another address: the relay has to hear of it. Not at once, for
-            // that one may be no better.
+            // The next socket has another address, which the relay has to learn. After a pause: the
+            // next socket may fail as well.
             self.reopen.get_or_insert(now + REOPEN_AFTER);
         }
     }
@@ -518,19 +516,19 @@ impl Gateway {
 
 #[cfg(test)]
 impl Gateway {
-    /// The socket towards `to` cannot send any more.
+    /// Makes sending to `to` fail.
     pub(crate) fn break_socket(&mut self, to: SocketAddr) {
         self.sockets.break_socket(to);
     }
 }
 
 impl Drop for Gateway {
-    /// Leaves as far as that is possible without waiting.
+    /// Leaves the relay, as far as possible without waiting.
     fn drop(&mut self) {
         if tokio::runtime::Handle::try_current().is_ok() {
             self.core.stop();
             self.flush(Instant::now());
-            self.keep(Instant::now());
+            self.store_state(Instant::now());
         }
     }
 }

@@ -1,8 +1,8 @@
-//! State that a gateway keeps for its next run: its local ports, and the tunnel that it may leave behind.
+//! State of a gateway for its next run: its local ports and its tunnel.
 //!
-//! A relay of Linux serves one port of each address until the tunnel there has expired, and any
-//! relay sends to a tunnel that was left until then. So a run that was killed is followed by one
-//! from the same port, or, where that is taken, by a Teardown.
+//! A relay of Linux serves one port of each address until the tunnel there has expired, and any relay
+//! sends to an abandoned tunnel until then. So the run after a kill continues from the same port or,
+//! if that is taken, sends a Teardown.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tracing::warn;
 
-/// Most gateways that a file remembers.
+/// Most gateways in a file.
 const MAX_GATEWAYS: usize = 64;
 /// Longest file that is read, in bytes.
 const MAX_FILE: u64 = 64 << 10;
-/// A newer proof of one and the same tunnel is written so often at most. Relays take one for some
-/// minutes.
+/// Shortest interval between writes of newer proofs of the same tunnel. Relays accept a proof for
+/// some minutes.
 const RENEW_EVERY: Duration = Duration::from_secs(30);
 
 /// State of one gateway for its next run.
@@ -35,11 +35,11 @@ struct Entry {
     port_v4: Option<u16>,
     /// The same over IPv6.
     port_v6: Option<u16>,
-    /// A tunnel that was not taken down.
+    /// Tunnel that was not torn down.
     tunnel: Option<Tunnel>,
 }
 
-/// [`TunnelProof`] as it is written.
+/// Serialized form of [`TunnelProof`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Tunnel {
     relay: SocketAddr,
@@ -60,7 +60,7 @@ impl From<TunnelProof> for Tunnel {
 }
 
 impl Tunnel {
-    /// Nothing if the relay cannot be one: the file may hold anything.
+    /// Returns the proof, unless the relay's address is impossible: the file may hold anything.
     fn proof(self) -> Option<TunnelProof> {
         let ip = self.relay.ip().to_canonical();
         let impossible = ip.is_unspecified() || ip.is_multicast() || self.relay.port() == 0;
@@ -82,16 +82,16 @@ struct Content {
 #[derive(Debug)]
 struct State {
     content: Content,
-    /// There is something that was not written yet.
+    /// Whether the content differs from the file.
     dirty: bool,
-    /// A thread writes.
+    /// Whether a thread is writing.
     writing: bool,
-    /// The last attempt to write failed.
+    /// Whether the last write failed.
     failed: bool,
 }
 
-/// The file of all gateways of a program. Nothing of it is needed: one that is missing, damaged or
-/// cannot be written costs what it would save, and no more.
+/// State file of all gateways of a program. It is optional: a file that is missing, damaged or not
+/// writable only costs what it would have saved.
 #[derive(Debug)]
 pub struct MemoryFile {
     path: PathBuf,
@@ -101,7 +101,7 @@ pub struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// Reads the file, if there is one.
+    /// Reads the file, if it exists.
     #[must_use]
     pub fn open(path: PathBuf) -> Arc<Self> {
         let content = read(&path).unwrap_or_else(|error| {
@@ -120,7 +120,7 @@ impl MemoryFile {
         })
     }
 
-    /// The part of the gateway with this name, which it has in each run.
+    /// Returns the part of one gateway, whose name must be the same in each run.
     #[must_use]
     pub fn of(self: &Arc<Self>, name: impl Into<String>) -> Memory {
         Memory {
@@ -131,7 +131,7 @@ impl MemoryFile {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whatever a panic left there is as good as what an older file has.
+        // A panic leaves a valid content, at worst an older one.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,7 +142,7 @@ impl MemoryFile {
             return;
         }
         if gateways.len() >= MAX_GATEWAYS && !gateways.contains_key(name) {
-            // One of an earlier run, most likely.
+            // Most likely one of an earlier run.
             gateways.pop_first();
         }
         gateways.insert(name.to_owned(), entry);
@@ -155,7 +155,7 @@ impl MemoryFile {
         }
     }
 
-    /// Writes until there is nothing new. The disk may be slow: not for an asynchronous task.
+    /// Writes until nothing is dirty. The disk may be slow: not for an asynchronous task.
     fn write(&self) {
         loop {
             let content = {
@@ -184,7 +184,7 @@ impl MemoryFile {
 pub struct Memory {
     file: Arc<MemoryFile>,
     name: String,
-    /// When the tunnel was written last.
+    /// Time of the last write of the tunnel.
     renewed: Option<Instant>,
 }
 
@@ -195,19 +195,19 @@ impl Memory {
         entry.copied().unwrap_or_default()
     }
 
-    /// The local ports of IPv4 and of IPv6.
+    /// Returns the local ports of IPv4 and of IPv6.
     pub(crate) fn ports(&self) -> [Option<u16>; 2] {
         let entry = self.entry();
-        // 0 would be any.
+        // 0 would be any port.
         [entry.port_v4, entry.port_v6].map(|port| port.filter(|port| *port > 0))
     }
 
-    /// The tunnel that the run before did not take down.
+    /// Returns the tunnel that the previous run did not tear down.
     pub(crate) fn tunnel(&self) -> Option<TunnelProof> {
         self.entry().tunnel.and_then(Tunnel::proof)
     }
 
-    /// Notes how the gateway stands. May be called as often as one likes.
+    /// Stores the gateway's current state. May be called at any rate.
     pub(crate) fn keep(
         &mut self,
         ports: [Option<u16>; 2],
@@ -235,14 +235,14 @@ impl Memory {
     /// Waits until everything is written.
     pub(crate) async fn written(&self) {
         let mut written = self.file.written.subscribe();
-        // An error is impossible while the file is there.
+        // The sender lives as long as the file.
         let _ = written.wait_for(|written| *written).await;
     }
 }
 
 fn read(path: &Path) -> io::Result<Content> {
     match fs::metadata(path) {
-        // A pipe would never end.
+        // Reading a pipe would never end.
         Ok(found) if !found.is_file() => return Err(io::Error::other("not a regular file")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::default()),
         found => found?,
@@ -260,7 +260,7 @@ fn read(path: &Path) -> io::Result<Content> {
     Ok(content)
 }
 
-/// Replaces the file: whole at every moment, perhaps an older one after a power cut.
+/// Replaces the file atomically; after a power cut, it may be an older one.
 fn replace(path: &Path, content: &Content) -> io::Result<()> {
     let mut text = serde_json::to_vec_pretty(content)?;
     text.push(b'\n');
@@ -268,7 +268,7 @@ fn replace(path: &Path, content: &Content) -> io::Result<()> {
     temporary.push(".tmp");
     let temporary = PathBuf::from(temporary);
     let write = || {
-        // Whoever can read it can end the tunnel.
+        // A reader of the file could end the tunnel.
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)

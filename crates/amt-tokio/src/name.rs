@@ -1,4 +1,4 @@
-//! Relays as people name them.
+//! Names of relays.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -9,39 +9,39 @@ use amt::PORT;
 /// Longest name of a host, in bytes (RFC 1035, section 2.3.4).
 const MAX_HOST: usize = 255;
 
-/// A relay as it is configured: `HOST[:PORT]`, `ADDRESS[:PORT]` or `anycast`.
+/// A configured relay: `HOST[:PORT]`, `ADDRESS[:PORT]` or `anycast`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RelayName {
-    /// Where it is.
+    /// An address.
     Address(SocketAddr),
-    /// A name that is looked up each time that a relay is needed.
+    /// A host name, which is looked up each time that a relay is needed.
     Host {
         /// The name.
         host: String,
         /// The UDP port.
         port: u16,
     },
-    /// The addresses that any relay may announce (RFC 7450, section 7.1).
+    /// The anycast addresses of Relay Discovery (RFC 7450, section 7.1).
     Anycast,
 }
 
-/// A text that names no relay.
+/// Error in the name of a relay.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} names no AMT relay: {why}; write HOST, HOST:PORT, an address, [IPV6]:PORT, or `anycast`"
 )]
-pub struct BadRelayName {
+pub struct ParseRelayNameError {
     text: String,
     why: &'static str,
 }
 
 impl RelayName {
-    /// A relay by its address or name, as a source announces it.
+    /// Creates a name from a host or address and a port.
     ///
     /// # Errors
     /// The host is neither, or the port is 0.
-    pub fn new(host: &str, port: u16) -> Result<Self, BadRelayName> {
-        let bad = |why| BadRelayName {
+    pub fn new(host: &str, port: u16) -> Result<Self, ParseRelayNameError> {
+        let bad = |why| ParseRelayNameError {
             text: format!("{host}:{port}"),
             why,
         };
@@ -58,7 +58,7 @@ impl RelayName {
         if host.is_empty() || host.len() > MAX_HOST || !host.chars().all(part) {
             return Err(bad("that is neither an address nor a name of a host"));
         }
-        // Nobody's name ends in a number; it is a mistyped address.
+        // No top-level domain is a number: this is a mistyped address.
         if host
             .rsplit('.')
             .next()
@@ -74,14 +74,14 @@ impl RelayName {
 }
 
 impl FromStr for RelayName {
-    type Err = BadRelayName;
+    type Err = ParseRelayNameError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
         if text.eq_ignore_ascii_case("anycast") {
             return Ok(RelayName::Anycast);
         }
-        let bad = |why| BadRelayName {
+        let bad = |why| ParseRelayNameError {
             text: text.to_owned(),
             why,
         };

@@ -1,4 +1,4 @@
-//! Asking a relay whether it is there, without wanting anything of it.
+//! Probe of a relay, which leaves no state there.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -13,82 +13,86 @@ use tokio::net::UdpSocket;
 
 use crate::RelayName;
 
-/// An unanswered question is repeated after this time.
+/// Time after which an unanswered Request is repeated.
 const REPEAT: Duration = Duration::from_millis(500);
-/// Addresses of one name that are asked.
+/// Most addresses of one name.
 const MAX_ADDRESSES: usize = 8;
 /// Longest answer: a Query with its packet and address.
 const MAX_ANSWER: usize = 2048;
 
-/// A relay that answered.
+/// ProbeReply of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// Its address.
+pub struct ProbeReply {
+    /// Address of the relay.
     pub relay: SocketAddr,
-    /// From the Request that it answered to the answer.
+    /// Time from the answered Request to the answer.
     pub took: Duration,
-    /// Whether it takes no further gateways.
+    /// Whether the relay accepts no further gateways.
     pub limited: bool,
-    /// Where it sees this machine, if it says so.
+    /// Address at which the relay sees this machine, if it reports that.
     pub seen_at: Option<SocketAddr>,
 }
 
-/// Why a relay is not there.
+/// Error of a probe.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// Its name was not found.
+    /// The name was not found.
     #[error("the relay's name {name} was not found: {error}; check the name, or give an address")]
     Name {
-        /// The name.
+        /// Name of the relay.
         name: RelayName,
-        /// What the name service says.
+        /// Error of the name service.
         error: io::Error,
     },
-    /// Nothing can be sent there.
+    /// Sending failed.
     #[error("cannot ask the relay {relay}: {error}")]
     Socket {
-        /// The address.
+        /// Address of the relay.
         relay: SocketAddr,
-        /// What the kernel says.
+        /// Error of the kernel.
         error: io::Error,
     },
-    /// No answer came in time.
+    /// No answer arrived in time.
     #[error(
         "the relay {name} did not answer within {within:?}: see that it runs, and that UDP port {port} is open on the way"
     )]
     Silence {
-        /// The name.
+        /// Name of the relay.
         name: RelayName,
-        /// How long was waited.
+        /// Time waited.
         within: Duration,
-        /// The port that was asked.
+        /// Port that was asked.
         port: u16,
     },
 }
 
-/// [`Prober::ask`], once.
+/// Probes a relay once, like [`Prober::ask`].
 ///
 /// # Errors
 /// There is no answer; see [`ProbeError`].
-pub async fn probe(name: &RelayName, mld: bool, within: Duration) -> Result<Answer, ProbeError> {
+pub async fn probe(
+    name: &RelayName,
+    mld: bool,
+    within: Duration,
+) -> Result<ProbeReply, ProbeError> {
     Prober::new(name.clone(), mld).ask(within).await
 }
 
-/// Asks one relay again and again, always from the same ports, also in the next run of the program
-/// where they are free: a Linux relay answers each address of this machine only on the port that it
-/// was asked from first, for minutes.
+/// Repeated probes of one relay, always from the same local ports and, if they are free, also in the
+/// next run of the program: a Linux relay answers each address of this machine only on the port that
+/// asked first, for minutes.
 #[derive(Debug)]
 pub struct Prober {
     name: RelayName,
     mld: bool,
-    /// One for each address of the relay.
+    /// Socket for each address of the relay.
     sockets: BTreeMap<SocketAddr, Arc<UdpSocket>>,
-    /// Position of P that each address has answered.
+    /// Position of the P flag that each address has answered.
     p_flags: BTreeMap<SocketAddr, PFlag>,
 }
 
 impl Prober {
-    /// Asks nothing yet. `mld` asks for IPv6 groups.
+    /// Creates a prober; `mld` asks for IPv6 groups.
     pub fn new(name: RelayName, mld: bool) -> Self {
         Self {
             name,
@@ -98,12 +102,13 @@ impl Prober {
         }
     }
 
-    /// Sends Requests to all addresses of the relay until it answers one of them with a Query, or
-    /// until `within` is over. The relay keeps nothing of it (RFC 7450, section 5.3.3).
+    /// Sends Requests to all addresses of the relay until one is answered with a Query, or until
+    /// `within` is over. The relay keeps no state of it (RFC 7450, section 5.3.3).
     ///
     /// # Errors
+    /// There was no answer; see [`ProbeError`].
     /// There is no answer; see [`ProbeError`].
-    pub async fn ask(&mut self, within: Duration) -> Result<Answer, ProbeError> {
+    pub async fn ask(&mut self, within: Duration) -> Result<ProbeReply, ProbeError> {
         let end = tokio::time::Instant::now() + within;
         let silence = |port| ProbeError::Silence {
             name: self.name.clone(),
@@ -151,7 +156,7 @@ impl Prober {
                 }
                 Ok(Some(Ok(Err(error)))) => {
                     if let ProbeError::Socket { relay, .. } = &error {
-                        // The next attempt has another one.
+                        // The next attempt opens another socket.
                         self.sockets.remove(relay);
                     }
                     failure = Some(error);
@@ -164,22 +169,22 @@ impl Prober {
     }
 }
 
-/// First of the local ports that a prober prefers, and how many there are: above those that Linux
-/// gives to sockets that ask for any.
+/// First preferred local port of probers, and the number of such ports: above those that Linux gives
+/// to sockets without a port of their own.
 const FIRST_PORT: u16 = 61_000;
 const PORTS: u64 = 4536;
 
-/// The local port to ask this relay from, in each run of the program: a Linux relay would answer
-/// another one only after minutes.
+/// Returns the local port for probes of this relay, the same in each run of the program: a Linux relay
+/// would answer another one only after minutes.
 fn usual_port(relay: SocketAddr) -> u16 {
-    // Nothing is kept from one version of the program to the next.
+    // Stability between versions of the program is not needed.
     let mut hasher = std::hash::DefaultHasher::new();
     relay.hash(&mut hasher);
     let place = hasher.finish() % PORTS;
     u16::try_from(place).map_or(FIRST_PORT, |place| FIRST_PORT + place)
 }
 
-/// The socket for this address of the relay.
+/// Returns the socket for this address of the relay.
 async fn open(
     sockets: &mut BTreeMap<SocketAddr, Arc<UdpSocket>>,
     relay: SocketAddr,
@@ -192,7 +197,7 @@ async fn open(
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let opened = match UdpSocket::bind((any, usual_port(relay))).await {
-        // Another program of this machine asks the same relay.
+        // Another program of this machine probes the same relay.
         Err(_) => UdpSocket::bind((any, 0)).await,
         opened => opened,
     };
@@ -201,16 +206,16 @@ async fn open(
     Ok(socket)
 }
 
-/// Asks one address until it answers. P of a Request stands at `first`, and in repetitions at the
-/// two positions in turn, for some relays read one of them alone. Returns the address, the
-/// position that was answered, and the answer.
+/// Asks one address until it answers. The P flag of the first Request is at `first`, and alternates in
+/// repetitions, since some relays read only one of the two positions. Returns the address, the answered
+/// position and the answer.
 async fn ask(
     socket: Arc<UdpSocket>,
     relay: SocketAddr,
     discover: bool,
     mld: bool,
     first: PFlag,
-) -> Result<(SocketAddr, PFlag, Answer), ProbeError> {
+) -> Result<(SocketAddr, PFlag, ProbeReply), ProbeError> {
     let failed = |error| ProbeError::Socket { relay, error };
     let mut found = (!discover).then_some(relay);
     let mut next = first;
@@ -250,7 +255,7 @@ async fn ask(
                     ..
                 }) if found == Some(from) => {
                     if let Some((_, p, at)) = sent(nonce) {
-                        let answer = Answer {
+                        let answer = ProbeReply {
                             relay: from,
                             took: at.elapsed(),
                             limited,

@@ -1,4 +1,4 @@
-//! The sockets of a gateway: one for each address family outside, opened when it is needed.
+//! Sockets of a gateway: one for each outer address family, opened when it is needed.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,25 +6,25 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use netio::{BindOptions, Datagram, RecvBatch, UdpSocket};
 use tracing::{debug, info};
 
-/// At most one socket for each family.
+/// The sockets, at most one for each family.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     v4: Option<UdpSocket>,
     v6: Option<UdpSocket>,
-    /// The ports to try, the preferred one first: for IPv4, for IPv6. Then the kernel chooses.
+    /// Preferred ports of IPv4 and of IPv6, before the kernel chooses.
     preferred: [Vec<u16>; 2],
 }
 
-/// What became of a message.
+/// Result of sending a message.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// The kernel has it.
-    Gone,
-    /// There is no way to its destination.
-    NoWay,
-    /// There is no room now.
+pub(crate) enum SendOutcome {
+    /// The kernel took it.
+    Sent,
+    /// There is no route to its destination.
+    NoRoute,
+    /// The socket's buffer is full.
     Full,
-    /// The socket failed; the next message to that family goes out by another one, on another port.
+    /// The socket failed; the next message of that family uses a new one, on another port.
     Broken,
 }
 
@@ -36,12 +36,12 @@ impl Sockets {
         }
     }
 
-    /// The local ports of IPv4 and of IPv6.
+    /// Returns the local ports of IPv4 and of IPv6.
     pub(crate) fn ports(&self) -> [Option<u16>; 2] {
         [&self.v4, &self.v6].map(|socket| Some(socket.as_ref()?.local_addr().port()))
     }
 
-    /// Opens the socket for messages to `to`, unless it is open; gives its port.
+    /// Opens the socket for messages to `to`, unless it is open; returns its port.
     pub(crate) fn open(&mut self, to: SocketAddr) -> io::Result<u16> {
         let any: IpAddr = match to {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -53,7 +53,7 @@ impl Sockets {
         if let Some(open) = place {
             return Ok(open.local_addr().port());
         }
-        // Both families may have one port.
+        // Both families may have the same port.
         let options = BindOptions {
             only_v6: true,
             ..BindOptions::default()
@@ -83,33 +83,33 @@ impl Sockets {
         }
     }
 
-    pub(crate) fn send(&mut self, to: SocketAddr, bytes: &[u8]) -> Sent {
+    pub(crate) fn send(&mut self, to: SocketAddr, bytes: &[u8]) -> SendOutcome {
         if let Err(error) = self.open(to) {
-            debug!(%error, %to, "no socket for an AMT relay");
-            return Sent::NoWay;
+            debug!(%error, %to, "no socket towards AMT relay");
+            return SendOutcome::NoRoute;
         }
         let place = self.place(to);
         let Some(socket) = place else {
-            return Sent::NoWay;
+            return SendOutcome::NoRoute;
         };
         let before = socket.counters().send_lost;
         match socket.try_send(to, bytes, None) {
-            Ok(()) if socket.counters().send_lost == before => Sent::Gone,
+            Ok(()) if socket.counters().send_lost == before => SendOutcome::Sent,
             Ok(()) => {
                 let error = socket.counters().last_send_error();
-                debug!(?error, %to, "a message to an AMT relay was refused");
-                Sent::NoWay
+                debug!(?error, %to, "message to AMT relay refused");
+                SendOutcome::NoRoute
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => SendOutcome::Full,
             Err(error) => {
-                debug!(%error, %to, "the socket towards an AMT relay failed");
+                debug!(%error, %to, "socket towards AMT relay failed");
                 *place = None;
-                Sent::Broken
+                SendOutcome::Broken
             }
         }
     }
 
-    /// Reads what one system call on each socket gives.
+    /// Receives what one system call on each socket returns.
     pub(crate) fn receive(
         &mut self,
         batch: &mut RecvBatch,
@@ -131,9 +131,9 @@ impl Sockets {
         Ok(())
     }
 
-    /// Waits until one of the sockets has something; for ever if there is none.
+    /// Waits until one of the sockets is readable; for ever if there is none.
     pub(crate) async fn readable(&self) {
-        // An error here is one that the next attempt to read finds, too.
+        // The next attempt to read returns the same error.
         match (&self.v4, &self.v6) {
             (None, None) => std::future::pending().await,
             (Some(one), None) | (None, Some(one)) => {
@@ -155,17 +155,17 @@ impl Sockets {
             SocketAddr::V6(_) => &self.v6,
         };
         if let Some(socket) = socket {
-            // An error here is one that the next attempt to send finds, too.
+            // The next attempt to send returns the same error.
             let _ = socket.writable().await;
         }
     }
 
-    /// The socket towards `to` cannot send any more.
+    /// Makes sending to `to` fail.
     #[cfg(test)]
     pub(crate) fn break_socket(&mut self, to: SocketAddr) {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0");
         let broken = socket.and_then(|socket| {
-            // Says that the socket is not connected, and does it nevertheless.
+            // Returns an error (not connected), and works nevertheless.
             let _ = socket2::SockRef::from(&socket).shutdown(std::net::Shutdown::Write);
             UdpSocket::from_std(socket)
         });

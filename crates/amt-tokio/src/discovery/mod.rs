@@ -1,8 +1,8 @@
-//! Relays that a source publishes in the DNS (RFC 8777): AMTRELAY records under the reverse name of
-//! its address.
+//! Relays that a source publishes in the DNS (RFC 8777): AMTRELAY records under the reverse name of its
+//! address.
 //!
-//! CNAMEs are followed, truncated answers fetched again over TCP, and the names of relays resolved
-//! to their addresses. Everything is bounded: the records and names of one answer, and the time.
+//! CNAMEs are followed, truncated answers are fetched again over TCP, and names of relays are resolved
+//! to addresses. Records and names per answer are bounded, and so is the time.
 
 #[cfg(test)]
 mod tests;
@@ -23,32 +23,32 @@ use tokio::task::JoinSet;
 use tokio::time::{timeout, timeout_at};
 use tracing::debug;
 
-/// Records of one answer that are read.
+/// Most records read of one answer.
 const MAX_RECORDS: usize = 32;
-/// Names of relays that are resolved for one source: with two queries each, the bound of RFC 8777,
-/// section 2.4.2, of ten queries at once is kept.
+/// Most relay names resolved for one source: with two queries each, this keeps the bound of ten
+/// queries at once of RFC 8777, section 2.4.2.
 const MAX_NAMES: usize = 4;
-/// Addresses of one name and family that are taken.
+/// Most addresses of one name and family.
 const MAX_ADDRESSES: usize = 8;
-/// The names of further relays have this part of the timeout, once there is a relay.
+/// Divisor of the timeout for the remaining names, once there is a relay.
 const GRACE: u32 = 5;
-/// Answers that are remembered.
+/// Cached answers.
 const CACHE: u64 = 64;
 
-/// An answer is not asked for again before this time, whatever its TTL.
+/// Shortest validity of an answer, whatever its TTL.
 const MIN_VALID: Duration = Duration::from_secs(10);
-/// And again after this time.
+/// Longest validity of an answer.
 const MAX_VALID: Duration = Duration::from_secs(24 * 3600);
-/// How long an answer is taken where nobody says, or where a part of it is missing.
+/// Validity of an incomplete answer, and of one without a TTL.
 const INCOMPLETE: Duration = Duration::from_secs(60);
 
-/// How to ask.
+/// DNS settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The name servers; none for those of the system.
+    /// Name servers; those of the system if empty.
     pub nameservers: Vec<SocketAddr>,
-    /// How long one discovery takes at most. A name server that does not answer is asked again
-    /// within it; with one relay found, a fifth of it is left for the names of others.
+    /// Time limit of one discovery. An unresponsive name server is asked again within it; once there
+    /// is a relay, a fifth of it remains for the names of others.
     pub timeout: Duration,
 }
 
@@ -61,48 +61,48 @@ impl Default for Config {
     }
 }
 
-/// Why nothing is known of a source's relays. That it publishes none is no error.
+/// Error of a discovery. A source without relays is no error.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
-    /// The system does not say which name servers to ask.
+    /// The system's name servers are unknown.
     #[error(
         "the system's name servers are not known ({0}); correct /etc/resolv.conf, or configure relays"
     )]
     System(NetError),
-    /// The name servers did not answer, or not with an answer.
+    /// The lookup failed.
     #[error("the DNS gave no AMTRELAY records of {name}: {why}")]
     Lookup {
-        /// The reverse name.
+        /// Reverse name.
         name: String,
-        /// What went wrong.
+        /// Error of the resolver.
         why: NetError,
     },
-    /// They did not answer in time.
+    /// The lookup timed out.
     #[error("the DNS gave no AMTRELAY records of {name} within {within:?}")]
     Timeout {
-        /// The reverse name.
+        /// Reverse name.
         name: String,
-        /// [`Config::timeout`].
+        /// Time waited: [`Config::timeout`].
         within: Duration,
     },
 }
 
-/// What a source's relays are.
+/// Relays of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relays {
-    /// They, the preferred ones first; all of [`Origin::Dns`].
+    /// Candidates, the preferred ones first; all of [`Origin::Dns`].
     pub candidates: Vec<Candidate>,
-    /// The source says that no relay is to be used for it, and names none: not even anycast
-    /// addresses are to be tried.
+    /// Whether the source forbids all relays, and names none: not even anycast addresses may be
+    /// tried.
     pub refused: bool,
-    /// Names of relays that gave no address, and why.
+    /// Names of relays without an address, and the reasons.
     pub unresolved: Vec<(String, String)>,
-    /// When to ask again: as the TTLs say, within bounds.
+    /// End of the validity: from the TTLs, within bounds.
     pub valid_until: Instant,
 }
 
-/// Asks the DNS for relays, and remembers answers as long as they are valid. It knows the name
-/// servers of the time when it was made: make a new one after the network changed.
+/// Caching resolver of relays. It keeps the name servers of its creation: replace it when the network
+/// changes.
 #[derive(Clone)]
 pub struct Resolver {
     inner: TokioResolver,
@@ -118,10 +118,10 @@ impl std::fmt::Debug for Resolver {
 }
 
 impl Resolver {
-    /// Nothing is asked yet.
+    /// Creates a resolver, without asking anything yet.
     ///
     /// # Errors
-    /// The system's name servers are to be asked and are not known.
+    /// The system's name servers are needed and unknown.
     pub fn new(config: &Config) -> Result<Self, DiscoveryError> {
         let mut builder = if config.nameservers.is_empty() {
             TokioResolver::builder_tokio().map_err(DiscoveryError::System)?
@@ -130,14 +130,14 @@ impl Resolver {
             let config = ResolverConfig::from_name_servers(servers);
             TokioResolver::builder_with_config(config, Default::default())
         };
-        set(builder.options_mut(), config.timeout);
+        set_options(builder.options_mut(), config.timeout);
         Ok(Resolver {
             inner: builder.build().map_err(DiscoveryError::System)?,
             timeout: config.timeout,
         })
     }
 
-    /// The relays of `source`; none is an answer, too. Cancel safe.
+    /// Returns the relays of `source`, possibly none. Cancel safe.
     ///
     /// # Errors
     /// The name servers do not answer, or answer with an error.
@@ -167,17 +167,22 @@ impl Resolver {
             }
         };
         let records = records(&lookup, &name);
-        let mut answer = Answer::new(&records, lookup.valid_until());
+        let mut answer = RelaysBuilder::new(&records, lookup.valid_until());
         let left = self.timeout.saturating_sub(started.elapsed());
         self.resolve_names(&records, left, &mut answer).await;
         Ok(answer.finish(&records))
     }
 
-    /// Adds the addresses of the records with names. Each address family of each name is asked for
-    /// by itself, and what is there is not kept waiting for long by what is missing (RFC 8305,
-    /// section 3): what is not found within `left`, or soon after the first relay, is left out.
-    async fn resolve_names(&self, records: &[AmtRelay], left: Duration, answer: &mut Answer) {
-        // Several records may have one name, with other precedences.
+    /// Adds the addresses of the records with names. Each address family of each name is a query of
+    /// its own, and missing answers do not delay the present ones for long (RFC 8305, section 3):
+    /// addresses that arrive neither within `left` nor soon after the first relay are left out.
+    async fn resolve_names(
+        &self,
+        records: &[AmtRelay],
+        left: Duration,
+        answer: &mut RelaysBuilder,
+    ) {
+        // Several records may have the same name, with different precedences.
         let mut names: BTreeMap<&str, Vec<&AmtRelay>> = BTreeMap::new();
         for record in records {
             if let RelayTarget::Name(name) = &record.relay
@@ -198,7 +203,7 @@ impl Resolver {
         }
         let mut ends = tokio::time::Instant::now() + left;
         let mut hurried = false;
-        // Names with the families that have not ended, and why another gave nothing.
+        // Names with their pending families, and the first failure.
         let mut missing: BTreeMap<&str, (u8, Option<String>)> =
             names.keys().map(|name| (*name, (2, None))).collect();
         let mut with_address = BTreeSet::new();
@@ -211,7 +216,7 @@ impl Resolver {
                 Ok(Some(ended)) => ended,
                 Ok(None) | Err(_) => break,
             };
-            // They neither panic nor are they aborted.
+            // Lookups neither panic nor are they aborted.
             let Ok((name, found)) = ended else {
                 continue;
             };
@@ -253,7 +258,7 @@ impl Resolver {
     }
 }
 
-/// The addresses in an answer, behind whatever CNAMEs.
+/// Returns the addresses in an answer, after any CNAMEs.
 fn addresses(lookup: &Lookup) -> Vec<IpAddr> {
     let addresses = lookup
         .answers()
@@ -275,8 +280,8 @@ fn server(address: &SocketAddr) -> NameServerConfig {
     NameServerConfig::new(address.ip(), true, connections.into())
 }
 
-fn set(options: &mut ResolverOpts, within: Duration) {
-    // Two attempts, and the second may need TCP.
+fn set_options(options: &mut ResolverOpts, within: Duration) {
+    // Two attempts, of which the second may need TCP.
     options.timeout = options
         .timeout
         .min(within / 3)
@@ -287,8 +292,7 @@ fn set(options: &mut ResolverOpts, within: Duration) {
     options.negative_max_ttl = Some(MAX_VALID);
 }
 
-/// For how long there is nothing, if that is what the error says: the name does not exist, or has
-/// no such records.
+/// Returns the validity of a negative answer: the name does not exist, or has no such records.
 fn nothing_there(error: &NetError) -> Option<Duration> {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(none)) => {
@@ -304,7 +308,7 @@ fn within_bounds(valid_until: Instant) -> Instant {
     valid_until.clamp(now + MIN_VALID, now + MAX_VALID)
 }
 
-/// The readable records of an answer, the preferred ones first.
+/// Returns the valid records of an answer, the preferred ones first.
 fn records(lookup: &Lookup, name: &str) -> Vec<AmtRelay> {
     let data = lookup
         .answers()
@@ -313,13 +317,13 @@ fn records(lookup: &Lookup, name: &str) -> Vec<AmtRelay> {
             RData::Unknown { code, rdata } if u16::from(*code) == RECORD_TYPE => {
                 Some(rdata.anything.as_slice())
             }
-            // CNAMEs on the way.
+            // CNAMEs on the path.
             _ => None,
         });
     let read = data.filter_map(|data| match AmtRelay::parse(data) {
         Ok(record) => Some(record),
         Err(error) => {
-            debug!(name, %error, "a record is left out");
+            debug!(name, %error, "AMTRELAY record ignored");
             None
         }
     });
@@ -329,17 +333,17 @@ fn records(lookup: &Lookup, name: &str) -> Vec<AmtRelay> {
     records
 }
 
-/// What becomes [`Relays`].
-struct Answer {
+/// [`Relays`] in progress.
+struct RelaysBuilder {
     found: Vec<RankedRelay>,
     unresolved: Vec<(String, String)>,
     valid_until: Instant,
 }
 
-impl Answer {
-    /// With the records that have addresses.
+impl RelaysBuilder {
+    /// Starts with the records that have addresses.
     fn new(records: &[AmtRelay], valid_until: Instant) -> Self {
-        let mut answer = Answer {
+        let mut answer = RelaysBuilder {
             found: Vec::new(),
             unresolved: Vec::new(),
             valid_until,
@@ -362,12 +366,12 @@ impl Answer {
     }
 
     fn unresolved(&mut self, name: String, why: String) {
-        debug!(name, why, "the name of a relay gave no address");
+        debug!(name, why, "relay name without address");
         self.unresolved.push((name, why));
         self.is_incomplete();
     }
 
-    /// There may be more than what was found: it is asked for again soon.
+    /// Shortens the validity, because more may be found.
     fn is_incomplete(&mut self) {
         self.valid_until = self.valid_until.min(Instant::now() + INCOMPLETE);
     }

@@ -76,12 +76,12 @@ async fn a_source_in_the_dns_is_asked_for_once_and_may_forbid_anycast() {
         valid_until: Instant::now(),
     };
     let in_dns = ["192.0.2.9:2268", "192.0.2.3:2268"];
-    finder.take_published(source, Ok(relays(false, &in_dns)));
+    finder.store_dns_relays(source, Ok(relays(false, &in_dns)));
     let candidates = finder.candidates();
     assert_eq!(candidates[0].addr, addr(in_dns[0]), "the order of the DNS");
     assert!(candidates[0].discover && candidates[0].origin == Origin::Dns);
     assert_eq!(candidates.len(), 4);
-    finder.take_published(source, Ok(relays(true, &[])));
+    finder.store_dns_relays(source, Ok(relays(true, &[])));
     assert_eq!(finder.candidates(), []);
 }
 
@@ -133,7 +133,7 @@ async fn an_answer_without_relays_is_asked_for_again_when_it_is_out_of_date() {
         unresolved: Vec::new(),
         valid_until,
     };
-    finder.take_published(source, Ok(none));
+    finder.store_dns_relays(source, Ok(none));
     finder.needs_more(now);
     assert_eq!(finder.poll_timeout(), Some(valid_until));
     tokio::time::sleep_until(valid_until.into()).await;
@@ -166,24 +166,24 @@ async fn sources_beyond_the_bound_are_said_to_be_and_have_their_turn_later() {
     for n in 0..18 {
         assert_eq!(finder.wants(source(n)), n < 16);
     }
-    let turned_down = |finder: &Finder| {
+    let is_deferred = |finder: &Finder| {
         let status = finder.status();
         let all = status.iter();
         all.filter(|s| matches!(&s.lookup, Lookup::Failed(why) if why.contains("16 sources")))
             .count()
     };
-    assert_eq!((finder.status().len(), turned_down(&finder)), (18, 2));
+    assert_eq!((finder.status().len(), is_deferred(&finder)), (18, 2));
     // One is wanted by two flows.
     finder.wants(source(3));
     assert!(!finder.forgets(source(3)));
-    assert_eq!(turned_down(&finder), 2);
+    assert_eq!(is_deferred(&finder), 2);
     let refused = Relays {
         candidates: Vec::new(),
         refused: true,
         unresolved: Vec::new(),
         valid_until: Instant::now(),
     };
-    finder.take_published(source(3), Ok(refused));
+    finder.store_dns_relays(source(3), Ok(refused));
     assert_eq!(finder.candidates(), []);
     assert!(finder.forgets(source(3)));
     assert_eq!(
@@ -191,5 +191,5 @@ async fn sources_beyond_the_bound_are_said_to_be_and_have_their_turn_later() {
         2,
         "the other sources allow anycast"
     );
-    assert_eq!((finder.status().len(), turned_down(&finder)), (17, 1));
+    assert_eq!((finder.status().len(), is_deferred(&finder)), (17, 1));
 }

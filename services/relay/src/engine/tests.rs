@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use amt::Message;
-use amt::relay::Local;
+use amt::relay::LocalEndpoint;
 use amt::report::{Record, RecordKind, write_report};
 
 use super::way::Way;
