@@ -38,7 +38,7 @@ const PASSWORD_HELP: &str = "\
 The password is asked for on the terminal. Where there is none, it is the first line of standard
 input, or of the file that --password-file names.";
 
-/// What was asked for.
+/// Parsed command line.
 #[derive(Debug)]
 pub enum Request {
     /// To answer.
@@ -47,14 +47,14 @@ pub enum Request {
     Command {
         /// The settings of the command line.
         line: Layer,
-        /// What.
+        /// The command.
         command: Command,
     },
     /// To ask a running console whether it is well.
     Health {
         /// Where it answers.
         line: Layer,
-        /// What is wanted to be known.
+        /// Question of the health check.
         wish: health::Wish,
     },
     /// To look at the settings.
@@ -103,7 +103,7 @@ pub fn parse(
     })
 }
 
-/// What is to be done with people.
+/// Returns the user command.
 fn user(what: &str, given: &ArgMatches) -> Command {
     let text = |id: &str| {
         let found = given.try_get_one::<String>(id).ok().flatten();
@@ -234,7 +234,7 @@ mod tests {
                 panic!("{line:?}");
             };
             assert_eq!(layer.text("listen").map(|(_, text)| text), Some(":1"));
-            // Whoever says nothing says nothing, whatever the default is.
+            // An absent flag is absent, whatever its default.
             assert_eq!(layer.0.len(), 1);
         }
     }

@@ -1,9 +1,9 @@
-//! The operator's console: an API under `/api/v1`, live events, and the dashboard.
+//! The operators' console: an API under `/api/v1`, live events, and the dashboard.
 //!
-//! `live` follows the database, which the source writes; `fleet` and `live::board` are what is known,
-//! in memory; `api` answers from there, and asks the source by commands in the database; `auth` says
-//! who may; `http` is everything around. The program is in `run`, `cli`, `config` and `commands`; a
-//! source with a console of its own calls [`mount`].
+//! `live` follows the database, which the source writes; `fleet` and `live::board` hold the state
+//! in memory; `api` answers from there, and gives the source commands through the database; `auth`
+//! authenticates and authorises; `http` is everything around. The program is in `run`, `cli`,
+//! `config` and `commands`; a source with its own console calls [`mount`].
 
 pub mod api;
 pub mod auth;

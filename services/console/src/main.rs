@@ -10,13 +10,13 @@ use service::health::{self, Whom};
 use service::program::{FAILURE, USAGE, check_settings, complain, misused, print};
 use service::settings::Environment;
 
-/// Whom `health` asks.
+/// The program that `health` asks.
 const WHOM: Whom = Whom {
     program: "flexfeed-console",
     flag: "--listen",
 };
 
-/// What is logged if nobody says.
+/// Default log filter.
 const LEVEL: &str = "info";
 
 fn main() -> ExitCode {

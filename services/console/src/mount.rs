@@ -11,10 +11,10 @@ use tracing::{debug, info, warn};
 use crate::site::{Parts, Site};
 use crate::{http, live, setup};
 
-/// What is of no use any more is forgotten so often.
+/// Interval at which expired rows are deleted.
 const TRIM: Duration = Duration::from_secs(3_600);
 
-/// What nobody carried out is noted so often. A source does that, too, but where none is nobody else would.
+/// Interval at which expired commands are marked. A source does so, too, but there may be none.
 const EXPIRE: Duration = Duration::from_secs(60);
 
 /// A console that follows its database.
@@ -37,15 +37,14 @@ pub fn mount(parts: Parts) -> Console {
 }
 
 impl Console {
-    /// What requests are answered by. `local` if only this machine reaches it: then it answers to no
-    /// name that another site can have.
+    /// Returns the router. `local` if only this machine reaches it: then no name that another site
+    /// can have is answered.
     pub fn router(&self, local: bool) -> axum::Router {
         http::router(Arc::clone(&self.site), local)
     }
 
-    /// Answers on `listener` until the stop, with bounds on what clients can use up; before that it
-    /// says where it is and, if there is nobody yet who may use it, prints the link for the first to
-    /// standard output.
+    /// Serves `listener` until the stop, within bounds on clients; first logs the address and,
+    /// without any user, prints the setup link to standard output.
     pub async fn serve(mut self, listener: TcpListener) {
         let address = listener.local_addr();
         let address = address.unwrap_or_else(|_| crate::config::LISTEN.into());
@@ -67,7 +66,7 @@ impl Console {
     }
 }
 
-/// Prints the link, which lets whoever has it in: it is no log line.
+/// Prints the link, which is a credential: not to the log.
 fn announce(link: &str) {
     let text = format!(
         "\nNobody may use the console yet. Choose the first operator's name and password at\n\n  \
@@ -109,7 +108,7 @@ async fn expire(site: Arc<Site>) {
     let expiring = async {
         loop {
             if let Err(error) = site.records.expire_commands().await {
-                // That the database does not answer is told by who follows it.
+                // The feeder logs database outages.
                 debug!("which commands have expired is noted later: {error}");
             }
             tokio::time::sleep(EXPIRE).await;

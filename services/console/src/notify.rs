@@ -1,4 +1,4 @@
-//! What systemd is told: how the console does.
+//! Notifications for systemd.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::site::Site;
 
-/// Keeps telling how it goes until `done`; that it stops once the site's stop comes.
+/// Reports the status until `done`, and stopping once the site's stop comes.
 pub(crate) async fn keep(site: Arc<Site>, done: CancellationToken) {
     systemd::keep(
         || line(&site),
-        // By a task of the runtime that answers requests: where that hangs, nobody says this.
+        // Sent by the runtime that answers requests, so a hung runtime misses its watchdog.
         async || true,
         "finishing what is being answered",
         site.stop.cancelled(),

@@ -20,16 +20,16 @@ const WAIT: Duration = Duration::from_secs(120);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// It is said so often that it is waited for.
+/// Interval of log lines while waiting.
 const SAY: Duration = Duration::from_secs(10);
 
 /// The database is closed within this time, or not.
 const CLOSING: Duration = Duration::from_secs(5);
 
-/// Runs the console until it is told to stop.
+/// Runs the console until it is asked to stop.
 ///
 /// # Errors
-/// If it cannot start; in words for the operator.
+/// The console cannot start; in words for the operator.
 pub fn run(settings: &Settings) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

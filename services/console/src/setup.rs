@@ -13,7 +13,7 @@ pub fn base(settings: &SiteSettings, listening: SocketAddr) -> String {
     if let Some(url) = &settings.public_url {
         return url.to_string();
     }
-    // Whoever listens everywhere is found at home, too.
+    // A wildcard address includes loopback.
     let address = match listening.ip().is_unspecified() {
         true => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), listening.port()),
         false => listening,

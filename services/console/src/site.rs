@@ -19,7 +19,7 @@ use crate::http::metrics::Metrics;
 use crate::live::Hub;
 use crate::live::board::Board;
 
-/// Whoever changed something waits at most so long until it is seen; tests until it is.
+/// Bound on the wait for one's own change to be visible; unbounded in tests.
 #[cfg(not(test))]
 const PATIENCE: Duration = Duration::from_secs(1);
 #[cfg(test)]
@@ -28,22 +28,22 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// So many names are looked up at the same time.
 const LOOKUPS: usize = 8;
 
-/// How names are looked up; tests ask nobody.
+/// Resolver; tests resolve nothing.
 #[cfg(not(test))]
 const LOOKUP: feed::fetch::Lookup = feed::fetch::system_lookup;
 #[cfg(test)]
 const LOOKUP: feed::fetch::Lookup = crate::tests::lookup;
 
-/// What a console is made of.
+/// Dependencies of a console.
 #[derive(Clone)]
 pub struct Parts {
     /// Channels, feeds, updates, tokens.
     pub store: Arc<dyn Store>,
-    /// What the source records, and what it is asked.
+    /// The source's records and commands.
     pub records: Arc<dyn Records>,
-    /// Who may use the console.
+    /// Users, tokens and sessions.
     pub accounts: Arc<dyn Accounts>,
-    /// How requests are taken.
+    /// Settings of requests.
     pub settings: SiteSettings,
     /// Ends it.
     pub stop: CancellationToken,
@@ -69,10 +69,10 @@ pub struct Site {
     board: RwLock<Board>,
     news: watch::Sender<u64>,
     nudge: Notify,
-    /// How often something was changed here, and how much of that a look had before it.
+    /// Number of changes made here, and of those visible in a read.
     changes: AtomicU64,
     seen: watch::Sender<u64>,
-    /// How often somebody may have lost their way in.
+    /// Number of events that may have revoked rights.
     ended: watch::Sender<u64>,
 }
 
@@ -145,7 +145,7 @@ impl Site {
         self.board.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What people call a receiver, if it is known.
+    /// Returns a receiver's name for people, if known.
     pub(crate) fn name_of(&self, id: Uuid) -> Option<String> {
         self.fleet().name_of(id).map(str::to_owned)
     }
@@ -173,7 +173,7 @@ impl Site {
         })
     }
 
-    /// The feeder has looked: whoever tells looks whether something has changed.
+    /// Marks a read: the hub looks for changes.
     pub(crate) fn changed(&self) {
         let failing = u64::from(self.health.is_failing());
         let version = 2 * (self.fleet().version() + self.board().version) + failing;
@@ -196,8 +196,8 @@ impl Site {
         number
     }
 
-    /// Something was changed here: waits until it is seen, so that whoever changed it finds it. Not for
-    /// long: it is done, also where the database is slow to say so.
+    /// Waits until a change made here is visible, so that its client finds it. Bounded: the change
+    /// is done, even if the database is slow to show it.
     pub(crate) async fn catch_up(&self) {
         let number = self.nudge();
         let mut seen = self.seen.subscribe();
@@ -211,7 +211,7 @@ impl Site {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// What was changed here up to this number is seen.
+    /// Marks the changes up to this number as visible.
     pub(crate) fn saw(&self, number: u64) {
         self.seen.send_replace(number);
     }

@@ -28,7 +28,7 @@ fn run(database: &str, arguments: &[&str], input: &str) -> (i32, String, String)
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It may end without reading.
+    // The program may end without reading.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -58,7 +58,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Starts one that nobody may use yet.
+    /// Starts one without users.
     fn start(database: &str) -> Self {
         let mut child = console(database, &["--listen", "127.0.0.1:0"])
             .stdout(Stdio::piped())
@@ -73,7 +73,7 @@ impl Running {
         {
             seen.push(lines.next().expect("it says so").unwrap());
         }
-        // It must not stop because nobody reads.
+        // A full pipe must not block it.
         std::thread::spawn(move || lines.for_each(drop));
         assert!(
             !seen.iter().any(|line| line.contains("setup#")),
@@ -176,7 +176,7 @@ fn it_answers_prints_the_link_and_stops_when_told() {
     let (code, out, _) = run(&url, &link, "");
     assert_eq!(code, 0);
     assert!(out.contains("https://c.example/setup#"), "{out}");
-    // It leads to where the console listens.
+    // The link leads to the console's address.
     let (code, out, _) = run(&url, &["setup-link", "--listen", ":9999"], "");
     assert_eq!(code, 0);
     assert!(out.contains(":9999/setup#"), "{out}");

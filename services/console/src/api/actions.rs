@@ -18,7 +18,7 @@ use crate::auth::trail::{self, Left};
 use crate::http::run;
 use crate::site::Site;
 
-/// What the audit log calls them: method, path, name.
+/// Names in the audit log: method, path, name.
 const ACTIONS: [(&str, &str, &str); 22] = [
     ("POST", "/api/v1/session", "session.create"),
     ("DELETE", "/api/v1/session", "session.end"),
@@ -48,7 +48,7 @@ const ACTIONS: [(&str, &str, &str); 22] = [
     ("DELETE", "/api/v1/api-tokens/{id}", "api-token.revoke"),
 ];
 
-/// What the audit log calls a call; `None` if it changes nothing.
+/// Returns the audit name of a call; `None` for a call that changes nothing.
 pub(crate) fn action_of(method: &Method, path: &str) -> Option<&'static str> {
     let found = ACTIONS
         .iter()
@@ -56,8 +56,8 @@ pub(crate) fn action_of(method: &Method, path: &str) -> Option<&'static str> {
     found.map(|(_, _, action)| *action)
 }
 
-/// Answers a request. One that changes something is carried out to its end, also if whoever asked goes
-/// away meanwhile; and if it fails and nobody has noted that, it is noted here.
+/// Answers a request. One that changes something is completed even if the client goes away
+/// meanwhile; a failure that was not audited yet is audited here.
 pub(crate) async fn follow(site: &Arc<Site>, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>();
     let action = path.and_then(|path| action_of(request.method(), path.as_str()));
@@ -104,7 +104,7 @@ async fn target(parts: &mut Parts) -> String {
     first.map_or_else(String::new, |(_, value)| value.to_owned())
 }
 
-/// What somebody tried.
+/// An attempted action.
 struct Tried {
     action: &'static str,
     target: String,

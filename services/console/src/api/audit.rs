@@ -1,4 +1,4 @@
-//! The audit log: who did what.
+//! The audit log.
 
 use std::sync::Arc;
 
@@ -25,21 +25,21 @@ pub struct AuditLine {
     pub id: i64,
     /// When; Unix milliseconds.
     pub at_ms: i64,
-    /// Who: a person's name; of a token, the name of whose it is; of an attempt to sign in or to set up,
-    /// the name that was given.
+    /// The actor: a user's name; for a token, its owner's name; for an attempt to sign in or to set
+    /// up, the given name.
     pub actor: String,
     /// By what way: `session`, `token` and its number, `password`, `setup link`, `command line`; `source`
     /// where it says what became of what somebody asked of it.
     pub via: String,
-    /// What, such as `receiver.disconnect`.
+    /// The action, such as `receiver.disconnect`.
     pub action: String,
     /// To what; empty if to nothing in particular.
     pub target: String,
     /// More about it: an object. Lines about the same command have the same `command_id` in it.
     #[schema(value_type = Object)]
     pub detail: Value,
-    /// How it went: `ok`, or why it did not; `refused` where a name or password was not right, and
-    /// `limited` where there were too many attempts to look at.
+    /// The outcome: `ok`, or the reason of a failure; `refused` for a wrong name or password, and
+    /// `limited` for attempts beyond the rate limit.
     pub outcome: String,
     /// Where they connected from; empty where it was on the console's own machine.
     pub address: String,
@@ -82,7 +82,7 @@ pub struct AuditQuery {
     pub action: Option<String>,
     /// With a smaller id.
     pub before: Option<i64>,
-    /// What `next_cursor` said: the same as `before`.
+    /// The previous answer's `next_cursor`: the same as `before`.
     pub cursor: Option<String>,
     /// At most so many.
     #[param(minimum = 1, maximum = 1000, default = 100)]
@@ -102,9 +102,8 @@ impl AuditQuery {
 
 /// The audit log
 ///
-/// Whatever somebody changed or tried to change, and every attempt to sign in or to set up, of the last
-/// 400 days; the newest first. Attempts that were not looked at, because there were too many from an
-/// address, are one line a minute and address.
+/// Changes, refused attempts at them, and every attempt to sign in or to set up, of the last 400
+/// days; newest first. Attempts beyond the rate limit are one line a minute and address.
 #[utoipa::path(get, path = "/api/v1/audit", tag = "people", operation_id = "audit",
     params(AuditQuery), responses((status = 200, body = AuditLines)))]
 pub async fn audit(

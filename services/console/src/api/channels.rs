@@ -31,7 +31,7 @@ const RESERVED: &str = "status";
 /// Receivers take no more from one source.
 const MAX_CHANNELS: usize = 64;
 
-/// Where the first channel's flow goes if nobody says.
+/// Default group of the first channel's flow.
 const FIRST_GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(232, 70, 70, 1)), 4434);
 
 /// Bounds of a flow's rate in bits per second.
@@ -40,7 +40,7 @@ const RATES: std::ops::RangeInclusive<u64> = 64_000..=100_000_000_000;
 /// A channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Channel {
-    /// How it is.
+    /// Current state.
     #[serde(flatten)]
     pub overview: ChannelOverview,
     /// When it was made; Unix milliseconds.
@@ -53,18 +53,17 @@ pub struct Channel {
     pub rate_bps: Option<u64>,
     /// The seq of the oldest update that is kept; one more than `head` if none is.
     pub first: u64,
-    /// How many updates are kept at most; null for what holds for all channels.
+    /// Maximum of updates kept; null for the general setting.
     pub keep_updates: Option<u64>,
     /// For how long updates are kept; null for no bound.
     pub keep_ms: Option<i64>,
-    /// How many feeds it has.
+    /// Number of feeds it has.
     pub feeds: usize,
     /// The key epoch that its flow is sent in; null where that is not known.
     pub key_sequence: Option<u64>,
-    /// More about its flow, as the source tells it.
+    /// More about its flow, as reported by the source.
     pub flow: Value,
-    /// Who says that it is there: `flags` (the source's settings) or `managed` (a command, or the
-    /// console).
+    /// Origin: `flags` (the source's settings) or `managed` (a command, or the console).
     #[schema(pattern = "^(flags|managed)$")]
     pub origin: String,
     /// The source that publishes it; null if none does.
@@ -174,7 +173,7 @@ pub struct NewChannel {
     /// The most that its flow sends, in bits per second.
     #[schema(minimum = 64000)]
     pub rate_bps: Option<u64>,
-    /// How many updates are kept at most.
+    /// Maximum of updates kept.
     #[schema(minimum = 1)]
     pub keep_updates: Option<u64>,
     /// For how long updates are kept, in milliseconds.
@@ -244,7 +243,7 @@ async fn create(site: &Site, new: &NewChannel) -> Result<ChannelRow, Problem> {
     }
 }
 
-/// What the channel is to be like among those that there are.
+/// Returns the settings of a new channel among the existing ones.
 fn settings(new: &NewChannel, rows: &[ChannelRow]) -> Result<ChannelSettings, Problem> {
     let rows: Vec<&ChannelRow> = rows.iter().filter(|row| row.active).collect();
     if rows.len() >= MAX_CHANNELS {

@@ -1,4 +1,4 @@
-//! What the source is asked to do, and what became of it.
+//! Commands to the source, and their results.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct Asked {
 pub struct CommandStatus {
     /// Its number.
     pub id: i64,
-    /// What, in a word.
+    /// The kind of the command.
     pub kind: String,
     /// Of which receiver; null if it is not about one.
     pub receiver: Option<Uuid>,
@@ -38,7 +38,7 @@ pub struct CommandStatus {
     pub channel: Option<String>,
     /// Of which feed; null if it is not about one.
     pub url: Option<String>,
-    /// Who asked.
+    /// User who gave the command.
     pub asked_by: String,
     /// When; Unix milliseconds.
     pub asked_ms: i64,
@@ -46,10 +46,10 @@ pub struct CommandStatus {
     pub taken_ms: Option<i64>,
     /// When it was done or had failed; Unix milliseconds; null before that.
     pub done_ms: Option<i64>,
-    /// How far it is: `queued`, `taken`, `done`, `failed` or `expired`.
+    /// State: `queued`, `taken`, `done`, `failed` or `expired`.
     #[schema(pattern = "^(queued|taken|done|failed|expired)$")]
     pub state: String,
-    /// What came out, or why it failed; null before that.
+    /// Result, or reason of the failure; null before that.
     pub result: Option<String>,
 }
 
@@ -104,7 +104,7 @@ pub(super) async fn ask(
     done.map(|command_id| (StatusCode::ACCEPTED, Json(Asked { command_id })))
 }
 
-/// What was asked of the source
+/// Commands given to the source
 #[utoipa::path(get, path = "/api/v1/commands", tag = "source", operation_id = "commands",
     params(PartQuery), responses((status = 200, body = Commands)))]
 pub async fn commands(
@@ -126,9 +126,9 @@ pub async fn commands(
     }))
 }
 
-/// What became of something that was asked of the source
+/// State of a command given to the source
 #[utoipa::path(get, path = "/api/v1/commands/{id}", tag = "source", operation_id = "command",
-    params(("id" = i64, Path, description = "Its number")),
+    params(("id" = i64, Path, description = "Number of the command")),
     responses((status = 200, body = CommandStatus)))]
 pub async fn command(
     State(site): State<Arc<Site>>,
@@ -142,9 +142,9 @@ pub async fn command(
         .ok_or_else(|| Problem::not_found(format!("there is no command {id}")))
 }
 
-/// Has the source stop taking receivers
+/// Drains the source
 ///
-/// It takes nobody new, and its receivers go to another source if there is one.
+/// New receivers are refused, and connected ones go to another source if there is one.
 #[utoipa::path(post, path = "/api/v1/source/drain", tag = "source", operation_id = "drain_source",
     responses((status = 202, body = Asked)))]
 pub async fn drain_source(

@@ -11,7 +11,7 @@ use utoipa::{PartialSchema, ToSchema};
 use super::problem::{MEDIA_TYPE, Problem};
 use crate::auth::cookie;
 
-/// What requests bring: their members can be left out where they have a default.
+/// Request bodies: members with a default are optional.
 const REQUESTS: [&str; 12] = [
     "SignIn",
     "FirstOperator",
@@ -27,25 +27,25 @@ const REQUESTS: [&str; 12] = [
     "NewApiToken",
 ];
 
-/// Calls that need nobody to be signed in.
+/// Calls without authentication.
 const OPEN: [&str; 2] = ["sign_in", "setup"];
 
 const TAGS: [(&str, &str); 11] = [
     ("session", "Signing in and out"),
-    ("overview", "What is asked first, and the past"),
+    ("overview", "Overview and history"),
     ("receivers", "Receivers and their moves"),
     ("channels", "Channels and their flows"),
     ("feeds", "Feeds"),
-    ("updates", "Updates and how far they got"),
+    ("updates", "Updates and their delivery"),
     ("relays", "Relays"),
     ("enrolments", "Enrolment links"),
-    ("source", "What the source is asked to do"),
+    ("source", "Commands to the source"),
     ("people", "People, API tokens, the audit log"),
     ("events", "Live events"),
 ];
 
 const DESCRIPTION: &str = "\
-What the console shows and does. JSON is in snake_case; times are Unix milliseconds in members \
+The console's API. JSON is in snake_case; times are Unix milliseconds in members \
 that end in `_ms`, as are durations. A member whose value is not known is null and never left out. \
 Lists have `items` and `next_cursor`, which is null at the end. Errors are problem details \
 (RFC 9457) with a stable `type`.
@@ -102,7 +102,7 @@ pub fn document() -> OpenApi {
         SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)),
     );
     let wrong = ResponseBuilder::new()
-        .description("It was not done, and why")
+        .description("Failed; the reason")
         .content(
             MEDIA_TYPE,
             Content::new(Some(RefOr::Ref(Ref::from_schema_name("Problem")))),
@@ -137,7 +137,7 @@ fn finish(call: &mut Operation, wrong: &utoipa::openapi::Response) {
         .insert("default".to_owned(), RefOr::T(wrong.clone()));
 }
 
-/// What is not known is null: every member is there.
+/// Unknown values are null: every member is present.
 fn require_all(schema: &mut RefOr<Schema>) {
     let RefOr::T(schema) = schema else { return };
     match schema {
@@ -165,7 +165,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// `UPDATE_SNAPSHOTS=1` writes it anew.
+    /// `UPDATE_SNAPSHOTS=1` rewrites it.
     #[test]
     fn the_description_is_the_one_that_is_kept() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");

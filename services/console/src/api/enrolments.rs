@@ -40,7 +40,7 @@ const MAX_TTL: i64 = 3_650 * 86_400_000;
 pub struct Enrolment {
     /// Its number.
     pub token_id: i64,
-    /// What people know it by.
+    /// Label for people.
     pub label: String,
     /// The channels that it admits to; empty for all.
     pub channels: Vec<String>,
@@ -48,13 +48,13 @@ pub struct Enrolment {
     pub created_ms: i64,
     /// Until when it admits somebody; Unix milliseconds; null for ever.
     pub expires_ms: Option<i64>,
-    /// How many receivers it admits; null for any number.
+    /// Number of receivers it admits; null for any number.
     pub limit: Option<u32>,
-    /// How many it has admitted.
+    /// Number of receivers it has admitted.
     pub used: u32,
     /// Whether everybody may know it.
     pub public: bool,
-    /// Since when it admits nobody any more; Unix milliseconds; null if it still does.
+    /// Time of the revocation; Unix milliseconds; null if not revoked.
     pub revoked_ms: Option<i64>,
 }
 
@@ -104,12 +104,12 @@ pub async fn enrolments(
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NewEnrolment {
-    /// What people know it by.
+    /// Label for people.
     #[schema(max_length = 100)]
     pub label: String,
     /// The channels that it admits to; empty for all that there are.
     pub channels: Vec<String>,
-    /// How many receivers it admits; null for any number.
+    /// Number of receivers it admits; null for any number.
     #[schema(minimum = 1, maximum = 1000000)]
     pub limit: Option<u32>,
     /// Until when it admits somebody; Unix milliseconds; null for ever.
@@ -121,7 +121,7 @@ pub struct NewEnrolment {
 pub struct EnrolmentLink {
     /// The number of its token.
     pub token_id: i64,
-    /// The link; whoever has it can subscribe.
+    /// The link; its holder can subscribe.
     pub link: String,
     /// The line for Docker.
     pub docker_run: String,
@@ -129,7 +129,7 @@ pub struct EnrolmentLink {
     pub helm_install: String,
     /// The line for the program itself.
     pub binary: String,
-    /// What may keep it from working; null if nothing is known to.
+    /// Reason why it may not work; null if none is known.
     pub warning: Option<String>,
 }
 
@@ -258,7 +258,7 @@ async fn create(site: &Site, new: &NewEnrolment) -> Result<EnrolmentLink, Proble
     })
 }
 
-/// What the source says about the address that links name; nothing if it finds no fault with it.
+/// Returns the source's warnings about the address in links; `None` without any.
 fn doubts(warnings: &[String]) -> Option<String> {
     let all = warnings.iter().map(|text| Warning::of(text));
     let about = all.filter(|warning| warning.code == ADDRESS);
@@ -281,11 +281,11 @@ fn link(token: &str, address: &str, pins: &[String], channels: &[String]) -> Str
 
 /// Revokes a token
 ///
-/// It admits nobody any more; receivers that enrolled with it stay.
+/// Receivers that enrolled with it stay.
 #[utoipa::path(delete, path = "/api/v1/enrolments/{id}", tag = "enrolments",
     operation_id = "revoke_enrolment",
     params(("id" = i64, Path, description = "The token's number")),
-    responses((status = 204, description = "It is revoked")))]
+    responses((status = 204, description = "Revoked")))]
 pub async fn revoke_enrolment(
     State(site): State<Arc<Site>>,
     caller: Caller,

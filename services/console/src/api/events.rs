@@ -40,7 +40,7 @@ pub struct Snapshot {
     pub receivers: Option<Page>,
 }
 
-/// What is different from the event before.
+/// Differences from the previous event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Update {
     /// The overview, if anything in it is different.
@@ -80,7 +80,7 @@ impl Update {
     }
 }
 
-/// What is watched: the filters of the list of receivers, and `receiver`.
+/// The watched list: filters of the list of receivers, and `receiver`.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -105,13 +105,13 @@ pub struct EventsQuery {
     pub behind: Option<bool>,
     /// Those that were removed; without it, or with `false`, all others.
     pub revoked: Option<bool>,
-    /// What they are sorted by.
+    /// Sort key.
     #[param(inline)]
     pub sort: Option<Sort>,
     /// In which direction.
     #[param(inline)]
     pub order: Option<Order>,
-    /// What `next_cursor` said.
+    /// The previous answer's `next_cursor`.
     pub cursor: Option<String>,
     /// After so many, instead of `cursor`.
     #[param(minimum = 0)]

@@ -71,7 +71,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
         axum::extract::Path::from_request_parts(parts, state)
             .await
             .map(|axum::extract::Path(value)| Self(value))
-            // What has another form than what there is, is not there.
+            // A malformed id names no existing object.
             .map_err(|rejection: PathRejection| Problem::not_found(rejection.body_text()))
     }
 }

@@ -21,22 +21,22 @@ const EVENTS: usize = 100;
 const HOURS: i64 = 14 * 24;
 const HOUR: i64 = 3_600_000;
 
-/// How the polls of a feed went within an hour.
+/// Poll results of a feed within an hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HourOfPolls {
     /// When the hour began; Unix milliseconds.
     pub at_ms: i64,
-    /// How many polls there were.
+    /// Number of polls.
     pub polls: u64,
-    /// How many brought a document.
+    /// Polls with a document.
     pub ok: u64,
-    /// How many said that nothing has changed.
+    /// Polls without a change.
     pub not_modified: u64,
-    /// How many failed.
+    /// Polls that failed.
     pub failed: u64,
-    /// How many met a page that asks whether one is human.
+    /// Polls that met a bot check.
     pub challenged: u64,
-    /// How many new versions of entries they brought.
+    /// New versions of entries in them.
     pub entries: u64,
 }
 
@@ -66,7 +66,7 @@ pub struct FeedHistory {
 /// The past of a feed
 #[utoipa::path(get, path = "/api/v1/feeds/{id}/history", tag = "feeds",
     operation_id = "feed_history",
-    params(("id" = String, Path, description = "What names it")),
+    params(("id" = String, Path, description = "Identifier of the feed")),
     responses((status = 200, body = FeedHistory)))]
 pub async fn feed_history(
     State(site): State<Arc<Site>>,

@@ -20,13 +20,13 @@ use crate::auth::limit::seconds;
 use crate::auth::rights::Scope;
 use crate::site::Site;
 
-/// Who asks, in the log of the feed's server.
+/// User-Agent in the log of the feed's server.
 const USER_AGENT: &str = concat!("flexfeed-console/", env!("CARGO_PKG_VERSION"));
 
-/// Nobody waits longer in front of a page.
+/// Time limit, since a page waits for it.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Waiting for others who test the same server.
+/// Time limit for other tests of the same server.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A name is looked up for so long before a feed is added.
@@ -50,7 +50,7 @@ pub struct FeedToTest {
     pub url: String,
 }
 
-/// What was found at an address.
+/// Result of fetching an address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FeedTest {
     /// `ok`, `not-a-feed`, `challenged` (the server asks whether one is human), `gone` or `error`.
@@ -58,11 +58,11 @@ pub struct FeedTest {
     pub state: String,
     /// The feed's own title; null if it has none, or is none.
     pub title: Option<String>,
-    /// What was found, in a sentence.
+    /// The result, in a sentence.
     pub detail: String,
-    /// How long it took.
+    /// Time taken.
     pub took_ms: u64,
-    /// How many entries it has.
+    /// Number of entries it has.
     pub entry_count: usize,
     /// The first ten of them.
     pub entries: Vec<TestedEntry>,
@@ -107,7 +107,7 @@ pub(super) async fn check_name(site: &Site, address: &str) -> Result<(), Problem
     }
 }
 
-/// What an operator hears about an address that may not be fetched.
+/// Returns the problem shown for an address that may not be fetched.
 fn problem(error: &FetchError) -> Problem {
     match error {
         FetchError::Private { url, address, .. } => Problem::private_address(format!(

@@ -27,21 +27,21 @@ pub(super) const MAX_URL: usize = 2_048;
 /// The longest title that an operator gives, in characters.
 const MAX_TITLE: usize = 200;
 
-/// Bounds of the time between two polls, in milliseconds. Whoever needs less sets it at the source.
+/// Bounds of the time between two polls, in milliseconds. Shorter ones can be set at the source.
 const INTERVALS: std::ops::RangeInclusive<i64> = 1_000..=86_400_000;
 
 /// A feed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Feed {
-    /// What names it in the API; stays the same.
+    /// Identifier in the API; stable.
     pub id: String,
     /// The channel that its updates go to.
     pub channel: String,
     /// Its address, without a password.
     pub url: String,
-    /// What people call it; null if nobody said.
+    /// Title for people; null if none was set.
     pub title: Option<String>,
-    /// How it is: `pending`, `ok`, `not-modified`, `not-a-feed`, `challenged`, `gone`, `error` or
+    /// State: `pending`, `ok`, `not-modified`, `not-a-feed`, `challenged`, `gone`, `error` or
     /// `paused`.
     pub state: String,
     /// The same in a sentence.
@@ -64,8 +64,7 @@ pub struct Feed {
     pub paused: bool,
     /// Its new address, if its server said that it moved for good; null if not.
     pub moved_to: Option<String>,
-    /// Who says that it is there: `flags` (the source's settings) or `managed` (a command, or the
-    /// console).
+    /// Origin: `flags` (the source's settings) or `managed` (a command, or the console).
     #[schema(pattern = "^(flags|managed)$")]
     pub origin: String,
     /// The last change of its state, and what was seen then; null if none is known.
@@ -96,14 +95,14 @@ impl From<&FeedEvent> for FeedSight {
     }
 }
 
-/// What names a feed in the API.
+/// Returns a feed's identifier in the API.
 pub(super) fn id_of(channel: &str, url: &str) -> String {
     let text = format!("{channel}\n{url}");
     let hash = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     secret::encode(hash.as_ref().get(..12).unwrap_or_default())
 }
 
-/// How a feed is, in a word.
+/// Returns a feed's state.
 pub(super) fn state_of(row: &FeedRow) -> &str {
     match (&row.last_poll, row.paused, row.gone_ms) {
         (_, true, _) => "paused",
@@ -166,7 +165,7 @@ pub struct Feeds {
 pub struct FeedsQuery {
     /// Of this channel.
     pub channel: Option<String>,
-    /// What `next_cursor` said.
+    /// The previous answer's `next_cursor`.
     pub cursor: Option<String>,
     /// At most so many.
     #[param(minimum = 1, maximum = 10000, default = 10000)]
@@ -214,7 +213,7 @@ fn unknown() -> Problem {
 
 /// One feed
 #[utoipa::path(get, path = "/api/v1/feeds/{id}", tag = "feeds", operation_id = "feed",
-    params(("id" = String, Path, description = "What names it")),
+    params(("id" = String, Path, description = "Identifier of the feed")),
     responses((status = 200, body = Feed)))]
 pub async fn feed(
     State(site): State<Arc<Site>>,
@@ -236,7 +235,7 @@ pub struct NewFeed {
     /// Its address, with user name and password if it needs them.
     #[schema(required = true, max_length = 2048)]
     pub url: String,
-    /// What people call it.
+    /// Title for people.
     #[schema(max_length = 200)]
     pub title: Option<String>,
     /// The shortest time between two polls, in milliseconds.
@@ -249,8 +248,8 @@ pub struct NewFeed {
 
 /// Adds a feed
 ///
-/// It is polled soon. Addresses in private networks are refused, also those that a name leads to, unless
-/// the console allows them.
+/// Polled soon. Addresses in private networks are refused, also those that a name resolves to,
+/// unless the console allows them.
 #[utoipa::path(post, path = "/api/v1/feeds", tag = "feeds", operation_id = "add_feed",
     request_body = NewFeed, responses((status = 201, body = Feed)))]
 pub async fn add_feed(
@@ -262,7 +261,7 @@ pub async fn add_feed(
     let done = add(&site, &new).await;
     let target = match &done {
         Ok(row) => row.settings.url.clone(),
-        // It may hold a password, and could not be read.
+        // An unparsable address may hold a password.
         Err(_) => String::new(),
     };
     let detail = json!({"channel": new.channel, "title": new.title});
@@ -357,13 +356,13 @@ fn check_title(title: Option<&str>) -> Result<Option<String>, Problem> {
     }
 }
 
-/// What is to be changed about a feed; what is left out stays as it is.
+/// Changes of a feed; members left out stay unchanged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FeedPatch {
     /// Whether it is not polled for the time being.
     pub paused: Option<bool>,
-    /// What people call it; empty for nothing.
+    /// Title for people; empty for none.
     #[schema(max_length = 200)]
     pub title: Option<String>,
     /// The shortest time between two polls, in milliseconds.
@@ -376,10 +375,10 @@ pub struct FeedPatch {
 
 /// Changes or pauses a feed
 ///
-/// What the source's own settings say about a feed is changed there; it can still be paused here.
+/// A feed of the source's own settings is changed there; it can still be paused here.
 #[utoipa::path(patch, path = "/api/v1/feeds/{id}", tag = "feeds", operation_id = "edit_feed",
     request_body = FeedPatch,
-    params(("id" = String, Path, description = "What names it")),
+    params(("id" = String, Path, description = "Identifier of the feed")),
     responses((status = 200, body = Feed)))]
 pub async fn edit_feed(
     State(site): State<Arc<Site>>,
@@ -415,7 +414,7 @@ async fn edit(site: &Site, mut row: FeedRow, patch: &FeedPatch) -> Result<FeedRo
     }
     if settings != row.settings {
         managed(&row)?;
-        // It may have been changed or removed since it was read: only what is given is written.
+        // The row may have changed or gone since it was read: only given members are written.
         let edit = FeedEdit {
             title: patch
                 .title
@@ -451,10 +450,10 @@ fn managed(row: &FeedRow) -> Result<(), Problem> {
 
 /// Removes a feed
 ///
-/// It is polled no more; its updates stay.
+/// Polling stops; its updates stay.
 #[utoipa::path(delete, path = "/api/v1/feeds/{id}", tag = "feeds", operation_id = "remove_feed",
-    params(("id" = String, Path, description = "What names it")),
-    responses((status = 204, description = "It is removed")))]
+    params(("id" = String, Path, description = "Identifier of the feed")),
+    responses((status = 204, description = "Removed")))]
 pub async fn remove_feed(
     State(site): State<Arc<Site>>,
     caller: Caller,
@@ -483,7 +482,7 @@ pub async fn remove_feed(
 /// Has a feed polled now
 #[utoipa::path(post, path = "/api/v1/feeds/{id}/refresh", tag = "feeds",
     operation_id = "refresh_feed",
-    params(("id" = String, Path, description = "What names it")),
+    params(("id" = String, Path, description = "Identifier of the feed")),
     responses((status = 202, body = Asked)))]
 pub async fn refresh_feed(
     State(site): State<Arc<Site>>,
@@ -515,7 +514,7 @@ mod tests {
 
     const URL: &str = "https://example.org/feed";
 
-    /// A console of which nobody asks anything, with a channel; and where its database is.
+    /// A console without requests, with a channel; and its database.
     async fn site() -> (tempfile::TempDir, Site) {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/console.db", folder.path().display());

@@ -8,7 +8,7 @@ use utoipa::IntoParams;
 
 use super::problem::Problem;
 
-/// The most that one answer has, and what it has if nobody says.
+/// Maximum and default length of an answer.
 const MOST: usize = 10_000;
 
 /// Which part of a list.
@@ -16,7 +16,7 @@ const MOST: usize = 10_000;
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListQuery {
-    /// What `next_cursor` said.
+    /// The previous answer's `next_cursor`.
     pub cursor: Option<String>,
     /// At most so many.
     #[param(minimum = 1, maximum = 10000, default = 10000)]
@@ -92,7 +92,7 @@ mod tests {
             );
             assert_eq!(parts, 5_usize.div_ceil(limit));
         }
-        // What the cursor names may be gone by then.
+        // The item named by the cursor may be gone by then.
         let (_, next) = query(None, 2).part(items(), key).unwrap();
         let rest = items().into_iter().filter(|item| item.0 != "b").collect();
         let (part, next) = query(next, 9).part(rest, key).unwrap();

@@ -101,7 +101,7 @@ fn calls() -> OpenApiRouter<Arc<Site>> {
         .routes(routes!(events::events))
 }
 
-/// What answers the API.
+/// Returns the API's router.
 pub fn router() -> Router<Arc<Site>> {
     let (router, _) = calls().split_for_parts();
     // Written once: it does not change.
@@ -134,7 +134,7 @@ async fn not_allowed(method: Method, uri: Uri) -> impl IntoResponse {
     Problem::method(format!("{method} is no call of {path}"))
 }
 
-/// How many are asked for.
+/// Returns the requested number.
 fn limit(given: Option<usize>, default: usize, most: usize) -> Result<usize, Problem> {
     let limit = given.unwrap_or(default);
     match (1..=most).contains(&limit) {

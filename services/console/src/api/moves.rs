@@ -26,9 +26,9 @@ pub struct Move {
     pub id: i64,
     /// When, by the clock of the source; Unix milliseconds.
     pub at_ms: i64,
-    /// Who.
+    /// Identifier of the receiver.
     pub receiver: Uuid,
-    /// What people call it.
+    /// Name for people.
     pub name: String,
     /// In which channel.
     pub channel: String,
@@ -46,7 +46,7 @@ impl Move {
             id: row.id,
             at_ms: row.at_ms,
             receiver: row.receiver,
-            // What it is called now, not what it called itself then.
+            // Its current name, not the one at that time.
             name: name.unwrap_or_else(|| row.name.clone()),
             channel: row.channel.clone(),
             from: row.from.clone(),
@@ -83,7 +83,7 @@ pub struct MovesQuery {
     pub from_ms: Option<i64>,
     /// Before this time; Unix milliseconds.
     pub to_ms: Option<i64>,
-    /// What `next_cursor` said.
+    /// The previous answer's `next_cursor`.
     pub cursor: Option<String>,
     /// At most so many.
     #[param(minimum = 1, maximum = 1000, default = 100)]

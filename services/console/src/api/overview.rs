@@ -18,8 +18,7 @@ use crate::site::Site;
 /// So many moves are part of the overview.
 const MOVES: usize = 20;
 
-/// Whoever watches is told so often that nothing has changed, in milliseconds: how old what they see is
-/// is a part of it.
+/// Interval of events without a change, in milliseconds: they confirm the age of the shown data.
 const STILL_MS: u64 = 15_000;
 
 /// All that an operator asks first.
@@ -47,13 +46,13 @@ pub struct Overview {
     pub relays: RelayCounts,
 }
 
-/// How the source is.
+/// State of the source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceState {
-    /// It publishes.
+    /// Publishing.
     Ok,
-    /// It has said nothing for a while: it is not there, or cannot reach the database.
+    /// Silent for a while: not running, or without the database.
     Stale,
     /// No source has ever said anything here.
     #[default]
@@ -63,7 +62,7 @@ pub enum SourceState {
 /// The source that publishes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Source {
-    /// How it is.
+    /// State.
     pub state: SourceState,
     /// Its name among sources; null if there is none.
     pub holder: Option<String>,
@@ -79,13 +78,13 @@ pub struct Source {
     pub listen: Option<String>,
     /// Where its HTTP is; null for nowhere.
     pub http: Option<String>,
-    /// Whether it is told to stop and takes nobody new.
+    /// Whether it is shutting down and admits no new receivers.
     pub draining: bool,
-    /// What an operator should change.
+    /// Settings that an operator should change.
     pub warnings: Vec<Warning>,
 }
 
-/// What an operator should change.
+/// A setting that an operator should change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Warning {
     /// A word for it.
@@ -119,11 +118,11 @@ pub struct Totals {
     /// By rung.
     #[serde(flatten)]
     pub counts: Counts,
-    /// How many connected ones have everything of all their channels.
+    /// Connected receivers with everything of all their channels.
     pub delivered: u64,
-    /// How many connected ones do not.
+    /// Connected receivers that lack updates.
     pub behind: u64,
-    /// How many updates of one channel the last of the connected ones is behind.
+    /// Largest lag of a connected receiver in one channel, in updates.
     pub worst_lag_updates: u64,
     /// For how long, in milliseconds.
     pub worst_lag_ms: u64,
@@ -138,11 +137,11 @@ pub struct ChannelOverview {
     pub head: u64,
     /// Its receivers.
     pub receivers: Counts,
-    /// How many connected receivers have everything.
+    /// Connected receivers with everything.
     pub delivered: u64,
-    /// How many connected ones do not.
+    /// Connected receivers that lack updates.
     pub behind: u64,
-    /// How many updates the last of the connected ones is behind.
+    /// Largest lag of a connected receiver, in updates.
     pub worst_lag_updates: u64,
     /// For how long, in milliseconds.
     pub worst_lag_ms: u64,
@@ -152,11 +151,11 @@ pub struct ChannelOverview {
     pub flow_bytes: u64,
     /// Bytes sent as copies of the flow's packets to single receivers.
     pub copy_bytes: u64,
-    /// Bytes sent by unicast to those who are not on the flow.
+    /// Bytes sent by unicast to receivers that are not on the flow.
     pub unicast_bytes: u64,
     /// Bytes sent by unicast to repair what members of the flow missed.
     pub repair_bytes: u64,
-    /// What it would have been, had everybody got everything by unicast.
+    /// Bytes that unicast alone would have taken.
     pub unicast_equivalent_bytes: u64,
     /// When the source said so; Unix milliseconds; null if it has not.
     pub at_ms: Option<i64>,
@@ -276,8 +275,8 @@ impl Overview {
 fn totals(site: &Site, board: &Board) -> Totals {
     let (counts, behind) = site.fleet().counts();
     let pulses = || board.pulses.values();
-    // What the source counts is exact; what is known of each receiver is some seconds old. Of
-    // several channels it does not say how many are behind in any of them.
+    // The source's own counts are exact; each receiver's state is some seconds old. For several
+    // channels the source does not count how many are behind in any of them.
     let behind = match (pulses().next(), board.pulses.len()) {
         (Some(one), 1) => one.behind.min(counts.connected),
         _ => behind,
@@ -375,9 +374,9 @@ impl ChannelOverview {
     }
 }
 
-/// What is asked first
+/// Overview
 ///
-/// Whether everybody gets everything, by which path, what just happened, and what it saves.
+/// Whether all receivers get everything, by which path, the latest moves, and the savings.
 #[utoipa::path(get, path = "/api/v1/overview", tag = "overview", operation_id = "overview",
     responses((status = 200, body = Overview)))]
 pub async fn overview(

@@ -9,7 +9,7 @@ use store::StoreError;
 use tracing::warn;
 use utoipa::ToSchema;
 
-/// What all problem types begin with; docs/console.md lists them.
+/// Prefix of all problem types; docs/console.md lists them.
 pub const TYPE: &str = "urn:flexfeed:problem:";
 
 /// The media type of problem details.
@@ -18,21 +18,21 @@ pub const MEDIA_TYPE: &str = "application/problem+json";
 /// Why a request was not answered as it was meant to be (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// What went wrong, for programs: `urn:flexfeed:problem:` and a word.
+    /// Problem type, for programs: `urn:flexfeed:problem:` and a word.
     #[serde(rename = "type")]
     pub kind: String,
     /// The same in a few words.
     pub title: String,
     /// The status of the answer.
     pub status: u16,
-    /// What it was this time, and what to do.
+    /// Details of this occurrence, with the remedy.
     pub detail: String,
     /// The part of the request that is wrong; null where it is not one part.
     pub field: Option<String>,
     /// In how many seconds it is worth trying again; null where that is not known.
     pub retry_after_s: Option<u64>,
-    /// Only with `signed-out`: nobody has been set up yet, and the first sign-in is by the link that the
-    /// console printed.
+    /// Only with `signed-out`: there is no user yet, and the first sign-in is by the link printed
+    /// by the console.
     pub setup_needed: Option<bool>,
 }
 
@@ -77,7 +77,7 @@ impl Problem {
         .of_field(field)
     }
 
-    /// Nobody is signed in.
+    /// No session or token.
     pub fn signed_out(detail: impl Into<String>) -> Self {
         Self::new(
             StatusCode::UNAUTHORIZED,
@@ -97,7 +97,7 @@ impl Problem {
         )
     }
 
-    /// Whoever asks may not do that.
+    /// The caller lacks the right.
     pub fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(
             StatusCode::FORBIDDEN,
@@ -107,7 +107,7 @@ impl Problem {
         )
     }
 
-    /// It comes from another site, or without the token that shows that it does not.
+    /// A request of another site's page, or without the CSRF token.
     pub fn cross_site(detail: impl Into<String>) -> Self {
         Self::new(
             StatusCode::FORBIDDEN,
@@ -137,7 +137,7 @@ impl Problem {
         )
     }
 
-    /// It names another site than this one.
+    /// A request for another Host.
     pub fn misdirected(detail: impl Into<String>) -> Self {
         Self::new(
             StatusCode::MISDIRECTED_REQUEST,
@@ -147,7 +147,7 @@ impl Problem {
         )
     }
 
-    /// It does not fit what there is.
+    /// Conflict with the current state.
     pub fn conflict(detail: impl Into<String>) -> Self {
         Self::new(
             StatusCode::CONFLICT,
@@ -200,7 +200,7 @@ impl Problem {
         .of_field("url")
     }
 
-    /// It does not work at the moment.
+    /// Temporarily unavailable.
     pub fn unavailable(detail: impl Into<String>) -> Self {
         let mut problem = Self::new(
             StatusCode::SERVICE_UNAVAILABLE,

@@ -54,13 +54,13 @@ pub struct ReceiversQuery {
     pub behind: Option<bool>,
     /// Those that were removed; without it, or with `false`, all others.
     pub revoked: Option<bool>,
-    /// What they are sorted by. What is not known comes last.
+    /// Sort key. Unknown values come last.
     #[param(inline)]
     pub sort: Option<Sort>,
     /// In which direction.
     #[param(inline)]
     pub order: Option<Order>,
-    /// What `next_cursor` said, with the same `sort` and `order`.
+    /// The previous answer's `next_cursor`, with the same `sort` and `order`.
     pub cursor: Option<String>,
     /// After so many, instead of `cursor`.
     #[param(minimum = 0)]
@@ -135,7 +135,7 @@ fn unknown(id: Uuid) -> Problem {
 
 /// One receiver
 #[utoipa::path(get, path = "/api/v1/receivers/{id}", tag = "receivers", operation_id = "receiver",
-    params(("id" = Uuid, Path, description = "Who it is")),
+    params(("id" = Uuid, Path, description = "Identifier of the receiver")),
     responses((status = 200, body = Receiver)))]
 pub async fn receiver(
     State(site): State<Arc<Site>>,
@@ -152,7 +152,7 @@ pub async fn receiver(
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PartQuery {
-    /// What `next_cursor` said.
+    /// The previous answer's `next_cursor`.
     pub cursor: Option<String>,
     /// At most so many.
     #[param(minimum = 1, maximum = 1000, default = 100)]
@@ -162,7 +162,7 @@ pub struct PartQuery {
 /// Moves of one receiver
 #[utoipa::path(get, path = "/api/v1/receivers/{id}/moves", tag = "receivers",
     operation_id = "receiver_moves",
-    params(("id" = Uuid, Path, description = "Who it is"), PartQuery),
+    params(("id" = Uuid, Path, description = "Identifier of the receiver"), PartQuery),
     responses((status = 200, body = Moves)))]
 pub async fn receiver_moves(
     State(site): State<Arc<Site>>,
@@ -189,7 +189,7 @@ pub struct Session {
     /// Its number: later ones have larger numbers. A text, because it is too large for a number in
     /// JavaScript.
     pub id: String,
-    /// Who.
+    /// Identifier of the receiver.
     pub receiver: Uuid,
     /// Its program and version.
     pub software: String,
@@ -229,7 +229,7 @@ pub struct Sessions {
 /// Connections of one receiver
 #[utoipa::path(get, path = "/api/v1/receivers/{id}/sessions", tag = "receivers",
     operation_id = "receiver_sessions",
-    params(("id" = Uuid, Path, description = "Who it is"), PartQuery),
+    params(("id" = Uuid, Path, description = "Identifier of the receiver"), PartQuery),
     responses((status = 200, body = Sessions)))]
 pub async fn receiver_sessions(
     State(site): State<Arc<Site>>,
@@ -254,14 +254,14 @@ pub async fn receiver_sessions(
     }))
 }
 
-/// What is to be changed about a receiver; what is left out stays as it is.
+/// Changes of a receiver; members left out stay unchanged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReceiverPatch {
-    /// What operators call it; empty for nothing of its own.
+    /// Operators' label; empty for none.
     #[schema(max_length = 100)]
     pub label: Option<String>,
-    /// What operators file it under.
+    /// Operators' tags.
     #[schema(max_items = 32)]
     pub tags: Option<Vec<String>>,
     /// Whether it is to stay on unicast.
@@ -299,7 +299,7 @@ impl ReceiverPatch {
 /// A receiver that is held stays on unicast until it is released.
 #[utoipa::path(patch, path = "/api/v1/receivers/{id}", tag = "receivers",
     operation_id = "edit_receiver", request_body = ReceiverPatch,
-    params(("id" = Uuid, Path, description = "Who it is")),
+    params(("id" = Uuid, Path, description = "Identifier of the receiver")),
     responses((status = 200, body = Receiver)))]
 pub async fn edit_receiver(
     State(site): State<Arc<Site>>,
@@ -328,23 +328,23 @@ pub async fn edit_receiver(
     Ok(Json(shown))
 }
 
-/// How a receiver is removed.
+/// Options of a removal.
 #[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct RemoveQuery {
-    /// Also forgets everything about it: then it may enrol anew with a token.
+    /// Whether to forget it as well: it may then enrol again with a token.
     pub forget: bool,
 }
 
 /// Removes a receiver
 ///
-/// It is not admitted any more, and the source disconnects it and gives the flows that it could read
-/// new keys.
+/// The source disconnects it, refuses it from then on, and gives new keys to the flows that it
+/// could read.
 #[utoipa::path(delete, path = "/api/v1/receivers/{id}", tag = "receivers",
     operation_id = "remove_receiver",
-    params(("id" = Uuid, Path, description = "Who it is"), RemoveQuery),
-    responses((status = 204, description = "It is removed")))]
+    params(("id" = Uuid, Path, description = "Identifier of the receiver"), RemoveQuery),
+    responses((status = 204, description = "Removed")))]
 pub async fn remove_receiver(
     State(site): State<Arc<Site>>,
     caller: Caller,
@@ -365,7 +365,7 @@ pub async fn remove_receiver(
 }
 
 async fn remove(site: &Site, id: Uuid, forget: bool) -> Result<(), Problem> {
-    // Revoked first: the source notices that, and whoever is forgotten at once could come back.
+    // Revoked first, which the source notices: a receiver that is only forgotten could come back.
     if !site.store.revoke_receiver(id).await? {
         return Err(unknown(id));
     }
@@ -378,10 +378,10 @@ async fn remove(site: &Site, id: Uuid, forget: bool) -> Result<(), Problem> {
 
 /// Disconnects a receiver
 ///
-/// It may connect again at once.
+/// The receiver may reconnect at once.
 #[utoipa::path(post, path = "/api/v1/receivers/{id}/disconnect", tag = "receivers",
     operation_id = "disconnect_receiver",
-    params(("id" = Uuid, Path, description = "Who it is")),
+    params(("id" = Uuid, Path, description = "Identifier of the receiver")),
     responses((status = 202, body = Asked)))]
 pub async fn disconnect_receiver(
     State(site): State<Arc<Site>>,

@@ -22,11 +22,11 @@ pub struct Relay {
     pub address: String,
     /// Where the source asks it.
     pub asked: String,
-    /// Whether it answers, so that receivers are told of it.
+    /// Whether it answers and is announced to receivers.
     pub healthy: bool,
     /// Since when; Unix milliseconds; null before the first answer is known.
     pub since_ms: Option<i64>,
-    /// How long its last answer took; null if there was none.
+    /// Time of its last answer; null without one.
     pub answer_ms: Option<f64>,
     /// Why it is not announced; empty if it is.
     pub detail: String,

@@ -18,12 +18,12 @@ use crate::site::Site;
 /// The most points of an answer.
 const MOST: i64 = 2_000;
 
-/// How far back each step goes, in milliseconds.
+/// Age limits of each step, in milliseconds.
 const KEPT: [i64; SampleRow::STEPS.len()] = [48 * HOUR, 30 * 24 * HOUR, 2 * 365 * 24 * HOUR];
 
 const HOUR: i64 = 3_600_000;
 
-/// What larger steps lack of now is taken from the smallest ones, up to so long.
+/// Period up to now that larger steps take from the smallest ones.
 const TAIL: i64 = 4 * HOUR;
 
 /// Which part of the past.
@@ -47,7 +47,7 @@ pub struct SamplesQuery {
 pub struct Samples {
     /// Of this channel; null for all together.
     pub channel: Option<String>,
-    /// How long each step is.
+    /// Length of each step.
     pub step_ms: i64,
     /// From then on; Unix milliseconds.
     pub from_ms: i64,
@@ -78,7 +78,7 @@ pub struct Point {
     pub offline: f64,
     /// Connected ones that did not have everything.
     pub behind: f64,
-    /// How many updates the last of the connected ones was behind, at worst.
+    /// Largest lag of a connected receiver within the step, in updates.
     pub lag_updates: u64,
     /// For how long, in milliseconds, at worst.
     pub lag_ms: u64,
@@ -90,11 +90,11 @@ pub struct Point {
     pub flow_bytes: u64,
     /// Bytes sent as copies of the flow's packets.
     pub copy_bytes: u64,
-    /// Bytes sent by unicast to those who are not on the flow.
+    /// Bytes sent by unicast to receivers that are not on the flow.
     pub unicast_bytes: u64,
     /// Bytes sent by unicast to repair what members of the flow missed.
     pub repair_bytes: u64,
-    /// What it would have been, had everybody got everything by unicast.
+    /// Bytes that unicast alone would have taken.
     pub unicast_equivalent_bytes: u64,
 }
 

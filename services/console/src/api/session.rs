@@ -23,22 +23,22 @@ use crate::auth::{cookie, origin, password, secret};
 use crate::config::MOST_SESSION;
 use crate::site::Site;
 
-/// Somebody who signed in.
+/// A signed-in user's session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SignedIn {
-    /// Who.
+    /// The user.
     pub user: SessionUser,
     /// Every request of a browser that changes something sends this as `X-CSRF-Token`. Null for a
     /// program with a token, which needs none.
     pub csrf: Option<String>,
 }
 
-/// Who signed in.
+/// The signed-in user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionUser {
     /// The name to sign in with.
     pub name: String,
-    /// What they may do.
+    /// Role.
     pub role: RoleName,
 }
 
@@ -51,7 +51,7 @@ impl SessionUser {
     }
 }
 
-/// Where a request that nobody is signed in for comes from; not from another site.
+/// Client of a request without a session; refused from another site.
 #[derive(Debug)]
 pub struct Visitor {
     client: Client,
@@ -78,7 +78,7 @@ impl FromRequestParts<Arc<Site>> for Visitor {
     }
 }
 
-/// Who is signed in
+/// Current session
 #[utoipa::path(get, path = "/api/v1/session", tag = "session", operation_id = "session",
     responses((status = 200, body = SignedIn)))]
 pub async fn session(
@@ -103,7 +103,7 @@ pub async fn session(
     }))
 }
 
-/// Somebody who wants to sign in.
+/// Credentials of a sign-in.
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SignIn {
@@ -214,7 +214,7 @@ fn with_cookie(cookie: &str) -> Result<HeaderMap, Problem> {
 
 /// Signs out
 #[utoipa::path(delete, path = "/api/v1/session", tag = "session", operation_id = "sign_out",
-    responses((status = 204, description = "Nobody is signed in any more")))]
+    responses((status = 204, description = "Signed out")))]
 pub async fn sign_out(
     State(site): State<Arc<Site>>,
     caller: Caller,
@@ -241,7 +241,7 @@ pub async fn sign_out(
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FirstOperator {
-    /// What stands behind the `#` of the link that the console printed.
+    /// Part after the `#` of the link printed by the console.
     #[schema(required = true)]
     pub token: String,
     /// The name to sign in with.
@@ -254,8 +254,8 @@ pub struct FirstOperator {
 
 /// Makes the first operator, and signs them in
 ///
-/// Works only with the link that the console printed at its first start (or `flexfeed-console
-/// setup-link`), and only while there is nobody else.
+/// Works only with the link printed by the console at its first start (or by `flexfeed-console
+/// setup-link`), and only without other users.
 #[utoipa::path(post, path = "/api/v1/setup", tag = "session", operation_id = "setup",
     request_body = FirstOperator, responses((status = 201, body = SignedIn)))]
 pub async fn setup(

@@ -34,11 +34,11 @@ const MAX_TTL: i64 = 5 * 366 * 86_400_000;
 pub struct ApiToken {
     /// Its number.
     pub id: i64,
-    /// What people know it by.
+    /// Name for people.
     pub name: String,
-    /// Whose it is: it may do no more than they.
+    /// Owner, who bounds its rights.
     pub user: String,
-    /// What it may do.
+    /// Scopes.
     pub scopes: Vec<String>,
     /// When it was made; Unix milliseconds.
     pub created_ms: i64,
@@ -95,10 +95,10 @@ pub async fn api_tokens(
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NewApiToken {
-    /// What people know it by.
+    /// Name for people.
     #[schema(required = true, min_length = 1, max_length = 100)]
     pub name: String,
-    /// What it may do.
+    /// Scopes.
     #[schema(required = true, min_items = 1)]
     pub scopes: Vec<Scope>,
     /// Until when it is good; Unix milliseconds; null for ever.
@@ -108,7 +108,7 @@ pub struct NewApiToken {
 /// A program that was let in, and its token, which is not shown again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreatedApiToken {
-    /// What is known of it.
+    /// The stored token.
     #[serde(flatten)]
     pub row: ApiToken,
     /// The token: programs send it as `Authorization: Bearer …`.
@@ -117,8 +117,8 @@ pub struct CreatedApiToken {
 
 /// Makes an API token
 ///
-/// It belongs to who makes it, and may do no more than they. A program cannot make one that may do
-/// more than itself.
+/// The caller owns it and bounds its rights. A program cannot make one with more rights than its
+/// own.
 #[utoipa::path(post, path = "/api/v1/api-tokens", tag = "people",
     operation_id = "create_api_token", request_body = NewApiToken,
     responses((status = 201, body = CreatedApiToken)))]
@@ -133,7 +133,7 @@ pub async fn create_api_token(
     let done = create(&site, &caller, &new).await;
     let mut detail = serde_json::to_value(&new).unwrap_or_default();
     if let (Ok(made), Some(members)) = (&done, detail.as_object_mut()) {
-        // What the log says of it later goes by its number.
+        // Later audit entries use its number.
         members.insert("token_id".to_owned(), made.row.id.into());
     }
     caller
@@ -205,8 +205,8 @@ async fn create(
 /// Revokes an API token
 #[utoipa::path(delete, path = "/api/v1/api-tokens/{id}", tag = "people",
     operation_id = "revoke_api_token",
-    params(("id" = i64, Path, description = "Its number")),
-    responses((status = 204, description = "It is not good any more")))]
+    params(("id" = i64, Path, description = "Number of the token")),
+    responses((status = 204, description = "Revoked")))]
 pub async fn revoke_api_token(
     State(site): State<Arc<Site>>,
     caller: Caller,

@@ -35,12 +35,12 @@ const MAX_SUMMARY: usize = 16 << 10;
 /// For titles of a list, at most so many bytes of updates are read at once.
 const MAX_READ: usize = 8 << 20;
 
-/// How far an update got.
+/// Delivery progress of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Progress {
-    /// How many receivers it was meant for.
+    /// Number of receivers it was meant for.
     pub expected: u64,
-    /// How many of them have it.
+    /// Number of those that have it.
     pub delivered: u64,
     /// After how many milliseconds half of them had it; null if they do not.
     pub half_ms: Option<u64>,
@@ -66,9 +66,9 @@ impl From<&ProgressRow> for Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UpdateKind {
-    /// It did.
+    /// A new entry.
     Created,
-    /// It is another version.
+    /// Another version of an entry.
     Updated,
 }
 
@@ -98,11 +98,11 @@ pub struct UpdateRow {
     pub kind: UpdateKind,
     /// When it was stored; Unix milliseconds.
     pub published_ms: i64,
-    /// How long it is as it is sent.
+    /// Encoded length.
     pub bytes: u64,
     /// The entry's title, cut; null if it has none.
     pub title: Option<String>,
-    /// How far it got; null where that is not known.
+    /// Delivery progress; null if unknown.
     pub progress: Option<Progress>,
 }
 
@@ -124,7 +124,7 @@ pub struct UpdatesQuery {
     pub channel: Option<String>,
     /// With a smaller seq.
     pub before: Option<u64>,
-    /// What `next_cursor` said: the same as `before`.
+    /// The previous answer's `next_cursor`: the same as `before`.
     pub cursor: Option<String>,
     /// At most so many.
     #[param(minimum = 1, maximum = 200, default = 50)]
@@ -230,7 +230,7 @@ async fn titles(
     decoding.await.map_err(|_| Problem::internal())
 }
 
-/// How a text is written.
+/// Format of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ContentType {
@@ -248,13 +248,13 @@ pub struct UpdateDetail {
     pub row: UpdateRow,
     /// The entry's link; null if it has none, or one that is too long to be one.
     pub link: Option<String>,
-    /// Who wrote it; long names are cut.
+    /// Authors; long names are cut.
     pub authors: Vec<String>,
     /// When the feed says that the entry was changed; Unix milliseconds; null if it does not say.
     pub updated_ms: Option<i64>,
     /// The text, as the feed has it; null if there is none.
     pub content: Option<String>,
-    /// How the text is written; null without one.
+    /// Format of the text; null without one.
     pub content_type: Option<ContentType>,
     /// Whether the text was too long and is cut.
     pub content_cut: bool,

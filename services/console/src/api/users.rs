@@ -1,4 +1,4 @@
-//! People who may use the console.
+//! Users of the console.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::site::Site;
 /// The longest name, in characters.
 const MAX_NAME: usize = 100;
 
-/// What somebody may do.
+/// Role of a user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RoleName {
@@ -50,20 +50,20 @@ impl From<RoleName> for Role {
     }
 }
 
-/// Somebody who may use the console.
+/// A user of the console.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct User {
     /// Their number.
     pub id: i64,
     /// The name to sign in with.
     pub name: String,
-    /// What they may do.
+    /// Role.
     pub role: RoleName,
     /// When they were added; Unix milliseconds.
     pub created_ms: i64,
     /// Since when they are kept out; Unix milliseconds; null if they are not.
     pub disabled_ms: Option<i64>,
-    /// Whether this is who asks.
+    /// Whether this is the caller.
     pub is_self: bool,
 }
 
@@ -80,7 +80,7 @@ impl User {
     }
 }
 
-/// Everybody who may use the console.
+/// All users of the console.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Users {
     /// In the order in which they were added.
@@ -89,10 +89,10 @@ pub struct Users {
     pub next_cursor: Option<String>,
 }
 
-/// A name that somebody can have.
+/// Checks a user name.
 ///
 /// # Errors
-/// It cannot be one.
+/// The name is invalid.
 pub fn check_name(name: &str) -> Result<String, Problem> {
     let name = name.trim();
     let bad =
@@ -120,7 +120,7 @@ pub async fn users(
     Ok(Json(Users { items, next_cursor }))
 }
 
-/// Somebody who is to be let in.
+/// A new user.
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NewUser {
@@ -130,7 +130,7 @@ pub struct NewUser {
     /// The password.
     #[schema(required = true, format = Password, min_length = 10)]
     pub password: String,
-    /// What they may do.
+    /// Role.
     pub role: RoleName,
 }
 
@@ -145,15 +145,15 @@ pub async fn add_user(
     may_make_people(&site, &caller, "user.add", &new.name).await?;
     let (name, role) = (new.name.clone(), new.role);
     let done = add(&site, new).await;
-    // What the log says of them later goes by their number.
+    // Later audit entries use their number.
     let id = done.as_ref().ok().map(|row| row.id);
     let detail = json!({"role": role, "user_id": id});
     caller.note(&site, "user.add", name, detail, &done).await;
     done.map(|row| (StatusCode::CREATED, Json(User::of(row, &caller))))
 }
 
-/// That it may decide how somebody signs in. A program that may needs all rights that it could get by
-/// signing in as them.
+/// Checks that the caller may decide how users sign in. A program that may do so needs all rights
+/// that it could get by signing in as them.
 async fn may_make_people(
     site: &Site,
     caller: &Caller,
@@ -193,14 +193,14 @@ fn changed(change: UserChange, who: &str) -> Result<UserRow, Problem> {
     }
 }
 
-/// What is to be changed about somebody; what is left out stays as it is.
+/// Changes of a user; members left out stay unchanged.
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct UserPatch {
     /// A new password. Their browsers are signed out.
     #[schema(format = Password, min_length = 10)]
     pub password: Option<String>,
-    /// What they may do.
+    /// Role.
     pub role: Option<RoleName>,
     /// Whether they are kept out. Their browsers are signed out.
     pub disabled: Option<bool>,
@@ -209,7 +209,7 @@ pub struct UserPatch {
 /// Changes somebody
 #[utoipa::path(patch, path = "/api/v1/users/{id}", tag = "people", operation_id = "edit_user",
     request_body = UserPatch,
-    params(("id" = i64, Path, description = "Their number")),
+    params(("id" = i64, Path, description = "Number of the user")),
     responses((status = 200, body = User)))]
 pub async fn edit_user(
     State(site): State<Arc<Site>>,
@@ -261,8 +261,8 @@ async fn name_of(site: &Site, id: i64) -> Result<String, Problem> {
 ///
 /// With their browsers and API tokens. What they did stays in the audit log.
 #[utoipa::path(delete, path = "/api/v1/users/{id}", tag = "people", operation_id = "remove_user",
-    params(("id" = i64, Path, description = "Their number")),
-    responses((status = 204, description = "They are forgotten")))]
+    params(("id" = i64, Path, description = "Number of the user")),
+    responses((status = 204, description = "Removed")))]
 pub async fn remove_user(
     State(site): State<Arc<Site>>,
     caller: Caller,
@@ -299,10 +299,10 @@ pub struct NewPassword {
 
 /// Changes one's own password
 ///
-/// All other browsers are signed out; this one has to sign in anew, too.
+/// All browsers are signed out, this one included.
 #[utoipa::path(post, path = "/api/v1/session/password", tag = "session",
     operation_id = "change_password", request_body = NewPassword,
-    responses((status = 204, description = "It is changed")))]
+    responses((status = 204, description = "Changed")))]
 pub async fn change_password(
     State(site): State<Arc<Site>>,
     caller: Caller,

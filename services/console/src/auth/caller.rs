@@ -1,4 +1,4 @@
-//! Who asks: somebody who signed in, or a program with a token.
+//! The caller: a signed-in user, or a program with a token.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::{cookie, origin, secret, trail};
 use crate::api::problem::Problem;
 use crate::site::Site;
 
-/// What every request of a browser that changes something brings along.
+/// Header of every changing request of a browser.
 pub const CSRF_HEADER: &str = "x-csrf-token";
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Debug, Clone)]
 pub struct Caller {
     /// The person, or whose program it is.
@@ -38,7 +38,7 @@ pub enum Via {
     Session {
         /// The hash of its cookie.
         hash: Hash,
-        /// What its requests bring along.
+        /// CSRF token expected in its requests.
         csrf: Vec<u8>,
     },
     /// A program with a token.
@@ -47,7 +47,7 @@ pub enum Via {
         hash: Hash,
         /// Its number.
         id: i64,
-        /// What it may do.
+        /// Scopes.
         scopes: Vec<Scope>,
     },
 }
@@ -91,7 +91,7 @@ impl FromRequestParts<Arc<Site>> for Caller {
     }
 }
 
-/// Browsers ask for a stream again and again, also where nobody looks: that is not being busy.
+/// Browsers reopen streams by themselves, also unattended: that is no activity.
 fn comes_by_itself(parts: &Parts) -> bool {
     parts.uri.path() == "/api/v1/events"
 }
@@ -150,10 +150,10 @@ impl Caller {
         ))
     }
 
-    /// That it may do this.
+    /// Requires a scope.
     ///
     /// # Errors
-    /// It may not.
+    /// The caller lacks it.
     pub fn may(&self, scope: Scope) -> Result<(), Problem> {
         if !role_may(self.user.role, scope) {
             return Err(Problem::forbidden(format!(
@@ -172,10 +172,10 @@ impl Caller {
         }
     }
 
-    /// That it may do this, which changes something: if not, it is noted that it tried.
+    /// Requires a scope for a change; a refusal is audited.
     ///
     /// # Errors
-    /// It may not.
+    /// The caller lacks it.
     pub async fn may_do(
         &self,
         site: &Site,
@@ -189,8 +189,7 @@ impl Caller {
         }
     }
 
-    /// Notes that it tried what it may not. Only so many times: who may do nothing else must not fill
-    /// the log with that.
+    /// Audits a refused attempt, within a rate: a caller without rights must not fill the log.
     pub async fn refused(
         &self,
         site: &Site,
@@ -223,7 +222,7 @@ impl Caller {
         match still {
             Ok(Some(user)) => role_may(user.role, Scope::Read),
             Ok(None) => false,
-            // Nobody loses sight of things because the database is away.
+            // A database outage does not end a view.
             Err(_) => true,
         }
     }

@@ -38,7 +38,7 @@ impl Client {
                 by_https: false,
             };
         }
-        // Each proxy adds at the end whom it heard it from: the last that is no proxy of ours counts.
+        // Each proxy appends its peer: the last entry that is not one of ours counts.
         let lines = headers.get_all(FORWARDED_FOR).iter();
         let named: Vec<&str> = lines
             .filter_map(|line| line.to_str().ok())
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(of("192.0.2.1", &["203.0.113.9"]), "192.0.2.1");
         assert_eq!(of("10.1.1.1", &["203.0.113.9"]), "203.0.113.9");
         assert_eq!(of("10.1.1.1", &[]), "10.1.1.1");
-        // What the client itself wrote stands before what the proxy added.
+        // Entries of the client itself come before those of the proxy.
         assert_eq!(of("10.1.1.1", &["127.0.0.1, 203.0.113.9"]), "203.0.113.9");
         assert_eq!(
             of("10.1.1.1", &["1.1.1.1", "203.0.113.9, 10.2.2.2"]),

@@ -29,7 +29,7 @@ pub fn read(headers: &HeaderMap, secure: bool) -> Option<String> {
     found.next().is_none().then(|| value.to_owned())
 }
 
-/// What sets it.
+/// Returns the header that sets it.
 #[must_use]
 pub fn set(value: &str, secure: bool, age_s: u64) -> String {
     match secure {
@@ -40,7 +40,7 @@ pub fn set(value: &str, secure: bool, age_s: u64) -> String {
     }
 }
 
-/// What takes it away.
+/// Returns the header that removes it.
 #[must_use]
 pub fn clear(secure: bool) -> String {
     set("", secure, 0)

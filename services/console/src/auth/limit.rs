@@ -1,4 +1,4 @@
-//! How often somebody may try: a bucket for each, which fills up with time.
+//! Rate limits of attempts: a token bucket each.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,15 +12,15 @@ const MOST: usize = 20_000;
 /// So many go at once where there is no room: looking for them takes a moment.
 const GO: usize = MOST / 8;
 
-/// How often somebody may try.
+/// Rate limits of attempts.
 #[derive(Debug)]
 pub struct Limits {
     /// To sign in, from an address, with any name.
     pub by_address: Buckets<IpAddr>,
     /// To sign in with a name, from an address.
     by_place: Buckets<(String, IpAddr)>,
-    /// To sign in with a name, from anywhere. So many that strangers who want to keep somebody out
-    /// need a hundred addresses; and so few that 10 characters are not guessed.
+    /// Sign-ins by name, from any address. High enough that locking a user out takes a hundred
+    /// addresses; low enough that 10 characters are not guessed.
     by_name: Buckets<String>,
     /// To have it noted that an address tried too often.
     pub notes: Buckets<IpAddr>,
@@ -127,8 +127,8 @@ impl<K: Hash + Eq> Buckets<K> {
     }
 }
 
-/// Lets go of those that are full, or else of those that are so first: whoever has used up their tries
-/// does not get new ones because strangers come in crowds.
+/// Drops full buckets, or else those that are full first: an exhausted bucket does not refill
+/// because strangers come in crowds.
 fn make_room<K: Hash + Eq>(all: &mut HashMap<K, Instant>, now: Instant) {
     all.retain(|_, full_at| *full_at > now);
     if all.len() < MOST {

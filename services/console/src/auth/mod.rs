@@ -1,8 +1,9 @@
-//! Who asks, and what they may do.
+//! Authentication and authorisation.
 //!
-//! `caller` finds out who it is, by a cookie or a token; `rights` says what they may; `origin` that a
-//! browser does not ask for another site; `client` from where. `password` and `secret` are what people
-//! and programs show, `limit` how often they may try; `trail` keeps what of that was noted.
+//! `caller` identifies the caller, by a cookie or a token; `rights` are scopes and roles; `origin`
+//! rejects requests of other sites' pages; `client` finds the client's address. `password` and
+//! `secret` are the credentials of people and programs, `limit` bounds the attempts; `trail` tracks
+//! whether a request was audited.
 
 pub mod caller;
 pub mod client;

@@ -29,7 +29,7 @@ const LEAST_BESIDE: usize = 4;
 /// The most bytes of a password.
 pub const MOST: usize = 1_024;
 
-/// What is wrong with a password that somebody wants to have, if something is.
+/// Returns the problem of a new password, if any.
 #[must_use]
 pub fn weakness(password: &str, name: &str) -> Option<String> {
     let mut chars = password.chars();
@@ -83,11 +83,11 @@ impl Passwords {
         self.run(move || hash(&password)).await?
     }
 
-    /// Whether a password is the one of a stored hash. Without a hash it takes as long, and is not:
-    /// nobody learns from the time whether a name is known.
+    /// Whether a password matches a stored hash. Without a hash it takes as long and returns false:
+    /// timing does not reveal whether a name exists.
     ///
     /// # Errors
-    /// Too many people sign in at once.
+    /// Too many sign-ins at once.
     pub async fn is(&self, password: String, stored: Option<String>) -> Result<bool, Problem> {
         let known = stored.is_some();
         let stored = match stored {
@@ -107,7 +107,7 @@ impl Passwords {
         Ok(fits && known)
     }
 
-    /// Nobody has a turn as long as this is held.
+    /// Holds all turns.
     #[cfg(test)]
     pub(crate) async fn all_turns(&self) -> tokio::sync::OwnedSemaphorePermit {
         let all = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
@@ -115,7 +115,7 @@ impl Passwords {
         turns.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// How many have a turn or wait for one.
+    /// Number of turns taken or waited for.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
@@ -134,7 +134,7 @@ impl Passwords {
         let turn = Arc::clone(&self.turns).acquire_owned().await;
         let turn = turn.map_err(|_| busy())?;
         let done = tokio::task::spawn_blocking(move || {
-            // The turn goes with the work, also where nobody waits for it any more.
+            // The turn ends with the work, also if the request is gone.
             let _turn = turn;
             work()
         });

@@ -1,10 +1,10 @@
-//! What callers may do.
+//! Rights of callers.
 
 use serde::{Deserialize, Serialize};
 use store::Role;
 use utoipa::ToSchema;
 
-/// What an API token may do, as far as whose it is may do it, too.
+/// Scope of an API token, bounded by its owner's rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {

@@ -11,7 +11,7 @@ use crate::api::problem::Problem;
 /// So many random bytes cannot be guessed.
 const BYTES: usize = 32;
 
-/// What API tokens begin with, so that who finds one knows what it is.
+/// Prefix of API tokens, which makes leaked ones recognisable.
 const TOKEN_PREFIX: &str = "flexfeed_";
 
 /// The longest text that is taken for a secret.
@@ -52,7 +52,7 @@ pub fn encode(bytes: &[u8]) -> String {
     BASE64URL_NOPAD.encode(bytes)
 }
 
-/// What is stored of a secret; `None` if it is too long to be one.
+/// Returns the stored form of a secret; `None` if it is too long to be one.
 #[must_use]
 pub fn hash(secret: &str) -> Option<Hash> {
     if secret.is_empty() || secret.len() > MOST {

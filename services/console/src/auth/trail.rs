@@ -1,5 +1,5 @@
-//! What is known of a request while it is answered: who asks, and whether it was noted what they did.
-//! What fails before anybody could note it is noted at the end, from this.
+//! State of a request being answered: its caller, and whether its action was audited. A failure
+//! before that is audited at the end, from this.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -16,10 +16,10 @@ struct Trail {
     is_noted: Cell<bool>,
 }
 
-/// What was left at the end.
+/// State at the end of a request.
 #[derive(Debug)]
 pub(crate) struct Left {
-    /// Who asked, if that is known.
+    /// The caller, if known.
     pub(crate) caller: Option<Caller>,
     /// Whether something was noted.
     pub(crate) is_noted: bool,
@@ -38,9 +38,9 @@ pub(crate) async fn follow<T>(answering: impl Future<Output = T>) -> (T, Left) {
     TRAIL.scope(Trail::default(), whole).await
 }
 
-/// It is known who asks, whatever they may.
+/// Sets the caller.
 pub(super) fn known(caller: &Caller) {
-    // Outside of requests nobody follows.
+    // Outside of requests there is no trail.
     let _ = TRAIL.try_with(|trail| trail.caller.replace(Some(caller.clone())));
 }
 

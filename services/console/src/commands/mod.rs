@@ -16,7 +16,7 @@ use crate::auth::password as passwords;
 use crate::config::load_database;
 use crate::setup;
 
-/// What is to be done.
+/// A user command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// A new link for the first operator.
@@ -25,14 +25,14 @@ pub enum Command {
     AddUser {
         /// The name to sign in with.
         name: String,
-        /// What they may do.
+        /// Role.
         role: Role,
         /// Where the password comes from.
         password: Password,
     },
     /// To give somebody a new password.
     SetPassword {
-        /// Who.
+        /// Name.
         name: String,
         /// Where the password comes from.
         password: Password,
@@ -44,7 +44,7 @@ pub enum Command {
     },
     /// To keep somebody out, or let them in again.
     SetDisabled {
-        /// Who.
+        /// Name.
         name: String,
         /// Whether they are kept out.
         disabled: bool,
@@ -63,9 +63,9 @@ pub enum Password {
 /// Why something was not done, in words for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// It was not said as it can be.
+    /// Invalid request.
     Usage(String),
-    /// It does not work.
+    /// Failed operation.
     Other(String),
 }
 
@@ -83,10 +83,10 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Does it, and returns what to print.
+/// Runs the command; returns its output.
 ///
 /// # Errors
-/// It was not done.
+/// The command failed.
 pub fn run(line: Layer, environment: &Environment, command: &Command) -> Result<String, Failure> {
     let (url, settings, listen) = load_database(line, environment)
         .map_err(|problems| Failure::Usage(problems.to_string()))?;

@@ -9,10 +9,10 @@ use crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 use super::Password;
 use crate::auth::password::MOST;
 
-/// The password.
+/// Reads the password.
 ///
 /// # Errors
-/// It cannot be read, in words for the operator.
+/// The password cannot be read; in words for the operator.
 pub(super) fn read(from: &Password) -> Result<String, String> {
     match from {
         Password::File(path) => {
@@ -54,7 +54,7 @@ fn ask(words: &str) -> Result<String, String> {
     typed.map_err(failed)?.ok_or_else(|| "given up".to_owned())
 }
 
-/// What is typed up to Enter; `None` for Ctrl-C.
+/// Reads from the terminal up to Enter; `None` for Ctrl-C.
 fn typed() -> std::io::Result<Option<String>> {
     let mut text = String::new();
     loop {

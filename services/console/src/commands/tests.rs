@@ -3,7 +3,7 @@ use store::AuditFilter;
 
 use super::*;
 
-/// What is said to have come of each, the newest first.
+/// Returns the audited outcomes, newest first.
 async fn outcomes(accounts: &dyn Accounts) -> Vec<(String, String)> {
     let filter = AuditFilter {
         limit: 100,

@@ -1,4 +1,4 @@
-//! `config check`: what the settings are and who says so.
+//! `config check`: the settings and their origins.
 
 use serde_json::Value;
 use service::settings::check;

@@ -1,6 +1,6 @@
-//! What the console is told to do: by flags, by the environment, by a TOML file, in that order.
+//! The console's settings: from flags, the environment and a TOML file, in that order.
 //!
-//! How that works is the same for all programs: see `service::settings`. `table` names every setting
+//! The mechanism is common to all programs: see `service::settings`. `table` lists every setting
 //! once, `resolve` gives each its type.
 
 pub mod check;
@@ -22,14 +22,14 @@ pub use resolve::{LISTEN, load, load_database, load_listen};
 pub use table::TABLE;
 pub use values::{MOST_SESSION, prefix, public_url};
 
-/// Everything that a console is told, with its defaults.
+/// All settings of a console, with defaults.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The database.
     pub database: DatabaseUrl,
     /// Where it answers HTTP.
     pub listen: SocketAddr,
-    /// What goes for each request.
+    /// Settings of requests.
     pub site: SiteSettings,
     /// The log.
     pub log: LogSettings,
@@ -45,7 +45,7 @@ impl std::fmt::Debug for DatabaseUrl {
     }
 }
 
-/// How requests are taken: also what a source with a console of its own says.
+/// Settings of requests, shared with a source that has its own console.
 #[derive(Debug, Clone)]
 pub struct SiteSettings {
     /// The address at which browsers reach it.
@@ -54,11 +54,11 @@ pub struct SiteSettings {
     pub secure_cookies: SecureCookies,
     /// Proxies whose word counts for where a request came from.
     pub trusted_proxies: Vec<IpNet>,
-    /// How long somebody who does nothing stays signed in.
+    /// Idle time after which a session ends.
     pub session_time: Duration,
     /// Whether feeds in private networks can be added and tested.
     pub allow_private_feeds: bool,
-    /// Whom the servers of feeds can write to.
+    /// Contact URL or address in the User-Agent header.
     pub contact: Option<String>,
 }
 

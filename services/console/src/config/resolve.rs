@@ -9,7 +9,7 @@ use service::settings::{Environment, Layer, Problems, Taker};
 
 use super::{DatabaseUrl, Loaded, SecureCookies, Settings, SiteSettings, TABLE, values};
 
-/// Where HTTP is answered if nobody says anything.
+/// Default HTTP address.
 pub const LISTEN: ([u8; 4], u16) = ([127, 0, 0, 1], 9470);
 
 /// No such file is longer, in bytes.
@@ -124,7 +124,7 @@ fn settings(taker: &mut Taker<'_>) -> Settings {
     }
 }
 
-/// What is not wrong but perhaps not meant.
+/// Returns warnings about valid but suspicious settings.
 fn doubts(settings: &Settings) -> Vec<String> {
     let mut doubts = Vec::new();
     let beyond = !service::host::is_own(settings.listen.ip());

@@ -1,4 +1,4 @@
-//! Who wins, what is understood, and what is said about the rest.
+//! Precedence, parsing, and messages.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -192,7 +192,7 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
         let (origin, text) = winner(&[&file], &[]);
         assert!(matches!(origin, Origin::File { line: 1, .. }), "{origin:?}");
         match setting.form {
-            // It counts from the file's folder.
+            // Relative to the file's folder.
             Form::Path => {
                 let beside = folder.path().join(by_file);
                 assert_eq!(text, beside.to_str().unwrap());

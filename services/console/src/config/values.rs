@@ -7,7 +7,7 @@ use url::Url;
 
 use super::SecureCookies;
 
-/// Nobody stays signed in for longer.
+/// Upper bound of the idle time.
 pub const MOST_SESSION: Duration = Duration::from_secs(7 * 86_400);
 
 /// Shorter than this, people would be signed out while they read.
@@ -56,7 +56,7 @@ pub fn contact(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// How long somebody who does nothing stays signed in.
+/// Parses the idle time after which a session ends.
 pub fn session_time(text: &str) -> Result<Duration, String> {
     let time = service::values::duration_or_seconds(text)?;
     if (LEAST_SESSION..=MOST_SESSION).contains(&time) {

@@ -1,4 +1,4 @@
-//! What is different between two pages.
+//! Differences of two pages.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::Receiver;
 
-/// What makes one page of another.
+/// Difference of two pages.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Delta {
     /// Those that are new or changed.
@@ -26,7 +26,7 @@ impl Delta {
     }
 }
 
-/// What makes `new` of `old`.
+/// Returns the difference from `old` to `new`.
 #[must_use]
 pub fn delta(old: &[Receiver], new: &[Receiver]) -> Delta {
     let known: HashMap<Uuid, &Receiver> = old.iter().map(|row| (row.id, row)).collect();

@@ -1,4 +1,4 @@
-//! What is known of receivers, as it comes from the store.
+//! Stored facts about receivers.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use uuid::Uuid;
 
 use super::Rung;
 
-/// What is known of a receiver itself. Times are Unix milliseconds.
+/// Facts about a receiver itself. Times are Unix milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// Who it is.
+    /// Identifier.
     pub id: Uuid,
-    /// What it calls itself.
+    /// Its own name.
     pub name: String,
-    /// What the operator calls it; empty for nothing.
+    /// The operator's label; empty for none.
     pub label: String,
     /// The operator's tags.
     pub tags: Vec<String>,
@@ -34,7 +34,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// What people call it.
+    /// Returns the name for people.
     pub(super) fn shown(&self) -> &str {
         match self.label.is_empty() {
             true => &self.name,
@@ -59,14 +59,14 @@ impl Facts {
     }
 }
 
-/// How a receiver gets a channel. Times are Unix milliseconds.
+/// State of a receiver in a channel. Times are Unix milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     /// The channel.
     pub channel: Arc<str>,
     /// Whether the receiver is connected.
     pub connected: bool,
-    /// How it gets the channel.
+    /// Current rung.
     pub rung: Rung,
     /// Since when.
     pub since_ms: i64,

@@ -47,7 +47,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Fleet {
     entries: HashMap<Uuid, Entry>,
-    /// How those get their channels who are not known yet.
+    /// States of receivers that are not known yet.
     strangers: HashMap<Uuid, Vec<State>>,
     heads: HashMap<Arc<str>, u64>,
     /// Channels of which there are states.
@@ -66,7 +66,7 @@ impl Fleet {
         self.version
     }
 
-    /// How many there are.
+    /// Number.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -152,7 +152,7 @@ impl Fleet {
         }
     }
 
-    /// Takes in a channel's last seq, which those who are not connected fall behind.
+    /// Sets a channel's last seq, which defines the lag of disconnected receivers.
     pub fn put_head(&mut self, channel: &str, head: u64) {
         let channel = self.word(channel);
         if self.heads.insert(channel, head) != Some(head) {
@@ -160,7 +160,7 @@ impl Fleet {
         }
     }
 
-    /// The same from somebody who may know less: a head never goes back by it.
+    /// Raises a channel's last seq; a lower value is ignored.
     pub fn raise_head(&mut self, channel: &str, head: u64) {
         if self.heads.get(channel).is_none_or(|known| *known < head) {
             self.put_head(channel, head);
@@ -171,7 +171,7 @@ impl Fleet {
     pub fn clear(&mut self) {
         *self = Self {
             version: self.version + 1,
-            // They rest still, whatever is read anew.
+            // They stay paused whatever is read again.
             resting: std::mem::take(&mut self.resting),
             ..Self::default()
         };
@@ -215,13 +215,13 @@ impl Fleet {
         word
     }
 
-    /// What is shown of a receiver.
+    /// Returns the view of a receiver.
     #[must_use]
     pub fn receiver(&self, id: Uuid) -> Option<Receiver> {
         self.receiver_in(id, None)
     }
 
-    /// What is shown of a receiver to who asks for a channel.
+    /// Returns the view of a receiver for one channel.
     #[must_use]
     pub fn receiver_in(&self, id: Uuid, channel: Option<&str>) -> Option<Receiver> {
         let entry = self.entries.get(&id)?;
@@ -257,7 +257,7 @@ impl Fleet {
         (counts, behind)
     }
 
-    /// What people call a receiver, if it is known.
+    /// Returns a receiver's name for people, if known.
     #[must_use]
     pub fn name_of(&self, id: Uuid) -> Option<&str> {
         self.entries.get(&id).map(|entry| entry.facts.shown())

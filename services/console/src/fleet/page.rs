@@ -36,7 +36,7 @@ pub struct Page {
     pub unknown_since_ms: Option<i64>,
 }
 
-/// What a cursor says.
+/// Content of a cursor.
 #[derive(Serialize, Deserialize)]
 struct Cursor<'a> {
     s: Sort,

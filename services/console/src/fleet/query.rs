@@ -6,14 +6,14 @@ use uuid::Uuid;
 
 use super::{Entry, Fleet, Rung};
 
-/// What receivers are sorted by.
+/// Sort key of receivers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Sort {
-    /// What people call them.
+    /// Name for people.
     #[default]
     Name,
-    /// How they get their channels, the best first.
+    /// Rung, the best first.
     Rung,
     /// The updates that they still have to get.
     Lag,

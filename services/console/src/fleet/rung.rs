@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How a receiver gets a channel, from the best way to none.
+/// Rung of a receiver in a channel, from the best to none.
 #[derive(
     Debug,
     Clone,

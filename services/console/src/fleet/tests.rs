@@ -103,12 +103,12 @@ fn who_is_not_connected_falls_behind_with_the_channel() {
     assert_eq!(fleet.receiver(id(1)).unwrap().behind_updates, Some(40));
     fleet.put_head("lore", 60);
     assert_eq!(fleet.receiver(id(1)).unwrap().behind_updates, Some(50));
-    // Whoever is connected is as far behind as was written last.
+    // The lag of a connected receiver is the last one written.
     fleet.put_state(id(1), state("lore", Rung::Multicast, 2));
     assert_eq!(fleet.receiver(id(1)).unwrap().behind_updates, Some(2));
 }
 
-/// What is written of a receiver may be read before the receiver itself.
+/// A receiver's state may be read before the receiver itself.
 #[test]
 fn what_comes_before_a_receiver_is_kept_for_it() {
     let mut fleet = fleet(0);
@@ -119,7 +119,7 @@ fn what_comes_before_a_receiver_is_kept_for_it() {
     fleet.put_receiver(facts(1));
     let shown = fleet.receiver(id(1)).unwrap();
     assert_eq!((shown.rung, shown.behind_updates), (Rung::Amt, Some(3)));
-    // It is taken once, goes with who is forgotten, and has an end.
+    // The state is used once, removed with its receiver, and bounded.
     fleet.remove(id(1));
     fleet.put_receiver(facts(1));
     assert!(fleet.receiver(id(1)).unwrap().channels.is_empty());
@@ -180,7 +180,7 @@ fn a_channel_that_a_receiver_does_not_ask_for_any_more_does_not_count() {
     selection.filter.channel = Some("news".into());
     let page = fleet.page(&selection, &Place::Start, 9).unwrap();
     assert_eq!(page.filtered, 0);
-    // It may change its mind.
+    // The requested channels may change.
     fleet.put_receiver(asking(&["lore", "news"]));
     assert_eq!(shown(&fleet, 1).0, names(&["lore", "news"]));
 }
@@ -313,7 +313,7 @@ fn those_that_were_removed_are_a_list_of_their_own() {
     assert_eq!(list(true, Some(Rung::Multicast)), (2, 1));
     // As many as the overview counts.
     assert_eq!(fleet.counts().0.total, 8);
-    // Who is looked for by its id is found.
+    // A search by id finds the receiver.
     let mut selection = Selection::default();
     selection.filter.receiver = Some(id(5));
     let page = fleet.page(&selection, &Place::Start, 1).unwrap();
@@ -459,7 +459,7 @@ proptest! {
         let new = fleet.page(&selection, &Place::Start, limit).unwrap();
         let delta = delta(&old.items, &new.items);
         prop_assert_eq!(delta.is_empty(), old.items == new.items);
-        // What a client does with it.
+        // A client's application of the difference.
         let mut rows: HashMap<Uuid, Receiver> =
             old.items.iter().map(|row| (row.id, row.clone())).collect();
         for gone in &delta.gone {

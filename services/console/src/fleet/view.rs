@@ -1,4 +1,4 @@
-//! What is shown of a receiver.
+//! View of a receiver.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,11 +10,11 @@ use super::{Entry, Fleet, Rung};
 /// A receiver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Receiver {
-    /// Who it is.
+    /// Identifier.
     pub id: Uuid,
-    /// What it calls itself.
+    /// Its own name.
     pub name: String,
-    /// What the operator calls it; null for nothing.
+    /// The operator's label; null for none.
     pub label: Option<String>,
     /// The operator's tags.
     pub tags: Vec<String>,
@@ -47,12 +47,12 @@ pub struct Receiver {
     pub channels: Vec<ReceiverChannel>,
 }
 
-/// How a receiver gets one channel.
+/// A receiver's state in one channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReceiverChannel {
     /// The channel.
     pub channel: String,
-    /// How it gets it.
+    /// Current rung.
     pub rung: Rung,
     /// Since when; Unix milliseconds.
     pub since_ms: i64,
@@ -68,7 +68,7 @@ pub struct ReceiverChannel {
     pub updated_ms: i64,
 }
 
-/// What is filtered and sorted by: of one channel, or the worst of all.
+/// Filter and sort values: of one channel, or the worst of all.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Summary<'a> {
     pub(super) connected: bool,
@@ -85,7 +85,7 @@ impl Fleet {
         if state.connected {
             return Some(state.backlog);
         }
-        // What was true when it left is not, any more, once the channel goes on.
+        // The lag at its departure grows once the channel goes on.
         let head = self.heads.get(&state.channel).copied();
         match (head, state.cursor) {
             (Some(head), Some(cursor)) => Some(head.saturating_sub(cursor)),
@@ -93,7 +93,7 @@ impl Fleet {
         }
     }
 
-    /// How a receiver gets its channels: those that it still asks for, as far as they are published.
+    /// Returns a receiver's states in the channels that it requests, if published.
     pub(super) fn states<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a State> {
         let asked = &entry.facts.channels;
         entry.states.iter().filter(move |state| {

@@ -1,4 +1,4 @@
-//! What `/metrics` shows, in the OpenMetrics text format; `docs/metrics.md` lists it.
+//! `/metrics` in the OpenMetrics text format; listed in `docs/metrics.md`.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,10 +43,10 @@ pub struct Metrics {
     data: Gauge<f64, AtomicU64>,
 }
 
-/// What attempts to sign in come to.
+/// Results of sign-ins.
 const SIGN_INS: [&str; 3] = ["ok", "refused", "limited"];
 
-/// What answers are, by the first digit of their status.
+/// Results of requests, by the first digit of their status.
 const ANSWERS: [&str; 4] = ["ok", "moved", "refused", "failed"];
 
 impl Default for Metrics {

@@ -1,4 +1,4 @@
-//! What is answered over HTTP beside the API: pages, health, metrics; and what every answer has.
+//! HTTP around the API: pages, health, metrics, and common headers.
 
 pub mod metrics;
 mod pages;
@@ -149,7 +149,7 @@ fn answer(kind: &'static str, body: impl IntoResponse) -> Response {
     response
 }
 
-/// What pages of this site may do: only what comes from it.
+/// Adds the content security policy of pages: same-origin resources only.
 fn with_page_policy(mut response: Response) -> Response {
     const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' \
                           data:; font-src 'self'; connect-src 'self'; frame-src 'self'; base-uri \

@@ -16,7 +16,7 @@ use crate::site::Site;
 /// A database that does not answer within this time does not answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What is known may be so old, in milliseconds.
+/// Maximum age of the state, in milliseconds.
 const STALE: i64 = 30_000;
 
 /// The process runs its tasks; that is all that this says.

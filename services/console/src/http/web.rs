@@ -22,7 +22,7 @@ struct Asset {
 /// All of them; none if the dashboard was not built.
 static ASSETS: &[Asset] = include!(concat!(env!("OUT_DIR"), "/assets.rs"));
 
-/// What is shown in their place.
+/// Placeholder page.
 const NOT_BUILT: &str = "<!doctype html>
 <html lang=\"en\">
 <meta charset=\"utf-8\">
@@ -53,7 +53,7 @@ fn find(assets: &[Asset], name: &str, headers: &HeaderMap) -> Response {
     if let Some(asset) = find(name) {
         return file(asset, headers);
     }
-    // Nobody is helped by a page where a script was asked for.
+    // A page in place of a missing script helps no browser.
     if name.starts_with("assets/") {
         return StatusCode::NOT_FOUND.into_response();
     }

@@ -1,4 +1,4 @@
-//! What is known beside the receivers: channels, feeds, relays, the source, the last moves.
+//! State besides the receivers: channels, feeds, relays, the source, the last moves.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -14,7 +14,7 @@ pub const MOVES: usize = 200;
 /// Feeds of which is kept what was seen of them last.
 const SEEN: usize = 10_000;
 
-/// What is known beside the receivers.
+/// State besides the receivers.
 #[derive(Debug, Default)]
 pub struct Board {
     /// By channel.
@@ -23,13 +23,13 @@ pub struct Board {
     pub moves: VecDeque<MoveRow>,
     /// By address; without those that are gone.
     pub relays: BTreeMap<String, RelayRow>,
-    /// What the source says about itself.
+    /// The source's self-description.
     pub source: Option<SourceInfo>,
     /// All channels, by name.
     pub channels: Vec<ChannelRow>,
     /// All feeds that are there.
     pub feeds: Vec<FeedRow>,
-    /// What happened to feeds last, by channel and URL.
+    /// Last events of feeds, by channel and URL.
     pub seen: HashMap<(String, String), FeedEvent>,
     /// When it was brought up to date last; Unix milliseconds by the clock of this machine. `None`
     /// before the first time.
@@ -43,7 +43,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Takes in what has changed; all of it is new if `anew`.
+    /// Applies changes; `anew` replaces everything.
     pub fn take(&mut self, changes: &mut Changes, anew: bool) {
         if anew {
             *self = Self {
@@ -89,7 +89,7 @@ impl Board {
         }
     }
 
-    /// It is up to date now.
+    /// Marks the state as current.
     pub fn looked(&mut self) {
         self.as_of_ms = Some(now_ms());
         self.as_of = Some(Instant::now());
@@ -235,13 +235,13 @@ mod tests {
         };
         let mut board = Board::default();
         let known = |board: &Board| board.pulses.keys().cloned().collect::<Vec<_>>();
-        // What is read at the start, of a channel that was the only one.
+        // Initial totals of the only channel.
         board.take(&mut totals("old"), true);
         let version = board.version;
         board.take_settings(Vec::new(), Vec::new());
         assert!(known(&board).is_empty());
         assert!(board.version > version, "whoever watches is told");
-        // What its source wrote last, after the settings were read.
+        // The source's last rows, read after the settings.
         board.take_settings(vec![channel("lore")], Vec::new());
         board.take(&mut totals("lore"), false);
         board.take(&mut totals("old"), false);
@@ -250,7 +250,7 @@ mod tests {
         let version = board.version;
         board.take_settings(vec![channel("lore")], Vec::new());
         assert_eq!(board.version, version, "nothing has changed");
-        // And after everything was read anew.
+        // And after a complete read.
         board.take(&mut totals("old"), true);
         board.take_settings(vec![channel("lore")], Vec::new());
         assert!(known(&board).is_empty());

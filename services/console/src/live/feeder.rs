@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use crate::fleet::{Facts, Fleet, Rung, State};
 use crate::site::Site;
 
-/// It is looked at so often, also where nobody says that something has changed.
+/// Interval of reads without a notification.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Between two looks, however much changes.
@@ -29,7 +29,7 @@ const ROWS: usize = 5_000;
 /// The longest wait after a failure.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// What has been read.
+/// Read position.
 #[derive(Debug, Clone, Copy)]
 struct Read {
     epoch: i64,
@@ -78,7 +78,7 @@ async fn follow_forever(site: &Site) {
     }
 }
 
-/// Waits until there may be something new. Whoever changes something here waits for the next look.
+/// Waits for a possible change. A request that changed something waits for the next read.
 async fn rest(site: &Site, watch: &mut Watch) {
     sleep(BREATH).await;
     tokio::select! {
@@ -166,7 +166,7 @@ fn take(site: &Site, changes: &mut Changes, anew: bool) {
     site.board_mut().take(changes, anew);
 }
 
-/// What the fleet keeps of a receiver.
+/// Returns the fleet's facts of a receiver.
 #[must_use]
 pub fn facts(fleet: &mut Fleet, row: ReceiverRow) -> Facts {
     Facts {

@@ -19,8 +19,8 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// What it had said at `said_ms` when it was looked here for the first time. How old that is only its
-    /// own clock tells; should that be wrong, what it says next puts it right.
+    /// Returns the state for a report of time `said_ms` that is read for the first time. Its age is
+    /// relative to the source's own clock; if that is wrong, the next report corrects it.
     #[must_use]
     pub fn before(said_ms: i64, now: Instant, now_ms: i64) -> Self {
         let age = u64::try_from(now_ms.saturating_sub(said_ms)).unwrap_or(0);
@@ -32,7 +32,7 @@ impl Heard {
         }
     }
 
-    /// It says something.
+    /// Applies a report.
     #[must_use]
     pub fn at(now: Instant, now_ms: i64) -> Self {
         Self {
@@ -41,8 +41,7 @@ impl Heard {
         }
     }
 
-    /// Whether it had been silent for too long when it was looked last. While nobody can look, it is not
-    /// known to be.
+    /// Whether it had been silent for too long at the last read. Without reads, silence is unknown.
     #[must_use]
     pub fn is_silent(&self, looked: Instant) -> bool {
         self.at

@@ -1,5 +1,4 @@
-//! Makes events of what changes: at most one each second for each thing that is watched, and one for
-//! all who watch the same.
+//! Events of changes: at most one a second per topic, shared by all its watchers.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -33,14 +32,14 @@ const SILENCE: Duration = Duration::from_secs(5);
 const TOPICS: usize = 256;
 const TOPICS_OF_ONE: usize = 64;
 
-/// Events that are kept for those who come back, and their bytes, for each topic.
+/// Events kept per topic for returning watchers, and their bytes.
 const RING: usize = 64;
 const RING_BYTES: usize = 1 << 20;
 
-/// A topic that nobody watches is kept so long for those who come back.
+/// Time that a topic without watchers is kept for their return.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// What is watched beside the overview: a part of the list of receivers, or nothing.
+/// A topic besides the overview: a part of the list of receivers, or nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct TopicKey {
     /// Which receivers, from where on, and how many.
@@ -54,7 +53,7 @@ pub struct TooMany;
 /// All that is watched.
 #[derive(Debug)]
 pub struct Hub {
-    /// Tells the events of this process from those of another one.
+    /// Distinguishes this process's events from those of another.
     run: String,
     next: AtomicU64,
     /// Held for a moment only: what is shown is found out before.
@@ -65,7 +64,7 @@ pub struct Hub {
 #[derive(Debug, Default)]
 struct Watched {
     topics: HashMap<TopicKey, Arc<Topic>>,
-    /// How often each person watches each topic, by their numbers.
+    /// Watchers of each topic, by user number.
     people: HashMap<i64, HashMap<u64, usize>>,
 }
 
@@ -90,7 +89,7 @@ struct TopicState {
     idle_since: Instant,
 }
 
-/// What everybody is shown, as it was told last.
+/// Last state sent to all watchers.
 #[derive(Debug, Default)]
 struct Told {
     overview: Option<Overview>,
@@ -111,8 +110,8 @@ impl Default for Hub {
 }
 
 impl Watched {
-    /// Makes room for another topic: those that nobody watches any more are kept as long as there is
-    /// room, the last ones the longest. Returns whether there is room.
+    /// Makes room for another topic by dropping the oldest ones without watchers. Returns whether
+    /// there is room.
     fn make_room(&mut self) -> bool {
         if self.topics.len() < TOPICS {
             return true;
@@ -156,13 +155,13 @@ impl Watched {
 }
 
 impl Hub {
-    /// How many watch.
+    /// Number of watchers.
     #[must_use]
     pub fn clients(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
     }
 
-    /// How many different things are watched.
+    /// Number of topics.
     #[must_use]
     pub fn topics(&self) -> usize {
         self.watched().topics.len()
@@ -172,8 +171,8 @@ impl Hub {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to watch, for the person of this number; whoever comes back goes on after the event that
-    /// it had last, if that is known.
+    /// Adds a watcher for the user of this number; a returning one continues after its last event,
+    /// if that is known.
     pub(super) fn watch(
         self: &Arc<Self>,
         site: &Site,
@@ -208,8 +207,7 @@ impl Hub {
         })
     }
 
-    /// A topic that was not watched so far. What it shows may take a while to find, so that nobody
-    /// else waits for that.
+    /// Makes a new topic. Its content may take a while to find, so others do not wait for it.
     pub(super) fn begin(
         &self,
         key: TopicKey,
@@ -265,7 +263,7 @@ fn page(site: &Site, key: &TopicKey) -> Page {
     page.unwrap_or_default()
 }
 
-/// Somebody who watches.
+/// A watcher.
 #[derive(Debug)]
 pub(super) struct Watcher {
     hub: Arc<Hub>,
@@ -277,8 +275,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// What comes next for it, if there is something: the next event, or a snapshot where that one is
-    /// gone.
+    /// Returns the next event for it, if any: the following one, or a snapshot where that is gone.
     pub(super) fn next(&mut self, site: &Site) -> Option<Bytes> {
         let latest = *self.news.borrow_and_update();
         let mut state = self.topic.state();
@@ -336,7 +333,7 @@ impl Topic {
         self.clients.load(Ordering::Relaxed) == 0 && self.state().idle_since.elapsed() >= IDLE
     }
 
-    /// Tells what is new.
+    /// Sends the changes.
     fn tell(&self, hub: &Hub, site: &Site, common: &Update) {
         let shown = page(site, &self.key);
         let mut state = self.state();
@@ -372,7 +369,7 @@ impl Topic {
 }
 
 impl Told {
-    /// What is new for everybody.
+    /// Returns the changes common to all watchers.
     fn update(&mut self, site: &Site) -> Update {
         let overview = site.overview();
         let mut update = Update::default();
@@ -416,8 +413,8 @@ impl Told {
     }
 }
 
-/// Tells who watches these what is new. Each may be a part of a long list: requests have their turn in
-/// between.
+/// Sends the changes to the watchers of these topics. Each may be a part of a long list: requests
+/// get their turn in between.
 pub(super) async fn tell_all(topics: &[Arc<Topic>], site: &Site, common: &Update) {
     for topic in topics {
         topic.tell(&site.hub, site, common);
@@ -425,16 +422,16 @@ pub(super) async fn tell_all(topics: &[Arc<Topic>], site: &Site, common: &Update
     }
 }
 
-/// Tells everybody who watches what is new, until the site's stop.
+/// Sends changes to all watchers, until the site stops.
 pub async fn tell(site: Arc<Site>) {
     let stop = site.stop.clone();
     let telling = async {
         let mut told = Told::default();
         let mut news = site.news();
-        // What is there already is no news.
+        // The initial state is no change.
         told.update(&site);
         loop {
-            // Silence is news, too: a source that says nothing any more is not there.
+            // Silence is a change, too: a silent source is not there.
             if let Ok(Err(_)) = tokio::time::timeout(SILENCE, news.changed()).await {
                 return;
             }

@@ -1,8 +1,8 @@
-//! What is going on, from the database into memory and on to browsers.
+//! The path from the database into memory and on to browsers.
 //!
-//! `feeder` follows the database, `board` is what it keeps beside the fleet, `heard` when the source said
-//! something last, `hub` makes events of the changes, once for all who watch the same, `stream` is what
-//! one of them is sent.
+//! `feeder` follows the database, `board` is its state besides the fleet, `heard` the time of the
+//! source's last report, `hub` makes events of the changes, once for all watchers of a topic,
+//! `stream` is the response to one of them.
 
 pub mod board;
 mod feeder;

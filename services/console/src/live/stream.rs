@@ -1,4 +1,4 @@
-//! What one of those who watch is sent.
+//! Event stream of one watcher.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use crate::site::Site;
 /// A sign of life where nothing happens, so that proxies and browsers notice a dead connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// So often it is looked whether whoever watches still may, also where nobody here says that somebody
-/// may not any more: that may be said to another console.
+/// Interval at which a watcher's rights are checked, for revocations at another console.
 const CHECK: Duration = Duration::from_secs(60);
 
 /// In how many milliseconds browsers come back.
@@ -34,10 +33,10 @@ struct Streaming {
     has_begun: bool,
 }
 
-/// The events for one who watches, until it may not any more or the program ends.
+/// Returns the events for a watcher, until it loses its rights or the program ends.
 ///
 /// # Errors
-/// Too many different things are watched.
+/// Too many topics.
 pub fn stream(
     site: Arc<Site>,
     caller: Caller,

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-//! Nobody waits for who tells.
+//! Watchers do not delay one another.
 
 use std::cell::Cell;
 use std::sync::{Arc, mpsc};
@@ -21,7 +21,7 @@ fn key(offset: usize) -> TopicKey {
     }
 }
 
-/// A long list takes a while: who watches something else goes on.
+/// A long list takes a while; watchers of other topics go on.
 #[test]
 fn what_is_shown_is_found_out_while_others_begin() {
     let hub = Arc::new(Hub::default());
@@ -38,7 +38,7 @@ fn what_is_shown_is_found_out_while_others_begin() {
     });
     assert!(begun.is_ok());
     assert_eq!(hub.topics(), 2);
-    // Two who begin the same at once share it.
+    // Two watchers that start the same topic at once share it.
     let begun = hub.begin(key(2), 1, || {
         assert!(hub.begin(key(2), 2, Page::default).is_ok());
         Page::default()
@@ -47,7 +47,7 @@ fn what_is_shown_is_found_out_while_others_begin() {
     assert_eq!(hub.topics(), 3);
 }
 
-/// A console of which nobody asks anything, and where its database is.
+/// A console without requests, and its database.
 async fn empty() -> (tempfile::TempDir, Site) {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/console.db", folder.path().display());

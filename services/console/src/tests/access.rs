@@ -1,4 +1,4 @@
-//! Who may ask for what.
+//! Access rights.
 
 use serde_json::json;
 use store::Role;
@@ -55,7 +55,7 @@ async fn every_call_but_two_needs_somebody(place: bench::Place) {
         for client in [&nobody, &bad_cookie, &bad_token] {
             let answer = client.send(method, &path, body).await;
             match id.as_str() {
-                // Refused for what they say, not for who says it.
+                // Refused for their content, not for their caller.
                 "sign_in" => assert!([401, 429].contains(&answer.code), "{}", answer.body),
                 "setup" => assert!([422, 429].contains(&answer.code), "{}", answer.body),
                 _ => answer.is_problem(401, "signed-out"),
@@ -82,7 +82,7 @@ async fn a_viewer_looks_and_does_nothing(place: bench::Place) {
             answer.is_problem(403, "forbidden");
         }
     }
-    // What they tried is noted.
+    // Attempts are audited.
     let operator = bench.operator().await;
     let audit = operator.get("/api/v1/audit?actor=vera").await.json();
     let lines = audit["items"].as_array().unwrap();
@@ -207,7 +207,7 @@ async fn a_token_does_what_it_is_for(place: bench::Place) {
         .delete("/api/v1/api-tokens/999999")
         .await
         .is_problem(404, "not-found");
-    // Nor does one make somebody, or change their password, who may do more than itself.
+    // Nor does one make a user with more rights than its own, or change their password.
     let users = "/api/v1/users";
     let viewer = bench.add_user("vera", Role::Viewer).await;
     let vera = format!("{users}/{viewer}");

@@ -1,4 +1,4 @@
-//! What operators do.
+//! Actions of operators.
 
 use serde_json::{Value, json};
 use store::{Batch, CommandState, Fence, Holder, Leased, SourceInfo};
@@ -35,7 +35,7 @@ async fn receivers_are_named_held_and_removed(place: bench::Place) {
         .json();
     assert_eq!(found["filtered"], 1);
     assert_eq!(bench.opened.records.held().await.unwrap(), [alpha]);
-    // What is left out stays.
+    // Members left out stay.
     let freed = operator.patch(&path, &json!({"held": false})).await.json();
     assert_eq!(
         (&freed["label"], &freed["held"]),
@@ -174,9 +174,9 @@ async fn links_are_made_and_revoked(place: bench::Place) {
             "{line}"
         );
     }
-    // What the source says about its address goes with the link.
+    // The source's warnings about its address come with the link.
     assert_eq!(made["warning"], "it is not routable");
-    // The source lets in who shows it.
+    // The source admits its holder.
     let hash = crate::auth::secret::hash(token).unwrap();
     let applicant = store::Applicant {
         token: Some(hash),
@@ -220,7 +220,7 @@ async fn links_are_made_and_revoked(place: bench::Place) {
     };
     let verdict = bench.opened.store.admit(&again).await.unwrap();
     assert_eq!(verdict, store::Verdict::TokenRevoked);
-    // What it says about something else does not.
+    // Warnings about something else do not.
     let info = SourceInfo {
         warnings: vec!["the disk is slow".into()],
         ..bench::source()
@@ -359,7 +359,7 @@ async fn two_at_once_make_one_channel(place: bench::Place) {
     assert_eq!(made.len(), 1, "{made:?}");
     let kept = operator.get("/api/v1/channels/one").await.json();
     assert_eq!(kept["groups"], made[0]["groups"]);
-    // Several names: no two have one group, whoever chose it.
+    // Several names at once: no two get one group.
     let tries = (0..8).map(|n| make(format!("next-{n}"), None));
     let answers = futures_util::future::join_all(tries).await;
     let mut groups = std::collections::BTreeSet::new();

@@ -74,7 +74,7 @@ async fn what_fails_before_it_is_begun_is_noted(place: bench::Place) {
         }
     }
     assert_eq!(count, 20);
-    // Whoever does nothing else does not fill the log with it.
+    // A caller with nothing but refusals does not fill the log.
     bench.site.limits.refusals.forgive(&olga.id);
     let before = lines(&operator, "source.drain").await.len();
     for _ in 0..40 {
@@ -156,7 +156,7 @@ async fn what_is_not_there_or_cannot_be_is_noted(place: bench::Place) {
         let outcome = line["outcome"].as_str().unwrap();
         let said = answer.json()["detail"].as_str().unwrap().to_owned();
         let title = answer.json()["title"].as_str().unwrap().to_owned();
-        // What is in a body is not repeated.
+        // Request bodies are not repeated.
         let is_of_body = answer.json()["field"] == "body";
         let expected = if is_of_body { title } else { said };
         assert!(expected.starts_with(outcome), "{outcome}: {expected}");
@@ -205,7 +205,7 @@ async fn strangers_are_noted_where_they_come_in(place: bench::Place) {
     let found = lines(&operator, "session.create").await;
     assert_eq!(found.len(), signing_in + 1, "one a minute: {found:?}");
     assert_eq!(found[0]["via"], "password");
-    // Who asks for something without being let in leaves no line.
+    // An unauthenticated request leaves no entry.
     let answer = nobody.post("/api/v1/source/drain", &json!({})).await;
     answer.is_problem(401, "signed-out");
     let answer = operator.send("POST", "/api/v1/nonsense", Some("{}")).await;
@@ -288,7 +288,7 @@ async fn what_became_of_a_command_is_noted(place: bench::Place) {
     }
 }
 
-/// Runs a statement on a database, whoever else uses it.
+/// Runs a statement on a database in use.
 async fn run(url: &str, sql: &'static str) {
     if url.starts_with("postgres") {
         let mut raw = PgConnection::connect(url).await.unwrap();
@@ -299,7 +299,7 @@ async fn run(url: &str, sql: &'static str) {
     }
 }
 
-/// There is no source that would, and nobody asks for anything else.
+/// Without a source, and without further requests.
 async fn what_nobody_carries_out_is_noted(place: bench::Place) {
     let opened = store::open_all(&place.url).await.unwrap();
     let asked = NewCommand {

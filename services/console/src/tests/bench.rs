@@ -1,4 +1,4 @@
-//! A console on a port of its own, its database, and who asks it.
+//! A console on a port of its own, its database, and its clients.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -312,7 +312,7 @@ pub(super) fn source() -> SourceInfo {
     }
 }
 
-/// Who asks.
+/// A client.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     pub(super) address: SocketAddr,
@@ -321,7 +321,7 @@ pub(super) struct Client {
     pub(super) more: Vec<(String, String)>,
 }
 
-/// What came.
+/// A response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) code: u16,
@@ -343,7 +343,7 @@ impl Answer {
         found.map(|(_, value)| value).next().unwrap_or_default()
     }
 
-    /// That it is a problem of that kind.
+    /// Requires a problem of that kind.
     pub(super) fn is_problem(&self, code: u16, word: &str) {
         assert_eq!(self.code, code, "{}", self.body);
         assert_eq!(self.header("content-type"), "application/problem+json");

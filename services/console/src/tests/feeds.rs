@@ -157,7 +157,7 @@ async fn a_feed_says_since_when_it_is_so_and_when_it_is_polled_next(place: bench
         ..poll("error")
     };
     assert_eq!(record(&older).await["next_poll_ms"], json!(null));
-    // It is well since then, whether there is something new at the moment or not.
+    // Healthy since then, with or without new entries.
     let event = FeedEvent {
         channel: "lore".to_owned(),
         url: url.to_owned(),
@@ -201,7 +201,7 @@ async fn private_networks_are_not_reached(place: bench::Place) {
         format!("http://0x7f000001:{port}/"),
         format!("http://127.1:{port}/"),
         format!("http://127.0.0.1.:{port}/"),
-        // What browsers make ordinary digits and dots of.
+        // Characters that browsers map to ASCII digits and dots.
         format!("http://１２７。０。０。１:{port}/"),
         format!("http://[::1]:{port}/"),
         format!("http://[::]:{port}/"),

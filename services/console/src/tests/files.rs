@@ -161,7 +161,7 @@ async fn tags_come_back_from_a_file() {
     assert!(csv.body.contains(wanted), "{}", csv.body);
 }
 
-/// Who asks for a channel sees how receivers stand in it, as in the list.
+/// With a channel filter, rungs are those of that channel, as in the list.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_of_a_channel_says_how_it_is_there() {
     let bench = Bench::start(bench::Place::sqlite()).await;

@@ -17,7 +17,7 @@ use crate::auth::secret;
 /// Nothing takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who watches.
+/// A watcher.
 struct Watching {
     stream: TcpStream,
     text: String,
@@ -48,7 +48,7 @@ impl Watching {
     async fn ends(mut self) {
         let mut rest = Vec::new();
         let reading = self.stream.read_to_end(&mut rest);
-        // It would be a minute without anybody who says so.
+        // It would be a minute without a notification.
         let within = Duration::from_secs(30);
         let read = tokio::time::timeout(within, reading).await;
         read.expect("it goes on").unwrap();
@@ -127,7 +127,7 @@ async fn a_snapshot_comes_first_and_then_what_is_different(place: bench::Place) 
     );
     assert_eq!(none.event().await.data["receivers"], Value::Null);
     bench.write(rung(alpha, "unicast")).await;
-    // What populating it brought may come as an event of its own.
+    // The population may come as an event of its own.
     let delta = loop {
         let event = all.event().await;
         assert_eq!(event.name, "delta");
@@ -147,7 +147,7 @@ async fn a_snapshot_comes_first_and_then_what_is_different(place: bench::Place) 
     assert_eq!(delta["moves"][0]["to"], "unicast");
     assert_eq!(delta["overview"]["receivers"]["multicast"], 0);
     assert_eq!(delta["order"].as_array().unwrap().len(), 3);
-    // Who watches another receiver hears of the move, and nothing of the receiver.
+    // A watcher of another receiver gets the move, and nothing of the receiver.
     let other = loop {
         let event = one.event().await;
         if !event.data["moves"].as_array().unwrap().is_empty() {
@@ -208,7 +208,7 @@ async fn who_comes_back_goes_on_where_it_ended(place: bench::Place) {
     let again = operator.with("last-event-id", &snapshot.id);
     let mut again = Watching::begin(&again, path).await;
     assert_eq!(again.event().await.name, "delta");
-    // What is not known is no place to go on from, nor is one of another list.
+    // An unknown id is no point to continue from, nor is one of another list.
     for id in [
         "",
         "x",
@@ -272,7 +272,7 @@ async fn who_is_not_let_in_any_more_hears_nothing_more(place: bench::Place) {
     let revoke = format!("/api/v1/api-tokens/{}", made["id"]);
     assert_eq!(operator.delete(&revoke).await.code, 204);
     watching.ends().await;
-    // Nobody else is cut off by that.
+    // No other watcher is cut off by that.
     bench.populate().await;
     assert_eq!(others.event().await.name, "delta");
 }
@@ -325,8 +325,7 @@ async fn many_watch_the_same_for_the_price_of_one() {
     assert_eq!(ids.len(), 1, "everybody has the same event");
 }
 
-/// Nobody takes all the places: one person has a part of them, and what nobody watches any more gives
-/// way.
+/// One user has a share of the slots, and topics without watchers give way.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_watches_much_keeps_nobody_out() {
     let bench = Bench::start(bench::Place::sqlite()).await;
@@ -339,7 +338,7 @@ async fn who_watches_much_keeps_nobody_out() {
         all.push(Watching::begin(&operator, &path(n)).await);
     }
     operator.get(&path(64)).await.is_problem(429, "too-many");
-    // What they watch already costs no place, and others have theirs.
+    // A topic watched already costs no slot, and others have theirs.
     all.push(Watching::begin(&operator, &path(63)).await);
     Watching::begin(&viewer, &path(64)).await;
     drop(all);
@@ -365,7 +364,7 @@ async fn watching_is_not_being_busy() {
         let found = bench.site.accounts.idle_web_session(&hash, idle).await;
         found.unwrap().unwrap()
     };
-    // It was busy two minutes ago.
+    // Busy two minutes ago.
     let mut raw = SqliteConnection::connect(&url).await.unwrap();
     sqlx::query("UPDATE web_sessions SET seen_at = seen_at - 120000")
         .execute(&mut raw)

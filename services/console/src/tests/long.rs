@@ -90,7 +90,7 @@ async fn what_operators_say_is_bounded_and_stays_as_it_is(place: bench::Place) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let [alpha, ..] = bench.populate().await;
-    // The beginning of ten megabytes: nobody waits for the rest.
+    // The start of ten megabytes: the rest is not waited for.
     let huge = operator.with("content-length", "10485760");
     let title = "x".repeat(100_000);
     let body = format!("{{\"channel\": \"lore\", \"title\": \"{title}");

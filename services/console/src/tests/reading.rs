@@ -1,4 +1,4 @@
-//! What is shown.
+//! Displayed state.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ async fn the_overview_says_what_there_is(place: bench::Place) {
         operator.get("/api/v1/overview").await.json()["relays"]["healthy"],
         1
     );
-    // Who is away is neither behind nor among those who have everything.
+    // An absent receiver is neither behind nor complete.
     let away = StateRow {
         connected: false,
         ..bench::state(last, "offline")
@@ -123,11 +123,11 @@ async fn a_silent_source_is_noticed_whatever_its_clock_says(place: bench::Place)
             .await;
     };
     assert_eq!(shown().await, ("none".to_owned(), None));
-    // It said something once; so does one that ended an hour ago.
+    // One report; the same as from a source that ended an hour ago.
     let said = now_ms() - 3_600_000;
     say(said).await;
     assert_eq!(shown().await, ("stale".to_owned(), Some(said)));
-    // It goes on: its clock is an hour behind.
+    // A second one: its clock is an hour behind.
     say(said + 5_000).await;
     assert_eq!(shown().await, ("ok".to_owned(), None));
     // Or it was set.

@@ -265,7 +265,7 @@ async fn guesses_at_many_names_run_out(place: bench::Place) {
     }
 }
 
-/// What somebody tried at the door is in the log, whichever way it went.
+/// Attempts to set up are audited, whatever their outcome.
 async fn tries_to_set_up_are_noted(place: bench::Place) {
     let bench = Bench::start(place).await;
     let nobody = bench.nobody();
@@ -338,7 +338,7 @@ async fn people_come_and_go(place: bench::Place) {
         .patch(&own, &json!({"disabled": false, "role": "operator"}))
         .await;
     assert_eq!(changed.json()["role"], "operator");
-    // The last who may act stays.
+    // The last operator stays.
     assert_eq!(operator.delete(&own).await.code, 204);
     operator.delete(&own).await.is_problem(404, "not-found");
     let users = operator.get(path).await.json();

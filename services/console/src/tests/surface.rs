@@ -184,7 +184,7 @@ async fn it_says_how_it_is() {
         answer.body
     );
     assert_eq!(nobody.get("/healthz").await.code, 200);
-    // Nobody can be known without it, and that is said.
+    // Without a database no caller can be identified, and the answer says so.
     let answer = operator.get("/api/v1/overview").await;
     assert!([500, 503].contains(&answer.code), "{}", answer.body);
     assert_eq!(answer.header("content-type"), "application/problem+json");

@@ -416,7 +416,7 @@ mod tests {
         next(&mut feeds).await;
         let (state, detail) = shown();
         assert_eq!((state, metrics.breakdowns.get()), (FeedState::Error, 1));
-        assert!(detail.contains("begun anew in 1 s"), "{detail}");
+        assert!(detail.contains("restarting in 1 s"), "{detail}");
         // Restarted, it fails again.
         next(&mut feeds).await;
         next(&mut feeds).await;

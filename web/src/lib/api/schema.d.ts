@@ -19,8 +19,8 @@ export interface paths {
         put?: never;
         /**
          * Makes an API token
-         * @description It belongs to who makes it, and may do no more than they. A program cannot make one that may do
-         *     more than itself.
+         * @description The caller owns it and bounds its rights. A program cannot make one with more rights than its
+         *     own.
          */
         post: operations["create_api_token"];
         delete?: never;
@@ -55,9 +55,8 @@ export interface paths {
         };
         /**
          * The audit log
-         * @description Whatever somebody changed or tried to change, and every attempt to sign in or to set up, of the last
-         *     400 days; the newest first. Attempts that were not looked at, because there were too many from an
-         *     address, are one line a minute and address.
+         * @description Changes, refused attempts at them, and every attempt to sign in or to set up, of the last 400
+         *     days; newest first. Attempts beyond the rate limit are one line a minute and address.
          */
         get: operations["audit"];
         put?: never;
@@ -148,7 +147,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What was asked of the source */
+        /** Commands given to the source */
         get: operations["commands"];
         put?: never;
         post?: never;
@@ -165,7 +164,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What became of something that was asked of the source */
+        /** State of a command given to the source */
         get: operations["command"];
         put?: never;
         post?: never;
@@ -208,7 +207,7 @@ export interface paths {
         post?: never;
         /**
          * Revokes a token
-         * @description It admits nobody any more; receivers that enrolled with it stay.
+         * @description Receivers that enrolled with it stay.
          */
         delete: operations["revoke_enrolment"];
         options?: never;
@@ -251,8 +250,8 @@ export interface paths {
         put?: never;
         /**
          * Adds a feed
-         * @description It is polled soon. Addresses in private networks are refused, also those that a name leads to, unless
-         *     the console allows them.
+         * @description Polled soon. Addresses in private networks are refused, also those that a name resolves to,
+         *     unless the console allows them.
          */
         post: operations["add_feed"];
         delete?: never;
@@ -316,14 +315,14 @@ export interface paths {
         post?: never;
         /**
          * Removes a feed
-         * @description It is polled no more; its updates stay.
+         * @description Polling stops; its updates stay.
          */
         delete: operations["remove_feed"];
         options?: never;
         head?: never;
         /**
          * Changes or pauses a feed
-         * @description What the source's own settings say about a feed is changed there; it can still be paused here.
+         * @description A feed of the source's own settings is changed there; it can still be paused here.
          */
         patch: operations["edit_feed"];
         trace?: never;
@@ -408,8 +407,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What is asked first
-         * @description Whether everybody gets everything, by which path, what just happened, and what it saves.
+         * Overview
+         * @description Whether all receivers get everything, by which path, the latest moves, and the savings.
          */
         get: operations["overview"];
         put?: never;
@@ -476,8 +475,8 @@ export interface paths {
         post?: never;
         /**
          * Removes a receiver
-         * @description It is not admitted any more, and the source disconnects it and gives the flows that it could read
-         *     new keys.
+         * @description The source disconnects it, refuses it from then on, and gives new keys to the flows that it
+         *     could read.
          */
         delete: operations["remove_receiver"];
         options?: never;
@@ -500,7 +499,7 @@ export interface paths {
         put?: never;
         /**
          * Disconnects a receiver
-         * @description It may connect again at once.
+         * @description The receiver may reconnect at once.
          */
         post: operations["disconnect_receiver"];
         delete?: never;
@@ -587,7 +586,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who is signed in */
+        /** Current session */
         get: operations["session"];
         put?: never;
         /** Signs in */
@@ -610,7 +609,7 @@ export interface paths {
         put?: never;
         /**
          * Changes one's own password
-         * @description All other browsers are signed out; this one has to sign in anew, too.
+         * @description All browsers are signed out, this one included.
          */
         post: operations["change_password"];
         delete?: never;
@@ -630,8 +629,8 @@ export interface paths {
         put?: never;
         /**
          * Makes the first operator, and signs them in
-         * @description Works only with the link that the console printed at its first start (or `flexfeed-console
-         *     setup-link`), and only while there is nobody else.
+         * @description Works only with the link printed by the console at its first start (or by `flexfeed-console
+         *     setup-link`), and only without other users.
          */
         post: operations["setup"];
         delete?: never;
@@ -650,8 +649,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Has the source stop taking receivers
-         * @description It takes nobody new, and its receivers go to another source if there is one.
+         * Drains the source
+         * @description New receivers are refused, and connected ones go to another source if there is one.
          */
         post: operations["drain_source"];
         delete?: never;
@@ -778,21 +777,21 @@ export interface components {
              * @description Its number.
              */
             id: number;
-            /** @description What people know it by. */
+            /** @description Name for people. */
             name: string;
             /**
              * Format: int64
              * @description Since when it is not good any more; Unix milliseconds; null if it still is.
              */
             revoked_ms: number | null;
-            /** @description What it may do. */
+            /** @description Scopes. */
             scopes: string[];
             /**
              * Format: int64
              * @description When it was used last, to within a minute; Unix milliseconds; null if it was not.
              */
             seen_ms: number | null;
-            /** @description Whose it is: it may do no more than they. */
+            /** @description Owner, who bounds its rights. */
             user: string;
         };
         /** @description All API tokens. */
@@ -812,11 +811,11 @@ export interface components {
         };
         /** @description A line of the audit log. */
         AuditLine: {
-            /** @description What, such as `receiver.disconnect`. */
+            /** @description The action, such as `receiver.disconnect`. */
             action: string;
             /**
-             * @description Who: a person's name; of a token, the name of whose it is; of an attempt to sign in or to set up,
-             *     the name that was given.
+             * @description The actor: a user's name; for a token, its owner's name; for an attempt to sign in or to set
+             *     up, the given name.
              */
             actor: string;
             /** @description Where they connected from; empty where it was on the console's own machine. */
@@ -834,8 +833,8 @@ export interface components {
              */
             id: number;
             /**
-             * @description How it went: `ok`, or why it did not; `refused` where a name or password was not right, and
-             *     `limited` where there were too many attempts to look at.
+             * @description The outcome: `ok`, or the reason of a failure; `refused` for a wrong name or password, and
+             *     `limited` for attempts beyond the rate limit.
              */
             outcome: string;
             /** @description To what; empty if to nothing in particular. */
@@ -860,14 +859,14 @@ export interface components {
              * @description When it was made; Unix milliseconds.
              */
             created_ms: number;
-            /** @description How many feeds it has. */
+            /** @description Number of feeds it has. */
             feeds: number;
             /**
              * Format: int64
              * @description The seq of the oldest update that is kept; one more than `head` if none is.
              */
             first: number;
-            /** @description More about its flow, as the source tells it. */
+            /** @description More about its flow, as reported by the source. */
             flow: unknown;
             /** @description Its multicast groups with their ports; empty for no multicast. */
             groups: string[];
@@ -878,7 +877,7 @@ export interface components {
             keep_ms: number | null;
             /**
              * Format: int64
-             * @description How many updates are kept at most; null for what holds for all channels.
+             * @description Maximum of updates kept; null for the general setting.
              */
             keep_updates: number | null;
             /**
@@ -886,10 +885,7 @@ export interface components {
              * @description The key epoch that its flow is sent in; null where that is not known.
              */
             key_sequence: number | null;
-            /**
-             * @description Who says that it is there: `flags` (the source's settings) or `managed` (a command, or the
-             *     console).
-             */
+            /** @description Origin: `flags` (the source's settings) or `managed` (a command, or the console). */
             origin: string;
             /** @description Whether a newcomer must not be able to read what was sent before it joined. */
             private: boolean;
@@ -910,7 +906,7 @@ export interface components {
             at_ms: number | null;
             /**
              * Format: int64
-             * @description How many connected ones do not.
+             * @description Connected receivers that lack updates.
              */
             behind: number;
             /**
@@ -920,7 +916,7 @@ export interface components {
             copy_bytes: number;
             /**
              * Format: int64
-             * @description How many connected receivers have everything.
+             * @description Connected receivers with everything.
              */
             delivered: number;
             /**
@@ -944,12 +940,12 @@ export interface components {
             repair_bytes: number;
             /**
              * Format: int64
-             * @description Bytes sent by unicast to those who are not on the flow.
+             * @description Bytes sent by unicast to receivers that are not on the flow.
              */
             unicast_bytes: number;
             /**
              * Format: int64
-             * @description What it would have been, had everybody got everything by unicast.
+             * @description Bytes that unicast alone would have taken.
              */
             unicast_equivalent_bytes: number;
             /**
@@ -964,7 +960,7 @@ export interface components {
             worst_lag_ms: number;
             /**
              * Format: int64
-             * @description How many updates the last of the connected ones is behind.
+             * @description Largest lag of a connected receiver, in updates.
              */
             worst_lag_updates: number;
         };
@@ -977,7 +973,7 @@ export interface components {
         };
         /** @description Something that was asked of the source. */
         CommandStatus: {
-            /** @description Who asked. */
+            /** @description User who gave the command. */
             asked_by: string;
             /**
              * Format: int64
@@ -996,16 +992,16 @@ export interface components {
              * @description Its number.
              */
             id: number;
-            /** @description What, in a word. */
+            /** @description The kind of the command. */
             kind: string;
             /**
              * Format: uuid
              * @description Of which receiver; null if it is not about one.
              */
             receiver: string | null;
-            /** @description What came out, or why it failed; null before that. */
+            /** @description Result, or reason of the failure; null before that. */
             result: string | null;
-            /** @description How far it is: `queued`, `taken`, `done`, `failed` or `expired`. */
+            /** @description State: `queued`, `taken`, `done`, `failed` or `expired`. */
             state: string;
             /**
              * Format: int64
@@ -1023,7 +1019,7 @@ export interface components {
             next_cursor: string | null;
         };
         /**
-         * @description How a text is written.
+         * @description Format of a text.
          * @enum {string}
          */
         ContentType: "html" | "text";
@@ -1084,18 +1080,18 @@ export interface components {
              * @description Until when it admits somebody; Unix milliseconds; null for ever.
              */
             expires_ms: number | null;
-            /** @description What people know it by. */
+            /** @description Label for people. */
             label: string;
             /**
              * Format: int32
-             * @description How many receivers it admits; null for any number.
+             * @description Number of receivers it admits; null for any number.
              */
             limit: number | null;
             /** @description Whether everybody may know it. */
             public: boolean;
             /**
              * Format: int64
-             * @description Since when it admits nobody any more; Unix milliseconds; null if it still does.
+             * @description Time of the revocation; Unix milliseconds; null if not revoked.
              */
             revoked_ms: number | null;
             /**
@@ -1105,7 +1101,7 @@ export interface components {
             token_id: number;
             /**
              * Format: int32
-             * @description How many it has admitted.
+             * @description Number of receivers it has admitted.
              */
             used: number;
         };
@@ -1117,14 +1113,14 @@ export interface components {
             docker_run: string;
             /** @description The line for Kubernetes. */
             helm_install: string;
-            /** @description The link; whoever has it can subscribe. */
+            /** @description The link; its holder can subscribe. */
             link: string;
             /**
              * Format: int64
              * @description The number of its token.
              */
             token_id: number;
-            /** @description What may keep it from working; null if nothing is known to. */
+            /** @description Reason why it may not work; null if none is known. */
             warning: string | null;
         };
         /** @description All tokens that admit receivers, or did. */
@@ -1140,7 +1136,7 @@ export interface components {
             channel: string;
             /** @description The same in a sentence. */
             detail: string;
-            /** @description What names it in the API; stays the same. */
+            /** @description Identifier in the API; stable. */
             id: string;
             /**
              * Format: int64
@@ -1171,10 +1167,7 @@ export interface components {
              * @description When it is polled next; Unix milliseconds; null if that is not known.
              */
             next_poll_ms: number | null;
-            /**
-             * @description Who says that it is there: `flags` (the source's settings) or `managed` (a command, or the
-             *     console).
-             */
+            /** @description Origin: `flags` (the source's settings) or `managed` (a command, or the console). */
             origin: string;
             /** @description Whether it is not polled for the time being. */
             paused: boolean;
@@ -1185,11 +1178,11 @@ export interface components {
              */
             since_ms: number | null;
             /**
-             * @description How it is: `pending`, `ok`, `not-modified`, `not-a-feed`, `challenged`, `gone`, `error` or
+             * @description State: `pending`, `ok`, `not-modified`, `not-a-feed`, `challenged`, `gone`, `error` or
              *     `paused`.
              */
             state: string;
-            /** @description What people call it; null if nobody said. */
+            /** @description Title for people; null if none was set. */
             title: string | null;
             /** @description Its address, without a password. */
             url: string;
@@ -1229,7 +1222,7 @@ export interface components {
             /** @description Its polls of the last two weeks, by hour. */
             hours: components["schemas"]["HourOfPolls"][];
         };
-        /** @description What is to be changed about a feed; what is left out stays as it is. */
+        /** @description Changes of a feed; members left out stay unchanged. */
         FeedPatch: {
             /**
              * Format: int64
@@ -1249,7 +1242,7 @@ export interface components {
              */
             paused?: boolean | null;
             /**
-             * @description What people call it; empty for nothing.
+             * @description Title for people; empty for none.
              * @default null
              */
             title?: string | null;
@@ -1268,13 +1261,13 @@ export interface components {
             /** @description The new state. */
             state: string;
         };
-        /** @description What was found at an address. */
+        /** @description Result of fetching an address. */
         FeedTest: {
-            /** @description What was found, in a sentence. */
+            /** @description The result, in a sentence. */
             detail: string;
             /** @description The first ten of them. */
             entries: components["schemas"]["TestedEntry"][];
-            /** @description How many entries it has. */
+            /** @description Number of entries it has. */
             entry_count: number;
             /** @description The beginning of what was there instead of a feed; null if it is one. */
             excerpt: string | null;
@@ -1284,7 +1277,7 @@ export interface components {
             title: string | null;
             /**
              * Format: int64
-             * @description How long it took.
+             * @description Time taken.
              */
             took_ms: number;
         };
@@ -1317,12 +1310,12 @@ export interface components {
              */
             password: string;
             /**
-             * @description What stands behind the `#` of the link that the console printed.
+             * @description Part after the `#` of the link printed by the console.
              * @default
              */
             token: string;
         };
-        /** @description How the polls of a feed went within an hour. */
+        /** @description Poll results of a feed within an hour. */
         HourOfPolls: {
             /**
              * Format: int64
@@ -1331,32 +1324,32 @@ export interface components {
             at_ms: number;
             /**
              * Format: int64
-             * @description How many met a page that asks whether one is human.
+             * @description Polls that met a bot check.
              */
             challenged: number;
             /**
              * Format: int64
-             * @description How many new versions of entries they brought.
+             * @description New versions of entries in them.
              */
             entries: number;
             /**
              * Format: int64
-             * @description How many failed.
+             * @description Polls that failed.
              */
             failed: number;
             /**
              * Format: int64
-             * @description How many said that nothing has changed.
+             * @description Polls without a change.
              */
             not_modified: number;
             /**
              * Format: int64
-             * @description How many brought a document.
+             * @description Polls with a document.
              */
             ok: number;
             /**
              * Format: int64
-             * @description How many polls there were.
+             * @description Number of polls.
              */
             polls: number;
         };
@@ -1378,11 +1371,11 @@ export interface components {
              * @description Its number, which grows.
              */
             id: number;
-            /** @description What people call it. */
+            /** @description Name for people. */
             name: string;
             /**
              * Format: uuid
-             * @description Who.
+             * @description Identifier of the receiver.
              */
             receiver: string;
             /** @description To which rung. */
@@ -1404,12 +1397,12 @@ export interface components {
              */
             expires_ms?: number | null;
             /**
-             * @description What people know it by.
+             * @description Name for people.
              * @default
              */
             name: string;
             /**
-             * @description What it may do.
+             * @description Scopes.
              * @default []
              */
             scopes: components["schemas"]["Scope"][];
@@ -1430,7 +1423,7 @@ export interface components {
             keep_ms?: number | null;
             /**
              * Format: int64
-             * @description How many updates are kept at most.
+             * @description Maximum of updates kept.
              * @default null
              */
             keep_updates?: number | null;
@@ -1465,13 +1458,13 @@ export interface components {
              */
             expires_ms?: number | null;
             /**
-             * @description What people know it by.
+             * @description Label for people.
              * @default
              */
             label?: string;
             /**
              * Format: int32
-             * @description How many receivers it admits; null for any number.
+             * @description Number of receivers it admits; null for any number.
              * @default null
              */
             limit?: number | null;
@@ -1496,7 +1489,7 @@ export interface components {
              */
             min_interval_ms?: number | null;
             /**
-             * @description What people call it.
+             * @description Title for people.
              * @default null
              */
             title?: string | null;
@@ -1521,7 +1514,7 @@ export interface components {
              */
             password: string;
         };
-        /** @description Somebody who is to be let in. */
+        /** @description A new user. */
         NewUser: {
             /**
              * @description The name to sign in with.
@@ -1622,7 +1615,7 @@ export interface components {
             lag_ms: number;
             /**
              * Format: int64
-             * @description How many updates the last of the connected ones was behind, at worst.
+             * @description Largest lag of a connected receiver within the step, in updates.
              */
             lag_updates: number;
             /**
@@ -1662,12 +1655,12 @@ export interface components {
             unicast: number;
             /**
              * Format: int64
-             * @description Bytes sent by unicast to those who are not on the flow.
+             * @description Bytes sent by unicast to receivers that are not on the flow.
              */
             unicast_bytes: number;
             /**
              * Format: int64
-             * @description What it would have been, had everybody got everything by unicast.
+             * @description Bytes that unicast alone would have taken.
              */
             unicast_equivalent_bytes: number;
             /**
@@ -1678,7 +1671,7 @@ export interface components {
         };
         /** @description Why a request was not answered as it was meant to be (RFC 9457). */
         Problem: {
-            /** @description What it was this time, and what to do. */
+            /** @description Details of this occurrence, with the remedy. */
             detail: string;
             /** @description The part of the request that is wrong; null where it is not one part. */
             field: string | null;
@@ -1688,8 +1681,8 @@ export interface components {
              */
             retry_after_s: number | null;
             /**
-             * @description Only with `signed-out`: nobody has been set up yet, and the first sign-in is by the link that the
-             *     console printed.
+             * @description Only with `signed-out`: there is no user yet, and the first sign-in is by the link printed
+             *     by the console.
              */
             setup_needed: boolean | null;
             /**
@@ -1699,10 +1692,10 @@ export interface components {
             status: number;
             /** @description The same in a few words. */
             title: string;
-            /** @description What went wrong, for programs: `urn:flexfeed:problem:` and a word. */
+            /** @description Problem type, for programs: `urn:flexfeed:problem:` and a word. */
             type: string;
         };
-        /** @description How far an update got. */
+        /** @description Delivery progress of an update. */
         Progress: {
             /**
              * Format: int64
@@ -1711,12 +1704,12 @@ export interface components {
             all_ms: number | null;
             /**
              * Format: int64
-             * @description How many of them have it.
+             * @description Number of those that have it.
              */
             delivered: number;
             /**
              * Format: int64
-             * @description How many receivers it was meant for.
+             * @description Number of receivers it was meant for.
              */
             expected: number;
             /**
@@ -1755,12 +1748,12 @@ export interface components {
             held: boolean;
             /**
              * Format: uuid
-             * @description Who it is.
+             * @description Identifier.
              */
             id: string;
-            /** @description What the operator calls it; null for nothing. */
+            /** @description The operator's label; null for none. */
             label: string | null;
-            /** @description What it calls itself. */
+            /** @description Its own name. */
             name: string;
             /** @description Whether it was removed: it is not admitted any more. */
             revoked: boolean;
@@ -1786,7 +1779,7 @@ export interface components {
             /** @description The operator's tags. */
             tags: string[];
         };
-        /** @description How a receiver gets one channel. */
+        /** @description A receiver's state in one channel. */
         ReceiverChannel: {
             /**
              * Format: int64
@@ -1807,7 +1800,7 @@ export interface components {
              * @description The key epoch that it has; null without a flow.
              */
             key_sequence: number | null;
-            /** @description How it gets it. */
+            /** @description Current rung. */
             rung: components["schemas"]["Rung"];
             /**
              * Format: int64
@@ -1820,7 +1813,7 @@ export interface components {
              */
             updated_ms: number;
         };
-        /** @description What is to be changed about a receiver; what is left out stays as it is. */
+        /** @description Changes of a receiver; members left out stay unchanged. */
         ReceiverPatch: {
             /**
              * @description Whether it is to stay on unicast.
@@ -1828,12 +1821,12 @@ export interface components {
              */
             held?: boolean | null;
             /**
-             * @description What operators call it; empty for nothing of its own.
+             * @description Operators' label; empty for none.
              * @default null
              */
             label?: string | null;
             /**
-             * @description What operators file it under.
+             * @description Operators' tags.
              * @default null
              */
             tags?: string[] | null;
@@ -1844,7 +1837,7 @@ export interface components {
             address: string;
             /**
              * Format: double
-             * @description How long its last answer took; null if there was none.
+             * @description Time of its last answer; null without one.
              */
             answer_ms: number | null;
             /** @description Where the source asks it. */
@@ -1856,7 +1849,7 @@ export interface components {
             at_ms: number;
             /** @description Why it is not announced; empty if it is. */
             detail: string;
-            /** @description Whether it answers, so that receivers are told of it. */
+            /** @description Whether it answers and is announced to receivers. */
             healthy: boolean;
             /**
              * Format: int64
@@ -1885,12 +1878,12 @@ export interface components {
             next_cursor: string | null;
         };
         /**
-         * @description What somebody may do.
+         * @description Role of a user.
          * @enum {string}
          */
         RoleName: "viewer" | "operator";
         /**
-         * @description How a receiver gets a channel, from the best way to none.
+         * @description Rung of a receiver in a channel, from the best to none.
          * @enum {string}
          */
         Rung: "multicast" | "amt" | "replicated" | "unicast" | "offline";
@@ -1907,7 +1900,7 @@ export interface components {
             points: components["schemas"]["Point"][];
             /**
              * Format: int64
-             * @description How long each step is.
+             * @description Length of each step.
              */
             step_ms: number;
             /**
@@ -1917,7 +1910,7 @@ export interface components {
             to_ms: number;
         };
         /**
-         * @description What an API token may do, as far as whose it is may do it, too.
+         * @description Scope of an API token, bounded by its owner's rights.
          * @enum {string}
          */
         Scope: "read" | "receivers" | "feeds" | "channels" | "enrolments" | "source" | "admin" | "operate";
@@ -1944,17 +1937,17 @@ export interface components {
             id: string;
             /**
              * Format: uuid
-             * @description Who.
+             * @description Identifier of the receiver.
              */
             receiver: string;
             /** @description Its program and version. */
             software: string;
         };
-        /** @description Who signed in. */
+        /** @description The signed-in user. */
         SessionUser: {
             /** @description The name to sign in with. */
             name: string;
-            /** @description What they may do. */
+            /** @description Role. */
             role: components["schemas"]["RoleName"];
         };
         /** @description Some connections. */
@@ -1964,7 +1957,7 @@ export interface components {
             /** @description To ask for what comes next; null at the end. */
             next_cursor: string | null;
         };
-        /** @description Somebody who wants to sign in. */
+        /** @description Credentials of a sign-in. */
         SignIn: {
             /**
              * @description The name.
@@ -1978,14 +1971,14 @@ export interface components {
              */
             password: string;
         };
-        /** @description Somebody who signed in. */
+        /** @description A signed-in user's session. */
         SignedIn: {
             /**
              * @description Every request of a browser that changes something sends this as `X-CSRF-Token`. Null for a
              *     program with a token, which needs none.
              */
             csrf: string | null;
-            /** @description Who. */
+            /** @description The user. */
             user: components["schemas"]["SessionUser"];
         };
         /**
@@ -2000,7 +1993,7 @@ export interface components {
         };
         /** @description The source that publishes. */
         Source: {
-            /** @description Whether it is told to stop and takes nobody new. */
+            /** @description Whether it is shutting down and admits no new receivers. */
             draining: boolean;
             /** @description Its name among sources; null if there is none. */
             holder: string | null;
@@ -2022,13 +2015,13 @@ export interface components {
              * @description When it began to run; Unix milliseconds.
              */
             started_ms: number | null;
-            /** @description How it is. */
+            /** @description State. */
             state: components["schemas"]["SourceState"];
-            /** @description What an operator should change. */
+            /** @description Settings that an operator should change. */
             warnings: components["schemas"]["Warning"][];
         };
         /**
-         * @description How the source is.
+         * @description State of the source.
          * @enum {string}
          */
         SourceState: "ok" | "stale" | "none";
@@ -2048,12 +2041,12 @@ export interface components {
         Totals: components["schemas"]["Counts"] & {
             /**
              * Format: int64
-             * @description How many connected ones do not.
+             * @description Connected receivers that lack updates.
              */
             behind: number;
             /**
              * Format: int64
-             * @description How many connected ones have everything of all their channels.
+             * @description Connected receivers with everything of all their channels.
              */
             delivered: number;
             /**
@@ -2063,11 +2056,11 @@ export interface components {
             worst_lag_ms: number;
             /**
              * Format: int64
-             * @description How many updates of one channel the last of the connected ones is behind.
+             * @description Largest lag of a connected receiver in one channel, in updates.
              */
             worst_lag_updates: number;
         };
-        /** @description What is different from the event before. */
+        /** @description Differences from the previous event. */
         Update: {
             /** @description Feeds that are new or changed. */
             feeds: components["schemas"]["Feed"][];
@@ -2091,7 +2084,7 @@ export interface components {
         };
         /** @description An update with what is in it. */
         UpdateDetail: components["schemas"]["UpdateRow"] & {
-            /** @description Who wrote it; long names are cut. */
+            /** @description Authors; long names are cut. */
             authors: string[];
             /** @description The text, as the feed has it; null if there is none. */
             content: string | null;
@@ -2117,7 +2110,7 @@ export interface components {
         UpdateRow: {
             /**
              * Format: int64
-             * @description How long it is as it is sent.
+             * @description Encoded length.
              */
             bytes: number;
             /** @description Its channel. */
@@ -2149,7 +2142,7 @@ export interface components {
             /** @description To ask for what comes next; null at the end. */
             next_cursor: string | null;
         };
-        /** @description Somebody who may use the console. */
+        /** @description A user of the console. */
         User: {
             /**
              * Format: int64
@@ -2166,14 +2159,14 @@ export interface components {
              * @description Their number.
              */
             id: number;
-            /** @description Whether this is who asks. */
+            /** @description Whether this is the caller. */
             is_self: boolean;
             /** @description The name to sign in with. */
             name: string;
-            /** @description What they may do. */
+            /** @description Role. */
             role: components["schemas"]["RoleName"];
         };
-        /** @description What is to be changed about somebody; what is left out stays as it is. */
+        /** @description Changes of a user; members left out stay unchanged. */
         UserPatch: {
             /**
              * @description Whether they are kept out. Their browsers are signed out.
@@ -2189,14 +2182,14 @@ export interface components {
             /** @default null */
             role?: null | components["schemas"]["RoleName"];
         };
-        /** @description Everybody who may use the console. */
+        /** @description All users of the console. */
         Users: {
             /** @description In the order in which they were added. */
             items: components["schemas"]["User"][];
             /** @description To ask for what comes next; null at the end. */
             next_cursor: string | null;
         };
-        /** @description What an operator should change. */
+        /** @description A setting that an operator should change. */
         Warning: {
             /** @description A word for it. */
             code: string;
@@ -2215,7 +2208,7 @@ export interface operations {
     api_tokens: {
         parameters: {
             query?: {
-                /** @description What `next_cursor` said. */
+                /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
                 /** @description At most so many. */
                 limit?: number;
@@ -2234,7 +2227,7 @@ export interface operations {
                     "application/json": components["schemas"]["ApiTokens"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2266,7 +2259,7 @@ export interface operations {
                     "application/json": components["schemas"]["CreatedApiToken"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2282,21 +2275,21 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Its number */
+                /** @description Number of the token */
                 id: number;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description It is not good any more */
+            /** @description Revoked */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2316,7 +2309,7 @@ export interface operations {
                 action?: string;
                 /** @description With a smaller id. */
                 before?: number;
-                /** @description What `next_cursor` said: the same as `before`. */
+                /** @description The previous answer's `next_cursor`: the same as `before`. */
                 cursor?: string;
                 /** @description At most so many. */
                 limit?: number;
@@ -2335,7 +2328,7 @@ export interface operations {
                     "application/json": components["schemas"]["AuditLines"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2371,7 +2364,7 @@ export interface operations {
                     "application/json": components["schemas"]["AuditLine"][];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2385,7 +2378,7 @@ export interface operations {
     channels: {
         parameters: {
             query?: {
-                /** @description What `next_cursor` said. */
+                /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
                 /** @description At most so many. */
                 limit?: number;
@@ -2404,7 +2397,7 @@ export interface operations {
                     "application/json": components["schemas"]["Channels"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2436,7 +2429,7 @@ export interface operations {
                     "application/json": components["schemas"]["Channel"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2467,7 +2460,7 @@ export interface operations {
                     "application/json": components["schemas"]["Channel"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2498,7 +2491,7 @@ export interface operations {
                     "application/json": components["schemas"]["Asked"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2512,7 +2505,7 @@ export interface operations {
     commands: {
         parameters: {
             query?: {
-                /** @description What `next_cursor` said. */
+                /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
                 /** @description At most so many. */
                 limit?: number;
@@ -2531,7 +2524,7 @@ export interface operations {
                     "application/json": components["schemas"]["Commands"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2547,7 +2540,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Its number */
+                /** @description Number of the command */
                 id: number;
             };
             cookie?: never;
@@ -2562,7 +2555,7 @@ export interface operations {
                     "application/json": components["schemas"]["CommandStatus"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2576,7 +2569,7 @@ export interface operations {
     enrolments: {
         parameters: {
             query?: {
-                /** @description What `next_cursor` said. */
+                /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
                 /** @description At most so many. */
                 limit?: number;
@@ -2595,7 +2588,7 @@ export interface operations {
                     "application/json": components["schemas"]["Enrolments"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2627,7 +2620,7 @@ export interface operations {
                     "application/json": components["schemas"]["EnrolmentLink"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2650,14 +2643,14 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is revoked */
+            /** @description Revoked */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2689,11 +2682,11 @@ export interface operations {
                 behind?: boolean;
                 /** @description Those that were removed; without it, or with `false`, all others. */
                 revoked?: boolean;
-                /** @description What they are sorted by. */
+                /** @description Sort key. */
                 sort?: "name" | "rung" | "lag" | "rtt" | "since" | "seen" | "enrolled";
                 /** @description In which direction. */
                 order?: "asc" | "desc";
-                /** @description What `next_cursor` said. */
+                /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
                 /** @description After so many, instead of `cursor`. */
                 offset?: number;
@@ -2717,7 +2710,7 @@ export interface operations {
                     "text/event-stream": components["schemas"]["Snapshot"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2733,7 +2726,7 @@ export interface operations {
             query?: {
                 /** @description Of this channel. */
                 channel?: string;
-                /** @description What `next_cursor` said. */
+                /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
                 /** @description At most so many. */
                 limit?: number;
@@ -2752,7 +2745,7 @@ export interface operations {
                     "application/json": components["schemas"]["Feeds"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2784,7 +2777,7 @@ export interface operations {
                     "application/json": components["schemas"]["Feed"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2818,7 +2811,7 @@ export interface operations {
                     "application/json": components["schemas"]["Feed"][];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2850,7 +2843,7 @@ export interface operations {
                     "application/json": components["schemas"]["FeedTest"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2866,7 +2859,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description What names it */
+                /** @description Identifier of the feed */
                 id: string;
             };
             cookie?: never;
@@ -2881,7 +2874,7 @@ export interface operations {
                     "application/json": components["schemas"]["Feed"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2897,21 +2890,21 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description What names it */
+                /** @description Identifier of the feed */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description It is removed */
+            /** @description Removed */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2927,7 +2920,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description What names it */
+                /** @description Identifier of the feed */
                 id: string;
             };
             cookie?: never;
@@ -2946,7 +2939,7 @@ export interface operations {
                     "application/json": components["schemas"]["Feed"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2962,7 +2955,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description What names it */
+                /** @description Identifier of the feed */
                 id: string;
             };
             cookie?: never;
@@ -2977,7 +2970,7 @@ export interface operations {
                     "application/json": components["schemas"]["FeedHistory"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2993,7 +2986,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description What names it */
+                /** @description Identifier of the feed */
                 id: string;
             };
             cookie?: never;
@@ -3008,7 +3001,7 @@ export interface operations {
                     "application/json": components["schemas"]["Asked"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3034,7 +3027,7 @@ export interface operations {
                 from_ms?: number;
                 /** @description Before this time; Unix milliseconds. */
                 to_ms?: number;
-                /** @description What `next_cursor` said. */
+                /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
                 /** @description At most so many. */
                 limit?: number;
@@ -3053,7 +3046,7 @@ export interface operations {
                     "application/json": components["schemas"]["Moves"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3097,7 +3090,7 @@ export interface operations {
                     "application/json": components["schemas"]["Move"][];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3125,7 +3118,7 @@ export interface operations {
                     "application/json": components["schemas"]["Overview"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3155,11 +3148,11 @@ export interface operations {
                 behind?: boolean;
                 /** @description Those that were removed; without it, or with `false`, all others. */
                 revoked?: boolean;
-                /** @description What they are sorted by. What is not known comes last. */
+                /** @description Sort key. Unknown values come last. */
                 sort?: "name" | "rung" | "lag" | "rtt" | "since" | "seen" | "enrolled";
                 /** @description In which direction. */
                 order?: "asc" | "desc";
-                /** @description What `next_cursor` said, with the same `sort` and `order`. */
+                /** @description The previous answer's `next_cursor`, with the same `sort` and `order`. */
                 cursor?: string;
                 /** @description After so many, instead of `cursor`. */
                 offset?: number;
@@ -3180,7 +3173,7 @@ export interface operations {
                     "application/json": components["schemas"]["Page"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3210,7 +3203,7 @@ export interface operations {
                 behind?: boolean;
                 /** @description Those that were removed; without it, or with `false`, all others. */
                 revoked?: boolean;
-                /** @description What they are sorted by. */
+                /** @description Sort key. */
                 sort?: "name" | "rung" | "lag" | "rtt" | "since" | "seen" | "enrolled";
                 /** @description In which direction. */
                 order?: "asc" | "desc";
@@ -3232,7 +3225,7 @@ export interface operations {
                     "application/json": components["schemas"]["Receiver"][];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3248,7 +3241,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Who it is */
+                /** @description Identifier of the receiver */
                 id: string;
             };
             cookie?: never;
@@ -3263,7 +3256,7 @@ export interface operations {
                     "application/json": components["schemas"]["Receiver"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3277,26 +3270,26 @@ export interface operations {
     remove_receiver: {
         parameters: {
             query?: {
-                /** @description Also forgets everything about it: then it may enrol anew with a token. */
+                /** @description Whether to forget it as well: it may then enrol again with a token. */
                 forget?: boolean;
             };
             header?: never;
             path: {
-                /** @description Who it is */
+                /** @description Identifier of the receiver */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description It is removed */
+            /** @description Removed */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3312,7 +3305,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Who it is */
+                /** @description Identifier of the receiver */
                 id: string;
             };
             cookie?: never;
@@ -3331,7 +3324,7 @@ export interface operations {
                     "application/json": components["schemas"]["Receiver"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3347,7 +3340,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Who it is */
+                /** @description Identifier of the receiver */
                 id: string;
             };
             cookie?: never;
@@ -3362,7 +3355,7 @@ export interface operations {
                     "application/json": components["schemas"]["Asked"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3376,14 +3369,14 @@ export interface operations {
     receiver_moves: {
         parameters: {
             query?: {
-                /** @description What `next_cursor` said. */
+                /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
                 /** @description At most so many. */
                 limit?: number;
             };
             header?: never;
             path: {
-                /** @description Who it is */
+                /** @description Identifier of the receiver */
                 id: string;
             };
             cookie?: never;
@@ -3398,7 +3391,7 @@ export interface operations {
                     "application/json": components["schemas"]["Moves"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3412,14 +3405,14 @@ export interface operations {
     receiver_sessions: {
         parameters: {
             query?: {
-                /** @description What `next_cursor` said. */
+                /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
                 /** @description At most so many. */
                 limit?: number;
             };
             header?: never;
             path: {
-                /** @description Who it is */
+                /** @description Identifier of the receiver */
                 id: string;
             };
             cookie?: never;
@@ -3434,7 +3427,7 @@ export interface operations {
                     "application/json": components["schemas"]["Sessions"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3448,7 +3441,7 @@ export interface operations {
     relays: {
         parameters: {
             query?: {
-                /** @description What `next_cursor` said. */
+                /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
                 /** @description At most so many. */
                 limit?: number;
@@ -3467,7 +3460,7 @@ export interface operations {
                     "application/json": components["schemas"]["Relays"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3504,7 +3497,7 @@ export interface operations {
                     "application/json": components["schemas"]["Samples"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3532,7 +3525,7 @@ export interface operations {
                     "application/json": components["schemas"]["SignedIn"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3564,7 +3557,7 @@ export interface operations {
                     "application/json": components["schemas"]["SignedIn"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3584,14 +3577,14 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Nobody is signed in any more */
+            /** @description Signed out */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3615,14 +3608,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description It is changed */
+            /** @description Changed */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3654,7 +3647,7 @@ export interface operations {
                     "application/json": components["schemas"]["SignedIn"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3682,7 +3675,7 @@ export interface operations {
                     "application/json": components["schemas"]["Asked"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3700,7 +3693,7 @@ export interface operations {
                 channel?: string;
                 /** @description With a smaller seq. */
                 before?: number;
-                /** @description What `next_cursor` said: the same as `before`. */
+                /** @description The previous answer's `next_cursor`: the same as `before`. */
                 cursor?: string;
                 /** @description At most so many. */
                 limit?: number;
@@ -3719,7 +3712,7 @@ export interface operations {
                     "application/json": components["schemas"]["Updates"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3753,7 +3746,7 @@ export interface operations {
                     "application/json": components["schemas"]["UpdateRow"][];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3786,7 +3779,7 @@ export interface operations {
                     "application/json": components["schemas"]["UpdateDetail"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3800,7 +3793,7 @@ export interface operations {
     users: {
         parameters: {
             query?: {
-                /** @description What `next_cursor` said. */
+                /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
                 /** @description At most so many. */
                 limit?: number;
@@ -3819,7 +3812,7 @@ export interface operations {
                     "application/json": components["schemas"]["Users"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3851,7 +3844,7 @@ export interface operations {
                     "application/json": components["schemas"]["User"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3867,21 +3860,21 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Their number */
+                /** @description Number of the user */
                 id: number;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description They are forgotten */
+            /** @description Removed */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3897,7 +3890,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Their number */
+                /** @description Number of the user */
                 id: number;
             };
             cookie?: never;
@@ -3916,7 +3909,7 @@ export interface operations {
                     "application/json": components["schemas"]["User"];
                 };
             };
-            /** @description It was not done, and why */
+            /** @description Failed; the reason */
             default: {
                 headers: {
                     [name: string]: unknown;

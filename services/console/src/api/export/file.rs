@@ -1,4 +1,4 @@
-//! How a list becomes a file: part by part, as CSV or JSON, with bounds.
+//! Export of a list to a file: part by part, as CSV or JSON, with bounds.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -36,7 +36,7 @@ pub enum Format {
 
 /// Something that is a line of a file.
 pub trait Row: Serialize + Send {
-    /// What its values are called.
+    /// Column names.
     const COLUMNS: &[&str];
 
     /// Its values, as many as there are columns.
@@ -45,7 +45,7 @@ pub trait Row: Serialize + Send {
 
 /// A part of a list.
 pub struct Part<R> {
-    /// What is in it.
+    /// Rows of the part.
     pub rows: Vec<R>,
     /// Whether nothing follows.
     pub is_last: bool,
@@ -53,7 +53,7 @@ pub struct Part<R> {
 
 /// A list that is read part by part.
 pub trait Parts: Send + 'static {
-    /// What is in it.
+    /// Row type.
     type Row: Row;
 
     /// The next part.
@@ -63,7 +63,7 @@ pub trait Parts: Send + 'static {
 /// A file on its way.
 struct Sending<P: Parts> {
     parts: P,
-    /// What was read already.
+    /// Rows that were read already.
     part: Option<Part<P::Row>>,
     sent: usize,
     has_begun: bool,
@@ -114,7 +114,7 @@ impl<P: Parts> Sending<P> {
             Err(problem) => {
                 warn!("the file of {} is cut short: {problem}", self.name);
                 self.is_over = true;
-                // Who gets half a list notices: JSON has no end then, and CSV says so.
+                // A truncated export is recognisable: JSON lacks its end, and CSV has a note.
                 return match self.format {
                     Format::Json => None,
                     Format::Csv => Some("# cut short: the database does not answer\r\n".into()),
@@ -134,7 +134,7 @@ impl<P: Parts> Sending<P> {
 
 /// A file is an answer that takes long: it needs a place.
 fn admit(connection: Option<Extension<Arc<Connection>>>) -> Result<(), Problem> {
-    /// What a list of 100,000 has, at most.
+    /// Upper bound for a list of 100,000.
     const BYTES: u64 = 256 << 20;
     if let Some(Extension(connection)) = connection {
         let crowded = |_| Problem::too_many("too much is being sent; try again in a moment", 5);
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(csv(&["", "\u{202e}"]), ",\u{202e}\r\n");
     }
 
-    /// What CSV has between its quotes is what there was, whatever that is.
+    /// Quoted CSV values round-trip, whatever they contain.
     #[test]
     fn lists_come_back_whole() {
         let tags = ["rack 3", "a,b;c", "\"\u{1f98a}\"\n", "plain"].map(str::to_owned);

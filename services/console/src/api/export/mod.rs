@@ -86,7 +86,7 @@ pub struct ExportQuery {
     pub behind: Option<bool>,
     /// Those that were removed; without it, or with `false`, all others.
     pub revoked: Option<bool>,
-    /// What they are sorted by.
+    /// Sort key.
     #[param(inline)]
     pub sort: Option<crate::fleet::Sort>,
     /// In which direction.
@@ -119,7 +119,7 @@ struct Receivers {
     site: Arc<Site>,
     ids: Vec<Uuid>,
     at: usize,
-    /// What is asked for stands in this channel.
+    /// Restricts rung filters to this channel.
     channel: Option<String>,
 }
 

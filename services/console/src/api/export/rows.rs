@@ -1,4 +1,4 @@
-//! What the lines of files have in CSV.
+//! CSV columns of the exported rows.
 
 use super::file::{Row, known, list, time};
 use crate::api::audit::AuditLine;

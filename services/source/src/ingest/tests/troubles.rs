@@ -34,12 +34,14 @@ async fn a_page_in_place_of_the_feed_is_reported_and_later_entries_are_not_misse
     life.state(FeedState::Challenged).await;
 
     server.give_document(StatusCode::NOT_FOUND, "text/plain", "gone".into());
-    let status = life.shows("404", |s| s.detail.contains("404")).await;
+    let status = life
+        .shows("404", |s| s.detail.contains("answered 404"))
+        .await;
     assert_eq!(status.state, FeedState::Error);
 
     server.go_away().await;
-    life.shows("nobody there", |s| {
-        s.state == FeedState::Error && !s.detail.contains("404")
+    life.shows("no server", |s| {
+        s.state == FeedState::Error && !s.detail.contains("answered 404")
     })
     .await;
     assert_eq!(life.seqs(), [1], "none of that is an update");
